@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::json;
 use sqlx::{Executor, Row};
 
-use crate::support::api::{get, post};
+use crate::support::api::get;
 use crate::support::stack::{Stack, buy};
 use testkit::wait::eventually;
 
@@ -26,8 +25,21 @@ pub async fn waiting_reads(stack: &Stack) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_that_hang_hold_no_connection_of_a_purchase() {
-    let stack = Stack::start(1, &["--database-connections", "16"]).await;
+async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connection_of_a_purchase() {
+    let args = ["--database-connections", "16", "--log", "info,seckill::shop::geo=debug"];
+    let stack = Stack::start(1, &args).await;
+    for n in 0..50 {
+        let row = "INSERT INTO tb_shop (name, type_id, images, address, x, y) VALUES";
+        stack.database.run(&format!("{row} ('{n}', 8, '', '', 120.0, 30.0{n:02})")).await;
+    }
+    // From different points, so that no answer is shared.
+    let near = |n: u32| format!("/shop/of/type?typeId=8&x=120.000{n:02}&y=30.02");
+    let answers = join_all((0..60).map(|n| get(stack.url(), &near(n)).send())).await;
+    for answer in &answers {
+        assert_eq!(answer.data().as_array().map(Vec::len), Some(5), "{answer:?}");
+    }
+    assert_eq!(stack.instances[0].lines_with("index built").len(), 1);
+
     let sale = stack.publish(5, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
     // A stranger has locked the shops, and nothing else: every read of them hangs up to its time limit.
@@ -51,8 +63,7 @@ async fn reads_that_hang_hold_no_connection_of_a_purchase() {
     assert!(waiting_reads(&stack).await > 0, "the purchase waited for the reads to end");
     bought.data();
     // Nor does an admin write, or a probe.
-    let body = json!({ "add": 3 });
-    post(&url, &format!("/voucher/seckill/{sale}/stock")).admin().json(body).send().await.data();
+    stack.add_stock(sale, 3).await;
     assert_eq!(get(&url, "/health/ready").send().await.status, 200);
     assert!(waiting_reads(&stack).await > 0, "adding stock waited for the reads to end");
     stranger.execute("UNLOCK TABLES").await.unwrap();
@@ -82,29 +93,10 @@ async fn what_many_ask_for_at_once_is_read_once() {
         assert!(asked < 40, "{asked} requests to the database for 200 of {path}");
     }
     // What this instance writes is seen by the next read, and what another one writes a moment later.
-    let add = json!({ "add": 3 });
-    let path = format!("/voucher/seckill/{sale}/stock");
-    post(stack.url(), &path).admin().json(add).send().await.data();
+    stack.add_stock(sale, 3).await;
     let stock =
         async || get(stack.url(), "/voucher/list/1").send().await.data()[0]["stock"].clone();
     assert_eq!(stock().await, 8);
     stack.database.run("UPDATE tb_seckill_voucher SET stock = 6").await;
     eventually("the list is read again", TIMEOUT, || async { stock().await == 6 }).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_geo_index_is_built_once_however_many_ask_for_it() {
-    let stack = Stack::start(1, &["--log", "info,seckill::shop::geo=debug"]).await;
-    for n in 0..50 {
-        let row = "INSERT INTO tb_shop (name, type_id, images, address, x, y) VALUES";
-        stack.database.run(&format!("{row} ('{n}', 8, '', '', 120.0, 30.0{n:02})")).await;
-    }
-    // From different points, so that no answer is shared.
-    let near = |n: u32| format!("/shop/of/type?typeId=8&x=120.000{n:02}&y=30.02");
-    let answers = join_all((0..60).map(|n| get(stack.url(), &near(n)).send())).await;
-    for answer in &answers {
-        assert_eq!(answer.data().as_array().map(Vec::len), Some(5), "{answer:?}");
-    }
-    let built = stack.instances[0].log().iter().filter(|line| line.contains("index built")).count();
-    assert_eq!(built, 1);
 }

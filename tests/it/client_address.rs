@@ -1,6 +1,8 @@
 //! Whose request it is, for the limits per address: trusted proxies name their client, nobody else does, and a header
 //! never makes a client one of this machine.
 
+use serde_json::json;
+
 use crate::support::api::{Call, post};
 use crate::support::nginx::Nginx;
 use crate::support::stack::Stack;
@@ -8,8 +10,8 @@ use crate::support::stack::Stack;
 /// So many requests reach the limit of three by far, whatever the machine's speed: the limit counts ten minutes.
 const REQUESTS: u32 = 12;
 
-/// Codes that an address may be sent.
-const LIMIT: &[&str] = &["--code-sends-per-address", "3"];
+/// Codes that an address may be sent, and guesses that it may make.
+const LIMIT: &[&str] = &["--code-sends-per-address", "3", "--code-guesses-per-address", "4"];
 
 /// Asks for codes for as many phones as there are requests, each request changed by `change`; returns how many were
 /// sent.
@@ -31,10 +33,31 @@ async fn codes_sent(base: &str, area: u32, change: impl Fn(u32, Call) -> Call) -
 const FORWARDED: &str = "x-forwarded-for";
 
 #[tokio::test]
-async fn this_machine_is_not_limited_and_no_header_makes_a_client_one_of_it() {
-    let stack = Stack::start(1, LIMIT).await;
+async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_of_this_machine() {
+    let mut stack = Stack::start(1, LIMIT).await;
+    for proxies in ["127.0.0.0/8,10.0.0.0/8", "192.0.2.1", ""] {
+        stack.add_instance(&[LIMIT, &["--trusted-proxies", proxies]].concat()).await;
+    }
+    let urls = stack.urls();
+    // Two proxies, the outer one with changing addresses.
+    let two = |n: u32, call: Call| {
+        call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.113.17, 10.1.2.{n}"))
+    };
+    assert_eq!(codes_sent(&urls[1], 41, two).await, 3);
+    // A private address that is not configured is a client, not a proxy.
+    let private =
+        |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.100.{n}, 192.168.0.9"));
+    assert_eq!(codes_sent(&urls[1], 42, private).await, 3);
+    // The peer itself is not trusted: its header is ignored, and it is not this machine's operator either.
+    let many = |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.101.{n}"));
+    assert_eq!(codes_sent(&urls[2], 43, many).await, 3);
+    // The counts are shared by the instances: the same address.
+    assert_eq!(codes_sent(&urls[3], 44, many).await, 0);
+
     let sent = codes_sent(stack.url(), 1, |_, call| call).await;
     assert_eq!(sent, REQUESTS, "a client on this machine, where load tools run");
+
+    // Forged, and counted together with what the proxy itself asked for.
     for (area, forged) in ["127.0.0.1", "::1", "::ffff:127.0.0.1"].into_iter().enumerate() {
         let area = 10 + u32::try_from(area).unwrap();
         let sent = codes_sent(stack.url(), area, |_, call| call.header(FORWARDED, forged)).await;
@@ -45,50 +68,30 @@ async fn this_machine_is_not_limited_and_no_header_makes_a_client_one_of_it() {
     let change = |n: u32, call: Call| call.header(FORWARDED, junk[n as usize % junk.len()]);
     let sent = codes_sent(stack.url(), 20, change).await;
     assert!(sent <= 3, "{sent} codes for headers that name nobody");
-}
 
-#[tokio::test]
-async fn of_a_list_the_nearest_entry_counts_and_what_a_client_put_before_it_does_not() {
-    let stack = Stack::start(1, LIMIT).await;
     // The trusted proxy appended the address that it saw, the last; the client made up the ones before.
     let forged = |n: u32, call: Call| {
         call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.{n}.9, 203.0.113.7"))
     };
-    assert_eq!(codes_sent(stack.url(), 1, forged).await, 3);
+    assert_eq!(codes_sent(stack.url(), 31, forged).await, 3);
     // The same in two lines of the header, which are one list.
     let lines = |n: u32, call: Call| {
         call.header(FORWARDED, &format!("198.51.100.{n}")).header(FORWARDED, "203.0.113.8")
     };
-    assert_eq!(codes_sent(stack.url(), 2, lines).await, 3);
+    assert_eq!(codes_sent(stack.url(), 32, lines).await, 3);
     // Other clients behind the same proxy are others.
     let others = |n: u32, call: Call| {
         call.header(FORWARDED, &format!("203.0.113.7, 198.51.100.{}", 100 + n))
     };
-    assert_eq!(codes_sent(stack.url(), 3, others).await, REQUESTS);
-}
+    assert_eq!(codes_sent(stack.url(), 33, others).await, REQUESTS);
 
-#[tokio::test]
-async fn only_the_configured_proxies_are_believed() {
-    let mut stack = Stack::start(0, &[]).await;
-    let with = |proxies: &'static str| [LIMIT, &["--trusted-proxies", proxies]].concat();
-    stack.add_instance(&with("127.0.0.0/8,10.0.0.0/8")).await;
-    stack.add_instance(&with("192.0.2.1")).await;
-    stack.add_instance(&with("")).await;
-    let urls = stack.urls();
-    // Two proxies, the outer one with changing addresses.
-    let two = |n: u32, call: Call| {
-        call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.113.7, 10.1.2.{n}"))
-    };
-    assert_eq!(codes_sent(&urls[0], 1, two).await, 3);
-    // A private address that is not configured is a client, not a proxy.
-    let private =
-        |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.100.{n}, 192.168.0.9"));
-    assert_eq!(codes_sent(&urls[0], 2, private).await, 3);
-    // The peer itself is not trusted: its header is ignored, and it is not this machine's operator either.
-    let many = |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.101.{n}"));
-    assert_eq!(codes_sent(&urls[1], 3, many).await, 3);
-    // The counts are shared by the instances: the same address.
-    assert_eq!(codes_sent(&urls[2], 4, many).await, 0);
+    // Guesses have a limit of their own.
+    for n in 0..5 {
+        let guess = json!({ "phone": format!("1390000{n:04}"), "code": "000000" });
+        let guess = post(stack.url(), "/user/login").json(guess).header(FORWARDED, "203.0.113.9");
+        let (status, code) = if n < 4 { (200, "CODE_INVALID") } else { (429, "TOO_MANY_REQUESTS") };
+        guess.send().await.refused(status, code);
+    }
 }
 
 /// The shipped nginx, on this machine: visitors are told apart, whatever they send.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 
 use crate::resilience::lock_sale;
-use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
 use testkit::clock;
 use testkit::database_server::{DatabaseServer, Settings};
@@ -47,13 +46,10 @@ impl Clock {
     /// Steps it to the machine's plus `seconds`, and waits until Redis shows that.
     async fn step_to(&self, redis: &MultiplexedConnection, seconds: i32) {
         self.step(seconds);
-        eventually("the clock of Redis is stepped", TIMEOUT, || {
-            let mut redis = redis.clone();
-            async move {
-                let (now, _): (i64, i64) =
-                    redis::cmd("TIME").query_async(&mut redis).await.unwrap();
-                (now - chrono::Utc::now().timestamp() - i64::from(seconds)).abs() < 60
-            }
+        let mut redis = redis.clone();
+        eventually("the clock of Redis is stepped", TIMEOUT, async || {
+            let (now, _): (i64, i64) = redis::cmd("TIME").query_async(&mut redis).await.unwrap();
+            (now - chrono::Utc::now().timestamp() - i64::from(seconds)).abs() < 60
         })
         .await;
     }
@@ -75,11 +71,8 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     clock.step_to(&redis, -3600).await;
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
-    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
-    eventually("they are taken over", TIMEOUT, || async {
-        stack.database.number(&orders).await == pending as i64
-    })
-    .await;
+    let taken = async || stack.orders(sale).await == pending as i64;
+    eventually("they are taken over", TIMEOUT, taken).await;
     stack.stream_drained().await;
 }
 
@@ -103,7 +96,7 @@ async fn order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i6
 /// the other one decides.
 #[tokio::test]
 async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
-    let mut stack = Stack::start(1, &[]).await;
+    let stack = Stack::start(1, &["--unpaid-seconds", "600"]).await;
     let sale = stack.publish(100, "reentrant-lock").await;
     let hour = 3600;
     let young = [
@@ -129,7 +122,6 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     let stock =
         format!("UPDATE tb_seckill_voucher SET stock = stock - 11 WHERE voucher_id = {sale}");
     stack.database.run(&stock).await;
-    stack.add_instance(&["--unpaid-seconds", "600"]).await;
     let status = |id: i64| format!("SELECT status FROM tb_voucher_order WHERE id = {id}");
     for (id, ages) in ids[1].iter().zip(old) {
         eventually(&format!("{ages:?} is cancelled"), TIMEOUT, || async {
@@ -162,8 +154,7 @@ async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     let mut stack = Stack::start(0, &[]).await;
     let mut env = stack.env();
     env[0].1 = server.url();
-    let args = ["--unpaid-seconds".to_owned(), "1800".to_owned()];
-    stack.instances.push(Instance::start(&args, &env).await);
+    stack.add_instance_with(&["--unpaid-seconds", "1800"], &env).await;
     let sale = stack.publish(9, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
     let young = buy(stack.url(), &user, sale).await.bought();

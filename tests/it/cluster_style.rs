@@ -11,7 +11,7 @@ use crate::law;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, get, post};
 use crate::support::instance::Instance;
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack, buy, buy_within};
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,14 +20,10 @@ async fn look_up(url: &str, user: &SignedIn, order: i64) -> Answer {
     get(url, &format!("/voucher-order/{order}")).token(&user.token).send().await
 }
 
-async fn counter(stack: &Stack, sale: i64) -> i64 {
-    stack.redis.conn().await.get(stack.keys.stock(sale)).await.unwrap()
-}
-
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sales_are_sold_and_nothing_touches_two_slots() {
-    let limits = ["--code-sends-per-address", "2", "--code-guesses-per-address", "3"];
-    let stack = Stack::in_cluster_style(2, &limits).await;
+    let args = ["--lab", "--code-sends-per-address", "2", "--code-guesses-per-address", "3"];
+    let stack = Stack::in_cluster_style(2, &args).await;
     let [one, two] = [stack.instances[0].url.as_str(), stack.instances[1].url.as_str()];
 
     // Sessions, one slot each, and codes, beside an address's counters.
@@ -71,13 +67,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     let more = json!({ "add": 2 });
     post(two, &format!("/voucher/seckill/{sale}/stock")).admin().json(more).send().await.data();
     for user in &users {
-        eventually("all three are sold", TIMEOUT, || async {
-            buy(one, user, sale).await.body["success"] == true
-        })
-        .await;
+        buy_within(one, user, sale, TIMEOUT).await;
     }
     stack.stream_drained().await;
-    eventually("nothing is left", TIMEOUT, || async { counter(&stack, sale).await == 0 }).await;
+    eventually("nothing is left", TIMEOUT, async || stack.counter(sale).await == Some(0)).await;
 
     // A refusal of the database is undone.
     let sale = stack.publish(1, "stream").await;
@@ -124,20 +117,22 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         look_up(two, &users[0], order).await.status == 200
     })
     .await;
-    eventually("the sale goes on", TIMEOUT, || async {
-        buy(two, &users[1], sale).await.body["success"] == true
-    })
-    .await;
+    buy_within(two, &users[1], sale, TIMEOUT).await;
     stack.stream_drained().await;
-    let left = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
-    let left = stack.database.number(&left).await;
-    eventually("the counter is exact", TIMEOUT, || async { counter(&stack, sale).await == left })
-        .await;
+    let left = Some(stack.stock(sale).await);
+    eventually("the counter is exact", TIMEOUT, async || stack.counter(sale).await == left).await;
     let style: String = redis.get("seckill:key-style").await.unwrap();
     assert_eq!(style, "cluster");
+
+    // The safe strategies hold on two instances.
+    for strategy in
+        [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit]
+    {
+        let options = law::options(&stack, strategy, 60, 20).await;
+        law::assert_holds(&law::run(&stack, &options).await);
+    }
     for instance in &stack.instances {
-        let slots: Vec<String> =
-            instance.log().into_iter().filter(|line| line.contains("CROSSSLOT")).collect();
+        let slots = instance.lines_with("CROSSSLOT");
         assert!(slots.is_empty(), "{slots:?}");
     }
 
@@ -151,15 +146,4 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("several slots, which a Redis Cluster refuses"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_safe_strategies_hold_on_two_instances() {
-    let stack = Stack::in_cluster_style(2, &["--lab"]).await;
-    let strategies =
-        [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
-    for strategy in strategies {
-        let options = law::options(&stack, strategy, 60, 20).await;
-        law::assert_holds(&law::run(&stack, &options).await);
-    }
 }

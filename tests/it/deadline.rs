@@ -10,7 +10,8 @@ use seckill::order::store::OrderStore;
 use testkit::wait::eventually;
 use tokio::time::Instant;
 
-use crate::support::api::get;
+use crate::support::api::{get, metric};
+use crate::support::database::TestDatabase;
 use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,10 +23,8 @@ fn limits<'a>(database: &'a str, redis: &'a str, request: &'a str) -> [&'a str; 
 }
 
 /// Purchases that hold a permit.
-async fn in_flight(stack: &Stack) -> String {
-    let metrics = get(stack.url(), "/metrics").text().await;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("seckill_purchases_in_flight "));
-    line.expect("the gauge").to_owned()
+async fn in_flight(stack: &Stack) -> u64 {
+    metric(stack.url(), "seckill_purchases_in_flight").await
 }
 
 /// Redis stands still while all of them need a number for their order's id, and goes on when all are answered.
@@ -42,7 +41,7 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
     stack.redis.pause();
     let answers = join_all(users.iter().map(|user| buy(stack.url(), user, sale))).await;
     stack.redis.resume();
-    eventually("no purchase is in flight", TIMEOUT, async || in_flight(&stack).await == "0").await;
+    eventually("no purchase is in flight", TIMEOUT, async || in_flight(&stack).await == 0).await;
     for (user, answer) in users.iter().zip(&answers) {
         answer.refused(503, "UNAVAILABLE");
         let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
@@ -52,11 +51,11 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
 
 #[tokio::test]
 async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
-    let stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(5, "row-lock").await;
-    let url = stack.database.url();
-    let database = seckill::connection::mysql::connect(&url, 2, TIMEOUT).await.unwrap();
-    let store = OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai));
+    let (database, sale) = (TestDatabase::migrated().await, 9);
+    let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES (9, 5, 5)";
+    database.run(row).await;
+    let connected = seckill::connection::mysql::connect(&database.url(), 2, TIMEOUT).await;
+    let store = OrderStore::new(connected.unwrap(), Zone(chrono_tz::Asia::Shanghai));
     let order =
         NewOrder { id: 7, buyer: Buyer { user_id: 11, voucher_id: sale }, unguarded: false };
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -65,7 +64,7 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
     tokio::time::sleep_until(deadline).await;
     let outcome = transaction.take_and_commit(&order, &[(sale, 1)]).await.map(drop);
     assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+    assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
 }
 
 /// Another purchase has locked the last unit and does not end.
@@ -77,9 +76,9 @@ async fn unit_rows_gives_up_at_the_deadline() {
     let locked = sqlx::query("SELECT id FROM tb_stock_unit FOR UPDATE").execute(&mut *holder).await;
     locked.unwrap();
     let answer = buy(stack.url(), user, sale).await;
-    assert_eq!(in_flight(&stack).await, "0", "it goes on after its answer: {answer:?}");
+    assert_eq!(in_flight(&stack).await, 0, "it goes on after its answer: {answer:?}");
     answer.refused(503, "UNAVAILABLE");
     holder.rollback().await.unwrap();
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+    assert_eq!(stack.orders(sale).await, 0);
     buy(stack.url(), user, sale).await.bought();
 }

@@ -95,7 +95,7 @@ fn every_operation_is_described() {
 }
 
 #[tokio::test]
-async fn every_documented_operation_is_answered_by_a_running_instance() {
+async fn an_instance_answers_every_documented_operation_and_serves_pages_that_load_nothing_else() {
     let stack = Stack::lab(1).await;
     for (method, path) in documented().into_keys() {
         let path = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
@@ -105,11 +105,7 @@ async fn every_documented_operation_is_answered_by_a_running_instance() {
         assert!(status != 404 && status != 405, "{method} {path}: {status} {body}");
         assert!(!body.contains(r#""code":"NOT_FOUND""#), "{method} {path}: {body}");
     }
-}
 
-#[tokio::test]
-async fn the_pages_come_from_the_binary_and_load_nothing_else() {
-    let stack = Stack::lab(1).await;
     let moved = get(stack.url(), "/docs").send().await;
     assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));
     for path in ["/docs/", "/", "/learn", "/lab"] {

@@ -28,13 +28,16 @@ async fn drain_beyond_the_grace(stack: &mut Stack) {
 }
 
 /// A purchase waits for the sale's row when the instance is to stop, and the row stays locked beyond the grace period. Its
-/// client has hung up, so that there is no connection to wait for. (`a_drain_waits_for_a_read` has nothing but one.)
+/// client has hung up, so that there is no connection to wait for. A read has nothing but one.
 #[tokio::test]
-async fn a_drain_waits_for_a_purchase_whose_client_hung_up() {
+async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
+    let mut stack = Stack::start(0, &[]).await;
+    let user = stack.users(1).await.remove(0);
     for strategy in COMMITTING {
-        let mut stack = Stack::start(2, &[]).await;
+        for _ in 0..2 {
+            stack.add_instance(&[]).await;
+        }
         let sale = stack.publish(5, strategy.name()).await;
-        let user = stack.users(1).await.remove(0);
         let holder = lock_sale(&stack, sale).await;
         let (url, mine) = (stack.url().to_owned(), user.clone());
         let client = tokio::spawn(async move { buy(&url, &mine, sale).await });
@@ -43,13 +46,28 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up() {
         drain_beyond_the_grace(&mut stack).await;
         holder.rollback().await.unwrap();
         assert!(client.await.is_err_and(|end| end.is_cancelled()), "{strategy}");
-        let status = stack.instances[0].ended().await;
+        let status = stack.instances.remove(0).ended().await;
         assert!(status.success(), "{strategy}: {status}");
-        assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
-        assert_eq!(stack.database.number("SELECT stock FROM tb_seckill_voucher").await, 4);
+        assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (1, 4));
         let left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();
         assert!(left.is_empty(), "{left:?}");
+        stack.database.run("DELETE FROM tb_voucher_order").await;
     }
+
+    // No purchase, no task of its own: only a connection.
+    for _ in 0..2 {
+        stack.add_instance(&[]).await;
+    }
+    let mut holder = stack.database.pool.acquire().await.unwrap();
+    holder.execute("LOCK TABLES tb_voucher_order WRITE").await.unwrap();
+    let read = get(stack.url(), "/voucher-order/of/me").token(&user.token);
+    let client = tokio::spawn(read.send());
+    stack.database.wait_for_statement("ORDER BY id DESC").await;
+    drain_beyond_the_grace(&mut stack).await;
+    holder.execute("UNLOCK TABLES").await.unwrap();
+    assert_eq!(client.await.unwrap().data(), &json!([]));
+    let status = stack.instances[0].ended().await;
+    assert!(status.success(), "{status}");
 }
 
 /// A proxy that does not ask for readiness goes on as before, until it is refused: so its connections stay usable.
@@ -74,26 +92,6 @@ async fn connections_are_kept_until_the_listener_is_closed_and_their_next_reques
     // A connection that was closed would be refused now: `Connection` opens one instead.
     let reply = idle.send(&live).await.expect("an answer on the idle connection");
     assert_eq!((reply.status, closes(&reply)), (200, true));
-    let status = stack.instances[0].ended().await;
-    assert!(status.success(), "{status}");
-}
-
-/// No purchase, no task of its own: only a connection.
-#[tokio::test]
-async fn a_drain_waits_for_a_read() {
-    let mut stack = Stack::start(2, &[]).await;
-    let user = stack.users(1).await.remove(0);
-    let mut holder = stack.database.pool.acquire().await.unwrap();
-    holder.execute("LOCK TABLES tb_voucher_order WRITE").await.unwrap();
-    let url = stack.url().to_owned();
-    let client =
-        tokio::spawn(
-            async move { get(&url, "/voucher-order/of/me").token(&user.token).send().await },
-        );
-    stack.database.wait_for_statement("ORDER BY id DESC").await;
-    drain_beyond_the_grace(&mut stack).await;
-    holder.execute("UNLOCK TABLES").await.unwrap();
-    assert_eq!(client.await.unwrap().data(), &json!([]));
     let status = stack.instances[0].ended().await;
     assert!(status.success(), "{status}");
 }

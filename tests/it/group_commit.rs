@@ -24,6 +24,7 @@ use testkit::wait::eventually;
 use tokio::time::Instant;
 
 const SALE: i64 = 9;
+const ORDERS: &str = "SELECT COUNT(*) FROM tb_voucher_order";
 const LIMITS: GroupCommitLimits =
     GroupCommitLimits { batch: 512, queue: 4096, in_flight: 2, timeout: Duration::from_secs(10) };
 
@@ -90,7 +91,7 @@ impl Setting {
     }
 
     async fn orders(&self) -> i64 {
-        self.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
+        self.database.number(ORDERS).await
     }
 
     /// Holds the sale's row while `work` runs, so that batches wait before their commit.
@@ -143,7 +144,7 @@ fn count<T>(outcomes: &[T], which: impl Fn(&T) -> bool) -> usize {
 }
 
 #[tokio::test]
-async fn concurrent_purchases_share_a_commit() {
+async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival() {
     let setting = Setting::of(1000).await;
     let node = setting.node(LIMITS).await;
     let outcomes = node.buy(1..=300).await;
@@ -158,15 +159,11 @@ async fn concurrent_purchases_share_a_commit() {
         let own = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
         assert_eq!(setting.database.number(&own).await, 1);
     }
-    node.group_commit.finished().await;
-}
 
-#[tokio::test]
-async fn when_stock_does_not_suffice_purchases_are_served_in_order_of_arrival() {
-    let setting = Setting::of(10).await;
-    let node = setting.node(LIMITS).await;
+    // The stock does not suffice.
+    setting.database.run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310").await;
     // Against the order in which rows are inserted.
-    let outcomes = node.buy((1..=60).rev()).await;
+    let outcomes = node.buy((301..=360).rev()).await;
     for (position, outcome) in outcomes.iter().enumerate() {
         match outcome {
             Ok(_) => assert!(position < 10, "position {position} was served"),
@@ -174,9 +171,10 @@ async fn when_stock_does_not_suffice_purchases_are_served_in_order_of_arrival() 
             other => panic!("position {position}: {other:?}"),
         }
     }
-    assert_eq!((setting.orders().await, setting.stock().await), (10, 0));
-    let late = node.buy([99]).await;
+    assert_eq!((setting.orders().await, setting.stock().await), (310, 0));
+    let late = node.buy([399]).await;
     assert!(matches!(late[..], [Err(Error::SoldOut)]), "{late:?}");
+    node.group_commit.finished().await;
 }
 
 #[tokio::test]
@@ -502,7 +500,7 @@ async fn a_buyer_whose_row_is_locked_delays_no_other_until_it_is_unlocked() {
 }
 
 #[tokio::test]
-async fn purchases_beyond_the_queue_limit_are_refused_at_once() {
+async fn purchases_beyond_the_queue_limit_are_refused_and_queued_ones_need_no_client() {
     let setting = Setting::of(100).await;
     let node = setting.node(GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
     // All are queued before the worker begins: this runtime has one thread.
@@ -513,6 +511,21 @@ async fn purchases_beyond_the_queue_limit_are_refused_at_once() {
     assert_eq!((setting.orders().await, setting.stock().await), (5, 95));
     // And the queue accepts purchases again.
     assert!(node.buy([20]).await[0].is_ok());
+
+    // A queued purchase is committed without its client.
+    let node = setting.node(LIMITS).await;
+    setting
+        .while_locked(async {
+            tokio::select! {
+                outcomes = node.buy(101..=150) => panic!("answered before the commit: {outcomes:?}"),
+                () = eventually("the batch is in flight", Duration::from_secs(10), || async {
+                    setting.database.uncommitted(ORDERS).await > 6
+                }) => {}
+            }
+        })
+        .await;
+    node.group_commit.finished().await;
+    assert_eq!((setting.orders().await, setting.stock().await), (56, 44));
 }
 
 #[tokio::test]
@@ -528,7 +541,7 @@ async fn a_purchase_that_is_queued_past_the_end_of_the_sale_is_refused() {
     let first = node.group_commit.order(buyer(1), &sale, deadline());
     let second = async {
         eventually("the first is in flight", Duration::from_secs(10), || async {
-            setting.uncommitted().await == 1
+            setting.database.uncommitted(ORDERS).await == 1
         })
         .await;
         sale.window.require_open().expect("the sale is on when the second is queued");
@@ -554,37 +567,4 @@ async fn a_purchase_that_is_queued_past_the_end_of_the_sale_is_refused() {
     let (first, second) = both.await;
     assert!(first.is_ok(), "{first:?}");
     assert!(matches!(second, Err(Error::SaleEnded)), "{second:?}");
-}
-
-#[tokio::test]
-async fn a_queued_purchase_is_committed_without_its_client() {
-    let setting = Setting::of(100).await;
-    let node = setting.node(LIMITS).await;
-    setting
-        .while_locked(async {
-            tokio::select! {
-                outcomes = node.buy(1..=50) => panic!("answered before the commit: {outcomes:?}"),
-                () = eventually("the batch is in flight", Duration::from_secs(10), || async {
-                    setting.uncommitted().await >= 1
-                }) => {}
-            }
-        })
-        .await;
-    node.group_commit.finished().await;
-    assert_eq!((setting.orders().await, setting.stock().await), (50, 50));
-}
-
-impl Setting {
-    /// Orders in the table, committed or not.
-    async fn uncommitted(&self) -> i64 {
-        let mut look = self.database.pool.acquire().await.unwrap();
-        sqlx::query("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
-            .execute(&mut *look)
-            .await
-            .unwrap();
-        sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order")
-            .fetch_one(&mut *look)
-            .await
-            .unwrap()
-    }
 }

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::get;
+use crate::support::api::{get, metric};
 use crate::support::database::TestDatabase;
 use crate::support::stack::{Stack, buy};
 
@@ -27,11 +27,9 @@ async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
     let users = stack.users(connections as i64).await;
     while_sale_is_locked(stack, sale, async {
         let buying = users.iter().map(|user| buy(stack.url(), user, sale));
+        let used = "seckill_database_connections{state=\"in_use\"}";
         let opened = eventually("all connections are used", TIMEOUT, async || {
-            let page = get(stack.url(), "/metrics").text().await;
-            let used = r#"seckill_database_connections{state="in_use"} "#;
-            let used = page.lines().find_map(|line| line.strip_prefix(used));
-            used.is_some_and(|used| used == connections.to_string())
+            metric(stack.url(), used).await == connections as u64
         });
         // Bought when the lock is gone; dropped here, they run on.
         tokio::select! {
@@ -40,11 +38,8 @@ async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
         }
     })
     .await;
-    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
-    eventually("all have bought", TIMEOUT, async || {
-        stack.database.number(&orders).await == connections as i64
-    })
-    .await;
+    let bought = async || stack.orders(sale).await == connections as i64;
+    eventually("all have bought", TIMEOUT, bought).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,8 +60,7 @@ async fn half_open_connections_to_the_database_are_closed_and_replaced() {
         assert!(until(TIMEOUT, sold).await, "nothing is sold");
         println!("sells after {:?}", broken.elapsed());
     }
-    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
-    assert_eq!(stack.database.number(&orders).await, 4);
+    assert_eq!(stack.orders(sale).await, 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -98,7 +92,7 @@ async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() 
         .await;
         assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
     }
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+    assert_eq!(stack.all_orders().await, 0);
 }
 
 /// A connection whose statement was answered must give its place back, even if it goes silent at that moment.
@@ -148,8 +142,7 @@ async fn half_open_connections_to_redis_are_replaced() {
         println!("sells after {:?}", broken.elapsed());
     }
     stack.stream_drained().await;
-    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
-    assert_eq!(stack.database.number(orders).await, (users.len() * sales.len()) as i64);
+    assert_eq!(stack.all_orders().await, (users.len() * sales.len()) as i64);
 }
 
 /// An address that leads to the one server or the other: connections stay where they were opened.
@@ -228,6 +221,5 @@ async fn a_row_that_a_lost_transaction_holds_is_free_within_seconds() {
     let limit = if stack.database.is_mariadb().await { TIMEOUT / 2 } else { TIMEOUT * 3 / 2 };
     assert!(until(limit, sold).await, "the row is still held");
     println!("sold {:?} after the transaction was lost", lost.elapsed());
-    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
-    assert_eq!(stack.database.number(orders).await, 1);
+    assert_eq!(stack.orders(sale).await, 1);
 }

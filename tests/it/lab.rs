@@ -89,7 +89,7 @@ async fn without_lab_none_of_it_exists() {
 }
 
 #[tokio::test]
-async fn what_changes_anything_needs_the_token() {
+async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() {
     let stack = Stack::lab(1).await;
     for (path, body) in [
         ("/lab/runs", setting(["naive", "conditional"], json!({}))),
@@ -108,11 +108,39 @@ async fn what_changes_anything_needs_the_token() {
     let alone = admin("/lab/sessions").send().await;
     assert_eq!(alone.refused(200, "LAB_FAULT"), "this needs two instances, and there is one");
     assert_eq!(get(stack.url(), "/lab/runs").send().await.data(), &json!([]));
+    let (status, _, page) = get(stack.url(), "/lab").raw().await;
+    assert!(status == 200 && page.contains("data-lab=\"true\""), "{status}: {page}");
+
+    // Bad settings are refused with what is possible.
+    for (lanes, change, says) in [
+        (["magic", "naive"], json!({"instances": 1}), "lanes must be two of naive"),
+        (["naive", "naive"], json!({}), "instances must be 1 to 1"),
+        (["naive", "naive"], json!({"instances": 1, "buyers": 0}), "buyers must be 1 to 2000"),
+        (["naive", "naive"], json!({"instances": 1, "stock": 100_000}), "stock must be 1 to 1000"),
+        (["naive", "naive"], json!({"instances": 1, "spreadSeconds": 31}), "0 to 30"),
+        (["naive", "naive"], json!({"tries": "many"}), "tries"),
+    ] {
+        let answer = start(&stack, setting(lanes, change)).await;
+        let text = answer.body["errorMsg"].as_str().unwrap();
+        assert!(answer.status == 400 && text.contains(says), "{says}: {text}");
+    }
+    let unknown = get(stack.url(), "/lab/runs/x").send().await;
+    assert_eq!(unknown.body["code"], "RUN_NOT_FOUND");
+
+    // A code is shown to who has no phone.
+    let shown = async || get(stack.url(), "/lab/code/13800138000").send().await;
+    assert_eq!(shown().await.body["code"], "CODE_INVALID");
+    post(stack.url(), "/user/code?phone=13800138000").send().await.data();
+    let code = shown().await.data().as_str().unwrap().to_owned();
+    let login = json!({"phone": "13800138000", "code": code});
+    post(stack.url(), "/user/login").json(login).send().await.data();
+    assert_eq!(shown().await.body["code"], "CODE_INVALID");
 }
 
 #[tokio::test]
-async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() {
+async fn unsafe_lanes_break_beside_safe_ones_and_the_stories_tell_why() {
     let stack = stack().await;
+    // A lock of the process beside one in Redis.
     // Enough for all that can be held: an order of each buyer on each node.
     let enough = json!({"seed": 7, "buyers": 30, "stock": 60});
     let lanes = setting(["process-lock", "reentrant-lock"], enough);
@@ -178,11 +206,8 @@ async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() 
     assert_eq!(raw.body["records"][0].as_array().unwrap().len(), 120);
     let kept = get(stack.url(), "/lab/runs").send().await;
     assert_eq!(kept.data()[0]["conformances"][1]["kind"], "holds");
-}
 
-#[tokio::test]
-async fn naive_oversells_and_the_story_shows_who_read_the_same_stock() {
-    let stack = stack().await;
+    // `naive` oversells, as two read the same stock.
     let all_at_once = json!({"spreadSeconds": 0, "stock": 10, "tries": 2});
     let more_than_there_are = "SELECT COUNT(*) > 10 FROM tb_voucher_order JOIN tb_seckill_voucher \
                                USING (voucher_id) WHERE strategy = 'naive'";
@@ -271,39 +296,8 @@ async fn a_killed_instance_is_told_and_a_run_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn bad_settings_are_refused_with_what_is_possible() {
-    let stack = Stack::lab(1).await;
-    for (lanes, change, says) in [
-        (["magic", "naive"], json!({"instances": 1}), "lanes must be two of naive"),
-        (["naive", "naive"], json!({}), "instances must be 1 to 1"),
-        (["naive", "naive"], json!({"instances": 1, "buyers": 0}), "buyers must be 1 to 2000"),
-        (["naive", "naive"], json!({"instances": 1, "stock": 100_000}), "stock must be 1 to 1000"),
-        (["naive", "naive"], json!({"instances": 1, "spreadSeconds": 31}), "0 to 30"),
-        (["naive", "naive"], json!({"tries": "many"}), "tries"),
-    ] {
-        let answer = start(&stack, setting(lanes, change)).await;
-        let text = answer.body["errorMsg"].as_str().unwrap();
-        assert!(answer.status == 400 && text.contains(says), "{says}: {text}");
-    }
-    let unknown = get(stack.url(), "/lab/runs/x").send().await;
-    assert_eq!(unknown.body["code"], "RUN_NOT_FOUND");
-}
-
-#[tokio::test]
-async fn a_code_is_shown_to_who_has_no_phone() {
-    let stack = Stack::lab(1).await;
-    let shown = async || get(stack.url(), "/lab/code/13800138000").send().await;
-    assert_eq!(shown().await.body["code"], "CODE_INVALID");
-    post(stack.url(), "/user/code?phone=13800138000").send().await.data();
-    let code = shown().await.data().as_str().unwrap().to_owned();
-    let login = json!({"phone": "13800138000", "code": code});
-    post(stack.url(), "/user/login").json(login).send().await.data();
-    assert_eq!(shown().await.body["code"], "CODE_INVALID");
-}
-
-#[tokio::test]
 async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_one_in_redis_is_not() {
-    let stack = stack().await;
+    let mut stack = stack().await;
     let story = post(stack.url(), "/lab/sessions").admin().send().await;
     let parts = story.data()["parts"].as_array().unwrap();
     let nodes = stack.urls();
@@ -343,11 +337,8 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_one_in_redis_
     buy.refused(401, "UNAUTHORIZED");
     post(one, "/user/logout").header("cookie", cookie).send().await.data();
     me(one).await.refused(401, "UNAUTHORIZED");
-}
 
-#[tokio::test]
-async fn an_instance_that_does_not_answer_is_told_as_that() {
-    let mut stack = stack().await;
+    // An instance that does not answer is told as that.
     stack.instances[1].kill();
     let story = post(stack.url(), "/lab/sessions").admin().send().await;
     for part in story.data()["parts"].as_array().unwrap() {

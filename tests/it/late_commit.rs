@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
-use crate::resilience::{COMMITTING, selling, wait_for_insert};
+use crate::resilience::{committing_sales, wait_for_insert};
 use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,14 +31,11 @@ async fn the_purchase_lock_is_held_until_the_commit() {
         assert!(redis.exists::<_, bool>(&key).await.unwrap(), "{strategy}: the lock is free");
         let second = buy(&stack.instances[1].url, &user, sale).await;
         second.refused(200, "LOCK_BUSY");
-        let committed = stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await;
-        assert_eq!(committed, 0, "the COMMIT is held");
+        assert_eq!(stack.orders(sale).await, 0, "the COMMIT is held");
         stack.proxies.database.set(Mode::Forward);
         first.await.unwrap().data();
-        eventually("the lock is released", TIMEOUT, || async {
-            !redis.clone().exists::<_, bool>(&key).await.unwrap()
-        })
-        .await;
+        let is_free = async || !redis.exists::<_, bool>(&key).await.unwrap();
+        eventually("the lock is released", TIMEOUT, is_free).await;
         stack.database.run("DELETE FROM tb_voucher_order").await;
     }
 }
@@ -47,10 +44,11 @@ async fn the_purchase_lock_is_held_until_the_commit() {
 /// may still come into being is not told as one that was never made.
 #[tokio::test]
 async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() {
-    for strategy in COMMITTING {
-        // Before the server ends the idle transaction, after 5 s.
-        let stack = Stack::behind_proxies(&["--database-timeout-ms", "1500"]).await;
-        let (stack, user, sale) = selling(stack, strategy).await;
+    // Before the server ends the idle transaction, after 5 s.
+    let stack = Stack::behind_proxies(&["--database-timeout-ms", "1500"]).await;
+    let user = stack.users(1).await.remove(0);
+    for sale in committing_sales(&stack).await {
+        stack.ready().await;
         stack.proxies.database.set(Mode::HoldCommits);
         let mut buying = std::pin::pin!(buy(stack.url(), &user, sale));
         let early = tokio::select! {

@@ -51,15 +51,11 @@ async fn answer(stream: TcpStream, name: &str) {
     stream.write_all(reply.as_bytes()).await.ok();
 }
 
-async fn shipped() -> (Nginx, Upstream) {
+#[tokio::test]
+async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_the_envelope() {
     let upstream = Upstream::start("node").await;
     let values = [("NGX_ONE", upstream.address()), ("NGX_TWO", upstream.address())];
-    (Nginx::start("nginx.conf", &values).await, upstream)
-}
-
-#[tokio::test]
-async fn metrics_and_the_apis_pages_are_not_public() {
-    let (nginx, _upstream) = shipped().await;
+    let nginx = Nginx::start("nginx.conf", &values).await;
     for path in [
         "/metrics",
         "/metrics/",
@@ -86,11 +82,7 @@ async fn metrics_and_the_apis_pages_are_not_public() {
         let reply = nginx.request("GET", path, "").await;
         assert_eq!((reply.status, reply.body), (200, format!("node GET {passed}")));
     }
-}
 
-#[tokio::test]
-async fn nginxs_own_errors_are_in_the_envelope() {
-    let (nginx, upstream) = shipped().await;
     let send = async |request: String| nginx.send_from("127.0.0.1", &request).await;
     let long = "a".repeat(40_000);
     send(format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n")).await.refused(414, "URI_TOO_LONG");
@@ -112,22 +104,6 @@ async fn nginxs_own_errors_are_in_the_envelope() {
     drop(upstream);
     nginx.request("GET", "/shop/1", "").await.refused(503, "UNAVAILABLE");
     nginx.request("POST", "/voucher-order/seckill/1", "").await.refused(503, "OUTCOME_UNKNOWN");
-}
-
-#[tokio::test]
-async fn a_reply_has_the_id_that_the_client_sent_or_one_of_the_instance() {
-    let stack = Stack::start(1, &[]).await;
-    let instance = stack.url().trim_start_matches("http://").to_owned();
-    let values = [("NGX_ONE", instance.clone()), ("NGX_TWO", instance)];
-    let nginx = Nginx::start("nginx.conf", &values).await;
-    let ids = async |headers: &str| {
-        let reply = nginx.request("GET", "/api/health/live", headers).await;
-        let ids = reply.headers.lines().filter_map(|line| line.strip_prefix("x-request-id: "));
-        ids.map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(ids("x-request-id: abc-123\r\n").await, ["abc-123"]);
-    let [own] = &ids("").await[..] else { panic!("not one id") };
-    assert!(own.len() == 16 && own.bytes().all(|digit| digit.is_ascii_hexdigit()), "{own}");
 }
 
 #[tokio::test]
@@ -261,10 +237,22 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
     nginx.request("GET", "/blog/hot", "").await.refused(503, "UNAVAILABLE");
 }
 
+/// Before this service, and beside a Java node.
 #[tokio::test]
-async fn beside_a_java_node_what_is_on_no_list_gets_this_services_404() {
+async fn a_reply_has_its_requests_id_and_what_is_on_no_list_gets_this_services_404() {
     let (stack, java) = (Stack::start(1, &[]).await, Upstream::start("java").await);
     let ours = stack.url().trim_start_matches("http://").to_owned();
+    let values = [("NGX_ONE", ours.clone()), ("NGX_TWO", ours.clone())];
+    let nginx = Nginx::start("nginx.conf", &values).await;
+    let ids = async |headers: &str| {
+        let reply = nginx.request("GET", "/api/health/live", headers).await;
+        let ids = reply.headers.lines().filter_map(|line| line.strip_prefix("x-request-id: "));
+        ids.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("x-request-id: abc-123\r\n").await, ["abc-123"]);
+    let [own] = &ids("").await[..] else { panic!("not one id") };
+    assert!(own.len() == 16 && own.bytes().all(|digit| digit.is_ascii_hexdigit()), "{own}");
+
     let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java.address())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     for prefix in ["", "/api"] {

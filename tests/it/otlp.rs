@@ -9,7 +9,6 @@ use axum::routing::post;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::api;
-use crate::support::instance::Instance;
 use crate::support::stack::Stack;
 
 /// A collector that keeps what is posted to `/v1/traces`.
@@ -143,7 +142,7 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     env.push(("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.clone()));
     // So long that only the end of the process exports.
     env.push(("OTEL_BSP_SCHEDULE_DELAY", "600000".to_owned()));
-    stack.instances.push(Instance::start(&[], &env).await);
+    stack.add_instance_with(&[], &env).await;
     let sale = stack.publish(5, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
     let path = format!("/voucher-order/seckill/{sale}");
@@ -197,7 +196,7 @@ async fn an_unreachable_collector_costs_a_log_line_and_nothing_else() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     env.push(("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}")));
     env.push(("OTEL_BSP_SCHEDULE_DELAY", "50".to_owned()));
-    stack.instances.push(Instance::start(&[], &env).await);
+    stack.add_instance_with(&[], &env).await;
     api::get(stack.url(), "/shop-type/list").send().await.data();
     stack.instances[0].wait_for_line("spans could not be exported").await;
     api::get(stack.url(), "/shop-type/list").send().await.data();

@@ -4,7 +4,7 @@ use crate::support::api::get;
 use crate::support::stack::Stack;
 
 #[tokio::test]
-async fn the_shop_front_has_a_strict_policy_and_is_cached() {
+async fn the_pages_have_a_strict_policy_and_are_cached() {
     let stack = Stack::start(1, &[]).await;
     let (status, headers, page) = get(stack.url(), "/").raw().await;
     assert_eq!(
@@ -32,20 +32,8 @@ async fn the_shop_front_has_a_strict_policy_and_is_cached() {
     assert!(!refused.1.contains_key("content-encoding"));
     get(stack.url(), "/assets/no.js").send().await.refused(404, "NOT_FOUND");
     get(stack.url(), "/assets/..%2fCargo.toml").send().await.refused(404, "NOT_FOUND");
-}
 
-#[tokio::test]
-async fn the_lab_page_exists_only_with_lab() {
-    let mut stack = Stack::start(1, &[]).await;
-    get(stack.url(), "/lab").send().await.refused(404, "NOT_FOUND");
-    stack.add_instance(&["--lab"]).await;
-    let (status, _, page) = get(&stack.urls()[1], "/lab").raw().await;
-    assert!(status == 200 && page.contains("data-lab=\"true\""), "{status}: {page}");
-}
-
-#[tokio::test]
-async fn the_model_of_the_strategies_is_served_without_lab() {
-    let stack = Stack::start(1, &[]).await;
+    // The model of the strategies is served without lab.
     let (status, headers, page) = get(stack.url(), "/learn").raw().await;
     let has = |text: &str| page.contains(text);
     assert!(status == 200 && has("\"/assets/learn.js\"") && has("data-zone="), "{status}: {page}");

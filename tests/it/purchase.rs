@@ -9,9 +9,9 @@ use redis::AsyncCommands;
 use seckill::clock::Zone;
 use serde_json::json;
 
+use crate::resilience::{lock_sale, wait_for_purchase_lock};
 use crate::support::api::{call, get, post};
-use crate::support::stack::{Stack, buy};
-use testkit::wait::eventually;
+use crate::support::stack::{Stack, buy, buy_within};
 
 #[tokio::test]
 async fn an_order_is_made_once_and_can_be_looked_up() {
@@ -41,8 +41,8 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
     assert!((zone.now() - created).abs() < TimeDelta::seconds(30), "{created}");
     // Another user's order is not found, like one that does not exist.
     stack.settled().await;
-    for path in [format!("/voucher-order/{id}"), "/voucher-order/1".to_owned()] {
-        get(one, &path).token(&users[1].token).send().await.refused(200, "ORDER_NOT_FOUND");
+    for id in [id, 1] {
+        stack.look_up(&users[1], id).await.refused(200, "ORDER_NOT_FOUND");
     }
 
     // The body form is the same purchase.
@@ -72,7 +72,7 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
 }
 
 #[tokio::test]
-async fn every_refusal_has_the_contracts_text() {
+async fn every_refusal_has_the_contracts_text_and_a_sale_opens_on_time() {
     let stack = Stack::lab(1).await;
     let users = stack.users(3).await;
     let url = stack.url();
@@ -103,16 +103,51 @@ async fn every_refusal_has_the_contracts_text() {
         let answer = buy(url, &users[0], off).await;
         assert_eq!(answer.refused(200, "VOUCHER_NOT_FOUND"), "优惠券不存在！", "{strategy}");
     }
+
+    // A unit test of `voucher/sales.rs` shows that the clock is the database's, not the node's.
+    let zone = Zone(chrono_tz::Asia::Shanghai);
+    let at = |seconds: i64| {
+        let at = zone.to_local(Utc::now() + TimeDelta::seconds(seconds));
+        json!(at.format("%Y-%m-%dT%H:%M:%S").to_string())
+    };
+    let mut body = Stack::sale(5, "reentrant-lock");
+    (body["beginTime"], body["endTime"]) = (at(3), at(3600));
+    let sale = stack.publish_as(body).await;
+    buy(url, &users[0], sale).await.refused(200, "SALE_NOT_BEGUN");
+    buy_within(url, &users[0], sale, Duration::from_secs(10)).await;
+    let sold = format!(
+        "SELECT COUNT(*) FROM tb_voucher_order o JOIN tb_seckill_voucher s USING (voucher_id) \
+         WHERE o.voucher_id = {sale} AND o.create_time >= s.begin_time"
+    );
+    assert_eq!(stack.database.number(&sold).await, 1);
 }
 
+/// The counter of the ids, a lock that somebody holds, and the lock of a purchase.
 #[tokio::test]
-async fn a_held_lock_means_busy_and_is_not_changed() {
-    let stack = Stack::lab(1).await;
-    let user = &stack.users(1).await[0];
-    let mut redis = stack.redis.conn().await;
-    let key = format!("lock:order:{}", user.id);
+async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
+    let stack = Stack::start(1, &["--lab", "--id-block", "1"]).await;
     let sale = stack.publish(5, "reentrant-lock").await;
-    // As a Redisson client on a Java node would hold it.
+    let users = stack.users(3).await;
+    let zone = Zone(chrono_tz::Asia::Shanghai);
+    // Its first lease begins the counter at random.
+    buy(stack.url(), &users[1], sale).await.data();
+    let (mut redis, before) = (stack.redis.conn().await, zone.now());
+    let key = format!("icr:order:{}", before.format("%Y:%m:%d"));
+    let _: () = redis.set(&key, 41).await.unwrap();
+    let id = buy(stack.url(), &users[0], sale).await.data().as_i64().unwrap();
+    let seconds = (id >> 32) + 1_640_995_200;
+    // A second more where the counter was set back.
+    let now = zone.now().and_utc().timestamp() + 1;
+    assert!((before.and_utc().timestamp()..=now).contains(&seconds), "{seconds} {now}");
+    if zone.now().date() == before.date() {
+        assert_eq!(id & 0xffff_ffff, 42);
+        let counter: String = redis.get(&key).await.unwrap();
+        assert_eq!(counter, "42");
+    }
+
+    // A held lock means busy and is not changed: as a Redisson client on a Java node would hold it.
+    let user = &users[2];
+    let key = format!("lock:order:{}", user.id);
     let field = "0b5d3c1e-7a55-4c0c-9d1f-2d1c3b4a5e6f:57";
     let _: i64 = redis.hset(&key, field, 1).await.unwrap();
     let _: bool = redis.pexpire(&key, 30_000).await.unwrap();
@@ -127,37 +162,18 @@ async fn a_held_lock_means_busy_and_is_not_changed() {
     assert!(left.is_empty(), "{left:?}");
 
     let sale = stack.publish(5, "setnx-lock").await;
-    let key = format!("lock:setnx:order:{}", user.id);
-    let _: () = redis.set_ex(&key, "somebody-else", 30).await.unwrap();
+    let setnx = format!("lock:setnx:order:{}", user.id);
+    let _: () = redis.set_ex(&setnx, "somebody-else", 30).await.unwrap();
     buy(stack.url(), user, sale).await.refused(200, "LOCK_BUSY");
-    let owner: String = redis.get(&key).await.unwrap();
+    let owner: String = redis.get(&setnx).await.unwrap();
     assert_eq!(owner, "somebody-else");
-}
 
-/// Holds the sale's row, so that a purchase waits between its lock and its commit, and reads the lock.
-#[tokio::test]
-async fn a_held_purchase_lock_has_the_contracts_shape() {
-    let stack = Stack::lab(1).await;
-    let user = stack.users(1).await.remove(0);
+    // A purchase that waits for its sale's row, between its lock and its commit.
     let sale = stack.publish(5, "reentrant-lock").await;
-    let mut holder = stack.database.pool.begin().await.unwrap();
-    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
-        .bind(sale)
-        .execute(&mut *holder)
-        .await
-        .unwrap();
-    let url = stack.url().to_owned();
-    let purchase = tokio::spawn({
-        let user = user.clone();
-        async move { buy(&url, &user, sale).await }
-    });
-    let mut redis = stack.redis.conn().await;
-    let key = format!("lock:order:{}", user.id);
-    eventually("the purchase holds its lock", Duration::from_secs(10), || {
-        let (mut redis, key) = (redis.clone(), key.clone());
-        async move { redis.exists(&key).await.unwrap() }
-    })
-    .await;
+    let holder = lock_sale(&stack, sale).await;
+    let (url, mine) = (stack.url().to_owned(), user.clone());
+    let purchase = tokio::spawn(async move { buy(&url, &mine, sale).await });
+    wait_for_purchase_lock(&stack, user).await;
     let kind: String = redis::cmd("TYPE").arg(&key).query_async(&mut redis).await.unwrap();
     assert_eq!(kind, "hash");
     let fields: Vec<(String, String)> = redis.hgetall(&key).await.unwrap();
@@ -173,34 +189,12 @@ async fn a_held_purchase_lock_has_the_contracts_shape() {
 }
 
 #[tokio::test]
-async fn order_ids_and_their_counter_have_the_contracts_shape() {
-    let stack = Stack::start(1, &["--id-block", "1"]).await;
-    let sale = stack.publish(5, "reentrant-lock").await;
-    let zone = Zone(chrono_tz::Asia::Shanghai);
-    // Its first lease begins the counter at random.
-    buy(stack.url(), &stack.users(2).await[1], sale).await.data();
-    let (mut redis, before) = (stack.redis.conn().await, zone.now());
-    let key = format!("icr:order:{}", before.format("%Y:%m:%d"));
-    let _: () = redis.set(&key, 41).await.unwrap();
-    let user = &stack.users(1).await[0];
-    let id = buy(stack.url(), user, sale).await.data().as_i64().unwrap();
-    let seconds = (id >> 32) + 1_640_995_200;
-    // A second more where the counter was set back.
-    let now = zone.now().and_utc().timestamp() + 1;
-    assert!((before.and_utc().timestamp()..=now).contains(&seconds), "{seconds} {now}");
-    if zone.now().date() == before.date() {
-        assert_eq!(id & 0xffff_ffff, 42);
-        let counter: String = redis.get(&key).await.unwrap();
-        assert_eq!(counter, "42");
-    }
-}
-
-/// The route table is asked only for a purchase whose steps are recorded.
-#[tokio::test]
-async fn a_purchase_is_answered_alike_with_and_without_the_route_table() {
+async fn bad_input_is_refused_in_the_envelope_without_effect() {
     let stack = Stack::lab(1).await;
     let (sale, users) = (stack.publish(1, "group-commit").await, stack.users(2).await);
-    let id = buy(stack.url(), &users[0], sale).await.data().as_i64();
+    let url = stack.url();
+    let id = buy(url, &users[0], sale).await.data().as_i64();
+    // Alike with and without the route table, which is asked only for a purchase whose steps are recorded.
     let path = |id: &str| format!("/voucher-order/seckill/{id}");
     for (path, token, status, code) in [
         (path(&sale.to_string()), Some(&users[0].token), 200, "ALREADY_ORDERED"),
@@ -210,7 +204,7 @@ async fn a_purchase_is_answered_alike_with_and_without_the_route_table() {
         (path("+"), Some(&users[1].token), 400, "INVALID_PARAMETER"),
     ] {
         for traced in [false, true] {
-            let mut request = post(stack.url(), &path);
+            let mut request = post(url, &path);
             if let Some(token) = token {
                 request = request.token(token);
             }
@@ -226,13 +220,8 @@ async fn a_purchase_is_answered_alike_with_and_without_the_route_table() {
             answer.refused(status, code);
         }
     }
-}
 
-#[tokio::test]
-async fn bad_input_is_refused_in_the_envelope_without_effect() {
-    let stack = Stack::lab(1).await;
-    let (url, users) = (stack.url(), stack.users(1).await);
-    let token = &users[0].token;
+    let token = &users[1].token;
     for id in ["0", "-1", "999999", "9223372036854775807"] {
         let answer = post(url, &format!("/voucher-order/seckill/{id}")).token(token).send().await;
         assert_eq!(answer.refused(200, "VOUCHER_NOT_FOUND"), "优惠券不存在！", "{id}");
@@ -279,35 +268,48 @@ async fn bad_input_is_refused_in_the_envelope_without_effect() {
     assert_eq!(given.headers["x-request-id"], "abc-123");
     let long = get(url, "/health/live").header("x-request-id", &"a".repeat(100)).send().await;
     assert_eq!(long.headers["x-request-id"].len(), 16);
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+    assert_eq!(stack.all_orders().await, 1, "the first one");
 }
 
-/// Also in a task that a purchase has spawned, which logs the id that was taken.
+/// Another node was given the same numbers after the counter was lost. The log's line of that names the request, too, though
+/// it is from a task that the purchase has spawned.
 #[tokio::test]
-async fn every_log_line_of_a_request_names_it() {
+async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names_it() {
+    let mut stack = Stack::start(0, &[]).await;
+    let user = stack.users(1).await.remove(0);
     for format in ["text", "json"] {
-        let stack = Stack::start(1, &["--log-format", format]).await;
+        stack.instances.clear();
+        stack.add_instance(&["--log-format", format]).await;
         let published = post(stack.url(), "/voucher/seckill")
             .admin()
             .header("x-request-id", "abc-123")
             .json(Stack::sale(1, "reentrant-lock"))
             .send()
             .await;
-        let user = &stack.users(1).await[0];
-        // The next id, whether the second in it is still the same or one of the next few.
-        let taken = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) \
-             SELECT id + 1 + (s << 32), 9, 900 + s FROM tb_voucher_order, (SELECT 0 s UNION SELECT 1 \
-             UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5) seconds";
         let sale = published.data().as_i64().unwrap();
         let other = stack.publish(2, "reentrant-lock").await;
-        buy(stack.url(), user, other).await.data();
-        stack.database.run(taken).await;
+        buy(stack.url(), &user, other).await.data();
+        // The next numbers of this instance's block, more than a purchase tries, in every second of the next two minutes.
+        let taken = (0..120).flat_map(|second| (1..=8).map(move |number| (second, number)));
+        let taken = taken.map(|(second, number)| {
+            let voucher = 1_000_000 + 10 * second + number;
+            format!(
+                "SELECT id + ({second} << 32) + {number}, 5, {voucher} FROM tb_voucher_order \
+                 WHERE user_id = {}",
+                user.id
+            )
+        });
+        let taken = taken.collect::<Vec<_>>().join(" UNION ALL ");
+        let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id)";
+        stack.database.run(&format!("{insert} {taken}")).await;
         let bought = post(stack.url(), &format!("/voucher-order/seckill/{sale}"))
             .token(&user.token)
             .header("x-request-id", "def-456")
             .send()
             .await;
-        bought.data();
+        let row = format!("SELECT user_id FROM tb_voucher_order WHERE id = {}", bought.bought());
+        assert_eq!(stack.database.number(&row).await, user.id);
+        stack.instances[0].wait_for_line("order id already taken").await;
         let log = stack.instances[0].log();
         let line = |id: &str, text: &str| {
             let line = log.iter().find(|line| line.contains(text));
@@ -324,6 +326,7 @@ async fn every_log_line_of_a_request_names_it() {
         line("abc-123", "sale published");
         line("def-456", "order id already taken");
         assert!(log.iter().any(|line| line.contains("serving") && !line.contains("request")));
+        stack.database.run("DELETE FROM tb_voucher_order").await;
     }
 }
 
@@ -352,29 +355,4 @@ async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
         let expected = PURCHASES * round_trips;
         assert!((expected..=expected + others(began)).contains(&asked), "{strategy}: {asked}");
     }
-}
-
-/// A unit test of `voucher/sales.rs` shows that the clock is the database's, not the node's.
-#[tokio::test]
-async fn a_sale_opens_on_time() {
-    let stack = Stack::lab(1).await;
-    let user = &stack.users(1).await[0];
-    let zone = Zone(chrono_tz::Asia::Shanghai);
-    let at = |seconds: i64| {
-        let at = zone.to_local(Utc::now() + TimeDelta::seconds(seconds));
-        json!(at.format("%Y-%m-%dT%H:%M:%S").to_string())
-    };
-    let mut body = Stack::sale(5, "reentrant-lock");
-    (body["beginTime"], body["endTime"]) = (at(3), at(3600));
-    let sale = stack.publish_as(body).await;
-    buy(stack.url(), user, sale).await.refused(200, "SALE_NOT_BEGUN");
-    eventually("the sale opens", Duration::from_secs(10), || async {
-        buy(stack.url(), user, sale).await.body["success"] == true
-    })
-    .await;
-    let sold = format!(
-        "SELECT COUNT(*) FROM tb_voucher_order o JOIN tb_seckill_voucher s USING (voucher_id) \
-         WHERE o.voucher_id = {sale} AND o.create_time >= s.begin_time"
-    );
-    assert_eq!(stack.database.number(&sold).await, 1);
 }

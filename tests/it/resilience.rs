@@ -11,7 +11,7 @@ use workload::ladder::Strategy;
 
 use crate::law;
 use crate::support::api::{get, metric, post};
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack, buy, buy_within};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
@@ -54,12 +54,12 @@ pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64)
 /// holds are not committed either, as the sales' rows are locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
-    // So patient that no request in flight gives up before the kill.
+    let mut stack = Stack::lab(1).await;
     for strategy in STRATEGIES {
-        let mut stack = Stack::patient_behind_proxies(&["--lab"]).await;
-        stack.add_instance(&["--lab"]).await;
+        // So patient that no request in flight gives up before the kill.
+        stack.add_proxied(&["--lab"], true).await;
         let (options, total) = big_burst(&stack, strategy).await;
-        let mut victim = stack.instances.remove(0);
+        let mut victim = stack.instances.pop().expect("a second instance");
         let report = with_fault(&options, total, async {
             let (decides, holder) = match strategy {
                 Strategy::Stream => (&stack.proxies.redis, Some(lock_all_sales(&stack).await)),
@@ -79,6 +79,8 @@ async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
         .await;
         assert!(report.verdict.is_clean(), "{strategy}: {report:?}");
         assert!(report.connections_lost > 0, "{strategy}: nothing was cut: {report:?}");
+        stack.proxies.database.set(Mode::Forward);
+        stack.proxies.redis.set(Mode::Forward);
     }
 }
 
@@ -141,12 +143,9 @@ pub async fn lock_all_sales(stack: &Stack) -> sqlx::Transaction<'static, sqlx::M
 
 pub async fn wait_for_purchase_lock(stack: &Stack, user: &SignedIn) {
     let key = format!("lock:order:{}", user.id);
-    let redis = stack.redis.conn().await;
-    eventually("the purchase holds its lock", TIMEOUT, || {
-        let (mut redis, key) = (redis.clone(), key.clone());
-        async move { redis.exists(&key).await.unwrap() }
-    })
-    .await;
+    let mut redis = stack.redis.conn().await;
+    eventually("the purchase holds its lock", TIMEOUT, async || redis.exists(&key).await.unwrap())
+        .await;
 }
 
 /// Waits until the order is inserted, and not committed yet.
@@ -177,126 +176,73 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     post(stack.url(), "/user/code?phone=13800000001").send().await.refused(503, "UNAVAILABLE");
 
     stack.redis.restart().await;
-    eventually("it sells again", TIMEOUT, || async {
-        buy(stack.url(), &user, sale).await.status == 200
-    })
-    .await;
-    eventually("it is ready again", TIMEOUT, || async {
-        get(stack.url(), "/health/ready").send().await.status == 200
-    })
-    .await;
+    buy_within(stack.url(), &user, sale, TIMEOUT).await;
+    stack.ready().await;
 }
 
-#[tokio::test]
-async fn a_taken_id_is_replaced_by_another() {
-    let stack = Stack::lab(1).await;
-    let sale = stack.publish(5, "reentrant-lock").await;
-    let users = stack.users(2).await;
-    buy(stack.url(), &users[0], sale).await.data();
-    let (first, mut taken) = (users[0].id, Vec::new());
-    // Another node was given the same numbers after the counter was lost: it has taken the next numbers of this
-    // instance's block, more than a purchase tries, in every second of the next two minutes.
-    for second in 0..120 {
-        for number in 1..=8 {
-            let voucher = 1_000_000 + 10 * second + number;
-            taken.push(format!(
-                "SELECT (((id >> 32) + {second}) << 32) | ((id & 0xffffffff) + {number}), 5, {voucher} \
-                 FROM tb_voucher_order WHERE user_id = {first}"
-            ));
-        }
+/// A sale of two vouchers on each strategy whose success means committed.
+pub async fn committing_sales(stack: &Stack) -> Vec<i64> {
+    let mut sales = Vec::new();
+    for strategy in COMMITTING {
+        sales.push(stack.publish(2, strategy.name()).await);
     }
-    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) ";
-    stack.database.run(&(insert.to_owned() + &taken.join(" UNION ALL "))).await;
-    let id = buy(stack.url(), &users[1], sale).await.data().as_i64().unwrap();
-    let row = format!("SELECT user_id FROM tb_voucher_order WHERE id = {id}");
-    assert_eq!(stack.database.number(&row).await, users[1].id);
-    stack.instances[0].wait_for_line("order id already taken").await;
-}
-
-/// A stack with a user and a sale of two vouchers.
-pub async fn selling(stack: Stack, strategy: Strategy) -> (Stack, SignedIn, i64) {
-    let strategy = strategy.name();
-    let sale = stack.publish(2, strategy).await;
-    let user = stack.users(1).await.remove(0);
-    (stack, user, sale)
+    sales
 }
 
 #[tokio::test]
 async fn without_the_database_purchases_get_503_until_it_is_back() {
-    for strategy in COMMITTING {
-        let stack = Stack::behind_proxies(&[]).await;
-        let (stack, user, sale) = selling(stack, strategy).await;
-        for mode in [Mode::Cut, Mode::Hang] {
-            stack.proxies.database.set(mode);
+    let stack = Stack::behind_proxies(&[]).await;
+    let (sales, user) = (committing_sales(&stack).await, stack.users(1).await.remove(0));
+    for mode in [Mode::Cut, Mode::Hang] {
+        stack.proxies.database.set(mode);
+        for sale in &sales {
             let started = Instant::now();
-            let answer = buy(stack.url(), &user, sale).await;
-            answer.refused(503, "UNAVAILABLE");
-            assert!(
-                started.elapsed() < Duration::from_secs(20),
-                "{mode:?}: {:?}",
-                started.elapsed()
-            );
-            let ready = get(stack.url(), "/health/ready").send().await;
-            assert_eq!((ready.status, &ready.body["database"]), (503, &json!(false)), "{mode:?}");
-            stack.proxies.database.set(Mode::Forward);
-            eventually("it is ready again", TIMEOUT, || async {
-                get(stack.url(), "/health/ready").send().await.status == 200
-            })
-            .await;
+            buy(stack.url(), &user, *sale).await.refused(503, "UNAVAILABLE");
+            let took = started.elapsed();
+            assert!(took < Duration::from_secs(20), "{mode:?}: {took:?}");
         }
-        eventually("it sells again", TIMEOUT, || async {
-            buy(stack.url(), &user, sale).await.status == 200
-        })
-        .await;
-        assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
+        let ready = get(stack.url(), "/health/ready").send().await;
+        assert_eq!((ready.status, &ready.body["database"]), (503, &json!(false)), "{mode:?}");
+        stack.proxies.database.set(Mode::Forward);
+        stack.ready().await;
+    }
+    for sale in sales {
+        buy_within(stack.url(), &user, sale, TIMEOUT).await;
+        assert_eq!(stack.orders(sale).await, 1);
     }
 }
 
+/// An order that was made has its id in the answer, also where it is not known whether it was: to be looked up.
 #[tokio::test]
-async fn a_commit_whose_reply_is_lost_is_resolved_before_the_purchase_is_answered() {
-    for strategy in COMMITTING {
-        let stack = Stack::patient_behind_proxies(&[]).await;
-        let (stack, user, sale) = selling(stack, strategy).await;
-        stack.proxies.database.set(Mode::LoseCommitReply);
-        // The order exists, and the buyer gets its id.
-        let id = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
-        stack.instances[0].wait_for_line("the commit's reply was lost").await;
+async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unknown() {
+    let stack = Stack::patient_behind_proxies(&[]).await;
+    let users = stack.users(2).await;
+    let lost = || stack.instances[0].lines_with("the commit's reply was lost").len();
+    let buy_with = async |mode, user, sale| {
+        let before = lost();
+        stack.proxies.database.set(mode);
+        let answer = buy(stack.url(), user, sale).await;
+        stack.proxies.database.set(Mode::Forward);
+        eventually("it is logged", TIMEOUT, async || lost() > before).await;
+        answer
+    };
+    for sale in committing_sales(&stack).await {
+        buy_with(Mode::LoseCommit, &users[0], sale).await.refused(503, "UNAVAILABLE");
+        assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (0, 2), "a definite no");
+        let id = buy_with(Mode::LoseCommitReply, &users[1], sale).await.bought();
         let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
         assert_eq!(stack.database.number(&row).await, 1);
     }
-}
-
-#[tokio::test]
-async fn a_commit_that_never_arrived_is_a_definite_failure() {
-    for strategy in COMMITTING {
-        let stack = Stack::patient_behind_proxies(&[]).await;
-        let (stack, user, sale) = selling(stack, strategy).await;
-        stack.proxies.database.set(Mode::LoseCommit);
-        buy(stack.url(), &user, sale).await.refused(503, "UNAVAILABLE");
-        stack.instances[0].wait_for_line("the commit's reply was lost").await;
-        assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
-        let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
-        assert_eq!(stack.database.number(&stock).await, 2);
-    }
-}
-
-#[tokio::test]
-async fn a_commit_that_cannot_be_resolved_is_reported_as_unknown_and_can_be_looked_up() {
-    for strategy in COMMITTING {
-        let stack = Stack::patient_behind_proxies(&[]).await;
-        let (stack, user, sale) = selling(stack, strategy).await;
-        stack.proxies.database.set(Mode::LoseCommitReplyThenCut);
-        let answer = buy(stack.url(), &user, sale).await;
+    for sale in committing_sales(&stack).await {
+        stack.ready().await;
+        let answer = buy_with(Mode::LoseCommitReplyThenCut, &users[0], sale).await;
         answer.refused(503, "OUTCOME_UNKNOWN");
-        let id = answer.body["orderId"].as_str().expect("the id to look up").to_owned();
-        stack.proxies.database.set(Mode::Forward);
-        eventually("the order is found", TIMEOUT, || async {
-            let order =
-                get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await;
-            order.body["data"]["orderId"] == id.as_str()
+        let id: i64 = answer.body["orderId"].as_str().expect("an id").parse().unwrap();
+        eventually("the order is found", TIMEOUT, async || {
+            stack.look_up(&users[0], id).await.body["data"]["id"] == id
         })
         .await;
-        let again = buy(stack.url(), &user, sale).await;
-        assert_eq!(again.body["orderId"], id.as_str(), "{again:?}");
+        let again = buy(stack.url(), &users[0], sale).await;
+        assert_eq!(again.body["orderId"], id.to_string(), "{again:?}");
     }
 }

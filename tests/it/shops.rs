@@ -30,8 +30,18 @@ fn ids(answer: &Answer) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn shops_are_listed_page_by_page() {
-    let stack = Stack::lab(1).await;
+async fn shops_are_found_by_id_type_name_and_distance() {
+    let mut stack = Stack::lab(1).await;
+    let shop_1 = get(stack.url(), "/shop/1").send().await;
+    assert_eq!((&shop_1.data()["id"], &shop_1.data()["name"]), (&json!(1), &json!("测试小店")));
+    assert!(shop_1.data().get("avgPrice").is_none(), "absent values are omitted: {shop_1:?}");
+    for id in ["999", "0", "-1"] {
+        let answer = get(stack.url(), &format!("/shop/{id}")).send().await;
+        assert_eq!(answer.refused(200, "SHOP_NOT_FOUND"), "店铺不存在");
+    }
+    get(stack.url(), "/shop/abc").send().await.refused(400, "INVALID_PARAMETER");
+
+    // Page by page.
     let mut created = Vec::new();
     for n in 0..11 {
         created.push(create(&stack, shop(&format!("面馆{n}"), 7, 120.0, 30.0)).await);
@@ -66,12 +76,13 @@ async fn shops_are_listed_page_by_page() {
         get(stack.url(), &path).send().await.refused(400, "INVALID_PARAMETER");
     }
     get(stack.url(), "/shop/of/type").send().await.refused(400, "INVALID_PARAMETER");
-}
+    // An incomplete or invalid point.
+    for bad in ["x=120", "y=30", "x=181&y=0", "x=0&y=86", "x=NaN&y=0", "x=a&y=b", "x=&y="] {
+        let path = format!("/shop/of/type?typeId=1&{bad}");
+        get(stack.url(), &path).send().await.refused(400, "INVALID_PARAMETER");
+    }
 
-#[tokio::test]
-async fn shops_near_a_point_are_sorted_by_distance_and_follow_writes() {
-    let mut stack = Stack::lab(1).await;
-    // Seven shops eastwards, about 960 m apart; the last two are beyond 5 km.
+    // By distance, which follows writes. Seven shops eastwards, about 960 m apart; the last two are beyond 5 km.
     let mut created = Vec::new();
     for n in 0..7 {
         created.push(create(&stack, shop("店", 8, 120.0 + 0.01 * f64::from(n), 30.0)).await);
@@ -80,13 +91,16 @@ async fn shops_near_a_point_are_sorted_by_distance_and_follow_writes() {
         let path = format!("/shop/of/type?typeId=8&x=120&y=30&current={current}");
         get(stack.url(), &path).send().await
     };
+    let distances = |answer: &Answer| -> Vec<f64> {
+        let shops = answer.data().as_array().unwrap().iter();
+        shops.map(|shop| shop["distance"].as_f64().unwrap()).collect()
+    };
     let first = near(1).await;
     assert_eq!(ids(&first), created[..5]);
-    let distances: Vec<f64> =
-        first.data().as_array().unwrap().iter().map(|s| s["distance"].as_f64().unwrap()).collect();
-    for (n, distance) in (0..5).zip(&distances) {
+    let distances_of_first = distances(&first);
+    for (n, distance) in (0..5).zip(&distances_of_first) {
         let expected = f64::from(n) * 963.0;
-        assert!((distance - expected).abs() < 5.0, "{distances:?}");
+        assert!((distance - expected).abs() < 5.0, "{distances_of_first:?}");
     }
     // The sixth lies 4.8 km away, the seventh beyond the radius.
     assert_eq!(ids(&near(2).await), [created[5]]);
@@ -116,20 +130,8 @@ async fn shops_near_a_point_are_sorted_by_distance_and_follow_writes() {
     let path = "/shop/of/type?typeId=8&x=120&y=30&current=1";
     let without = get(stack.url(), path).send().await;
     assert_eq!(ids(&without), ids(&with_index));
-    for (a, b) in
-        without.data().as_array().unwrap().iter().zip(with_index.data().as_array().unwrap())
-    {
-        let (a, b) = (a["distance"].as_f64().unwrap(), b["distance"].as_f64().unwrap());
+    for (a, b) in distances(&without).into_iter().zip(distances(&with_index)) {
         assert!((a - b).abs() < 1.0, "{a} {b}");
-    }
-}
-
-#[tokio::test]
-async fn an_incomplete_or_invalid_point_is_refused() {
-    let stack = Stack::lab(1).await;
-    for bad in ["x=120", "y=30", "x=181&y=0", "x=0&y=86", "x=NaN&y=0", "x=a&y=b", "x=&y="] {
-        let path = format!("/shop/of/type?typeId=1&{bad}");
-        get(stack.url(), &path).send().await.refused(400, "INVALID_PARAMETER");
     }
 }
 
@@ -155,8 +157,8 @@ async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
         })
         .await;
     }
-    let shop = get(two, &path).send().await;
-    assert_eq!((&shop.data()["score"], &shop.data()["address"]), (&json!(40), &json!("路")));
+    let changed = get(two, &path).send().await;
+    assert_eq!((&changed.data()["score"], &changed.data()["address"]), (&json!(40), &json!("路")));
 
     assert_eq!(
         put(one, json!({ "name": "x" })).await.refused(200, "SHOP_ID_MISSING"),
@@ -176,10 +178,23 @@ async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
     bare.refused(400, "INVALID_PARAMETER");
     let open = call(hyper::Method::PUT, one, "/shop").json(json!({ "id": id })).send().await;
     open.refused(403, "FORBIDDEN");
+
+    // A new shop is found although its id was read before.
+    let path = format!("/shop/{}", id + 1);
+    for base in [one, two] {
+        get(base, &path).send().await.refused(200, "SHOP_NOT_FOUND");
+    }
+    assert_eq!(create(&stack, shop("二", 1, 120.0, 30.0)).await, id + 1);
+    for base in [one, two] {
+        eventually("it is found", WAIT_LIMIT, async || {
+            get(base, &path).send().await.body["success"] == true
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
-async fn cached_shops_have_the_contracts_format_under_every_read_strategy() {
+async fn cached_shops_have_the_contracts_format_and_absent_ids_do_not_reach_the_database() {
     let stack = Stack::lab(1).await;
     let id = create(&stack, shop("形", 1, 120.0, 30.0)).await;
     let mut redis = stack.redis.conn().await;
@@ -233,12 +248,8 @@ async fn cached_shops_have_the_contracts_format_under_every_read_strategy() {
     .await;
     let cached: String = redis.get("cache:shop:type").await.unwrap();
     assert_eq!(serde_json::from_str::<Value>(&cached).unwrap(), expected);
-}
 
-#[tokio::test]
-async fn a_shop_cached_by_a_java_node_is_read() {
-    let stack = Stack::lab(1).await;
-    let mut redis = stack.redis.conn().await;
+    // What a Java node has cached is read.
     let java = json!({
         "id": 77, "name": "爪哇", "typeId": 1, "images": "", "address": "路", "x": 1.0, "y": 2.0,
         "avgPrice": 80, "sold": 1, "comments": 2, "score": 37, "openHours": "10:00-22:00",
@@ -250,24 +261,25 @@ async fn a_shop_cached_by_a_java_node_is_read() {
     assert_eq!(shop.data()["createTime"], "2021-12-22T18:10:39");
     let _: () = redis.set_ex("cache:shop:78", "", 60).await.unwrap();
     get(stack.url(), "/shop/78").send().await.refused(200, "SHOP_NOT_FOUND");
-}
 
-#[tokio::test]
-async fn a_new_shop_is_found_although_its_id_was_read_before() {
-    let stack = Stack::lab(2).await;
-    let next = create(&stack, shop("一", 1, 120.0, 30.0)).await + 1;
-    for instance in &stack.instances {
-        let path = format!("/shop/{next}");
-        get(&instance.url, &path).send().await.refused(200, "SHOP_NOT_FOUND");
+    // Another id each time: one that was read before the filter was filled has a cached null.
+    let mut absent = 5_000_000;
+    eventually("the filter is filled", WAIT_LIMIT, async || {
+        absent += 1;
+        get(stack.url(), "/shop/1").send().await.data();
+        get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
+        let filtered =
+            metric(stack.url(), "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}").await;
+        filtered > 0
+    })
+    .await;
+    let loads = metric(stack.url(), "seckill_cache_loads_total{cache=\"shop\"}").await;
+    for id in 6_000_000..6_000_500 {
+        let answer = get(stack.url(), &format!("/shop/{id}")).send().await;
+        answer.refused(200, "SHOP_NOT_FOUND");
     }
-    assert_eq!(create(&stack, shop("二", 1, 120.0, 30.0)).await, next);
-    for instance in &stack.instances {
-        let path = format!("/shop/{next}");
-        eventually("it is found", WAIT_LIMIT, || async {
-            get(&instance.url, &path).send().await.body["success"] == true
-        })
-        .await;
-    }
+    let loads = metric(stack.url(), "seckill_cache_loads_total{cache=\"shop\"}").await - loads;
+    assert!(loads <= 5, "{loads} loads for 500 absent ids, with a filter of two shops");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -342,8 +354,12 @@ async fn cached_reads_go_on_without_the_database() {
 }
 
 #[tokio::test]
-async fn one_hot_shop_is_limited_and_the_others_are_not() {
+async fn outside_the_lab_its_header_is_ignored_and_one_hot_shop_is_limited() {
     let stack = Stack::start(1, &["--per-shop-per-second", "5"]).await;
+    let answer = get(stack.url(), "/shop/1").header("x-lab-cache", "logical-expiry").send().await;
+    answer.data();
+    let ttl: i64 = stack.redis.conn().await.pttl("cache:shop:1").await.unwrap();
+    assert!(ttl > 0, "stored with a time to live: {ttl}");
     let mut refused = 0;
     for _ in 0..30 {
         let answer = get(stack.url(), "/shop/1").send().await;
@@ -354,36 +370,4 @@ async fn one_hot_shop_is_limited_and_the_others_are_not() {
     }
     assert!(refused > 0);
     get(stack.url(), "/shop/2").send().await.refused(200, "SHOP_NOT_FOUND");
-}
-
-#[tokio::test]
-async fn the_lab_header_is_ignored_outside_the_lab() {
-    let stack = Stack::start(1, &[]).await;
-    let answer = get(stack.url(), "/shop/1").header("x-lab-cache", "logical-expiry").send().await;
-    answer.data();
-    let ttl: i64 = stack.redis.conn().await.pttl("cache:shop:1").await.unwrap();
-    assert!(ttl > 0, "stored with a time to live: {ttl}");
-}
-
-#[tokio::test]
-async fn absent_ids_do_not_reach_the_database() {
-    let stack = Stack::lab(1).await;
-    // Another id each time: one that was read before the filter was filled has a cached null.
-    let mut absent = 5_000_000;
-    eventually("the filter is filled", WAIT_LIMIT, async || {
-        absent += 1;
-        get(stack.url(), "/shop/1").send().await.data();
-        get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
-        let filtered =
-            metric(stack.url(), "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}").await;
-        filtered > 0
-    })
-    .await;
-    let loads = metric(stack.url(), "seckill_cache_loads_total{cache=\"shop\"}").await;
-    for id in 6_000_000..6_000_500 {
-        let answer = get(stack.url(), &format!("/shop/{id}")).send().await;
-        answer.refused(200, "SHOP_NOT_FOUND");
-    }
-    let loads = metric(stack.url(), "seckill_cache_loads_total{cache=\"shop\"}").await - loads;
-    assert!(loads <= 5, "{loads} loads for 500 absent ids, with a filter of one shop");
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use serde_json::json;
 use sqlx::{Executor, MySql, pool::PoolConnection};
 use testkit::wait::eventually;
 use tokio::task::JoinSet;
@@ -97,9 +96,7 @@ async fn signed_in_reads_that_hang_hold_no_connection_of_a_purchase() {
     }
     // More than the tasks behind sales: they read orders, too.
     eventually("the reads hang", TIMEOUT, async || waiting_reads(&stack).await >= 8).await;
-    let add = json!({ "add": 3 });
-    let path = format!("/voucher/seckill/{sale}/stock");
-    post(stack.url(), &path).admin().json(add).send().await.data();
+    stack.add_stock(sale, 3).await;
     assert!(reads.try_join_next().is_none(), "adding stock waited for a read to end");
     unlock(stranger).await;
     // The order may be one that Redis has lost, until a second after its start.

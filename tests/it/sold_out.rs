@@ -9,7 +9,7 @@ use workload::ladder::Strategy;
 
 use crate::law;
 use crate::support::api::{Answer, post};
-use crate::support::stack::{Proxies, Stack, buy};
+use crate::support::stack::{Proxies, Stack, buy, buy_within};
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -86,17 +86,11 @@ async fn added_stock_is_sold_on_every_node() {
         assert_eq!(add(stack.url(), sale, 2).await.data(), &json!(2), "{strategy}");
         // The node that added it sells at once, on the stream as soon as it has counted, and the other soon.
         if strategy.is_deferred() {
-            eventually("the node sells", TIMEOUT, || async {
-                buy(stack.url(), &users[1], sale).await.status == 202
-            })
-            .await;
+            buy_within(stack.url(), &users[1], sale, TIMEOUT).await;
         } else {
             buy(stack.url(), &users[1], sale).await.bought();
         }
-        eventually("the other node sells", TIMEOUT, || async {
-            buy(&stack.instances[1].url, &users[2], sale).await.body["success"] == true
-        })
-        .await;
+        buy_within(&stack.instances[1].url, &users[2], sale, TIMEOUT).await;
         buy(stack.url(), &users[3], sale).await.refused(200, "SOLD_OUT");
         stack.stream_drained().await;
         let row = format!(
@@ -105,29 +99,21 @@ async fn added_stock_is_sold_on_every_node() {
         assert_eq!(stack.database.number(&row).await, 3, "{strategy}");
         // On a strategy that does not admit by the counter it is what was left when stock was added.
         let expected = if strategy.is_deferred() { 0 } else { 2 };
-        eventually("the counter is set", TIMEOUT, || {
-            let mut redis = redis.clone();
-            async move {
-                redis.get::<_, i64>(format!("seckill:stock:{sale}")).await.unwrap() <= expected
-            }
+        eventually("the counter is set", TIMEOUT, async || {
+            stack.counter(sale).await.expect("a counter") <= expected
         })
         .await;
     }
     // A missing counter is not created by what was added, but from the database, and soon.
     let sale = stack.publish(1, "group-commit").await;
-    let key = format!("seckill:stock:{sale}");
-    let _: () = redis.del(&key).await.unwrap();
+    let _: () = redis.del(stack.keys.stock(sale)).await.unwrap();
     add(stack.url(), sale, 1).await.data();
-    eventually("the counter has all that is left", TIMEOUT, || {
-        let (mut redis, key) = (redis.clone(), key.clone());
-        async move { redis.get::<_, Option<i64>>(key).await.unwrap().is_some_and(|left| left <= 2) }
+    eventually("the counter has all that is left", TIMEOUT, async || {
+        stack.counter(sale).await.is_some_and(|left| left <= 2)
     })
     .await;
-}
 
-#[tokio::test]
-async fn only_amounts_in_range_are_added_and_only_by_the_administrator() {
-    let stack = Stack::start(1, &[]).await;
+    // Only amounts in range are added, and only by the administrator.
     let sale = stack.publish(5, "group-commit").await;
     let path = format!("/voucher/seckill/{sale}/stock");
     let body = json!({ "add": 1 });
@@ -138,20 +124,22 @@ async fn only_amounts_in_range_are_added_and_only_by_the_administrator() {
     }
     let nowhere = post(stack.url(), "/voucher/seckill/999/stock").admin().json(body).send().await;
     nowhere.refused(200, "VOUCHER_NOT_FOUND");
-    let row = "SELECT stock * 100 + issued FROM tb_seckill_voucher";
-    assert_eq!(stack.database.number(row).await, 505);
+    let number = async |column: &str| {
+        let row = format!("SELECT {column} FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+        stack.database.number(&row).await
+    };
+    assert_eq!((number("stock").await, number("issued").await), (5, 5));
     // A sale that a Java node published knows only its stock, until it is recorded as such.
-    stack.database.run("UPDATE tb_seckill_voucher SET issued = NULL").await;
+    let forget = "UPDATE tb_seckill_voucher SET issued = NULL WHERE voucher_id =";
+    stack.database.run(&format!("{forget} {sale}")).await;
     assert_eq!(add(stack.url(), sale, 5).await.data(), &json!(10));
-    eventually("what was issued is recorded", TIMEOUT, || async {
-        stack.database.number("SELECT COALESCE(issued, 0) FROM tb_seckill_voucher").await == 10
-    })
-    .await;
+    let is_recorded = async || number("COALESCE(issued, 0)").await == 10;
+    eventually("what was issued is recorded", TIMEOUT, is_recorded).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stock_that_is_added_during_a_sale_is_sold_completely() {
-    let stack = law::patient(2).await;
+    let stack = Stack::lab(2).await;
     for strategy in [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit] {
         let options = law::options(&stack, strategy, 300, 50).await;
         options.live.send_first(400);

@@ -4,10 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
 
-use crate::support::api::{get, post};
+use secrecy::ExposeSecret;
+
+use crate::support::api::get;
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 use testkit::redis_server::RedisServer;
 
 fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
@@ -19,56 +21,9 @@ fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_says_why_and_what_to_do() {
-    let stack = Stack::start(1, &[]).await;
-    let with = |name: &str, value: &str| {
-        let mut env = stack.env();
-        env.retain(|(given, _)| *given != name);
-        env.push(("BIND_ADDR", "127.0.0.1:0".to_owned()));
-        match name {
-            "DATABASE_URL" => env.push(("DATABASE_URL", value.to_owned())),
-            "REDIS_URL" => env.push(("REDIS_URL", value.to_owned())),
-            "BIND_ADDR" => env.push(("BIND_ADDR", value.to_owned())),
-            "ADMIN_TOKEN" => env.push(("ADMIN_TOKEN", value.to_owned())),
-            other => panic!("{other}"),
-        }
-        env
-    };
-    let taken = stack.url().trim_start_matches("http://");
-    for (name, value, says) in [
-        ("DATABASE_URL", "nonsense", "mysql://user:password@"),
-        ("DATABASE_URL", "mysql://root:s3cret@127.0.0.1:1/x", "cannot connect to the database"),
-        ("REDIS_URL", "nonsense", "redis://127.0.0.1:6379/"),
-        ("REDIS_URL", "redis://127.0.0.1:1/", "cannot connect to Redis"),
-        ("BIND_ADDR", taken, "is another program using it?"),
-        ("ADMIN_TOKEN", "", "ADMIN_TOKEN has 0 characters"),
-        ("ADMIN_TOKEN", "s3cret", "ADMIN_TOKEN has 6 characters"),
-    ] {
-        let (code, text) = run(&["serve"], &with(name, value));
-        assert_eq!(code, Some(1), "{name}={value}: {text}");
-        assert!(text.contains(says), "{name}={value}: {text}");
-        assert!(!text.contains("s3cret"), "a secret in the output: {text}");
-    }
-    let empty = TestDatabase::empty().await;
-    let url = secrecy::ExposeSecret::expose_secret(&empty.url()).to_owned();
-    let (code, text) = run(&["serve"], &with("DATABASE_URL", &url));
-    assert_eq!(code, Some(1));
-    assert!(text.contains("run `seckill migrate` first"), "{text}");
-
-    let (code, text) = run(&["serve"], &[]);
-    assert_eq!(code, Some(2));
-    assert!(text.contains("--database-url"), "{text}");
-    let (code, text) = run(&["serve", "--redis-timeout-ms", "soon"], &stack.env());
-    assert_eq!(code, Some(2));
-    assert!(text.contains("milliseconds"), "{text}");
-    let (code, text) = run(&["serve", "--request-timeout-ms", "10"], &stack.env());
-    assert_eq!(code, Some(1));
-    assert!(text.contains("must be longer than a purchase"), "{text}");
-}
-
-#[tokio::test]
-async fn doctor_passes_a_healthy_stack_and_names_problems() {
+async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let stack = Stack::start(0, &[]).await;
+    // `doctor` passes a healthy stack, and names problems.
     let (code, text) = run(&["doctor"], &stack.env());
     assert_eq!(code, Some(0), "{text}");
     for line in
@@ -84,11 +39,48 @@ async fn doctor_passes_a_healthy_stack_and_names_problems() {
     assert!(text.contains("the append-only file is off"), "{text}");
     redis.kill();
     let empty = TestDatabase::empty().await;
-    env[0].1 = secrecy::ExposeSecret::expose_secret(&empty.url()).to_owned();
+    env[0].1 = empty.url().expose_secret().to_owned();
     let (code, text) = run(&["doctor"], &env);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("migration steps are missing"), "{text}");
     assert!(text.contains("cannot connect to Redis"), "{text}");
+
+    let with = |name: &'static str, value: &str| {
+        let mut env = stack.env();
+        env.retain(|(given, _)| *given != name);
+        env.push(("BIND_ADDR", "127.0.0.1:0".to_owned()));
+        env.push((name, value.to_owned()));
+        env
+    };
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = other.local_addr().expect("its address").to_string();
+    for (name, value, says) in [
+        ("DATABASE_URL", "nonsense", "mysql://user:password@"),
+        ("DATABASE_URL", "mysql://root:s3cret@127.0.0.1:1/x", "cannot connect to the database"),
+        ("REDIS_URL", "nonsense", "redis://127.0.0.1:6379/"),
+        ("REDIS_URL", "redis://127.0.0.1:1/", "cannot connect to Redis"),
+        ("BIND_ADDR", &*taken, "is another program using it?"),
+        ("ADMIN_TOKEN", "", "ADMIN_TOKEN has 0 characters"),
+        ("ADMIN_TOKEN", "s3cret", "ADMIN_TOKEN has 6 characters"),
+    ] {
+        let (code, text) = run(&["serve"], &with(name, value));
+        assert_eq!(code, Some(1), "{name}={value}: {text}");
+        assert!(text.contains(says), "{name}={value}: {text}");
+        assert!(!text.contains("s3cret"), "a secret in the output: {text}");
+    }
+    let (code, text) = run(&["serve"], &with("DATABASE_URL", empty.url().expose_secret()));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("run `seckill migrate` first"), "{text}");
+
+    let (code, text) = run(&["serve"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("--database-url"), "{text}");
+    let (code, text) = run(&["serve", "--redis-timeout-ms", "soon"], &stack.env());
+    assert_eq!(code, Some(2));
+    assert!(text.contains("milliseconds"), "{text}");
+    let (code, text) = run(&["serve", "--request-timeout-ms", "10"], &stack.env());
+    assert_eq!(code, Some(1));
+    assert!(text.contains("must be longer than a purchase"), "{text}");
 }
 
 #[tokio::test]
@@ -131,60 +123,6 @@ async fn seed_is_idempotent_and_its_tokens_are_signed_in() {
     assert_eq!(tokens.len(), 70);
     for token in [tokens[0], tokens[69]] {
         get(stack.url(), "/user/me").token(token).send().await.data();
-    }
-}
-
-#[tokio::test]
-async fn audit_passes_a_correct_sale_and_fails_a_wrong_one() {
-    let stack = Stack::lab(1).await;
-    let sale = stack.publish(3, "reentrant-lock").await;
-    let lab = stack.publish(3, "naive").await;
-    for user in stack.users(2).await {
-        buy(stack.url(), &user, sale).await.data();
-    }
-    let (code, text) = run(&["audit"], &stack.env());
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("holds"), "{text}");
-
-    // A lab sale that oversold as its strategy allows is no failure.
-    stack
-        .database
-        .run(&format!("UPDATE tb_seckill_voucher SET stock = -2 WHERE voucher_id = {lab}"))
-        .await;
-    let (code, text) = run(&["audit"], &stack.env());
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("as its strategy is meant to be"), "{text}");
-
-    // Lost stock of a safe sale is one.
-    stack
-        .database
-        .run(&format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}"))
-        .await;
-    let id = sale.to_string();
-    let (code, text) = run(&["audit", "--voucher-id", &id, "--json"], &stack.env());
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains(r#""unaccounted": 1"#), "{text}");
-    let (code, text) = run(&["audit", "--voucher-id", "999"], &stack.env());
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("no flash sale"), "{text}");
-}
-
-#[tokio::test]
-async fn audit_finds_stock_of_a_cancelled_order_returned_twice_or_never() {
-    let stack = Stack::lab(1).await;
-    let sale = stack.publish(3, "reentrant-lock").await;
-    let user = stack.users(1).await.remove(0);
-    let order = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
-    let cancel = format!("/voucher-order/{order}/cancel");
-    post(stack.url(), &cancel).token(&user.token).send().await.data();
-    for (stock, code, unaccounted) in [(3, 0, 0), (4, 1, -1), (2, 1, 1)] {
-        let set = format!("UPDATE tb_seckill_voucher SET stock = {stock}");
-        stack.database.run(&set).await;
-        let (ended, text) = run(&["audit", "--json"], &stack.env());
-        assert_eq!(ended, Some(code), "{text}");
-        for field in [format!(r#""unaccounted": {unaccounted}"#), r#""cancelled": 1"#.to_owned()] {
-            assert!(text.contains(&field), "{field}: {text}");
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use workload::reply::{ORDER_NOT_FOUND, Reply};
 
 use crate::resilience::{STOCK, big_burst, lock_all_sales, lock_sale, with_fault};
 use crate::support::api::get;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{Stack, buy, buy_within};
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -43,30 +43,18 @@ async fn after_redis_lost_everything_a_pending_order_ends_as_a_row_or_a_definite
         stack.settled().await;
         for (id, user) in pending_without_a_row(&report) {
             let user = stack.users(user - 1_000_000).await.pop().expect("its buyer");
-            let look_up = get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token);
-            look_up.send().await.refused(200, "ORDER_NOT_FOUND");
+            stack.look_up(&user, id).await.refused(200, "ORDER_NOT_FOUND");
         }
         // While a lost order was pending, nobody else got its place.
         let (lost, places) = (report.verdict.lost, report.verdict.stock_left);
         let rest = Verdict { lost: 0, false_sold_out: 0, ..report.verdict.clone() };
         assert!(rest.is_clean() && places <= lost, "{report:?}");
+        let sale = report.voucher_id.cast_signed();
         for user in &stack.users(1000).await[300..][..places as usize] {
-            let sale = i64::try_from(report.voucher_id).unwrap();
-            eventually("its place is sold", TIMEOUT, || async {
-                buy(stack.url(), user, sale).await.body["success"] == true
-            })
-            .await;
+            buy_within(stack.url(), user, sale, TIMEOUT).await;
         }
         stack.stream_drained().await;
-        let rows = format!(
-            "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {}",
-            report.voucher_id
-        );
-        assert_eq!(
-            stack.database.number(&rows).await,
-            i64::from(STOCK),
-            "none was made after its no"
-        );
+        assert_eq!(stack.orders(sale).await, i64::from(STOCK), "none was made after its no");
     }
 }
 
@@ -171,18 +159,11 @@ async fn entries_of_an_instance_that_stands_still_are_claimed() {
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
-    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
     let pending = pending as i64;
-    let committed = stack.database.number(orders).await;
-    assert_eq!(committed, pending, "committed while the other stands still");
+    assert_eq!(stack.all_orders().await, pending, "committed while the other stands still");
     stack.instances[0].signal("CONT");
     // It takes part again, and what it had read is sold once.
-    eventually("it sells", TIMEOUT, || async {
-        buy(&stack.instances[0].url, &users[10], sale).await.status == 202
-    })
-    .await;
+    buy_within(&stack.instances[0].url, &users[10], sale, TIMEOUT).await;
     stack.stream_drained().await;
-    assert_eq!(stack.database.number(orders).await, pending + 1);
-    let left = "SELECT stock FROM tb_seckill_voucher";
-    assert_eq!(stack.database.number(left).await, 50 - pending - 1);
+    assert_eq!((stack.all_orders().await, stack.stock(sale).await), (pending + 1, 49 - pending));
 }

@@ -6,45 +6,23 @@ use std::time::Duration;
 use redis::AsyncCommands;
 
 use crate::resilience::{lock_sale, while_sale_is_locked};
-use crate::support::api::get;
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::api::Answer;
+use crate::support::stack::{SignedIn, Stack, buy, buy_within};
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Waits until the buyer is told that the order is committed.
-async fn committed(stack: &Stack, user: &SignedIn, id: i64) {
-    let path = format!("/voucher-order/{id}");
-    eventually("the order is committed", TIMEOUT, || async {
-        get(stack.url(), &path).token(&user.token).send().await.status == 200
+/// Waits until the buyer is told that the order is committed, or that there is none.
+async fn decided(stack: &Stack, user: &SignedIn, id: i64) -> Answer {
+    eventually("the order is decided", TIMEOUT, async || {
+        stack.look_up(user, id).await.status == 200
     })
     .await;
-    get(stack.url(), &path).token(&user.token).send().await.data();
+    stack.look_up(user, id).await
 }
 
-async fn orders_of(stack: &Stack, sale: i64) -> i64 {
-    let count = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
-    stack.database.number(&count).await
-}
-
-/// Nobody asks for the other one, which a purchase here would: a Java node's script needs its counter.
-#[tokio::test]
-async fn a_sale_with_a_key_of_another_type_keeps_no_other_closed() {
-    let stack = Stack::start(1, &[]).await;
-    let mut redis = stack.redis.conn().await;
-    let (broken, other) = (stack.publish(2, "stream").await, stack.publish(2, "stream").await);
-    let (claims, open) = (stack.keys.claims(broken), stack.keys.open(other));
-    let mut replace = redis::pipe();
-    replace.atomic().del(&claims).set(&claims, "no set").del(&open);
-    replace.exec_async(&mut redis).await.unwrap();
-    eventually("the other one is open again", TIMEOUT, || {
-        let (mut redis, open) = (redis.clone(), open.clone());
-        async move { redis.exists(&open).await.unwrap() }
-    })
-    .await;
-}
-
-/// Six, which is more than are committed at once.
+/// Six, which is more than are committed at once. The stream of all sales is never empty here, and stranded stock is found
+/// all the same.
 #[tokio::test]
 async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     let stack = Stack::start(1, &[]).await;
@@ -53,7 +31,7 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     for _ in 0..6 {
         locked.push(stack.publish(10, "stream").await);
     }
-    let free = stack.publish(10, "stream").await;
+    let (free, stranded) = (stack.publish(10, "stream").await, stack.publish(2, "stream").await);
     let mut holder = stack.database.pool.begin().await.unwrap();
     for sale in &locked {
         // Each by its key: a list of ids may scan the table, and lock all of it.
@@ -68,16 +46,23 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     }
     for user in &users[1..] {
         let id = buy(stack.url(), user, free).await.bought();
-        committed(&stack, user, id).await;
+        decided(&stack, user, id).await.data();
+    }
+    // As if an order had been cancelled and Redis had never got its stock back.
+    let mut redis = stack.redis.conn().await;
+    let _: () = redis.set(stack.keys.stock(stranded), 0).await.unwrap();
+    for user in &users[..2] {
+        buy_within(stack.url(), user, stranded, TIMEOUT).await;
     }
     for sale in &locked {
-        assert_eq!(orders_of(&stack, *sale).await, 0, "its row is locked");
+        assert_eq!(stack.orders(*sale).await, 0, "its row is locked");
     }
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
     for sale in &locked {
-        assert_eq!(orders_of(&stack, *sale).await, 1);
+        assert_eq!(stack.orders(*sale).await, 1);
     }
+    assert_eq!(stack.orders(stranded).await, 2);
 }
 
 /// More entries than are kept in memory: the others stay pending in Redis, and are read again when the row is free.
@@ -90,13 +75,13 @@ async fn more_entries_of_a_locked_sale_than_are_kept_in_memory_are_committed_lat
         let pending = stack.pending_orders(&users, locked).await.len() as i64;
         for user in &users[..5] {
             let id = buy(stack.url(), user, free).await.bought();
-            committed(&stack, user, id).await;
+            decided(&stack, user, id).await.data();
         }
         pending
     })
     .await;
     stack.stream_drained().await;
-    assert_eq!((orders_of(&stack, locked).await, orders_of(&stack, free).await), (pending, 5));
+    assert_eq!((stack.orders(locked).await, stack.orders(free).await), (pending, 5));
 }
 
 #[tokio::test]
@@ -114,18 +99,17 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
-    assert_eq!(orders_of(&stack, sale).await, pending);
+    assert_eq!(stack.orders(sale).await, pending);
 }
 
 /// Evicted, or deleted by hand, with orders in it; everything else in Redis stands. Each of these orders ends as a row or a
 /// definite no, and the whole sale is sold.
 #[tokio::test]
 async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
+    let stack = Stack::start(2, &[]).await;
+    let (users, mut redis) = (stack.users(26).await, stack.redis.conn().await);
     for by_hand in [false, true] {
-        let stack = Stack::start(2, &[]).await;
         let sale = stack.publish(20, "stream").await;
-        let users = stack.users(26).await;
-        let mut redis = stack.redis.conn().await;
         let pending = while_sale_is_locked(&stack, sale, async {
             let pending = stack.pending_orders(&users[..6], sale).await;
             let mut lose = redis::pipe();
@@ -140,46 +124,17 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
         })
         .await;
         for (user, id) in pending {
-            let path = format!("/voucher-order/{id}");
-            eventually("the order is decided", TIMEOUT, || async {
-                get(stack.url(), &path).token(&user.token).send().await.status == 200
-            })
-            .await;
+            decided(&stack, user, id).await;
         }
-        let left = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
         for user in users.iter().cycle() {
-            if stack.database.number(&left).await == 0 {
+            if stack.stock(sale).await == 0 {
                 break;
             }
             buy(stack.url(), user, sale).await;
             stack.stream_drained().await;
         }
-        assert_eq!(orders_of(&stack, sale).await, 20);
+        assert_eq!(stack.orders(sale).await, 20);
     }
-}
-
-/// The stream of all sales is never empty here: another sale's row is locked.
-#[tokio::test]
-async fn stranded_stock_is_found_while_entries_of_other_sales_wait() {
-    let stack = Stack::start(1, &[]).await;
-    let (locked, stranded) = (stack.publish(5, "stream").await, stack.publish(2, "stream").await);
-    let users = stack.users(2).await;
-    let mut redis = stack.redis.conn().await;
-    while_sale_is_locked(&stack, locked, async {
-        buy(stack.url(), &users[0], locked).await.bought();
-        // As if an order had been cancelled and Redis had never got its stock back.
-        let _: () = redis.set(format!("seckill:stock:{stranded}"), 0).await.unwrap();
-        for user in &users {
-            eventually("it sells again", TIMEOUT, || async {
-                buy(stack.url(), user, stranded).await.status == 202
-            })
-            .await;
-        }
-        assert_eq!(orders_of(&stack, locked).await, 0, "its row is locked");
-    })
-    .await;
-    stack.stream_drained().await;
-    assert_eq!((orders_of(&stack, locked).await, orders_of(&stack, stranded).await), (1, 2));
 }
 
 /// A claim without an order, which its user's purchase asks to have counted: the count fails, as the sale's row is locked or
@@ -191,8 +146,7 @@ async fn a_count_that_was_asked_for_and_failed_is_made_later() {
     let users = stack.users(3).await;
     buy(stack.url(), &users[0], sale).await.bought();
     stack.stream_drained().await;
-    let mut redis = stack.redis.conn().await;
-    let claims = format!("seckill:order:{sale}");
+    let (mut redis, claims) = (stack.redis.conn().await, stack.keys.claims(sale));
     for (user, fault) in users[1..].iter().zip(["a sale is not counted", "sales are not counted"]) {
         let holder = match fault {
             "a sale is not counted" => Some(lock_sale(&stack, sale).await),
@@ -208,21 +162,22 @@ async fn a_count_that_was_asked_for_and_failed_is_made_later() {
             Some(holder) => holder.rollback().await.unwrap(),
             None => stack.database.run("RENAME TABLE hidden TO tb_stock_return").await,
         }
-        eventually("the claim is gone", TIMEOUT, || async {
-            !redis.clone().sismember::<_, _, bool>(&claims, user.id).await.unwrap()
-        })
-        .await;
+        let is_gone = async || !stack.claims(sale).await.contains(&user.id);
+        eventually("the claim is gone", TIMEOUT, is_gone).await;
     }
 }
 
+/// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
+/// that of one which closed the sale, and then found that the mark had changed. Nor does another sale with a key of another
+/// type, for which nobody asks.
 #[tokio::test]
-async fn the_keys_of_a_sale_expire_a_day_after_its_end() {
+async fn a_sale_that_is_not_open_is_opened_and_its_keys_expire_a_day_after_its_end() {
     let stack = Stack::start(1, &[]).await;
-    let user = stack.users(1).await.remove(0);
+    let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
     for strategy in ["stream", "reentrant-lock"] {
         let sale = stack.publish(5, strategy).await;
-        buy(stack.url(), &user, sale).await.bought();
+        buy(stack.url(), &users[0], sale).await.bought();
         stack.stream_drained().await;
         let ends = format!(
             "SELECT UNIX_TIMESTAMP(end_time) FROM tb_seckill_voucher WHERE voucher_id = {sale}"
@@ -235,36 +190,32 @@ async fn the_keys_of_a_sale_expire_a_day_after_its_end() {
             assert_eq!(at, ends + 86_400, "{key}");
         }
     }
-}
 
-/// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
-/// that of one which closed the sale, and then found that the mark had changed.
-#[tokio::test]
-async fn a_sale_that_was_not_opened_to_the_end_is_opened_by_the_next() {
-    let stack = Stack::start(1, &[]).await;
-    let users = stack.users(2).await;
     let sale = stack.publish(2, "stream").await;
-    let redis = stack.redis.conn().await;
-    let open = format!("seckill:open:{sale}");
+    let open = stack.keys.open(sale);
+    let watch = redis.clone();
     let is_open = async |open: &str| {
-        let mut redis = redis.clone();
-        redis.get::<_, Option<String>>(open).await.unwrap().is_some_and(|mark| mark.contains(' '))
+        let mark: Option<String> = watch.clone().get(open).await.unwrap();
+        mark.is_some_and(|mark| mark.contains(' '))
     };
     let soon = Duration::from_secs(4);
-    eventually("the sale is open", TIMEOUT, || is_open(&open)).await;
-
-    let _: () = redis.clone().pset_ex(&open, "someone", 600_000).await.unwrap();
+    let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
     eventually("nobody opens it for ten minutes", soon, || is_open(&open)).await;
     buy(stack.url(), &users[0], sale).await.bought();
 
     let holder = lock_sale(&stack, sale).await;
-    let _: () = redis.clone().del(&open).await.unwrap();
-    eventually("it is being opened", soon, || async {
-        redis.clone().exists::<_, bool>(&open).await.unwrap()
-    })
-    .await;
-    let _: () = redis.clone().del("stream.orders.pending").await.unwrap();
+    let _: () = redis.del(&open).await.unwrap();
+    eventually("it is being opened", soon, async || redis.exists(&open).await.unwrap()).await;
+    let _: () = redis.del("stream.orders.pending").await.unwrap();
     holder.rollback().await.unwrap();
     eventually("its opener cannot", soon, || is_open(&open)).await;
     buy(stack.url(), &users[1], sale).await.bought();
+
+    // A purchase would ask for it: a Java node's script needs its counter.
+    let (broken, other) = (stack.publish(2, "stream").await, stack.publish(2, "stream").await);
+    let (claims, open) = (stack.keys.claims(broken), stack.keys.open(other));
+    let mut replace = redis::pipe();
+    replace.atomic().del(&claims).set(&claims, "no set").del(&open);
+    replace.exec_async(&mut redis).await.unwrap();
+    eventually("the other one is open again", TIMEOUT, || is_open(&open)).await;
 }

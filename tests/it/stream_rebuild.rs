@@ -4,10 +4,8 @@
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use serde_json::json;
 
-use crate::support::api::post;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{Stack, buy, buy_within};
 use testkit::wait::eventually;
 
 const LEFT: i64 = 10;
@@ -54,10 +52,7 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
     let users = stack.users(4).await;
     let lost = Instant::now();
-    eventually("the small sale sells", Duration::from_secs(20), || async {
-        buy(stack.url(), &users[0], small).await.status == 202
-    })
-    .await;
+    buy_within(stack.url(), &users[0], small, Duration::from_secs(20)).await;
     println!("the small sale sells after {:.1?}", lost.elapsed());
     // The rest of the time is in proportion to the orders.
     let limit = Duration::from_secs(20) + Duration::from_micros(orders.cast_unsigned() * 20);
@@ -82,23 +77,12 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     assert_eq!(claims, orders + 1 + 1, "every buyer has a claim, and there is the mark");
     // What follows reads what is in flight, and not the buyers.
     let added = Instant::now();
-    post(stack.url(), &format!("/voucher/seckill/{big}/stock"))
-        .admin()
-        .json(json!({ "add": 5 }))
-        .send()
-        .await
-        .data();
-    eventually("what was added is sold", Duration::from_secs(3), async || {
-        buy(stack.url(), &users[2], big).await.status == 202
-    })
-    .await;
+    stack.add_stock(big, 5).await;
+    buy_within(stack.url(), &users[2], big, Duration::from_secs(3)).await;
     println!("and 5 more are sold after {:.1?}", added.elapsed());
     stack.stream_drained().await;
-    eventually("the counter is exact", Duration::from_secs(20), || {
-        let mut redis = redis.clone();
-        async move {
-            redis.get::<_, i64>(format!("seckill:stock:{big}")).await.unwrap() == LEFT + 5 - 2
-        }
+    eventually("the counter is exact", Duration::from_secs(20), async || {
+        stack.counter(big).await == Some(LEFT + 5 - 2)
     })
     .await;
 }

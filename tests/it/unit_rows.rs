@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use testkit::wait::eventually;
 use workload::burst;
 use workload::checker::Verdict;
@@ -16,8 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Units of a sale that are rows, and its stock beside them.
 async fn rows_and_stock(stack: &Stack, sale: i64) -> (i64, i64) {
     let units = format!("SELECT COUNT(*) FROM tb_stock_unit WHERE voucher_id = {sale}");
-    let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
-    (stack.database.number(&units).await, stack.database.number(&stock).await)
+    (stack.database.number(&units).await, stack.stock(sale).await)
 }
 
 /// The stock in the list of the shop's vouchers, which may be remembered for a moment.
@@ -31,7 +29,7 @@ async fn listed(stack: &Stack, sale: i64, stock: i64) {
 }
 
 #[tokio::test]
-async fn units_that_are_rows_are_left_to_sell_and_so_is_what_comes_back() {
+async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_comes_back() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(5).await;
     let sale = stack.publish(2, "unit-rows").await;
@@ -43,8 +41,7 @@ async fn units_that_are_rows_are_left_to_sell_and_so_is_what_comes_back() {
     buy(stack.url(), &users[0], sale).await.refused(200, "ALREADY_ORDERED");
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
     // What was added, and the unit of a cancelled order, are in the stock: sold once no row is left.
-    let add = post(stack.url(), &format!("/voucher/seckill/{sale}/stock")).admin();
-    assert_eq!(add.json(json!({ "add": 1 })).send().await.data(), &json!(2));
+    assert_eq!(stack.add_stock(sale, 1).await, 2);
     let cancel = format!("/voucher-order/{order}/cancel");
     post(stack.url(), &cancel).token(&users[0].token).send().await.data();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 2));
@@ -62,11 +59,9 @@ async fn units_that_are_rows_are_left_to_sell_and_so_is_what_comes_back() {
     for user in [&users[4], &users[0]] {
         buy(stack.url(), user, sale).await.refused(200, "SOLD_OUT");
     }
-}
+    locked.rollback().await.unwrap();
 
-#[tokio::test]
-async fn a_sale_of_more_rows_than_are_inserted_at_once_is_refused() {
-    let stack = Stack::start(1, &[]).await;
+    // No more rows than are inserted at once.
     let publish = async |stock: i64| {
         let body = Stack::sale(stock, "unit-rows");
         post(stack.url(), "/voucher/seckill").admin().json(body).send().await
@@ -74,14 +69,9 @@ async fn a_sale_of_more_rows_than_are_inserted_at_once_is_refused() {
     publish(10_001).await.refused(400, "INVALID_PARAMETER");
     let sale = publish(10_000).await.data().as_i64().unwrap();
     assert_eq!(rows_and_stock(&stack, sale).await, (10_000, 0));
-}
 
-/// A purchase that waits, with the last unit, for something else is not the sale's end: when it is undone, the unit is
-/// sold to the one who came second.
-#[tokio::test]
-async fn a_unit_that_is_claimed_is_not_sold_out_yet() {
-    let stack = Stack::start(1, &[]).await;
-    let users = stack.users(2).await;
+    // A purchase that waits, with the last unit, for something else is not the sale's end: when it is undone, the unit
+    // is sold to the one who came second.
     let sale = stack.publish(2, "unit-rows").await;
     buy(stack.url(), &users[0], sale).await.bought();
     let mut claimed = stack.database.pool.begin().await.unwrap();
@@ -90,14 +80,11 @@ async fn a_unit_that_is_claimed_is_not_sold_out_yet() {
         .execute(&mut *claimed)
         .await
         .unwrap();
-    let waiting = async {
-        let answer = buy(stack.url(), &users[1], sale).await;
-        answer.bought();
-    };
+    let waiting = async { buy(stack.url(), &users[1], sale).await.bought() };
     let undoing = async {
         let waits = "SELECT COUNT(*) FROM information_schema.processlist \
                      WHERE DB = DATABASE() AND INFO LIKE '%tb_stock_unit%' AND ID <> CONNECTION_ID()";
-        eventually("it waits for the unit", TIMEOUT, || async {
+        eventually("it waits for the unit", TIMEOUT, async || {
             stack.database.number(waits).await > 0
         })
         .await;
@@ -117,8 +104,7 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     let options =
         options(&stack, workload::ladder::Strategy::UnitRows, ROWS + ADDED, ROWS as u32).await;
     let sale = burst::publish(&options).await.expect("a sale");
-    let add = post(stack.url(), &format!("/voucher/seckill/{sale}/stock")).admin();
-    add.json(json!({ "add": ADDED })).send().await.data();
+    stack.add_stock(sale.cast_signed(), ADDED).await;
     let java = async {
         let mut sold = 0;
         for user in 1..=JAVA {

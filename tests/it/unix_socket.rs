@@ -74,10 +74,11 @@ async fn codes_sent(path: &Path, area: u32, headers: &str) -> usize {
 }
 
 #[tokio::test]
-async fn who_is_on_the_socket_counts_as_on_this_machine() {
+async fn who_is_on_the_socket_counts_as_on_this_machine_and_is_served_until_the_end() {
     let (_folder, path) = socket();
-    let args = [&LIMIT[..], &["--bind-unix", text(&path)]].concat();
-    let stack = Stack::start(1, &args).await;
+    let own = ["--bind-unix", text(&path), "--drain-idle-ms", "15000"];
+    let args = [&LIMIT[..], &own].concat();
+    let mut stack = Stack::start(1, &args).await;
     assert_eq!(codes_sent(&path, 1, "").await, 8, "an operator");
     assert_eq!(codes_sent(&path, 2, "x-forwarded-for: 203.0.113.7\r\n").await, 3, "a visitor");
     assert_eq!(codes_sent(&path, 3, "x-forwarded-for: 203.0.113.8\r\n").await, 3, "another");
@@ -85,13 +86,8 @@ async fn who_is_on_the_socket_counts_as_on_this_machine() {
     get(stack.url(), "/health/live").send().await.data();
     let mode = std::fs::metadata(&path).expect("the socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o666, "nginx's workers may be another user");
-}
 
-#[tokio::test]
-async fn a_drain_closes_the_socket_with_the_listener_and_keeps_its_connections() {
-    let (_folder, path) = socket();
-    let own = ["--bind-unix", text(&path), "--drain-idle-ms", "15000"];
-    let mut stack = Stack::start(1, &own).await;
+    // A drain closes the socket with the listener, and keeps its connections.
     let mut idle = connect(&path).await;
     let live = "GET /health/live";
     assert!(!ask(&mut idle, live, "").await.contains("connection: close"));

@@ -241,11 +241,24 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_cannot_be_reached_is_told_as_503_and_the_one_in_deploy_works() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_is_told_as_503() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
     let stack = posting_to(&format!("http://127.0.0.1:{port}"), "20000").await;
+    // The receiver is slow with the rest of its reply: that it has taken the code is known by then.
+    let answer = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert_ne!(stream.read(&mut request).await.unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n").await.unwrap();
+        stream
+    };
+    let (asked, stream) = tokio::join!(ask(&stack, PHONE), answer);
+    asked.data();
+    drop((listener, stream));
     ask(&stack, PHONE).await.refused(503, "UNAVAILABLE");
 
+    // The one in deploy.
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/code_receiver.py");
     let mut python = tokio::process::Command::new("python3");
     python.arg(program).kill_on_drop(true).stdout(Stdio::piped());
@@ -270,7 +283,7 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     let (trusted, others) = (Certificates::new(), Certificates::new());
     let (address, tls) = tls_before(receiver.address, &trusted).await;
     let url = format!("https://{address}/sms");
-    let args: Vec<_> = arguments(&url, "4000").into_iter().map(str::to_owned).collect();
+    let args = arguments(&url, "4000");
     let mut stack = Stack::start(0, &[]).await;
     let environment = |roots: PathBuf| {
         [stack.env(), vec![("SSL_CERT_FILE", roots.display().to_string())]].concat()
@@ -278,13 +291,13 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     let trusting = environment(trusted.path("authority.crt"));
     let distrusting = environment(others.path("authority.crt"));
     let without = environment(others.path("nowhere.crt"));
-    stack.instances.push(Instance::start(&args, &trusting).await);
-    stack.instances.push(Instance::start(&args, &distrusting).await);
+    stack.add_instance_with(&args, &trusting).await;
+    stack.add_instance_with(&args, &distrusting).await;
     let [one, two] = [stack.instances[0].url.clone(), stack.instances[1].url.clone()];
     // The reply may be here before the log's line.
     let warnings = async |instance: &Instance| -> Vec<String> {
         instance.wait_for_line(NOT_SENT).await;
-        instance.log().into_iter().filter(|line| line.contains(NOT_SENT)).collect()
+        instance.lines_with(NOT_SENT)
     };
 
     ask_at(&one, PHONE).await.data();
@@ -317,20 +330,4 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     assert_eq!(output.status.code(), Some(1), "{text}");
     let says = "CODE_WEBHOOK_URL (--code-webhook-url) needs root certificates: ";
     assert!(text.contains(says), "{text}");
-}
-
-/// The receiver is slow with the rest of its reply: that it has taken the code is known by then.
-#[tokio::test]
-async fn a_code_is_sent_once_the_receiver_has_answered_with_its_status() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let stack = posting_to(&format!("http://{}/", listener.local_addr().unwrap()), "5000").await;
-    let answer = async {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut request = [0; 4096];
-        assert_ne!(stream.read(&mut request).await.unwrap(), 0);
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n").await.unwrap();
-        stream
-    };
-    let (asked, _stream) = tokio::join!(ask(&stack, PHONE), answer);
-    asked.data();
 }

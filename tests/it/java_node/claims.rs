@@ -5,7 +5,7 @@ use std::time::Duration;
 use testkit::wait::eventually;
 
 use super::player::{JavaNode, Reply};
-use super::{counter, drops_were_looked_for, has_claim, look_up, rows};
+use super::{drops_were_looked_for, has_claim};
 use crate::resilience::while_sale_is_locked;
 use crate::support::stack::{Stack, buy};
 
@@ -22,18 +22,18 @@ async fn a_buyer_whom_the_java_script_admitted_gets_no_second_yes_and_can_look_t
         }
         assert!(has_claim(&stack, sale, &users[0]).await, "the claim was erased");
         eventually("it is known as pending", Duration::from_secs(20), || async {
-            look_up(&stack, &users[0], order).await.body["code"] == "PENDING"
+            stack.look_up(&users[0], order).await.body["code"] == "PENDING"
         })
         .await;
-        look_up(&stack, &users[1], order).await.shows_no_order();
-        assert_eq!(counter(&stack, sale).await, Some(4));
+        stack.look_up(&users[1], order).await.shows_no_order();
+        assert_eq!(stack.counter(sale).await, Some(4));
         order
     })
     .await;
     stack.stream_drained().await;
-    assert_eq!(look_up(&stack, &users[0], order).await.data()["id"], order);
-    assert_eq!(rows(&stack).await, 1);
-    assert_eq!(counter(&stack, sale).await, Some(4));
+    assert_eq!(stack.look_up(&users[0], order).await.data()["id"], order);
+    assert_eq!(stack.orders(sale).await, 1);
+    assert_eq!(stack.counter(sale).await, Some(4));
 }
 
 /// The same while the entry is in the hands of the Java consumer.
@@ -48,7 +48,7 @@ async fn the_claim_of_an_entry_that_a_java_consumer_holds_is_respected() {
         buy(stack.url(), &user, sale).await.refused(200, "ALREADY_ORDERED");
         drops_were_looked_for(&stack, &java, order).await;
     }
-    assert_eq!(look_up(&stack, &user, 77).await.status, 202);
-    assert_eq!(rows(&stack).await, 0);
-    assert_eq!(counter(&stack, sale).await, Some(4));
+    assert_eq!(stack.look_up(&user, 77).await.status, 202);
+    assert_eq!(stack.orders(sale).await, 0);
+    assert_eq!(stack.counter(sale).await, Some(4));
 }

@@ -6,8 +6,7 @@ use redis::AsyncCommands;
 use testkit::wait::{eventually, until};
 
 use super::player::{JavaNode, Reply};
-use super::{add_stock, counter, rows, stock};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{Stack, buy, buy_within};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -38,20 +37,20 @@ async fn while_watched(stack: &Stack, sale: i64, work: impl Future<Output = ()>)
 }
 
 #[tokio::test]
-async fn adding_stock_leaves_the_counter_in_place_and_java_sells_what_was_added() {
+async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_right() {
     let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(6).await;
-    let java = JavaNode::join(&stack).await;
+    let mut java = JavaNode::join(&stack).await;
     while_watched(&stack, sale, async {
         for user in &users[..2] {
             buy(stack.url(), user, sale).await.bought();
         }
         assert_eq!(java.buy(users[2].id, sale).await, Reply::SoldOut);
-        add_stock(&stack, sale, 3).await;
+        stack.add_stock(sale, 3).await;
         // Without any purchase at our nodes.
         eventually("the counter has what was added", TIMEOUT, || async {
-            counter(&stack, sale).await == Some(3)
+            stack.counter(sale).await == Some(3)
         })
         .await;
         assert!(matches!(java.buy(users[2].id, sale).await, Reply::Admitted(_)));
@@ -62,17 +61,11 @@ async fn adding_stock_leaves_the_counter_in_place_and_java_sells_what_was_added(
         stack.stream_drained().await;
     })
     .await;
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (5, 0));
-    assert_eq!(counter(&stack, sale).await, Some(0));
-}
+    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (5, 0));
+    assert_eq!(stack.counter(sale).await, Some(0));
 
-/// The counter admitted too many, the database refuses, and the counter is put right in its place.
-#[tokio::test]
-async fn a_wrong_counter_is_put_right_in_its_place() {
-    let stack = Stack::start(1, &[]).await;
+    // The counter admitted too many, the database refuses, and the counter is put right in its place.
     let sale = stack.publish(2, "stream").await;
-    let users = stack.users(5).await;
-    let mut java = JavaNode::join(&stack).await;
     while_watched(&stack, sale, async {
         let _: () = java.redis.set(format!("seckill:stock:{sale}"), 4).await.unwrap();
         for user in &users[..4] {
@@ -80,24 +73,21 @@ async fn a_wrong_counter_is_put_right_in_its_place() {
         }
         stack.stream_drained().await;
         eventually("the counter is right", TIMEOUT, || async {
-            counter(&stack, sale).await == Some(0)
+            stack.counter(sale).await == Some(0)
         })
         .await;
         // Stranded stock: the counter is too low.
-        add_stock(&stack, sale, 1).await;
+        stack.add_stock(sale, 1).await;
         eventually("the counter is right", TIMEOUT, || async {
-            counter(&stack, sale).await == Some(1)
+            stack.counter(sale).await == Some(1)
         })
         .await;
         let _: () = java.redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
-        eventually("it sells again", TIMEOUT, || async {
-            buy(stack.url(), &users[4], sale).await.status == 202
-        })
-        .await;
+        buy_within(stack.url(), &users[4], sale, TIMEOUT).await;
         stack.stream_drained().await;
     })
     .await;
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 0));
+    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (3, 0));
 }
 
 /// Redis lost everything: the counters are there again before anybody buys at our nodes.
@@ -113,7 +103,7 @@ async fn after_a_loss_the_counters_are_rebuilt_though_nobody_buys() {
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
     for (sale, left) in [(sale, 2), (locked, 2)] {
         eventually("the counter is back", TIMEOUT, || async {
-            counter(&stack, sale).await == Some(left)
+            stack.counter(sale).await == Some(left)
         })
         .await;
     }
@@ -121,7 +111,7 @@ async fn after_a_loss_the_counters_are_rebuilt_though_nobody_buys() {
     assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
     assert!(matches!(java.buy(users[1].id, sale).await, Reply::Admitted(_)));
     stack.stream_drained().await;
-    assert_eq!((rows(&stack).await, counter(&stack, sale).await), (2, Some(1)));
+    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (2, Some(1)));
 }
 
 /// Java admits on the old counter while it is being rebuilt, and its entries are counted.
@@ -140,7 +130,7 @@ async fn what_java_admits_during_rebuilds_is_counted() {
     let adding = async {
         for _ in 0..20 {
             tokio::time::sleep(Duration::from_millis(30)).await;
-            add_stock(&stack, sale, 4).await;
+            stack.add_stock(sale, 4).await;
         }
     };
     while_watched(&stack, sale, async {
@@ -148,10 +138,10 @@ async fn what_java_admits_during_rebuilds_is_counted() {
         stack.stream_drained().await;
     })
     .await;
-    let left = stock(&stack, sale).await;
-    assert_eq!(rows(&stack).await + left, 100);
-    let right = until(TIMEOUT, || async { counter(&stack, sale).await == Some(left) });
-    assert!(right.await, "counter {:?}, stock {left}", counter(&stack, sale).await);
+    let left = stack.stock(sale).await;
+    assert_eq!(stack.orders(sale).await + left, 100);
+    let right = until(TIMEOUT, || async { stack.counter(sale).await == Some(left) });
+    assert!(right.await, "counter {:?}, stock {left}", stack.counter(sale).await);
 }
 
 /// The clock of Redis stepped back after the mark had begun: its age is negative.
@@ -167,6 +157,5 @@ async fn a_clock_that_stepped_back_does_not_stall_rebuilding() {
     let later = format!("{of} {hour} {join}");
     let _: () = redis.hset("stream.orders.pending", "mark", later).await.unwrap();
     let _: () = redis.del(format!("seckill:stock:{sale}")).await.unwrap();
-    eventually("it sells", TIMEOUT, || async { buy(stack.url(), &user, sale).await.status == 202 })
-        .await;
+    buy_within(stack.url(), &user, sale, TIMEOUT).await;
 }

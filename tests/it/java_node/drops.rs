@@ -7,14 +7,14 @@ use testkit::wait::eventually;
 
 use super::consumer::Deed;
 use super::player::JavaNode;
-use super::{counter, drops_were_looked_for, has_claim, look_up, rows, stock};
+use super::{drops_were_looked_for, has_claim};
 use crate::support::stack::{Stack, buy};
 
 /// The buyer learns the outcome within seconds.
 const SECONDS: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn a_dropped_entry_is_refused_for_good_and_gives_its_place_and_stock_back() {
+async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place_and_stock_back() {
     let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
@@ -27,7 +27,7 @@ async fn a_dropped_entry_is_refused_for_good_and_gives_its_place_and_stock_back(
         held.push(java.hold(user.id, sale, order, ours).await);
     }
     eventually("it is known as pending", SECONDS, || async {
-        look_up(&stack, &users[0], 71).await.status == 202
+        stack.look_up(&users[0], 71).await.status == 202
     })
     .await;
     for (delivered, deed) in held.iter().zip([Deed::Drop, Deed::Drop, Deed::Commit]) {
@@ -35,7 +35,7 @@ async fn a_dropped_entry_is_refused_for_good_and_gives_its_place_and_stock_back(
     }
     for (delivered, user) in held.iter().zip(&users[..2]) {
         eventually("the drop is a definite refusal", SECONDS, || async {
-            look_up(&stack, user, delivered.order).await.body["code"] == "ORDER_FAILED"
+            stack.look_up(user, delivered.order).await.body["code"] == "ORDER_FAILED"
         })
         .await;
         // Told by its row, which is there before the claim is given back.
@@ -45,25 +45,61 @@ async fn a_dropped_entry_is_refused_for_good_and_gives_its_place_and_stock_back(
         .await;
     }
     stack.stream_drained().await;
-    look_up(&stack, &users[2], 73).await.data();
+    stack.look_up(&users[2], 73).await.data();
     assert!(has_claim(&stack, sale, &users[2]).await);
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 4));
-    assert_eq!(counter(&stack, sale).await, Some(4), "each place came back once");
+    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (1, 4));
+    assert_eq!(stack.counter(sale).await, Some(4), "each place came back once");
     // And the buyers may try again, at either kind of node.
     buy(stack.url(), &users[0], sale).await.bought();
     java.buy(users[1].id, sale).await;
     stack.stream_drained().await;
-    assert_eq!((rows(&stack).await, counter(&stack, sale).await), (3, Some(2)));
-}
+    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (3, Some(2)));
 
-/// While only our consumers are in the group, what others acknowledged is looked for less often.
-#[tokio::test]
-async fn a_drop_is_found_though_its_consumer_has_left_the_group() {
-    let stack = Stack::start(1, &[]).await;
+    // One of a buyer who has an order names it.
     let sale = stack.publish(5, "stream").await;
-    let user = &stack.users(1).await[0];
-    let java = JavaNode::join(&stack).await;
-    let held = java.hold(user.id, sale, 71, false).await;
+    let user = &users[0];
+    let first = buy(stack.url(), user, sale).await.bought();
+    stack.stream_drained().await;
+    // The claim was lost, so that the buyer is admitted a second time.
+    let _: () = java.redis.clone().srem(stack.keys.claims(sale), user.id).await.unwrap();
+    let delivered = java.hold(user.id, sale, 81, true).await;
+    // One of our consumers has written its refusal, and not why yet.
+    let refusal =
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES (81, ?, 0, 4)";
+    sqlx::query(refusal).bind(user.id).execute(&stack.database.pool).await.unwrap();
+    assert_eq!(stack.look_up(user, 81).await.status, 202);
+    assert!(java.handle(&delivered, Deed::Commit).await, "it finds the row, and drops");
+    eventually("a definite refusal", SECONDS, || async {
+        stack.look_up(user, 81).await.status == 200
+    })
+    .await;
+    let refused = stack.look_up(user, 81).await;
+    refused.refused(200, "ALREADY_ORDERED");
+    assert_eq!(refused.body["orderId"], first.to_string());
+    assert!(has_claim(&stack, sale, user).await, "there is an order, so the claim stays");
+    stack.stream_drained().await;
+    assert_eq!(stack.counter(sale).await, Some(4));
+
+    // One of a sale that is sold out says so.
+    let sale = stack.publish(1, "stream").await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.stream_drained().await;
+    let delivered = java.hold(users[1].id, sale, 91, true).await;
+    assert!(java.handle(&delivered, Deed::Commit).await, "no stock is left, so it drops");
+    eventually("a definite refusal", SECONDS, || async {
+        stack.look_up(&users[1], 91).await.body["code"] == "SOLD_OUT"
+    })
+    .await;
+    eventually("the counter is right again", SECONDS, || async {
+        stack.counter(sale).await == Some(0)
+    })
+    .await;
+    assert!(!has_claim(&stack, sale, &users[1]).await);
+
+    // A drop is found though its consumer has left the group. While only our consumers are in the group, what others
+    // acknowledged is looked for less often.
+    let sale = stack.publish(5, "stream").await;
+    let held = java.hold(users[0].id, sale, 92, false).await;
     let _: () = redis::pipe()
         .atomic()
         .cmd("XACK")
@@ -73,108 +109,51 @@ async fn a_drop_is_found_though_its_consumer_has_left_the_group() {
         .query_async(&mut stack.redis.conn().await)
         .await
         .unwrap();
-    eventually("the drop is a definite refusal", 2 * SECONDS, || async {
-        look_up(&stack, user, held.order).await.body["code"] == "ORDER_FAILED"
+    eventually("the drop is a definite refusal", 2 * SECONDS, async || {
+        stack.look_up(&users[0], held.order).await.body["code"] == "ORDER_FAILED"
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_dropped_entry_of_a_buyer_who_has_an_order_names_it() {
-    let stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(5, "stream").await;
-    let user = stack.users(1).await.remove(0);
-    let java = JavaNode::join(&stack).await;
-    let first = buy(stack.url(), &user, sale).await.bought();
-    stack.stream_drained().await;
-    // The claim was lost, so that the buyer is admitted a second time.
-    let claims = format!("seckill:order:{sale}");
-    let _: () = java.redis.clone().srem(claims, user.id).await.unwrap();
-    let delivered = java.hold(user.id, sale, 71, true).await;
-    // One of our consumers has written its refusal, and not why yet.
-    let refusal =
-        "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES (71, ?, 0, 4)";
-    sqlx::query(refusal).bind(user.id).execute(&stack.database.pool).await.unwrap();
-    assert_eq!(look_up(&stack, &user, 71).await.status, 202);
-    assert!(java.handle(&delivered, Deed::Commit).await, "it finds the row, and drops");
-    eventually("a definite refusal", SECONDS, || async {
-        look_up(&stack, &user, 71).await.status == 200
-    })
-    .await;
-    let refused = look_up(&stack, &user, 71).await;
-    refused.refused(200, "ALREADY_ORDERED");
-    assert_eq!(refused.body["orderId"], first.to_string());
-    assert!(has_claim(&stack, sale, &user).await, "there is an order, so the claim stays");
-    stack.stream_drained().await;
-    assert_eq!(counter(&stack, sale).await, Some(4));
-}
-
-#[tokio::test]
-async fn a_dropped_entry_of_a_sold_out_sale_says_so() {
-    let stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(1, "stream").await;
-    let users = stack.users(2).await;
-    let java = JavaNode::join(&stack).await;
-    buy(stack.url(), &users[0], sale).await.bought();
-    stack.stream_drained().await;
-    let delivered = java.hold(users[1].id, sale, 71, true).await;
-    assert!(java.handle(&delivered, Deed::Commit).await, "no stock is left, so it drops");
-    eventually("a definite refusal", SECONDS, || async {
-        look_up(&stack, &users[1], 71).await.body["code"] == "SOLD_OUT"
-    })
-    .await;
-    eventually("the counter is right again", SECONDS, || async {
-        counter(&stack, sale).await == Some(0)
-    })
-    .await;
-    assert!(!has_claim(&stack, sale, &users[1]).await);
 }
 
 /// A consumer that goes round and round with an entry that it cannot commit, which keeps the entry young.
 #[tokio::test]
-async fn an_entry_that_a_java_consumer_keeps_is_taken_over_though_it_is_never_idle() {
+async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledged_late() {
     let stack = Stack::start(1, &["--stream-min-idle-ms", "1500"]).await;
     let sale = stack.publish(5, "stream").await;
     let user = stack.users(1).await.remove(0);
     let java = JavaNode::join(&stack).await;
     let delivered = java.hold(user.id, sale, 71, true).await;
     let until = Instant::now() + SECONDS;
-    while rows(&stack).await == 0 {
+    while stack.orders(sale).await == 0 {
         assert!(Instant::now() < until, "the entry was left with the Java consumer");
         java.read(false).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    look_up(&stack, &user, 71).await.data();
+    stack.look_up(&user, 71).await.data();
     stack.stream_drained().await;
     // It acknowledges late: nothing is undone by that.
     java.acknowledge(&delivered).await;
     drops_were_looked_for(&stack, &java, 72).await;
-    look_up(&stack, &user, 71).await.data();
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 4));
-    assert_eq!(counter(&stack, sale).await, Some(4));
-}
+    stack.look_up(&user, 71).await.data();
+    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (1, 4));
+    assert_eq!(stack.counter(sale).await, Some(4));
 
-/// The acknowledgement comes while the entry is with a consumer of ours, which cannot commit yet: that ends it for good, and
-/// what ours tries later comes to nothing.
-#[tokio::test]
-async fn a_late_acknowledgement_ends_an_entry_that_is_not_committed() {
-    let stack = Stack::start(1, &["--stream-min-idle-ms", "1000"]).await;
+    // The acknowledgement comes while the entry is with a consumer of ours, which cannot commit yet: that ends it for
+    // good, and what ours tries later comes to nothing.
     let sale = stack.publish(5, "stream").await;
-    let user = stack.users(1).await.remove(0);
-    let java = JavaNode::join(&stack).await;
-    let delivered = java.hold(user.id, sale, 71, true).await;
+    let delivered = java.hold(user.id, sale, 73, true).await;
     crate::resilience::while_sale_is_locked(&stack, sale, async {
         eventually("taken over", SECONDS, || async { java.pending().await == 0 }).await;
         java.acknowledge(&delivered).await;
         eventually("a definite refusal", SECONDS, || async {
-            look_up(&stack, &user, 71).await.body["code"] == "ORDER_FAILED"
+            stack.look_up(&user, 73).await.body["code"] == "ORDER_FAILED"
         })
         .await;
     })
     .await;
     stack.stream_drained().await;
-    look_up(&stack, &user, 71).await.refused(200, "ORDER_FAILED");
-    eventually("the unit is back", SECONDS, || async { counter(&stack, sale).await == Some(5) })
+    stack.look_up(&user, 73).await.refused(200, "ORDER_FAILED");
+    eventually("the unit is back", SECONDS, || async { stack.counter(sale).await == Some(5) })
         .await;
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (0, 5));
+    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (0, 5));
 }

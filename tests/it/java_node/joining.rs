@@ -7,7 +7,7 @@ use testkit::wait::eventually;
 
 use super::consumer::Deed;
 use super::player::{JavaNode, Reply};
-use super::{counter, drops_were_looked_for, has_claim, look_up, rows, stock};
+use super::{drops_were_looked_for, has_claim};
 use crate::support::stack::{Stack, buy};
 
 /// Entries that the Java node acknowledged, of whose orders nothing is left.
@@ -45,16 +45,16 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     java.hold(users[2].id, sale, 73, false).await;
     assert!(matches!(java.buy(users[3].id, sale).await, Reply::Admitted(_)));
 
-    let left = stock(&stack, sale).await;
+    let left = stack.stock(sale).await;
     stack.add_instance(&["--stream-min-idle-ms", "1500"]).await;
     eventually("what counts is committed", Duration::from_secs(20), || async {
-        rows(&stack).await == 3
+        stack.orders(sale).await == 3
     })
     .await;
     drops_were_looked_for(&stack, &java, 74).await;
     stack.stream_drained().await;
-    assert_eq!((rows(&stack).await, entries(&stack).await), (3, PAST + 1));
-    assert_eq!(stock(&stack, sale).await, left - 2, "nothing of the past was sold");
+    assert_eq!((stack.orders(sale).await, entries(&stack).await), (3, PAST + 1));
+    assert_eq!(stack.stock(sale).await, left - 2, "nothing of the past was sold");
     let refused = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = 0";
     assert_eq!(stack.database.number(refused).await, 1, "but for the drop that was looked for");
     stack.counted(sale, left - 2).await;
@@ -71,7 +71,7 @@ async fn a_java_node_goes_on_alone_after_us() {
     let dropped = java.hold(users[1].id, sale, 71, true).await;
     java.acknowledge(&dropped).await;
     eventually("the drop is a definite refusal", Duration::from_secs(20), || async {
-        look_up(&stack, &users[1], 71).await.body["code"] == "ORDER_FAILED"
+        stack.look_up(&users[1], 71).await.body["code"] == "ORDER_FAILED"
     })
     .await;
     stack.stream_drained().await;
@@ -84,8 +84,8 @@ async fn a_java_node_goes_on_alone_after_us() {
     let delivered = consumer.read(true).await.expect("the new entry, and nothing of ours");
     assert_eq!(delivered.order, order);
     assert!(consumer.handle(&delivered, Deed::Commit).await);
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 3));
-    assert_eq!(counter(&stack, sale).await, Some(3));
+    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (2, 3));
+    assert_eq!(stack.counter(sale).await, Some(3));
     let buyer = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id IN ({own}, {order})");
     assert_eq!(stack.database.number(&buyer).await, 2);
 }

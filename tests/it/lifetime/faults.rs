@@ -1,11 +1,9 @@
 //! Faults during cancellation: a node that is killed, a database that loses a commit, a Redis that is away. The stock is
 //! returned once all the same.
 
-use redis::AsyncCommands;
-
 use super::{HOUR, TIMEOUT, accounts, act, old_orders, pending_returns_are, unpaid};
 use crate::resilience::lock_sale;
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack, buy, buy_within};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
@@ -47,11 +45,7 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
         old_orders(&stack, sale, 10).await;
         if mode == Mode::LoseCommit {
             // It must fail before the proxy forwards again.
-            eventually("it fails", TIMEOUT, || async {
-                let log = stack.instances[0].log();
-                log.iter().any(|line| line.contains("unpaid orders are not cancelled"))
-            })
-            .await;
+            stack.instances[0].wait_for_line("unpaid orders are not cancelled").await;
         }
         if mode != Mode::LoseCommitReply {
             database.set(Mode::Forward);
@@ -65,10 +59,7 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
         // Cancellation by the owner, and payment: the answer is true.
         for (what, status) in [("cancel", 4), ("pay", 2)] {
             let sale = stack.publish(1, "row-lock").await;
-            eventually("the database is back", TIMEOUT, || async {
-                buy(stack.url(), &user, sale).await.body["success"] == true
-            })
-            .await;
+            buy_within(stack.url(), &user, sale, TIMEOUT).await;
             let order = stack.database.number("SELECT MAX(id) FROM tb_voucher_order").await;
             database.set(mode);
             let answer = act(stack.url(), what, &user, order).await;
@@ -148,17 +139,9 @@ async fn the_claim_in_redis_is_returned_once() {
 
 /// Waits until the counter is this, and these users have a claim.
 async fn counted(stack: &Stack, sale: i64, left: i64, users: &[SignedIn]) {
-    let redis = stack.redis.conn().await;
     let claims: Vec<i64> = users.iter().map(|user| user.id).collect();
-    eventually(&format!("{left} are left"), TIMEOUT, || {
-        let (mut redis, claims) = (redis.clone(), claims.clone());
-        async move {
-            let counter: i64 = redis.get(format!("seckill:stock:{sale}")).await.unwrap();
-            let found: Vec<String> = redis.smembers(format!("seckill:order:{sale}")).await.unwrap();
-            let mut found: Vec<i64> = found.iter().filter_map(|claim| claim.parse().ok()).collect();
-            found.sort_unstable();
-            (counter, found) == (left, claims)
-        }
+    eventually(&format!("{left} are left"), TIMEOUT, async || {
+        stack.counter(sale).await == Some(left) && stack.claims(sale).await == claims
     })
     .await;
 }

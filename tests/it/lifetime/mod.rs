@@ -11,7 +11,7 @@ use seckill::order::store::OrderStore;
 use serde_json::json;
 use workload::ladder::Strategy;
 
-use crate::support::api::{Answer, get, post};
+use crate::support::api::{Answer, post};
 use crate::support::database::TestDatabase;
 use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::wait::eventually;
@@ -71,7 +71,7 @@ async fn unpaid(stack: &Stack) -> i64 {
 }
 
 #[tokio::test]
-async fn an_order_is_paid_or_cancelled_and_each_answers_the_same_again() {
+async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_every_node() {
     let stack = Stack::start(2, &[]).await;
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
     let users = stack.users(3).await;
@@ -118,12 +118,7 @@ async fn an_order_is_paid_or_cancelled_and_each_answers_the_same_again() {
         act(one, what, &users[0], paid).await.refused(200, code);
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
-}
 
-#[tokio::test]
-async fn the_stock_of_a_cancelled_order_is_sold_again_on_every_node() {
-    let stack = Stack::start(2, &[]).await;
-    let users = stack.users(2).await;
     let safe = Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe());
     for strategy in safe {
         let sale = stack.publish(1, strategy.name()).await;
@@ -169,7 +164,7 @@ async fn of_a_concurrent_payment_and_cancellation_one_succeeds() {
             act(two, "cancel", user, order),
             act(one, "cancel", user, order)
         );
-        let status = get(one, &format!("/voucher-order/{order}")).token(&user.token).send().await;
+        let status = stack.look_up(user, order).await;
         if status.data()["status"] == 2 {
             paid += 1;
             pay.data();
@@ -186,8 +181,21 @@ async fn of_a_concurrent_payment_and_cancellation_one_succeeds() {
 }
 
 #[tokio::test]
-async fn only_old_unpaid_orders_expire() {
-    let stack = Stack::start(2, &HOUR).await;
+async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
+    let mut stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(10, "reentrant-lock").await;
+    old_orders(&stack, sale, 5).await;
+    // It delivers this, so it has run.
+    stack
+        .database
+        .run("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)")
+        .await;
+    eventually("a run", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    assert_eq!(accounts(&stack, sale).await, (5, 5, 0));
+    stack.add_instance(&HOUR).await;
+    eventually("all are cancelled", TIMEOUT, async || unpaid(&stack).await == 0).await;
+    assert_eq!(accounts(&stack, sale).await, (10, 0, 5));
+
     let users = stack.users(3).await;
     let sale = stack.publish(3, "reentrant-lock").await;
     let mut orders = Vec::new();
@@ -206,23 +214,6 @@ async fn only_old_unpaid_orders_expire() {
     act(stack.url(), "pay", &users[1], orders[1]).await.refused(200, "ORDER_CANCELLED");
     act(stack.url(), "pay", &users[2], orders[2]).await.data();
     buy(stack.url(), &users[1], sale).await.data();
-}
-
-#[tokio::test]
-async fn by_default_orders_do_not_expire() {
-    let mut stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(10, "reentrant-lock").await;
-    old_orders(&stack, sale, 5).await;
-    // It delivers this, so it has run.
-    stack
-        .database
-        .run("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)")
-        .await;
-    eventually("a run", TIMEOUT, || pending_returns_are(&stack, 0)).await;
-    assert_eq!(accounts(&stack, sale).await, (5, 5, 0));
-    stack.add_instance(&HOUR).await;
-    eventually("all are cancelled", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
-    assert_eq!(accounts(&stack, sale).await, (10, 0, 5));
 }
 
 async fn pending_returns_are(stack: &Stack, count: i64) -> bool {

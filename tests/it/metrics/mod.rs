@@ -16,8 +16,8 @@ use page::Page;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One instance on which something of each kind has happened.
-async fn used() -> Stack {
+#[tokio::test]
+async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_query_what_is_there() {
     let stack = Stack::lab(1).await;
     let users = stack.users(2).await;
     for strategy in workload::ladder::Strategy::ALL {
@@ -27,12 +27,6 @@ async fn used() -> Stack {
     }
     buy(stack.url(), &users[0], 999_999).await.refused(200, "VOUCHER_NOT_FOUND");
     get(stack.url(), "/shop/1").send().await.data();
-    stack
-}
-
-#[tokio::test]
-async fn every_line_follows_the_format_and_values_change() {
-    let stack = used().await;
     let url = stack.url();
     eventually("all locks are released", TIMEOUT, async || {
         let page = Page::of(url).await;
@@ -81,6 +75,7 @@ async fn every_line_follows_the_format_and_values_change() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let age = now.as_secs_f64() - page.get("process_start_time_seconds", &[]);
     assert!((0.0..600.0).contains(&age), "{age} s");
+    queries_are_answered(&page);
 }
 
 #[tokio::test]
@@ -186,9 +181,8 @@ const WORDS: [&str; 14] = [
     "clamp_min",
 ];
 
-#[tokio::test]
-async fn the_dashboard_and_the_rules_query_what_is_printed() {
-    let page = Page::of(used().await.url()).await;
+/// The dashboard and the rules query what is printed.
+fn queries_are_answered(page: &Page) {
     let queries = queries();
     assert!(queries.len() > 30, "{}", queries.len());
     let words = |text: &str| -> Vec<String> {

@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::java_node::consumer::Deed;
 use crate::java_node::player::{JavaNode, Reply};
-use crate::java_node::{add_stock, counter, look_up, rows, stock};
 use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::wait::eventually;
 
@@ -43,7 +42,6 @@ async fn every_yes_of_a_mixed_pair_has_a_row_or_a_definite_no() {
 async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
     let started = Instant::now();
     let mut java = JavaNode::join(stack).await;
-    let before = rows(stack).await;
     // One of two was published by the Java node.
     let sale = if seed.is_multiple_of(2) {
         java.publish(STOCK).await
@@ -58,7 +56,7 @@ async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
     // Those who were told no try again, until everything is sold.
     eventually("everything is sold", TIMEOUT, || async {
         for user in users {
-            if rows(stack).await - before == STOCK + ADDED {
+            if stack.orders(sale).await == STOCK + ADDED {
                 return true;
             }
             buy(stack.url(), user, sale).await;
@@ -70,11 +68,11 @@ async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
     let deeds = consuming.await.unwrap();
     stack.stream_drained().await;
     assert_eq!(
-        (rows(stack).await - before, stock(stack, sale).await),
+        (stack.orders(sale).await, stack.stock(sale).await),
         (STOCK + ADDED, 0),
         "seed {seed}"
     );
-    eventually("the counter is 0", TIMEOUT, || async { counter(stack, sale).await == Some(0) })
+    eventually("the counter is 0", TIMEOUT, || async { stack.counter(sale).await == Some(0) })
         .await;
     println!(
         "seed {seed}: {deeds}; slowest outcome {slowest:.1?}; {:.1?} in all",
@@ -87,7 +85,7 @@ const ADDED: i64 = 10;
 
 async fn add_some(stack: &Stack, sale: i64) {
     tokio::time::sleep(Duration::from_millis(200)).await;
-    add_stock(stack, sale, ADDED).await;
+    stack.add_stock(sale, ADDED).await;
 }
 
 /// Every buyer tries at one of the two nodes, or at both at once; returns how long the slowest yes had to wait for its
@@ -163,7 +161,7 @@ async fn outcome_at_java(
 async fn outcome(stack: &Stack, user: &SignedIn, order: i64, seed: u64) -> Duration {
     let since = Instant::now();
     loop {
-        let answer = look_up(stack, user, order).await;
+        let answer = stack.look_up(user, order).await;
         let code = answer.body["code"].as_str().unwrap_or_default();
         let row = format!(
             "SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order} AND user_id = {} AND voucher_id <> 0",

@@ -4,12 +4,10 @@
 use std::time::Duration;
 
 use testkit::proxy::Mode;
-use testkit::wait::eventually;
 use workload::ladder::Strategy;
 
 use crate::resilience::{big_burst, with_fault};
-use crate::support::api::get;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{Stack, buy_within};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -31,10 +29,7 @@ async fn a_redis_paused_for_five_seconds_delays_a_sale_and_breaks_nothing() {
     // It recovers by itself: the rest of the stock can be sold.
     let sale = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
-    eventually("sales go on", TIMEOUT, || async {
-        buy(stack.url(), user, sale).await.body["success"] == true
-    })
-    .await;
+    buy_within(stack.url(), user, sale, TIMEOUT).await;
 }
 
 /// The connection of one instance to its database fails in the middle of a sale, in each way that matters, while another
@@ -68,9 +63,6 @@ async fn a_database_that_fails_in_the_middle_of_a_sale_causes_no_false_reply() {
         .await;
         assert!(report.verdict.is_clean(), "{strategy}, {mode:?}: {report:?}");
         assert_eq!(report.timeouts, 0, "{strategy}, {mode:?}: {report:?}");
-        eventually("the instance sells again", TIMEOUT, || async {
-            get(stack.url(), "/health/ready").send().await.status == 200
-        })
-        .await;
+        stack.ready().await;
     }
 }

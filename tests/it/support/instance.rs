@@ -77,6 +77,11 @@ impl Instance {
         }
     }
 
+    /// The lines of the log so far that contain `text`.
+    pub fn lines_with(&self, text: &str) -> Vec<String> {
+        self.log.lines().into_iter().filter(|line| line.contains(text)).collect()
+    }
+
     /// The log so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lines()

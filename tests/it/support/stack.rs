@@ -1,6 +1,8 @@
 //! A stack of a test's own: a database, a redis-server, proxies before both, and instances of the service. It owns all of
 //! them, so that none ends before what still uses it.
 
+use std::time::Duration;
+
 use redis::AsyncCommands;
 use seckill::connection;
 use seckill::keys::{KeyStyle, Keys};
@@ -9,11 +11,15 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use workload::{Access, Target};
 
-use super::api::{self, ADMIN_TOKEN, post};
+use super::api::{self, ADMIN_TOKEN, get, post};
 use super::database::TestDatabase;
 use super::instance::Instance;
 use testkit::proxy::Proxy;
 use testkit::redis_server::{RedisServer, Role};
+use testkit::wait::eventually;
+
+/// How long a test waits for what a stack does by itself.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// No test waits for half a minute until an order is said not to exist; but an entry that a Java node adds may be unknown for a
 /// second.
@@ -77,15 +83,11 @@ impl Stack {
     /// refuses every script and every command whose keys are in two slots.
     pub async fn in_cluster_style(count: usize, args: &[&str]) -> Self {
         let redis = RedisServer::start_as(Role::ClusterNode(60_000)).await;
-        let raw = redis.conn().await;
+        let mut raw = redis.conn().await;
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
-        slots.exec_async(&mut raw.clone()).await.expect("all slots");
-        testkit::wait::eventually("it serves", std::time::Duration::from_secs(30), || {
-            let mut raw = raw.clone();
-            async move { raw.set::<_, _, ()>("a", 1).await.is_ok() }
-        })
-        .await;
+        slots.exec_async(&mut raw).await.expect("all slots");
+        eventually("it serves", TIMEOUT, async || raw.set::<_, _, ()>("a", 1).await.is_ok()).await;
         Self::start_with(TestDatabase::migrated().await, redis, KeyStyle::Cluster, count, args)
             .await
     }
@@ -122,19 +124,28 @@ impl Stack {
 
     async fn proxied(args: &[&str], is_patient: bool) -> Self {
         let mut stack = Stack::start(0, &[]).await;
-        let mut env = stack.env();
-        env.retain(|(name, _)| is_patient || PATIENT.iter().all(|(limit, _)| limit != name));
-        env[0].1 = stack.database.url_through(stack.proxies.database.address);
-        env[1].1 = format!("redis://{}/", stack.proxies.redis.address);
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        stack.instances.push(Instance::start(&args, &env).await);
+        stack.add_proxied(args, is_patient).await;
         stack
+    }
+
+    /// Adds an instance as in [`Stack::behind_proxies`], or as in [`Stack::patient_behind_proxies`].
+    pub async fn add_proxied(&mut self, args: &[&str], is_patient: bool) {
+        let mut env = self.env();
+        env.retain(|(name, _)| is_patient || PATIENT.iter().all(|(limit, _)| limit != name));
+        env[0].1 = self.database.url_through(self.proxies.database.address);
+        env[1].1 = format!("redis://{}/", self.proxies.redis.address);
+        self.add_instance_with(args, &env).await;
     }
 
     /// Adds an instance.
     pub async fn add_instance(&mut self, args: &[&str]) {
+        self.add_instance_with(args, &self.env()).await;
+    }
+
+    /// Adds an instance with this environment.
+    pub async fn add_instance_with(&mut self, args: &[&str], env: &[(&str, String)]) {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.instances.push(Instance::start(&args, &self.env()).await);
+        self.instances.push(Instance::start(&args, env).await);
     }
 
     fn redis_url(&self) -> String {
@@ -201,14 +212,10 @@ impl Stack {
         let admits = body["strategy"] == "stream" && body["endTime"].as_str() > Some("2037");
         let mut answer = None;
         // A busy machine's database may need longer than the time limit of a test: then nothing was done.
-        testkit::wait::eventually(
-            "it is published",
-            std::time::Duration::from_secs(30),
-            async || {
-                let publish = post(self.url(), "/voucher/seckill").admin().json(body.clone());
-                answer.insert(publish.send().await).body["code"] != "UNAVAILABLE"
-            },
-        )
+        eventually("it is published", TIMEOUT, async || {
+            let publish = post(self.url(), "/voucher/seckill").admin().json(body.clone());
+            answer.insert(publish.send().await).body["code"] != "UNAVAILABLE"
+        })
         .await;
         let sale = answer.expect("an answer").data().as_i64().expect("a voucher id");
         if admits {
@@ -219,17 +226,66 @@ impl Stack {
 
     /// Waits until the sale is counted, and open.
     pub async fn opened(&self, sale: i64) {
-        let redis = self.redis.conn().await;
-        testkit::wait::eventually("the sale is open", std::time::Duration::from_secs(30), || {
-            let (mut redis, open, pending) =
-                (redis.clone(), self.keys.open(sale), self.keys.pending.to_string());
-            async move {
-                let open: Option<String> = redis.get(open).await.expect("an answer");
-                let mark: Option<String> = redis.hget(pending, "mark").await.expect("an answer");
-                mark.is_some() && open == mark
-            }
+        let mut redis = self.redis.conn().await;
+        let (open, pending) = (self.keys.open(sale), self.keys.pending.to_string());
+        eventually("the sale is open", TIMEOUT, async || {
+            let open: Option<String> = redis.get(&open).await.expect("an answer");
+            let mark: Option<String> = redis.hget(&pending, "mark").await.expect("an answer");
+            mark.is_some() && open == mark
         })
         .await;
+    }
+
+    /// Waits until the first instance is ready.
+    pub async fn ready(&self) {
+        eventually("it is ready", TIMEOUT, async || {
+            get(self.url(), "/health/ready").send().await.status == 200
+        })
+        .await;
+    }
+
+    /// How many orders there are of a sale, cancelled ones included.
+    pub async fn orders(&self, sale: i64) -> i64 {
+        let orders = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id =";
+        self.database.number(&format!("{orders} {sale}")).await
+    }
+
+    /// How many orders there are of all sales, with the refusals of the stream.
+    pub async fn all_orders(&self) -> i64 {
+        self.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
+    }
+
+    /// What the database has left of a sale.
+    pub async fn stock(&self, sale: i64) -> i64 {
+        let stock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
+        self.database.number(&format!("{stock} {sale}")).await
+    }
+
+    /// A sale's stock counter.
+    pub async fn counter(&self, sale: i64) -> Option<i64> {
+        self.redis.conn().await.get(self.keys.stock(sale)).await.expect("a counter")
+    }
+
+    /// Who has a claim on the stream, in order.
+    pub async fn claims(&self, sale: i64) -> Vec<i64> {
+        let claims = self.redis.conn().await.smembers(self.keys.claims(sale)).await;
+        let claims: Vec<String> = claims.expect("claims");
+        // Beside the mark under which they are complete.
+        let mut claims: Vec<i64> = claims.iter().filter_map(|claim| claim.parse().ok()).collect();
+        claims.sort_unstable();
+        claims
+    }
+
+    /// Adds to a sale's stock; returns what is left then.
+    pub async fn add_stock(&self, sale: i64, add: i64) -> i64 {
+        let path = format!("/voucher/seckill/{sale}/stock");
+        let answer = post(self.url(), &path).admin().json(json!({ "add": add })).send().await;
+        answer.data().as_i64().expect("a number")
+    }
+
+    /// Looks up a user's order.
+    pub async fn look_up(&self, user: &SignedIn, order: i64) -> api::Answer {
+        get(self.url(), &format!("/voucher-order/{order}")).token(&user.token).send().await
     }
 
     /// Buys at once, at the instances in turn, while the sale's row is locked; returns who has a pending order, and its id.
@@ -252,84 +308,55 @@ impl Stack {
 
     /// Waits until so many entries are delivered, and not acknowledged.
     pub async fn delivered(&self, entries: usize) {
-        let redis = self.redis.conn().await;
-        testkit::wait::eventually(
-            &format!("{entries} entries are delivered"),
-            std::time::Duration::from_secs(40),
-            || {
-                let (mut redis, stream) = (redis.clone(), self.keys.stream.to_string());
-                async move {
-                    let pending: redis::streams::StreamPendingCountReply =
-                        redis.xpending_count(stream, "g1", "-", "+", 100).await.expect("an answer");
-                    pending.ids.len() == entries
-                }
-            },
-        )
+        let mut redis = self.redis.conn().await;
+        let limit = Duration::from_secs(40);
+        eventually(&format!("{entries} entries are delivered"), limit, async || {
+            let pending: redis::streams::StreamPendingCountReply = redis
+                .xpending_count(&*self.keys.stream, "g1", "-", "+", 100)
+                .await
+                .expect("an answer");
+            pending.ids.len() == entries
+        })
         .await;
     }
 
     /// Waits until the sale's stock counter is this.
     pub async fn counted(&self, sale: i64, left: i64) {
-        let redis = self.redis.conn().await;
-        testkit::wait::eventually(
-            "the sale is counted",
-            std::time::Duration::from_secs(30),
-            || {
-                let (mut redis, counter) = (redis.clone(), self.keys.stock(sale));
-                async move {
-                    redis.get::<_, Option<i64>>(counter).await.expect("a counter") == Some(left)
-                }
-            },
-        )
-        .await;
+        let counted = async || self.counter(sale).await == Some(left);
+        eventually("the sale is counted", TIMEOUT, counted).await;
     }
 
     /// Waits until every entry is resolved.
     pub async fn stream_drained(&self) {
-        let redis = self.redis.conn().await;
-        testkit::wait::eventually(
-            "no order is pending",
-            std::time::Duration::from_secs(60),
-            || {
-                let (mut redis, keys) = (redis.clone(), self.keys.clone());
-                async move {
-                    let mark: Option<String> =
-                        redis.hget(&*keys.pending, "mark").await.expect("an answer");
-                    // What a Java node had acknowledged before stays.
-                    let join = mark.and_then(|mark| Some(mark.split(' ').nth(2)?.to_owned()));
-                    let mut all = redis::pipe();
-                    all.cmd("XRANGE")
-                        .arg(&*keys.stream)
-                        .arg(format!("({}", join.as_deref().unwrap_or("0-0")));
-                    all.arg("+").arg("COUNT").arg(1).cmd("XPENDING").arg(&*keys.stream).arg("g1");
-                    all.arg("-").arg("+").arg(1).hlen(&*keys.pending);
-                    let found: redis::RedisResult<(Vec<redis::Value>, Vec<redis::Value>, u64)> =
-                        all.query_async(&mut redis).await;
-                    found.is_ok_and(|(entries, pending, fields)| {
-                        entries.is_empty() && pending.is_empty() && fields <= 2
-                    })
-                }
-            },
-        )
+        let (mut redis, keys) = (self.redis.conn().await, &self.keys);
+        eventually("no order is pending", Duration::from_secs(60), async || {
+            let mark: Option<String> = redis.hget(&*keys.pending, "mark").await.expect("an answer");
+            // What a Java node had acknowledged before stays.
+            let join = mark.and_then(|mark| Some(mark.split(' ').nth(2)?.to_owned()));
+            let mut all = redis::pipe();
+            all.cmd("XRANGE").arg(&*keys.stream);
+            all.arg(format!("({}", join.as_deref().unwrap_or("0-0"))).arg("+").arg("COUNT").arg(1);
+            all.cmd("XPENDING").arg(&*keys.stream).arg("g1").arg("-").arg("+").arg(1);
+            all.hlen(&*keys.pending);
+            let found: redis::RedisResult<(Vec<redis::Value>, Vec<redis::Value>, u64)> =
+                all.query_async(&mut redis).await;
+            found.is_ok_and(|(entries, pending, fields)| {
+                entries.is_empty() && pending.is_empty() && fields <= 2
+            })
+        })
         .await;
     }
 
     /// Waits until everything so far is so old that an order which is found nowhere is said not to exist.
     pub async fn settled(&self) {
-        let redis = self.redis.conn().await;
-        let seconds = || {
-            let mut redis = redis.clone();
-            async move {
-                let (now, _): (u64, u64) =
-                    redis::cmd("TIME").query_async(&mut redis).await.expect("a time");
-                now
-            }
+        let mut redis = self.redis.conn().await;
+        let mut seconds = async || {
+            let time = redis::cmd("TIME").query_async::<(u64, u64)>(&mut redis).await;
+            time.expect("a time").0
         };
         let began = seconds().await;
-        testkit::wait::eventually("it is settled", std::time::Duration::from_secs(30), || async {
-            seconds().await > began + UNSURE_SECONDS + 1
-        })
-        .await;
+        eventually("it is settled", TIMEOUT, async || seconds().await > began + UNSURE_SECONDS + 1)
+            .await;
     }
 
     /// Registers and signs in a user through the API, with the code from Redis.
@@ -340,14 +367,14 @@ impl Stack {
         let login = json!({ "phone": phone, "code": code });
         let answer = post(self.url(), "/user/login").json(login).send().await;
         let token = answer.data().as_str().expect("a token").to_owned();
-        let me = api::get(self.url(), "/user/me").token(&token).send().await;
+        let me = get(self.url(), "/user/me").token(&token).send().await;
         SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
     }
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
         let server = connection::redis::server(&self.redis_url().into()).expect("an address");
-        let limit = std::time::Duration::from_secs(10);
+        let limit = Duration::from_secs(10);
         let redis = connection::redis::connect(server, limit).await.expect("connect");
         let sessions = SharedSessions::new(redis.commands(), KeyStyle::Default);
         let mut users = Vec::new();
@@ -363,4 +390,10 @@ impl Stack {
 /// Buys one voucher at the instance `base`.
 pub async fn buy(base: &str, user: &SignedIn, voucher: i64) -> api::Answer {
     post(base, &format!("/voucher-order/seckill/{voucher}")).token(&user.token).send().await
+}
+
+/// Tries until a purchase at the instance `base` succeeds.
+pub async fn buy_within(base: &str, user: &SignedIn, voucher: i64, limit: Duration) {
+    let buys = async || buy(base, user, voucher).await.body["success"] == true;
+    eventually(&format!("sale {voucher} sells"), limit, buys).await;
 }
