@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The longest lease and timeout. Longer values are cut, so that no sum of instants overflows.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The longest lease, timeout and wait. Longer values are cut, so that no sum of instants overflows.
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long leases last, how long Redis may take to answer, and how many replicas have to acknowledge.
 ///

@@ -1,4 +1,4 @@
-//! Lock names: which are valid, and the keys and channels derived from them.
+//! Names of locks and semaphores: which are valid, and the keys and channels derived from them.
 //!
 //! The names are Redisson's (`RedissonObject.prefixName` and `suffixName`, the same from 3.13 to
 //! 4.7): every further key and channel carries the lock's name as its hash tag, so that all of a
@@ -10,25 +10,18 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// Redisson's prefix of the channel of a lock.
-const CHANNEL_PREFIX: &str = "redisson_lock__channel";
-
-/// A lock name with its Pub/Sub channel.
+/// The name of a lock or a semaphore.
 ///
-/// The key and the channel have to hash to the same slot of a Redis Cluster, or the release script
+/// Its key and its channel have to hash to the same slot of a Redis Cluster, or the release script
 /// could not run there. So names whose braces do not form one hash tag are [refused](Self::check), on
 /// every kind of server (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>,
 /// "Hash tags").
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct LockName {
-    key: Arc<str>,
-    channel: Arc<str>,
-}
+pub(crate) struct LockName(Arc<str>);
 
 impl LockName {
     pub(crate) fn new(name: &str) -> Self {
-        let channel = format!("{CHANNEL_PREFIX}:{}", hash_tagged(name));
-        Self { key: name.into(), channel: channel.into() }
+        Self(name.into())
     }
 
     /// Whether the name can be used; to be called before anything is sent.
@@ -36,9 +29,9 @@ impl LockName {
     /// # Errors
     /// [`Error::InvalidName`] for an empty name and for `a{b`, `a}b` and `a{}b`.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let reason = match self.key.split_once('{') {
-            None if self.key.is_empty() => "it is empty",
-            None if self.key.contains('}') => "it has a '}' without a '{'",
+        let reason = match self.0.split_once('{') {
+            None if self.0.is_empty() => "it is empty",
+            None if self.0.contains('}') => "it has a '}' without a '{'",
             None => return Ok(()),
             Some((_, tag)) => match tag.find('}') {
                 None => "it has a '{' without a '}'",
@@ -46,38 +39,34 @@ impl LockName {
                 Some(_) => return Ok(()),
             },
         };
-        Err(Error::InvalidName { name: self.key.to_string(), reason })
+        Err(Error::InvalidName { name: self.0.to_string(), reason })
     }
 
     /// The Redis key.
     pub(crate) fn key(&self) -> &str {
-        &self.key
+        &self.0
     }
 
-    /// A further key or channel of this lock, in the same slot.
+    /// A further key or channel, in the same slot.
     pub(crate) fn prefixed(&self, prefix: &str) -> String {
-        format!("{prefix}:{}", hash_tagged(&self.key))
+        format!("{prefix}:{}", self.hash_tagged())
     }
 
-    /// The name as a hash tag: the beginning of further keys that have it in front, in the same slot.
+    /// The same with the name in front.
+    pub(crate) fn suffixed(&self, suffix: &str) -> String {
+        format!("{}:{suffix}", self.hash_tagged())
+    }
+
+    /// The name as a hash tag, braces put around it only where it has none.
     pub(crate) fn hash_tagged(&self) -> Cow<'_, str> {
-        hash_tagged(&self.key)
+        let name = self.key();
+        if name.contains('{') { name.into() } else { format!("{{{name}}}").into() }
     }
-
-    /// The channel on which releases are published.
-    pub(crate) fn channel(&self) -> &Arc<str> {
-        &self.channel
-    }
-}
-
-/// The name as a hash tag, braces put around it only where it has none.
-fn hash_tagged(name: &str) -> Cow<'_, str> {
-    if name.contains('{') { name.into() } else { format!("{{{name}}}").into() }
 }
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.key, f)
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 
@@ -86,11 +75,12 @@ mod tests {
     use super::LockName;
 
     #[test]
-    fn channels_carry_braces_once() {
-        let channel = |name| LockName::new(name).channel().to_string();
-        assert_eq!(channel("lock:order:1010"), "redisson_lock__channel:{lock:order:1010}");
-        assert_eq!(channel("lock:{7}:order"), "redisson_lock__channel:lock:{7}:order");
-        assert_eq!(channel("{a}b}"), "redisson_lock__channel:{a}b}");
+    fn further_keys_carry_braces_once() {
+        let further = |name| (LockName::new(name).prefixed("p"), LockName::new(name).suffixed("s"));
+        let expected = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        assert_eq!(further("lock:7"), expected("p:{lock:7}", "{lock:7}:s"));
+        assert_eq!(further("lock:{7}:order"), expected("p:lock:{7}:order", "lock:{7}:order:s"));
+        assert_eq!(further("{a}b}"), expected("p:{a}b}", "{a}b}:s"));
     }
 
     #[test]

@@ -94,19 +94,9 @@ pub(crate) fn reconcile(
     release_unless_held(shared, request, until, 2)
 }
 
-/// Remove an abandoned waiter from the fair queue, unless another call of its owner waits.
-///
-/// The outcome of no command is unknown here, so one answer is enough; after `until` other waiters
-/// remove this one as dead anyway.
-pub(crate) fn leave_queue(
-    shared: &Arc<Shared>,
-    request: &LockRequest,
-    until: Instant,
-) -> impl Future<Output = ()> + Send + 'static {
-    release_unless_held(shared, request, until, 1)
-}
-
-fn release_unless_held(
+/// Release the lock unless this process holds it, and leave the fair queue unless another call of this
+/// owner waits. Goes on until the server has said as often as `denials` that it is not held.
+pub(crate) fn release_unless_held(
     shared: &Arc<Shared>,
     request: &LockRequest,
     until: Instant,

@@ -6,10 +6,11 @@ use redis::ScriptInvocation;
 use uuid::Uuid;
 
 use crate::commands::lock::DENIED;
-use crate::commands::semaphore::SemaphoreName;
+use crate::commands::semaphore::channel;
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
+use crate::name::LockName;
 use crate::scripts::script;
 
 /// The ids of permits that were acquired together: 16 bytes each, as Redisson's. They share the first
@@ -64,13 +65,13 @@ impl CommandConnection {
     /// negative if never.
     pub(crate) async fn permit_acquire(
         &self,
-        name: &SemaphoreName,
+        name: &LockName,
         ids: PermitIds,
         lease: Duration,
     ) -> Result<Option<i64>, Failure> {
         let mut call = ACQUIRE.key(name.key());
         call.key(name.suffixed("timeout")).arg(ids.count).arg(&ids.prefix[..]).arg(millis(lease));
-        call.arg(&**name.channel()).arg(self.publish_commands());
+        call.arg(channel(name)).arg(self.publish_commands());
         let reply: i64 = self.invoke(&call).await?;
         Ok(Some(reply).filter(|&reply| reply != 0))
     }
@@ -78,17 +79,17 @@ impl CommandConnection {
     /// Release permits. `false`: their lease had ended.
     pub(crate) async fn permit_release(
         &self,
-        name: &SemaphoreName,
+        name: &LockName,
         ids: PermitIds,
     ) -> Result<bool, Failure> {
         let mut call = RELEASE.key(name.key());
         call.key(name.suffixed("timeout"));
         ids.add_to(&mut call);
-        call.arg(&**name.channel()).arg(self.publish_commands());
+        call.arg(channel(name)).arg(self.publish_commands());
         self.bounded(async |mut c, resent| {
             let reply: i64 = call.invoke_async(&mut c).await?;
             if reply & DENIED != 0 {
-                self.refusals.notification(name.channel());
+                self.refusals.notification(&channel(name));
             }
             // What the first sending has removed, the second cannot find.
             Ok(reply & 1 != 0 || resent)
@@ -99,7 +100,7 @@ impl CommandConnection {
     /// Set the lease of permits, counted from now. `false`: it had ended.
     pub(crate) async fn permit_extend(
         &self,
-        name: &SemaphoreName,
+        name: &LockName,
         ids: PermitIds,
         lease: Duration,
     ) -> Result<bool, Failure> {
@@ -110,7 +111,7 @@ impl CommandConnection {
     }
 
     /// How many permits are free.
-    pub(crate) async fn permits_available(&self, name: &SemaphoreName) -> Result<i64, Failure> {
+    pub(crate) async fn permits_available(&self, name: &LockName) -> Result<i64, Failure> {
         let mut call = AVAILABLE.key(name.key());
         call.key(name.suffixed("timeout"));
         self.invoke(&call).await

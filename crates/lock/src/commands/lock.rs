@@ -286,7 +286,7 @@ impl CommandConnection {
     ) -> ScriptInvocation<'a> {
         let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
         let mut call = script.key(name.key());
-        call.arg(self.publish_commands().join(" ")).arg(message).arg(&*channel(name, kind));
+        call.arg(self.publish_commands().join(" ")).arg(message).arg(channel(name, kind));
         call
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use redis::{Client, ErrorKind, RedisResult};
+use redis::{Client, ErrorKind, RedisError, RedisResult};
 
 use crate::config::LockConfig;
 use crate::connection::address::Channels;
@@ -61,9 +61,13 @@ impl Backend {
     /// A client for the node that serves `key`.
     ///
     /// # Errors
-    /// As [`Nodes::node_of`] and [`Nodes::client`].
+    /// As [`Nodes::assign_channels`] and [`Nodes::client`], and when no node serves it.
     pub(crate) async fn client_of(&self, key: &str) -> RedisResult<Client> {
-        self.client(&self.node_of(key).await?)
+        let assigned = self.assign_channels(Channels::from([key.into()])).await?;
+        let serving = assigned.iter().find(|(_, keys)| !keys.is_empty());
+        let none = || (ErrorKind::ClusterConnectionNotFound, "no node serves this slot").into();
+        let (address, _) = serving.ok_or_else::<RedisError, _>(none)?;
+        self.client(address)
     }
 
     /// A client for every master.

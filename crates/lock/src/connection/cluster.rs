@@ -2,7 +2,6 @@
 //! `cluster_link`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -143,11 +142,5 @@ impl Cluster {
 
     fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Address, NodeConnection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cluster")
     }
 }

@@ -15,7 +15,7 @@ use crate::connection::settings::Timeouts;
 
 /// The nodes of a Redis; all handles of an application share them. What the methods do unless they are
 /// overridden is right for one server.
-pub(crate) trait Nodes: fmt::Debug + Send + Sync {
+pub(crate) trait Nodes: Send + Sync {
     /// A handle for commands; opens nothing yet.
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection;
 
@@ -51,14 +51,6 @@ pub(crate) trait Nodes: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(HashMap::from([(Address::from(""), channels)])) })
     }
 
-    /// The node that serves this key.
-    ///
-    /// # Errors
-    /// As [`assign_channels`](Self::assign_channels), and when no node serves it.
-    fn node_of<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, RedisResult<Address>> {
-        Box::pin(async { Ok(Address::from("")) })
-    }
-
     /// The node that serves this key, as far as that is known without asking; `None` for a single server.
     fn serving(&self, _key: &str) -> Option<Address> {
         None
@@ -89,6 +81,13 @@ pub(crate) trait Nodes: fmt::Debug + Send + Sync {
     }
 }
 
+/// Without the addresses, which may hold passwords.
+impl fmt::Debug for dyn Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nodes")
+    }
+}
+
 /// One server.
 pub(crate) struct Single(pub(crate) Client);
 
@@ -99,13 +98,6 @@ impl Nodes for Single {
 
     fn client(&self, _address: &str) -> RedisResult<Client> {
         Ok(self.0.clone())
-    }
-}
-
-/// Without the address, which may hold a password.
-impl fmt::Debug for Single {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Single")
     }
 }
 
@@ -130,11 +122,5 @@ impl Nodes for Supplied {
 
     fn makes_connections(&self) -> bool {
         self.1.is_some()
-    }
-}
-
-impl fmt::Debug for Supplied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Supplied")
     }
 }

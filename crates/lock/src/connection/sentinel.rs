@@ -12,7 +12,6 @@
 //! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -234,12 +233,6 @@ impl Master {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.connect_timeout))
-    }
-}
-
-impl fmt::Debug for Master {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sentinel")
     }
 }
 

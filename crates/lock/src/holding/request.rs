@@ -16,11 +16,11 @@ pub(crate) struct LockRequest {
 }
 
 /// The channel of a lock; of a fair one, the prefix of the channel of each waiter.
-pub(crate) fn channel(name: &LockName, kind: Kind) -> Arc<str> {
-    match kind {
-        Kind::Reentrant | Kind::Fenced | Kind::Fair => name.channel().clone(),
-        Kind::Read | Kind::Write => name.prefixed("redisson_rwlock").into(),
-    }
+pub(crate) fn channel(name: &LockName, kind: Kind) -> String {
+    name.prefixed(match kind {
+        Kind::Reentrant | Kind::Fenced | Kind::Fair => "redisson_lock__channel",
+        Kind::Read | Kind::Write => "redisson_rwlock",
+    })
 }
 
 impl LockRequest {
@@ -37,7 +37,7 @@ impl LockRequest {
         let channel = channel(&self.name, self.kind);
         match self.kind {
             Kind::Fair => format!("{channel}:{}", self.owner).into(),
-            _ => channel,
+            _ => channel.into(),
         }
     }
 }

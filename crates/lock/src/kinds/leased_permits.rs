@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use crate::cleanup::armed::Release;
 use crate::cleanup::token::{self, Token};
 use crate::commands::leased_semaphore::PermitIds;
-use crate::commands::semaphore::SemaphoreName;
 use crate::config::{LockConfig, clamp_lease};
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
@@ -19,6 +18,7 @@ use crate::error::{Error, Lost, LostReason};
 use crate::holding::guard::unless_lost;
 use crate::kinds::permits::{HeldPermits, Permits, SemaphoreKind, sealed};
 use crate::locks::Locks;
+use crate::name::LockName;
 use crate::stats::KindCounters;
 use crate::waiting::permit_queue::Try;
 
@@ -39,7 +39,7 @@ pub type LeasedPermits = Permits<Leased>;
 #[derive(Clone)]
 pub struct Held {
     locks: Locks,
-    name: SemaphoreName,
+    name: LockName,
     ids: PermitIds,
     since: Instant,
     kind: Leased,
@@ -83,13 +83,13 @@ impl Lease {
 impl sealed::Sealed for Leased {
     type Held = Held;
 
-    fn request(&self, locks: Locks, name: SemaphoreName, permits: u32) -> Held {
+    fn request(&self, locks: Locks, name: LockName, permits: u32) -> Held {
         let (since, end) = (Instant::now(), CancellationToken::new());
         let (ids, lease) = (PermitIds::new(permits), Lease::new(since + self.lease));
         Held { locks, name, ids, since, kind: self.clone(), lease, end }
     }
 
-    async fn available(c: &CommandConnection, name: &SemaphoreName) -> Result<i64, Failure> {
+    async fn available(c: &CommandConnection, name: &LockName) -> Result<i64, Failure> {
         c.permits_available(name).await
     }
 }

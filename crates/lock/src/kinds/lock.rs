@@ -89,7 +89,8 @@ impl<K: LockKind> Lock<K> {
     /// kind.
     pub async fn acquire_as(&self, owner: &Owner) -> Result<Guard<K>, Error> {
         loop {
-            if let Some(guard) = self.acquirer.acquire(owner, None).await? {
+            if let Some(guard) = self.acquirer.acquire(owner, deadline_after(Duration::MAX)).await?
+            {
                 return Ok(Guard::new(guard));
             }
         }

@@ -12,7 +12,7 @@ use crate::kinds::reentrant::ReentrantLock;
 use crate::kinds::several::{Members, Round};
 use crate::locks::Locks;
 use crate::owner::Owner;
-use crate::waiting::deadline::{back_off, deadline_after, time_left};
+use crate::waiting::deadline::{back_off, deadline_after};
 use crate::waiting::patience::{Patience, Tried};
 
 /// Several locks that are acquired and released as one. Redisson's `RedissonMultiLock`.
@@ -134,7 +134,7 @@ impl MultiLock {
     /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`].
     pub async fn acquire_as(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
-            if let Some(guard) = self.wait(owner, None).await? {
+            if let Some(guard) = self.wait(owner, deadline_after(Duration::MAX)).await? {
                 return Ok(guard);
             }
         }
@@ -169,11 +169,7 @@ impl MultiLock {
 
     /// Try all; if refused, hold nothing, wait until one of those that refused is free, and try the
     /// others again while holding that one.
-    async fn wait(
-        &self,
-        owner: &Owner,
-        deadline: Option<Instant>,
-    ) -> Result<Option<MultiGuard>, Error> {
+    async fn wait(&self, owner: &Owner, deadline: Instant) -> Result<Option<MultiGuard>, Error> {
         let members = &self.members;
         members.check()?;
         let mut patience = Patience::new(&members.locks[0].locks().shared().config, deadline);
@@ -183,10 +179,11 @@ impl MultiLock {
             match patience.attempt(members.round(owner, first.take())).await? {
                 Tried::Answered(Round::Acquired(guard)) => return Ok(Some(guard)),
                 Tried::Answered(Round::Refused(refused)) => {
-                    back_off(tries, patience.end()).await;
+                    patience.sleep_until(Instant::now() + back_off(tries)).await;
                     tries = tries.saturating_add(1);
                     // Those that could not be reached are asked again too, now and then.
-                    let limit = time_left(patience.end()).unwrap_or_default().min(members.lease);
+                    let left = patience.end().saturating_duration_since(Instant::now());
+                    let limit = left.min(members.lease);
                     first = members.acquire_one_of(&refused, owner, limit).await;
                 }
                 Tried::Unanswered(pause) => patience.sleep_until(Instant::now() + pause).await,

@@ -9,13 +9,12 @@ use tokio::time::Instant;
 
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::token::{self, Token};
-use crate::commands::semaphore::{
-    ACQUIRE_RECORD_TTL, RELEASE_RECORD_TTL, ReleaseIf, SemaphoreName,
-};
+use crate::commands::semaphore::{ACQUIRE_RECORD_TTL, RELEASE_RECORD_TTL, ReleaseIf};
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::Error;
 use crate::locks::Locks;
+use crate::name::LockName;
 use crate::stats::KindCounters;
 use crate::waiting::permit_queue::Try;
 
@@ -45,12 +44,12 @@ pub(super) mod sealed {
         type Held: HeldPermits;
 
         /// The permits of an acquire that is about to be sent.
-        fn request(&self, locks: Locks, name: SemaphoreName, permits: u32) -> Self::Held;
+        fn request(&self, locks: Locks, name: LockName, permits: u32) -> Self::Held;
 
         /// How many permits are free.
         fn available(
             connection: &CommandConnection,
-            name: &SemaphoreName,
+            name: &LockName,
         ) -> impl Future<Output = Result<i64, Failure>> + Send;
     }
 }
@@ -146,7 +145,7 @@ impl<K: SemaphoreKind> fmt::Debug for Permits<K> {
 #[derive(Clone)]
 pub struct Held {
     locks: Locks,
-    name: SemaphoreName,
+    name: LockName,
     /// Identifies the record of the acquire.
     token: Arc<str>,
     permits: u32,
@@ -160,7 +159,7 @@ pub struct Held {
 impl sealed::Sealed for Plain {
     type Held = Held;
 
-    fn request(&self, locks: Locks, name: SemaphoreName, permits: u32) -> Held {
+    fn request(&self, locks: Locks, name: LockName, permits: u32) -> Held {
         let (token, since) = (locks.shared().token().into(), Instant::now());
         // A tenth less, as an allowance for clocks that run at different rates.
         let recorded_until = since + ACQUIRE_RECORD_TTL - ACQUIRE_RECORD_TTL / 10;
@@ -168,7 +167,7 @@ impl sealed::Sealed for Plain {
         Held { locks, name, token, permits, since, condition, recorded_until }
     }
 
-    async fn available(c: &CommandConnection, name: &SemaphoreName) -> Result<i64, Failure> {
+    async fn available(c: &CommandConnection, name: &LockName) -> Result<i64, Failure> {
         Ok(c.semaphore_available(name).await?.unwrap_or(0))
     }
 }

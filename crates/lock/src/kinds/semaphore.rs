@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::token::{self, Token};
-use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
+use crate::commands::semaphore::{ReleaseIf, channel};
 use crate::connection::command_connection::CommandConnection;
 use crate::error::Error;
 use crate::kinds::permits::{HeldPermits, Permits, Plain, SemaphoreKind};
 use crate::locks::Locks;
+use crate::name::LockName;
 use crate::waiting::deadline::deadline_after;
 use crate::waiting::permit_queue::{Try, wait};
 
@@ -66,7 +67,7 @@ use crate::waiting::permit_queue::{Try, wait};
 #[derive(Debug, Clone)]
 pub struct Semaphore<K: SemaphoreKind = Plain> {
     locks: Locks,
-    name: SemaphoreName,
+    name: LockName,
     pub(super) kind: K,
 }
 
@@ -79,7 +80,7 @@ impl Locks {
 
 impl<K: SemaphoreKind> Semaphore<K> {
     pub(super) fn new(locks: &Locks, name: &str, kind: K) -> Self {
-        Self { locks: locks.clone(), name: SemaphoreName::new(name), kind }
+        Self { locks: locks.clone(), name: LockName::new(name), kind }
     }
 
     /// Create the semaphore with this number of permits; `false`, and nothing changes, if it exists.
@@ -168,7 +169,7 @@ impl<K: SemaphoreKind> Semaphore<K> {
     /// trying while Redis does not answer.
     pub async fn acquire(&self, permits: u32) -> Result<Permits<K>, Error> {
         loop {
-            if let Some(permits) = self.wait(permits, None).await? {
+            if let Some(permits) = self.wait(permits, deadline_after(Duration::MAX)).await? {
                 return Ok(permits);
             }
         }
@@ -192,14 +193,10 @@ impl<K: SemaphoreKind> Semaphore<K> {
         self.wait(permits, deadline_after(limit)).await
     }
 
-    async fn wait(
-        &self,
-        permits: u32,
-        deadline: Option<Instant>,
-    ) -> Result<Option<Permits<K>>, Error> {
-        let (shared, channel) = (self.locks.shared(), self.name.channel());
+    async fn wait(&self, permits: u32, deadline: Instant) -> Result<Option<Permits<K>>, Error> {
+        let (shared, channel) = (self.locks.shared(), channel(&self.name).into());
         let counters = K::Held::counters(&self.locks);
-        wait(shared, counters, channel, deadline, || self.attempt(permits)).await
+        wait(shared, counters, &channel, deadline, || self.attempt(permits)).await
     }
 
     /// One try, finished in the background if the caller's future is dropped.

@@ -20,7 +20,6 @@ use crate::locks::Locks;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::shared::Shared;
-use crate::waiting::deadline::time_left;
 use crate::waiting::fair_queue_ticket::FairQueueTicket;
 use crate::waiting::patience::{Patience, Tried};
 use crate::waiting::wakeups::{Wakeup, subscribe};
@@ -97,7 +96,7 @@ impl Tries<'_> {
     /// As the field, but not past the deadline: then the ticket is void, whether or not the queue has
     /// been told that the waiter has left.
     fn queue_timeout(&self) -> Option<Duration> {
-        let left = time_left(self.patience.deadline()).unwrap_or_default();
+        let left = self.patience.deadline().saturating_duration_since(Instant::now());
         Some(self.queue_timeout?.min(left).max(Duration::from_millis(1)))
     }
 
@@ -152,7 +151,7 @@ impl Acquirer {
     pub(crate) async fn acquire(
         &self,
         owner: &Owner,
-        deadline: Option<Instant>,
+        deadline: Instant,
     ) -> Result<Option<RawGuard>, Error> {
         let started = Instant::now();
         let result = self.locks.shared().unless_closed(self.wait(owner, deadline)).await;
@@ -165,11 +164,7 @@ impl Acquirer {
     /// The second try closes the gap before the subscription; from then on each try is made with the
     /// next message already awaited, so that none is missed between a try and the sleep. Without a
     /// subscription it polls; without an answer it tries again.
-    async fn wait(
-        &self,
-        owner: &Owner,
-        deadline: Option<Instant>,
-    ) -> Result<Option<RawGuard>, Error> {
+    async fn wait(&self, owner: &Owner, deadline: Instant) -> Result<Option<RawGuard>, Error> {
         let (shared, request) = (self.locks.shared(), &self.request(owner));
         // Only a fair lock has a queue, in which a waiter has to show that it is alive.
         let (ticket, longest_sleep) = match self.kind {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use crate::cleanup::reconcile::leave_queue;
+use crate::cleanup::reconcile::release_unless_held;
 use crate::holding::registry::EntryRef;
 use crate::holding::request::LockRequest;
 use crate::shared::Shared;
@@ -32,7 +32,9 @@ impl Drop for FairQueueTicket {
         if self.entry.queued.fetch_sub(1, Ordering::Relaxed) > 1 || self.entry.live().is_some() {
             return;
         }
+        // After that, other waiters remove this one as dead. The outcome of no command is unknown here, so
+        // that one answer is enough.
         let until = Instant::now() + self.shared.config.lease;
-        self.shared.cleanup.spawn(leave_queue(&self.shared, &self.request, until));
+        self.shared.cleanup.spawn(release_unless_held(&self.shared, &self.request, until, 1));
     }
 }

@@ -4,16 +4,16 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::config::LockConfig;
+use crate::config::{LONGEST, LockConfig};
 use crate::error::Error;
-use crate::waiting::deadline::{earlier, outage_pause, until};
+use crate::waiting::deadline::outage_pause;
 
 /// The patience of one waiting call.
 pub(crate) struct Patience {
-    deadline: Option<Instant>,
-    longest_outage: Option<Duration>,
+    deadline: Instant,
+    longest_outage: Duration,
     /// Whether a try was answered.
     answered: bool,
     /// The tries in a row that were not answered.
@@ -34,36 +34,32 @@ pub(crate) enum Tried<T> {
 }
 
 impl Patience {
-    pub(crate) fn new(config: &LockConfig, deadline: Option<Instant>) -> Self {
-        Self { deadline, longest_outage: config.outage_limit, answered: false, outage: None }
+    pub(crate) fn new(config: &LockConfig, deadline: Instant) -> Self {
+        let longest_outage = config.outage_limit.unwrap_or(LONGEST);
+        Self { deadline, longest_outage, answered: false, outage: None }
     }
 
     /// The limit of the call itself.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
 
     /// When the call ends, if nothing changes until then.
-    pub(crate) fn end(&self) -> Option<Instant> {
-        self.end_if(self.outage.as_ref().map(|outage| outage.since))
+    pub(crate) fn end(&self) -> Instant {
+        self.outage.as_ref().map_or(self.deadline, |outage| self.end_of_outage(outage.since))
     }
 
-    /// As [`end`](Self::end), with an outage that has begun at this instant.
-    fn end_if(&self, outage: Option<Instant>) -> Option<Instant> {
-        let gives_up = self.longest_outage.and_then(|longest| outage?.checked_add(longest));
-        match gives_up {
-            Some(at) => Some(earlier(at, self.deadline)),
-            None => self.deadline,
-        }
+    fn end_of_outage(&self, since: Instant) -> Instant {
+        self.deadline.min(since + self.longest_outage)
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.end().is_some_and(|end| Instant::now() >= end)
+        Instant::now() >= self.end()
     }
 
     /// Sleep until then, but not past the [`end`](Self::end).
     pub(crate) async fn sleep_until(&self, at: Instant) {
-        sleep_until(earlier(at, self.end())).await;
+        sleep_until(at.min(self.end())).await;
     }
 
     /// Await one try, but not past the end.
@@ -75,18 +71,18 @@ impl Patience {
         attempt: impl Future<Output = Result<T, Error>>,
     ) -> Result<Tried<T>, Error> {
         let since = self.outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
-        let error = match until(self.end_if(Some(since)), attempt).await {
-            Some(Ok(answer)) => {
+        let error = match timeout_at(self.end_of_outage(since), attempt).await {
+            Ok(Ok(answer)) => {
                 (self.answered, self.outage) = (true, None);
                 return Ok(Tried::Answered(answer));
             }
-            Some(Err(error)) if !error.is_retryable() => return Err(error),
-            Some(Err(error)) => error,
+            Ok(Err(error)) if !error.is_retryable() => return Err(error),
+            Ok(Err(error)) => error,
             // Cut short, it says nothing: the answer before counts.
-            None if self.answered && self.outage.is_none() && self.is_over() => {
+            Err(_) if self.answered && self.outage.is_none() && self.is_over() => {
                 return Ok(Tried::Unanswered(Duration::ZERO));
             }
-            None => {
+            Err(_) => {
                 let cause = "no answer when the waiting limit was reached".into();
                 Error::Unavailable { operation: "acquire", cause }
             }

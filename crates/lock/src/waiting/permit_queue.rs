@@ -6,12 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::stats::KindCounters;
-use crate::waiting::deadline::until;
 use crate::waiting::patience::{Patience, Tried};
 use crate::waiting::wakeups::subscribe;
 
@@ -35,7 +34,7 @@ pub(crate) async fn wait<T, F>(
     shared: &Shared,
     counters: &KindCounters,
     channel: &Arc<str>,
-    deadline: Option<Instant>,
+    deadline: Instant,
     attempt: impl FnMut() -> F,
 ) -> Result<Option<T>, Error>
 where
@@ -52,7 +51,7 @@ async fn wait_until<T, F>(
     shared: &Shared,
     counters: &KindCounters,
     channel: &Arc<str>,
-    deadline: Option<Instant>,
+    deadline: Instant,
     mut attempt: impl FnMut() -> F,
 ) -> Result<Option<T>, Error>
 where
@@ -66,7 +65,7 @@ where
     let subscription = subscribe(&shared.wakeups, channel, &shared.config, patience.end()).await;
     // The head may have been reached at the deadline.
     while !patience.is_over() {
-        let Some(_head) = until(patience.end(), subscription.queue_head()).await else { break };
+        let Ok(_head) = timeout_at(patience.end(), subscription.queue_head()).await else { break };
         // Then it goes to the end of the queue: it may ask for more permits than there will ever be.
         let turn_ends = Instant::now() + shared.config.lease / 3;
         while !patience.is_over() {

@@ -13,11 +13,10 @@ use std::sync::{Mutex, MutexGuard};
 use shuttle::sync::{Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::commands::lock::UNLOCK_ALL_MESSAGE;
 use crate::config::LockConfig;
-use crate::waiting::deadline::{earlier, until};
 
 /// Topics by channel, each with the number of its waiters.
 type ByChannel = HashMap<Arc<str>, (Arc<Topic>, usize)>;
@@ -68,11 +67,11 @@ pub(crate) async fn subscribe(
     wakeups: &Arc<Wakeups>,
     channel: &Arc<str>,
     config: &LockConfig,
-    deadline: Option<Instant>,
+    deadline: Instant,
 ) -> Subscription {
     let subscription = wakeups.join(channel);
     let latest = Instant::now() + config.connect_timeout + config.command_timeout;
-    if until(Some(earlier(latest, deadline)), subscription.confirmed()).await.is_none() {
+    if timeout_at(latest.min(deadline), subscription.confirmed()).await.is_err() {
         tracing::debug!(channel = &**channel, "no answer to a subscription; polling");
     }
     subscription

@@ -65,10 +65,6 @@ impl Nodes for Cluster {
         })
     }
 
-    fn node_of<'a>(&'a self, key: &'a str) -> BoxFuture<'a, RedisResult<Address>> {
-        Box::pin(self.master(Some(slot(key.as_bytes()))))
-    }
-
     fn serving(&self, key: &str) -> Option<Address> {
         self.current().1.master(slot(key.as_bytes())).cloned()
     }

@@ -33,10 +33,6 @@ impl Nodes for Master {
         Box::pin(async { Ok(HashMap::from([(self.address().await?, channels)])) })
     }
 
-    fn node_of<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, RedisResult<Address>> {
-        Box::pin(self.address())
-    }
-
     fn serving(&self, _key: &str) -> Option<Address> {
         self.known_address()
     }
