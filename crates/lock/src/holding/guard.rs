@@ -16,7 +16,7 @@ use crate::commands::lock::ReleaseReply;
 use crate::connection::failure::Failure;
 use crate::error::{Error, Lost, LostReason};
 use crate::holding::hold::{self, Hold};
-use crate::holding::registry::EntryRef;
+use crate::holding::registry::Entry;
 use crate::kind::{Fenced, Kind, LockKind, Reentrant};
 use crate::locks::Locks;
 use crate::owner::Owner;
@@ -38,14 +38,14 @@ pub(crate) type RawGuard = Armed<Held>;
 #[derive(Clone)]
 pub(crate) struct Held {
     locks: Locks,
-    entry: EntryRef,
+    entry: Arc<Entry>,
     hold: Arc<Hold>,
     /// Its id among the guards of the hold.
     id: u32,
 }
 
 impl Held {
-    pub(crate) fn new(locks: Locks, entry: EntryRef, hold: Arc<Hold>, id: u32) -> Self {
+    pub(crate) fn new(locks: Locks, entry: Arc<Entry>, hold: Arc<Hold>, id: u32) -> Self {
         Self { locks, entry, hold, id }
     }
 }

@@ -9,10 +9,8 @@
 //! clean-up from overtaking the acquire it cleans up.
 
 use std::collections::HashMap;
-use std::collections::hash_map;
-use std::ops::Deref;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::commands::release_latch::ReleaseLatches;
 use crate::holding::hold::Hold;
@@ -27,12 +25,13 @@ type Key = (LockName, Owner, bool);
 /// All entries of one process and Redis.
 #[derive(Default)]
 pub(crate) struct Registry {
-    entries: Mutex<HashMap<Key, (Arc<Entry>, usize)>>,
+    entries: Mutex<HashMap<Key, Weak<Entry>>>,
 }
 
-/// One lock and one owner.
+/// One lock and one owner; leaves the registry with its last reference.
 pub(crate) struct Entry {
     key: Key,
+    registry: Arc<Registry>,
     /// Held while a command for this pair is under way.
     pub(crate) command_lock: tokio::sync::Mutex<()>,
     hold: Mutex<Option<Arc<Hold>>>,
@@ -42,47 +41,32 @@ pub(crate) struct Entry {
     pub(crate) latches: ReleaseLatches,
 }
 
-/// A counted reference to an entry; the entry is removed with the last one.
-pub(crate) struct EntryRef {
-    registry: Arc<Registry>,
-    entry: Arc<Entry>,
-}
-
 impl Registry {
     /// The entry of this pair, created if it does not exist.
-    pub(crate) fn enter(self: &Arc<Self>, request: &LockRequest) -> EntryRef {
-        self.enter_key((request.name.clone(), request.owner, request.kind == Kind::Write))
+    pub(crate) fn enter(self: &Arc<Self>, request: &LockRequest) -> Arc<Entry> {
+        let key = (request.name.clone(), request.owner, request.kind == Kind::Write);
+        let mut entries = self.entries();
+        if let Some(entry) = entries.get(&key).and_then(Weak::upgrade) {
+            return entry;
+        }
+        let entry = Arc::new(Entry {
+            key: key.clone(),
+            registry: self.clone(),
+            command_lock: tokio::sync::Mutex::new(()),
+            hold: Mutex::new(None),
+            queued: AtomicUsize::new(0),
+            latches: ReleaseLatches::default(),
+        });
+        entries.insert(key, Arc::downgrade(&entry));
+        entry
     }
 
     /// The owner's live hold of the other side of a read-write lock.
     pub(crate) fn other_side(&self, request: &LockRequest) -> Option<Arc<Hold>> {
         let key = (request.name.clone(), request.owner, request.kind != Kind::Write);
-        let entry = self.entries().get(&key).map(|(entry, _)| entry.clone())?;
-        entry.live()
-    }
-
-    fn enter_key(self: &Arc<Self>, key: Key) -> EntryRef {
-        let mut entries = self.entries();
-        let entry = match entries.entry(key.clone()) {
-            hash_map::Entry::Occupied(mut slot) => {
-                let (entry, count) = slot.get_mut();
-                *count += 1;
-                entry.clone()
-            }
-            hash_map::Entry::Vacant(slot) => {
-                let entry = Arc::new(Entry {
-                    key,
-                    command_lock: tokio::sync::Mutex::new(()),
-                    hold: Mutex::new(None),
-                    queued: AtomicUsize::new(0),
-                    latches: ReleaseLatches::default(),
-                });
-                slot.insert((entry.clone(), 1));
-                entry
-            }
-        };
-        drop(entries);
-        EntryRef { registry: self.clone(), entry }
+        // Dropped without the lock on the table, which its end takes.
+        let entry = self.entries().get(&key)?.upgrade();
+        entry?.live()
     }
 
     /// Number of entries.
@@ -90,7 +74,7 @@ impl Registry {
         self.entries().len()
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<Key, (Arc<Entry>, usize)>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<Key, Weak<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,28 +95,12 @@ impl Entry {
     }
 }
 
-impl Clone for EntryRef {
-    fn clone(&self) -> Self {
-        self.registry.enter_key(self.entry.key.clone())
-    }
-}
-
-impl Deref for EntryRef {
-    type Target = Entry;
-
-    fn deref(&self) -> &Entry {
-        &self.entry
-    }
-}
-
-impl Drop for EntryRef {
+impl Drop for Entry {
     fn drop(&mut self) {
         let mut entries = self.registry.entries();
-        if let hash_map::Entry::Occupied(mut slot) = entries.entry(self.entry.key.clone()) {
-            slot.get_mut().1 -= 1;
-            if slot.get().1 == 0 {
-                slot.remove();
-            }
+        // By now there may be a new one.
+        if entries.get(&self.key).is_some_and(|entry| entry.strong_count() == 0) {
+            entries.remove(&self.key);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
 use crate::holding::guard::{Held, RawGuard};
 use crate::holding::hold::Hold;
-use crate::holding::registry::EntryRef;
+use crate::holding::registry::Entry;
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
 use crate::locks::Locks;
@@ -62,7 +62,7 @@ struct InDoubt {
     /// Until when it may be granted.
     until: Instant,
     /// Keeps the entry, which knows which releases were not answered.
-    _entry: EntryRef,
+    _entry: Arc<Entry>,
     armed: bool,
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use crate::cleanup::reconcile::release_unless_held;
-use crate::holding::registry::EntryRef;
+use crate::holding::registry::Entry;
 use crate::holding::request::LockRequest;
 use crate::shared::Shared;
 
@@ -15,7 +15,7 @@ use crate::shared::Shared;
 pub(crate) struct FairQueueTicket {
     shared: Arc<Shared>,
     request: LockRequest,
-    entry: EntryRef,
+    entry: Arc<Entry>,
 }
 
 impl FairQueueTicket {
