@@ -87,27 +87,15 @@ impl Locks {
         config.client_tracking &= connection.backend().makes_connections();
         let (cleanup, cleanup_jobs) = CleanupQueue::new();
         let shared = Arc::new(Shared::new(config, connection, cleanup));
-        let stop = &shared.stop;
-
-        let watchdog = supervise("lock watchdog", {
-            let shared = shared.clone();
-            move || watchdog::run(shared.clone())
-        });
-        let subscriber = supervise("lock subscriber", {
-            let shared = shared.clone();
-            move || subscriber::run(shared.clone())
-        });
-        let tracker = supervise("lock tracker", {
-            let shared = shared.clone();
-            move || tracker::run(shared.clone())
-        });
-        let cleanup = supervise("lock cleanup", {
-            let (stop, timeout) = (stop.clone(), shared.config.command_timeout * 2);
-            move || queue::run(cleanup_jobs.clone(), stop.clone(), timeout)
-        });
-
-        let tasks = Mutex::new(vec![watchdog, subscriber, tracker, cleanup]);
-        let _stop = stop.clone().drop_guard();
+        let tasks = Mutex::new(vec![
+            supervise("lock watchdog", &shared, watchdog::run),
+            supervise("lock subscriber", &shared, subscriber::run),
+            supervise("lock tracker", &shared, tracker::run),
+            supervise("lock cleanup", &shared, move |shared| {
+                queue::run(cleanup_jobs.clone(), shared)
+            }),
+        ]);
+        let _stop = shared.stop.clone().drop_guard();
         Ok(Self { inner: Arc::new(Inner { shared, tasks, _stop }) })
     }
 

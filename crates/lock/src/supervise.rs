@@ -1,24 +1,29 @@
 //! Runs a background task and restarts it after a panic.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-/// Run the future that `make` returns until it ends; after a panic, log it and run a new one.
+use crate::shared::Shared;
+
+/// Run `task` until it ends; after a panic, log it and run it anew.
 pub(crate) fn supervise<F>(
-    task: &'static str,
-    mut make: impl FnMut() -> F + Send + 'static,
+    name: &'static str,
+    shared: &Arc<Shared>,
+    task: impl Fn(Arc<Shared>) -> F + Send + 'static,
 ) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
+    let shared = shared.clone();
     tokio::spawn(async move {
         loop {
-            match tokio::spawn(make()).await {
+            match tokio::spawn(task(shared.clone())).await {
                 Ok(()) => return,
                 Err(end) if end.is_panic() => {
-                    tracing::error!(task, "background task panicked; starting it again");
+                    tracing::error!(task = name, "background task panicked; starting it again");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Err(_) => return,

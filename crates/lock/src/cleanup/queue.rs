@@ -7,15 +7,16 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::Poll;
 
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+use crate::shared::Shared;
+
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Job = Work<()>;
 
 /// The sending side of the queue.
 #[derive(Clone)]
@@ -40,47 +41,43 @@ impl CleanupQueue {
     }
 
     /// Await `work`; if the future is dropped half-way, the work is finished in the background and
-    /// its output dropped.
+    /// its output dropped. Work that was never polled is dropped.
     pub(crate) fn finish<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> DetachOnDrop<T> {
-        DetachOnDrop { work: Some(Box::pin(work)), started: false, cleanup: self.clone() }
+    ) -> impl Future<Output = T> + Send {
+        // Boxed before the first poll: callers' futures stay small.
+        let work: Work<T> = Box::pin(work);
+        async move {
+            let mut unfinished = Unfinished { work: Some(work), cleanup: self };
+            let output = std::future::poll_fn(|cx| match unfinished.work.as_mut() {
+                Some(work) => work.as_mut().poll(cx),
+                None => Poll::Pending,
+            });
+            let output = output.await;
+            unfinished.work = None;
+            output
+        }
     }
 }
 
-/// A future whose work goes on in the background when it is dropped half-way.
-pub(crate) struct DetachOnDrop<T: Send + 'static> {
-    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    /// Work that was never polled has done nothing, and is dropped.
-    started: bool,
-    cleanup: CleanupQueue,
+/// Work that goes on in the background when this is dropped.
+struct Unfinished<'a, T: Send + 'static> {
+    work: Option<Work<T>>,
+    cleanup: &'a CleanupQueue,
 }
 
-impl<T: Send + 'static> Future for DetachOnDrop<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        self.started = true;
-        let Some(work) = self.work.as_mut() else {
-            return Poll::Pending;
-        };
-        let output = std::task::ready!(work.as_mut().poll(cx));
-        self.work = None;
-        Poll::Ready(output)
-    }
-}
-
-impl<T: Send + 'static> Drop for DetachOnDrop<T> {
+impl<T: Send + 'static> Drop for Unfinished<'_, T> {
     fn drop(&mut self) {
-        if let Some(work) = self.work.take().filter(|_| self.started) {
+        if let Some(work) = self.work.take() {
             self.cleanup.spawn(async move { drop(work.await) });
         }
     }
 }
 
-/// Run queued jobs until `stop`, then finish what is queued and under way for at most `timeout`.
-pub(crate) async fn run(queue: Arc<CleanupJobs>, stop: CancellationToken, timeout: Duration) {
+/// Run queued jobs until the tasks have to end, then finish what is queued and under way for at most two
+/// command timeouts.
+pub(crate) async fn run(queue: Arc<CleanupJobs>, shared: Arc<Shared>) {
     let mut jobs = queue.lock().await;
     let mut running = JoinSet::new();
     loop {
@@ -90,10 +87,10 @@ pub(crate) async fn run(queue: Arc<CleanupJobs>, stop: CancellationToken, timeou
                 None => break,
             },
             Some(end) = running.join_next(), if !running.is_empty() => report(end),
-            () = stop.cancelled() => break,
+            () = shared.stop.cancelled() => break,
         }
     }
-    let drained = tokio::time::timeout(timeout, async {
+    let drained = tokio::time::timeout(shared.config.command_timeout * 2, async {
         loop {
             while let Ok(job) = jobs.try_recv() {
                 running.spawn(job);
