@@ -15,7 +15,7 @@ use shuttle::sync::Mutex;
 use shuttle::{check_pct, check_random};
 use tokio::sync::Notify;
 
-use super::wakeups::Wakeups;
+use super::wakeups::{Subscribed, Wakeups};
 use crate::commands::lock::{UNLOCK_ALL_MESSAGE, UNLOCK_MESSAGE};
 
 /// Interleavings of each test, half of them chosen at random, half by priorities (PCT); and of the
@@ -87,7 +87,7 @@ async fn run_subscriber(world: Arc<World>) {
     let mut subscribed: HashSet<Arc<str>> = HashSet::new();
     loop {
         let wanted = world.wakeups.channels();
-        world.wakeups.still_subscribed(subscribed.intersection(&wanted));
+        world.wakeups.mark(subscribed.intersection(&wanted), Subscribed::Confirmed);
         let more: Vec<_> = wanted.difference(&subscribed).cloned().collect();
         if !more.is_empty() {
             world.server.lock().unwrap().subscribed = true;
@@ -117,7 +117,7 @@ async fn run_subscriber(world: Arc<World>) {
             world.wakeups.deliver(&world.channel, message.as_bytes());
         }
         if broken {
-            world.wakeups.unsubscribed(subscribed.iter());
+            world.wakeups.mark(&subscribed, Subscribed::Pending);
             subscribed.clear();
         }
     }

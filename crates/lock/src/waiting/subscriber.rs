@@ -19,7 +19,7 @@ use crate::connection::address::{Address, Channels};
 use crate::connection::pushes::Unusable;
 use crate::shared::Shared;
 use crate::waiting::pubsub::PubSubConnection;
-use crate::waiting::wakeups::Wakeups;
+use crate::waiting::wakeups::{Subscribed, Wakeups};
 
 /// Pauses between attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -123,7 +123,7 @@ fn mark_moved(
     for (address, sender) in old {
         let channels = sender.borrow();
         let stays = |channel: &Arc<str>| new.get(address).is_some_and(|new| new.contains(channel));
-        wakeups.unsubscribed(channels.iter().filter(|channel| !stays(channel)));
+        wakeups.mark(channels.iter().filter(|channel| !stays(channel)), Subscribed::Pending);
     }
 }
 
@@ -139,7 +139,7 @@ impl Node {
                 // The session sees this by itself, but may hang before it does.
                 () = closed => None,
             };
-            self.shared.wakeups.unsubscribed(subscribed.iter());
+            self.shared.wakeups.mark(&subscribed, Subscribed::Pending);
             let error = match end {
                 None => return,
                 Some(Unusable::Refused(error)) => {
@@ -168,7 +168,7 @@ impl Node {
     async fn poll_for_a_while(&self, assigned: &mut watch::Receiver<Channels>) -> Option<()> {
         let again = Instant::now() + TRY_REFUSED_AGAIN;
         loop {
-            self.shared.wakeups.refused(assigned.borrow_and_update().iter());
+            self.shared.wakeups.mark(assigned.borrow_and_update().iter(), Subscribed::Absent);
             tokio::select! {
                 changed = assigned.changed() => changed.ok()?,
                 () = sleep_until(again) => return Some(()),
@@ -197,11 +197,11 @@ impl Node {
             let more: Vec<_> = wanted.difference(subscribed).cloned().collect();
             let less: Vec<_> = subscribed.difference(&wanted).cloned().collect();
             // A channel left and joined again in one moment is a new topic on an old subscription.
-            let still = subscribed.intersection(&wanted);
-            self.shared
-                .wakeups
-                .still_subscribed(still.filter(|channel| !refused.contains(*channel)));
-            self.shared.wakeups.refused(refused.intersection(&wanted));
+            let wakeups = &self.shared.wakeups;
+            let still =
+                subscribed.intersection(&wanted).filter(|channel| !refused.contains(*channel));
+            wakeups.mark(still, Subscribed::Confirmed);
+            wakeups.mark(refused.intersection(&wanted), Subscribed::Absent);
             if !more.is_empty() {
                 let denied = match connection.subscribe(&more).await {
                     Ok(denied) => denied,
@@ -215,8 +215,8 @@ impl Node {
                         }
                         None => false,
                     });
-                self.shared.wakeups.subscribed(&confirmed);
-                self.shared.wakeups.refused(denied.iter());
+                wakeups.subscribed(&confirmed);
+                wakeups.mark(&denied, Subscribed::Absent);
                 // The other kind of message may be allowed: these are unsubscribed from as well.
                 subscribed.extend(confirmed.into_iter().chain(denied.iter().cloned()));
                 refused.extend(denied);
@@ -231,7 +231,7 @@ impl Node {
             }
             tokio::select! {
                 message = connection.next() => match message {
-                    Ok((channel, message)) => self.shared.wakeups.deliver(&channel, &message),
+                    Ok((channel, message)) => wakeups.deliver(&channel, &message),
                     Err(error) => return Some(error),
                 },
                 changed = assigned.changed() => if changed.is_err() { return None },

@@ -43,7 +43,7 @@ struct Topic {
 
 /// The state of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Subscribed {
+pub(crate) enum Subscribed {
     /// Not made yet, or its connection was lost.
     Pending,
     Confirmed,
@@ -123,37 +123,25 @@ impl Wakeups {
         self.topics().keys().cloned().collect()
     }
 
-    /// The subscriptions to these channels still stand, also for waiters that have joined since.
-    pub(crate) fn still_subscribed<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
+    /// What is known of the subscriptions to these channels, also for waiters that have joined since.
+    pub(crate) fn mark<'a>(
+        &self,
+        channels: impl IntoIterator<Item = &'a Arc<str>>,
+        state: Subscribed,
+    ) {
         let topics = self.topics();
-        for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
-            topic.confirm();
+        for (topic, _) in channels.into_iter().filter_map(|channel| topics.get(channel)) {
+            topic.subscribed.send_if_modified(|now| std::mem::replace(now, state) != state);
         }
     }
 
     /// The server has confirmed these subscriptions. Messages before that were missed, so every
     /// waiter has to try again.
     pub(crate) fn subscribed(&self, channels: &[Arc<str>]) {
+        self.mark(channels, Subscribed::Confirmed);
         let topics = self.topics();
         for (topic, _) in channels.iter().filter_map(|channel| topics.get(channel)) {
-            topic.confirm();
             topic.message.notify_waiters();
-        }
-    }
-
-    /// The subscriptions to these channels have ended.
-    pub(crate) fn unsubscribed<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
-        let topics = self.topics();
-        for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
-            topic.subscribed.send_replace(Subscribed::Pending);
-        }
-    }
-
-    /// The server refuses these subscriptions: their waiters poll.
-    pub(crate) fn refused<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
-        let topics = self.topics();
-        for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
-            topic.subscribed.send_replace(Subscribed::Absent);
         }
     }
 
@@ -171,14 +159,6 @@ impl Wakeups {
 
     fn topics(&self) -> MutexGuard<'_, ByChannel> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Topic {
-    fn confirm(&self) {
-        self.subscribed.send_if_modified(|subscribed| {
-            std::mem::replace(subscribed, Subscribed::Confirmed) != Subscribed::Confirmed
-        });
     }
 }
 
