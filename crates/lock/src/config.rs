@@ -33,7 +33,6 @@ pub struct LockConfig {
     pub(crate) replicas: Option<Replicas>,
 }
 
-/// How many replicas have to acknowledge an acquire, and within what time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
@@ -179,7 +178,6 @@ pub(crate) fn clamp_lease(lease: Duration) -> Duration {
     Duration::from_millis(millis(lease)).clamp(Duration::from_millis(1), LONGEST)
 }
 
-/// Whole milliseconds, as Redis counts them.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -25,9 +25,6 @@ impl LockName {
     }
 
     /// Whether the name can be used; to be called before anything is sent.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] for an empty name and for `a{b`, `a}b` and `a{}b`.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let reason = match self.0.split_once('{') {
             None if self.0.is_empty() => "it is empty",
@@ -42,7 +39,6 @@ impl LockName {
         Err(Error::InvalidName { name: self.0.to_string(), reason })
     }
 
-    /// The Redis key.
     pub(crate) fn key(&self) -> &str {
         &self.0
     }

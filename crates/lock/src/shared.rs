@@ -36,7 +36,6 @@ pub(crate) struct Shared {
     pub(crate) client_id: Uuid,
     /// Cancelled when no acquire is accepted any more.
     pub(crate) closing: CancellationToken,
-    /// The waiting calls.
     pub(crate) waiters: TaskTracker,
     /// Cancelled when the background tasks have to end.
     pub(crate) stop: CancellationToken,
@@ -72,7 +71,6 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A new owner.
     pub(crate) fn owner(&self) -> Owner {
         Owner::new(self.client_id, self.next_id())
     }
@@ -82,16 +80,11 @@ impl Shared {
         format!("{}-{}", self.client_id.simple(), self.next_id())
     }
 
-    /// # Errors
-    /// [`Error::Closed`] after shutdown.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.closing.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Await a waiting call, but not past [`Locks::shutdown`](crate::Locks::shutdown).
-    ///
-    /// # Errors
-    /// Those of `wait`; [`Error::Closed`] after shutdown.
     pub(crate) async fn unless_closed<T>(
         &self,
         wait: impl Future<Output = Result<T, Error>>,

@@ -51,7 +51,6 @@ impl Recorder {
     }
 }
 
-/// The counters of one kind of lock.
 #[derive(Debug, Default)]
 pub(crate) struct KindCounters {
     waited: Recorder,
@@ -75,7 +74,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The counters of all kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     by_kind: [KindCounters; Kind::ALL.len()],
@@ -170,7 +168,6 @@ impl KindCounters {
         }
     }
 
-    /// Count a call as waiting.
     pub(crate) fn waiting(&self) -> Waiting<'_> {
         increment(&self.waiting);
         Waiting(self)

@@ -6,7 +6,6 @@ use std::ops::{Deref, DerefMut};
 use crate::error::Error;
 use crate::locks::Locks;
 
-/// What has to be released.
 pub(crate) trait Release: Clone + Send + Sync + 'static {
     fn locks(&self) -> &Locks;
 

@@ -18,7 +18,6 @@ use crate::shared::Shared;
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Job = Work<()>;
 
-/// The sending side of the queue.
 #[derive(Clone)]
 pub(crate) struct CleanupQueue {
     jobs: UnboundedSender<Job>,
@@ -33,7 +32,6 @@ impl CleanupQueue {
         (Self { jobs }, Arc::new(Mutex::new(receiver)))
     }
 
-    /// Run `job` to its end in the background.
     pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) {
         if self.jobs.send(Box::pin(job)).is_err() {
             tracing::warn!("lock clean-up after shutdown left to the lease");
@@ -61,7 +59,6 @@ impl CleanupQueue {
     }
 }
 
-/// Work that goes on in the background when this is dropped.
 struct Unfinished<'a, T: Send + 'static> {
     work: Option<Work<T>>,
     cleanup: &'a CleanupQueue,

@@ -21,7 +21,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_
 /// system retransmits for five; see `connection::settings`.
 const IN_FLIGHT_TIMEOUTS: u32 = 6;
 
-/// How one attempt to release ended.
 pub(crate) enum Attempt {
     /// Released, refused, or nothing is left to release.
     Done,

@@ -12,7 +12,6 @@ use crate::error::{Error, LostReason};
 use crate::locks::Locks;
 use crate::stats::KindCounters;
 
-/// What is held under a token.
 pub(crate) trait Token: Release {
     /// How often the server has to say that nothing is held: twice where a first answer may have come
     /// before the acquire in doubt.
@@ -20,7 +19,6 @@ pub(crate) trait Token: Release {
 
     fn counters(locks: &Locks) -> &KindCounters;
 
-    /// When it was requested.
     fn since(&self) -> Instant;
 
     /// Until when the server may have it, and a release without an answer is repeated.
@@ -34,9 +32,6 @@ pub(crate) trait Token: Release {
 }
 
 /// Release it; without an answer, the release is repeated in the background.
-///
-/// # Errors
-/// [`Error::Lost`] when it was not held any more; those of the command.
 pub(crate) async fn release(held: impl Token) -> Result<(), Error> {
     count_end(&held);
     match held.send_release().await {
@@ -52,7 +47,6 @@ pub(crate) async fn release(held: impl Token) -> Result<(), Error> {
     }
 }
 
-/// Count it as not held any more.
 pub(crate) fn count_end<T: Token>(held: &T) {
     T::counters(held.locks()).hold_ended(held.since().elapsed());
 }

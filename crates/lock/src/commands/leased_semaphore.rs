@@ -110,7 +110,6 @@ impl CommandConnection {
         self.invoke(&call).await
     }
 
-    /// How many permits are free.
     pub(crate) async fn permits_available(&self, name: &LockName) -> Result<i64, Failure> {
         let mut call = AVAILABLE.key(name.key());
         call.key(name.suffixed("timeout"));

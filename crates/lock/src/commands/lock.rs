@@ -42,7 +42,6 @@ script!(FAIR_ACQUIRE = "notify.lua", "fair_queue.lua", "fair_acquire.lua");
 script!(FAIR_RELEASE = "release_latch.lua", "notify.lua", "fair_queue.lua", "fair_release.lua");
 script!(FAIR_FORCE_UNLOCK = "notify.lua", "fair_queue.lua", "fair_force_unlock.lua");
 
-/// Reply to an acquire.
 pub(crate) enum AcquireReply {
     /// The owner holds the lock; with its fencing token, 0 for kinds without one.
     Acquired { fence: u64 },
@@ -50,28 +49,23 @@ pub(crate) enum AcquireReply {
     Held(i64),
 }
 
-/// Reply to a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReleaseReply {
     /// This owner held the lock until now.
     Released,
-    /// This owner did not hold the lock.
     NotHeld,
     /// This owner did not hold the lock when the command was sent again after a lost reply: because
     /// the first sending was executed, or because the lock had been lost.
     NotHeldOnResend,
 }
 
-/// Reply to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenewReply {
     /// The key has its full lease again.
     Renewed,
     /// The same, and another client had shortened the lease, so that this much was left.
     Shortened(Duration),
-    /// There is no key.
     Missing,
-    /// The key belongs to another owner.
     HeldByOther,
 }
 

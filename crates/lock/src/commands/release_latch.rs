@@ -48,7 +48,6 @@ impl ReleaseLatches {
     }
 }
 
-/// The key of a latch.
 pub(crate) fn key(request: &LockRequest, number: u64) -> String {
     let prefix = request.name.prefixed("redisson_unlock_latch");
     format!("{prefix}:{}:{number}", request.owner)
@@ -56,9 +55,6 @@ pub(crate) fn key(request: &LockRequest, number: u64) -> String {
 
 impl CommandConnection {
     /// Make sure that no release of this owner that was not answered has an effect from now on.
-    ///
-    /// # Errors
-    /// When that is not certain: nothing else may be sent for this owner.
     pub(crate) async fn close_latches(
         &self,
         request: &LockRequest,

@@ -9,22 +9,18 @@ use crate::connection::failure::Failure;
 use crate::name::LockName;
 use crate::scripts::script;
 
-/// How long the record of an acquire lasts.
 pub(crate) const ACQUIRE_RECORD_TTL: Duration = Duration::from_secs(600);
 
-/// How long the record of a release lasts.
 pub(crate) const RELEASE_RECORD_TTL: Duration = Duration::from_secs(60);
 
 script!(SET = "semaphore_set.lua");
 script!(ACQUIRE = "semaphore_acquire.lua");
 script!(RELEASE = "semaphore_release.lua");
 
-/// On which condition permits are released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReleaseIf {
     /// The record says that they were acquired. Can be repeated for as long as records last.
     Acquired,
-    /// The semaphore exists.
     Exists,
     /// Always; the semaphore is created if it does not exist.
     Always,

@@ -29,9 +29,6 @@ pub(crate) struct ReplicaAcknowledgement {
 
 impl ReplicaAcknowledgement {
     /// `None` unless the configuration asks for it.
-    ///
-    /// # Errors
-    /// When no further connection can be made.
     pub(crate) fn new(backend: &Backend, config: &LockConfig) -> RedisResult<Option<Self>> {
         let Some(replicas) = config.replicas else { return Ok(None) };
         let timeout = replicas.timeout + config.command_timeout;

@@ -12,9 +12,6 @@ pub(crate) type Address = Arc<str>;
 pub(crate) type Channels = HashSet<Arc<str>>;
 
 /// The settings of `model` (login, TLS, TCP) at another address.
-///
-/// # Errors
-/// When `address` is not `host:port`.
 pub(crate) fn at_address(model: &ConnectionInfo, address: &str) -> RedisResult<ConnectionInfo> {
     let unusable = || RedisError::from((ErrorKind::Client, "not a node address"));
     let (host, port) = address.rsplit_once(':').ok_or_else(unusable)?;

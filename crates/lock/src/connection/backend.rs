@@ -25,9 +25,6 @@ pub(crate) struct Backend {
 
 impl Backend {
     /// Makes no connection yet.
-    ///
-    /// # Errors
-    /// When an address cannot be used.
     pub(crate) fn new(server: Server, config: &LockConfig) -> RedisResult<Self> {
         let (tcp, timeouts) = (settings::tcp(config), Timeouts::from(config));
         server.nodes.iter().try_for_each(settings::check_tls)?;
@@ -48,7 +45,6 @@ impl Backend {
         Ok(Self { nodes, timeouts, pubsub: config.pubsub })
     }
 
-    /// The nodes, for another backend that shares them.
     pub(crate) fn nodes(&self) -> Arc<dyn Nodes> {
         self.nodes.clone()
     }
@@ -59,9 +55,6 @@ impl Backend {
     }
 
     /// A client for the node that serves `key`.
-    ///
-    /// # Errors
-    /// As [`Nodes::assign_channels`] and [`Nodes::client`], and when no node serves it.
     pub(crate) async fn client_of(&self, key: &str) -> RedisResult<Client> {
         let assigned = self.assign_channels(Channels::from([key.into()])).await?;
         let serving = assigned.iter().find(|(_, keys)| !keys.is_empty());
@@ -70,10 +63,6 @@ impl Backend {
         self.client(address)
     }
 
-    /// A client for every master.
-    ///
-    /// # Errors
-    /// As [`client_of`](Self::client_of).
     pub(crate) async fn masters(&self) -> RedisResult<Vec<Client>> {
         let assigned: HashMap<_, _> = self.assign_channels(Channels::new()).await?;
         assigned.keys().map(|address| self.client(address)).collect()

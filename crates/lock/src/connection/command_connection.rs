@@ -28,9 +28,6 @@ pub(crate) struct CommandConnection {
 
 impl CommandConnection {
     /// A connection that is opened by its first command.
-    ///
-    /// # Errors
-    /// When an address cannot be used, or settings contradict each other.
     pub(crate) fn lazy(server: Server, config: &LockConfig) -> RedisResult<Self> {
         let backend = Backend::new(server, config)?;
         Ok(Self {
@@ -42,22 +39,18 @@ impl CommandConnection {
         })
     }
 
-    /// The backend, for the Pub/Sub subscriber.
     pub(crate) fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// The Redis commands with which a script publishes a release.
     pub(crate) fn publish_commands(&self) -> &'static [&'static str] {
         self.backend.publish_commands()
     }
 
-    /// How long one command may take.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Check that Redis answers.
     pub(crate) async fn ping(&self) -> Result<(), Failure> {
         self.query(&redis::cmd("PING")).await
     }

@@ -10,7 +10,6 @@ use crate::error::{Cause, Error};
 pub(crate) enum Failure {
     /// The command was never executed: no connection, or the server cannot serve now.
     NotExecuted(Cause),
-    /// The server refused the command.
     Rejected(Cause),
     /// The server refused the login, so that nothing was executed; it may accept it later.
     LoginRefused(Cause),
@@ -42,7 +41,6 @@ impl Failure {
         }
     }
 
-    /// The cause.
     pub(crate) fn cause(self) -> Cause {
         match self {
             Self::NotExecuted(cause)
@@ -52,7 +50,6 @@ impl Failure {
         }
     }
 
-    /// Classify an error of redis-rs.
     pub(crate) fn of(error: &RedisError) -> Self {
         let cause = Cause::from(error.clone());
         // A refused connection is the one I/O error that can only come before anything is sent.
@@ -90,7 +87,6 @@ impl Failure {
     }
 }
 
-/// Whether the server refused the user or the password.
 pub(crate) fn is_login_refusal(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))

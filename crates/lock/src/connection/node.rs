@@ -26,7 +26,6 @@ use crate::connection::settings::{PIPELINE_BUFFER, Timeouts};
 /// sentinels one is enough: the master may have been replaced.
 const IN_A_ROW: u32 = 3;
 
-/// Where a connection leads.
 pub(crate) enum Target {
     Fixed(Box<Client>),
     /// The master that sentinels monitor.

@@ -20,18 +20,12 @@ pub(crate) trait Nodes: Send + Sync {
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection;
 
     /// As [`link`](Self::link), over connections that nobody else uses.
-    ///
-    /// # Errors
-    /// When none can be made.
     fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<RoutedConnection> {
         Ok(self.link(timeouts))
     }
 
     /// A client for the node at this address, which is one of
     /// [`assign_channels`](Self::assign_channels).
-    ///
-    /// # Errors
-    /// When there can be no further connection.
     fn client(&self, address: &str) -> RedisResult<Client>;
 
     /// Succeeds when the server answers on `link`.
@@ -88,7 +82,6 @@ impl fmt::Debug for dyn Nodes {
     }
 }
 
-/// One server.
 pub(crate) struct Single(pub(crate) Client);
 
 impl Nodes for Single {

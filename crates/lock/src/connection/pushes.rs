@@ -35,10 +35,6 @@ impl From<RedisError> for Unusable {
 }
 
 impl PushConnection {
-    /// Connect to the node at `address`.
-    ///
-    /// # Errors
-    /// When it cannot be reached, or has no RESP3.
     pub(crate) async fn open(
         backend: &Backend,
         address: &str,
@@ -58,9 +54,6 @@ impl PushConnection {
     }
 
     /// What the node sends next.
-    ///
-    /// # Errors
-    /// When the connection is closed.
     pub(crate) async fn next(&mut self) -> Result<PushInfo, Unusable> {
         match self.pushes.recv().await {
             Some(push) if push.kind != PushKind::Disconnection => Ok(push),

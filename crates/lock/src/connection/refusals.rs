@@ -20,7 +20,6 @@ pub struct ChannelRefusals {
     pub tracking: u64,
 }
 
-/// The counters.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     subscriptions: AtomicU64,
@@ -29,7 +28,6 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// The server refused a subscription.
     pub(crate) fn subscription(&self, channel: &str, error: &str) {
         if self.subscriptions.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
@@ -52,7 +50,6 @@ impl Refusals {
         }
     }
 
-    /// The server refused the message of a release.
     pub(crate) fn notification(&self, channel: &str) {
         if self.notifications.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
@@ -64,7 +61,6 @@ impl Refusals {
         }
     }
 
-    /// The server refused client tracking.
     pub(crate) fn tracking(&self, error: &str) {
         if self.tracking.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(

@@ -59,9 +59,6 @@ struct MasterInfo {
 impl Master {
     /// Makes no connection yet. `sentinels` must not be empty; the master is assumed to use
     /// TLS if they do.
-    ///
-    /// # Errors
-    /// When an address cannot be used.
     pub(crate) fn new(
         sentinels: Vec<ConnectionInfo>,
         name: String,
@@ -80,7 +77,6 @@ impl Master {
         Ok(Self { sentinels, name, model, connect_timeout, known, stale })
     }
 
-    /// A client for one address.
     pub(crate) fn client_at(&self, address: &str) -> RedisResult<Client> {
         Client::open(at_address(&self.model, address)?)
     }
@@ -247,9 +243,6 @@ impl Sentinel {
 }
 
 /// Ask a node for its role.
-///
-/// # Errors
-/// It is not a master.
 pub(crate) async fn ensure_master(node: &mut MultiplexedConnection) -> RedisResult<()> {
     let role: Vec<Value> = redis::cmd("ROLE").query_async(node).await?;
     match role.first() {

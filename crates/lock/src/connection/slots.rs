@@ -9,10 +9,8 @@ use redis::{Arg, Cmd, RedisResult, Value, from_redis_value};
 
 use crate::connection::address::Address;
 
-/// Slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// Which node serves which slots.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SlotTable {
     /// First and last slot and their master, in order.
@@ -48,12 +46,10 @@ impl SlotTable {
         Ok(table)
     }
 
-    /// Whether it has no slot.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The master that serves `slot`.
     pub(crate) fn master(&self, slot: u16) -> Option<&Address> {
         let after = self.ranges.partition_point(|range| range.0 <= slot);
         let (_, last, address) = self.ranges.get(after.checked_sub(1)?)?;
@@ -65,7 +61,6 @@ impl SlotTable {
         self.ranges.iter().map(|range| &range.2)
     }
 
-    /// Every node.
     pub(crate) fn nodes(&self) -> &BTreeSet<Address> {
         &self.nodes
     }

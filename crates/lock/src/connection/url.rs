@@ -5,7 +5,6 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 use crate::connection::server::{Server, unusable};
 use crate::error::Error;
 
-/// The port of a node without one.
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -56,7 +55,6 @@ impl Server {
     }
 }
 
-/// What an address looks like.
 const FORMS: &str = "not a Redis address; it looks like redis://127.0.0.1:6379/, \
     redis-sentinel://host:26379,host:26379/master or redis-cluster://host:6379,host:6379, with TLS rediss…";
 

@@ -34,7 +34,6 @@ pub struct Guard<K: LockKind = Reentrant> {
 /// A guard without its kind as a type.
 pub(crate) type RawGuard = Armed<Held>;
 
-/// One acquire.
 #[derive(Clone)]
 pub(crate) struct Held {
     locks: Locks,
@@ -141,17 +140,14 @@ impl<K: LockKind> Guard<K> {
         &self.raw.locks
     }
 
-    /// Until when it may be held at most, if there is a cap.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
         self.raw.hold.ends_at()
     }
 
-    /// Hold it no longer than until then.
     pub(crate) fn end_by(&self, at: Instant) {
         self.raw.hold.end_by(at);
     }
 
-    /// Why it was lost; `None` if it was not.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         self.raw.hold.lost_reason()
     }
@@ -189,7 +185,6 @@ pub(crate) async fn unless_lost<T>(
     }
 }
 
-/// Release one acquire.
 async fn release(held: Held) -> Result<(), Error> {
     let shared = held.locks.shared().clone();
     let entry = held.entry.clone();

@@ -26,11 +26,9 @@ const TRACK_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Hold {
     /// Identifies the hold, and orders holds that are due at the same instant.
     pub(crate) id: u64,
-    /// Which owner holds which lock.
     pub(crate) request: LockRequest,
     /// The fencing token of the first acquire, 0 for kinds without one.
     pub(crate) fence: u64,
-    /// When it began.
     pub(crate) since: Instant,
     state: Mutex<State>,
     /// Wakes the futures of `lost()`.
@@ -262,7 +260,6 @@ impl Hold {
         token
     }
 
-    /// What the watchdog has to do now.
     pub(crate) fn renewal_action(&self, now: Instant) -> RenewalAction {
         let state = self.state();
         if state.phase != Phase::Live {

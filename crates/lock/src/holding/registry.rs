@@ -22,7 +22,6 @@ use crate::owner::Owner;
 /// The lock, the owner, and whether the field is the writer's.
 type Key = (LockName, Owner, bool);
 
-/// All entries of one process and Redis.
 #[derive(Default)]
 pub(crate) struct Registry {
     entries: Mutex<HashMap<Key, Weak<Entry>>>,
@@ -69,7 +68,6 @@ impl Registry {
         entry?.live()
     }
 
-    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries().len()
     }
@@ -80,12 +78,10 @@ impl Registry {
 }
 
 impl Entry {
-    /// The live hold.
     pub(crate) fn live(&self) -> Option<Arc<Hold>> {
         self.hold().as_ref().filter(|hold| hold.is_live()).cloned()
     }
 
-    /// Make `hold` the current one.
     pub(crate) fn set(&self, hold: Arc<Hold>) {
         *self.hold() = Some(hold);
     }

@@ -7,7 +7,6 @@ use crate::kind::Kind;
 use crate::name::LockName;
 use crate::owner::Owner;
 
-/// A lock, a kind and an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockRequest {
     pub(crate) name: LockName,
@@ -24,7 +23,6 @@ pub(crate) fn channel(name: &LockName, kind: Kind) -> String {
 }
 
 impl LockRequest {
-    /// The owner's field in the lock's hash.
     pub(crate) fn field(&self) -> String {
         match self.kind {
             Kind::Write => format!("{}:write", self.owner),

@@ -46,7 +46,6 @@ pub(super) mod sealed {
         /// The permits of an acquire that is about to be sent.
         fn request(&self, locks: Locks, name: LockName, permits: u32) -> Self::Held;
 
-        /// How many permits are free.
         fn available(
             connection: &CommandConnection,
             name: &LockName,

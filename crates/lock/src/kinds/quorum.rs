@@ -41,7 +41,6 @@ struct State {
     lost: Option<LostReason>,
 }
 
-/// Whether enough of the locks are held.
 pub(crate) enum Status {
     /// For so long from now.
     Held(Duration),
@@ -134,7 +133,6 @@ impl Quorum {
         }
     }
 
-    /// How many of the guards are held now.
     pub(crate) fn held(&self) -> usize {
         self.state().held().count()
     }

@@ -112,7 +112,6 @@ impl<K: SemaphoreKind> Semaphore<K> {
         reply.map_err(|failure| failure.into_error("add permits"))
     }
 
-    /// The connection for a command about this semaphore.
     fn connection(&self) -> Result<&CommandConnection, Error> {
         self.name.check()?;
         Ok(&self.locks.shared().connection)

@@ -36,13 +36,11 @@ pub struct SetNxLock {
 #[must_use = "dropping the guard releases the lock"]
 pub struct SetNxGuard(Armed<Held>);
 
-/// What is needed to release the key.
 #[derive(Clone)]
 struct Held {
     locks: Locks,
     key: Arc<str>,
     token: Arc<str>,
-    /// When it was requested.
     since: Instant,
     /// When the lease has ended for certain.
     ends: Instant,

@@ -21,7 +21,6 @@ use crate::owner::Owner;
 /// The least time a server of a majority gets to answer, and the least that the others get after it.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// The locks that are acquired together.
 #[derive(Debug, Clone)]
 pub(crate) struct Members {
     pub(crate) locks: Arc<[ReentrantLock]>,
@@ -36,14 +35,12 @@ pub(crate) struct Members {
 /// A lock that is held already when the others are tried, and its index.
 pub(crate) type First = Option<(usize, Guard)>;
 
-/// How one try at all of the locks ended.
 pub(crate) enum Round {
     Acquired(MultiGuard),
     /// Other owners hold those of these indices; none is held.
     Refused(Vec<usize>),
 }
 
-/// How many of so many servers are a majority.
 pub(crate) fn majority_of(servers: usize) -> usize {
     servers / 2 + 1
 }
@@ -189,9 +186,6 @@ impl Members {
     }
 
     /// Whether the names can be used.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`], also when there is no name.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.locks.is_empty() {
             let reason = "a multi-lock needs at least one name";
@@ -200,10 +194,6 @@ impl Members {
         self.locks.iter().try_for_each(ReentrantLock::check)
     }
 
-    /// A new owner.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check).
     pub(crate) fn owner(&self) -> Result<Owner, Error> {
         self.check()?;
         Ok(self.locks[0].locks().owner())
@@ -254,8 +244,6 @@ impl ReentrantLock {
         &self.acquirer.locks
     }
 
-    /// # Errors
-    /// [`Error::InvalidName`].
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.acquirer.name.check()
     }

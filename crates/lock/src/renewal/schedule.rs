@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::holding::hold::Hold;
 
-/// The schedule of all holds of a process.
 #[derive(Default)]
 pub(crate) struct RenewalSchedule {
     table: Mutex<Table>,
@@ -43,7 +42,6 @@ impl RenewalSchedule {
         }
     }
 
-    /// Remove a hold.
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut table = self.table();
         if let Some(old) = hold.unschedule() {
@@ -51,7 +49,6 @@ impl RenewalSchedule {
         }
     }
 
-    /// Number of holds.
     pub(crate) fn len(&self) -> usize {
         self.table().due.len()
     }

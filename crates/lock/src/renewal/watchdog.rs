@@ -95,7 +95,6 @@ async fn renew(
     Some((hold, (sent, lease), reply))
 }
 
-/// Apply the reply to one renewal.
 fn apply(
     shared: &Arc<Shared>,
     hold: &Arc<Hold>,

@@ -18,7 +18,6 @@ pub(super) enum Change {
 }
 
 impl TrackingConnection {
-    /// Connect to the node at `address`.
     pub(super) async fn open(
         backend: &Backend,
         address: &str,
@@ -29,7 +28,6 @@ impl TrackingConnection {
         Ok(Self(connection))
     }
 
-    /// Wait for the next change.
     pub(super) async fn changed(&mut self) -> Result<Change, Unusable> {
         loop {
             if let PushInfo { kind: PushKind::Invalidate, mut data } = self.0.next().await? {
@@ -59,7 +57,6 @@ impl TrackingConnection {
         Ok(replies.into_iter().map(|reply| reply.map(exist)).collect())
     }
 
-    /// Check that the server answers.
     pub(super) async fn ping(&mut self) -> Result<(), Unusable> {
         Ok(cmd("PING").exec_async(&mut self.0.commands).await?)
     }

@@ -26,7 +26,6 @@ use crate::waiting::wakeups::{Wakeup, subscribe};
 
 const OPERATION: &str = "acquire";
 
-/// What is needed to acquire a lock.
 #[derive(Clone)]
 pub(crate) struct Acquirer {
     pub(crate) locks: Locks,
@@ -36,14 +35,12 @@ pub(crate) struct Acquirer {
     pub(crate) lease: Option<Duration>,
 }
 
-/// How one try ended.
 enum Attempt {
     Acquired(RawGuard),
     /// Another owner holds it for so many milliseconds; negative: without expiry.
     Held(i64),
 }
 
-/// A try that failed.
 struct Failed {
     error: Error,
     in_doubt: Option<InDoubt>,
@@ -121,10 +118,6 @@ impl Tries<'_> {
 }
 
 impl Acquirer {
-    /// The connection for a command about this lock.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`].
     pub(crate) fn connection(&self) -> Result<&CommandConnection, Error> {
         self.name.check()?;
         Ok(&self.locks.shared().connection)

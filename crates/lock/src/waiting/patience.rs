@@ -10,7 +10,6 @@ use crate::config::{LONGEST, LockConfig};
 use crate::error::Error;
 use crate::waiting::deadline::outage_pause;
 
-/// The patience of one waiting call.
 pub(crate) struct Patience {
     deadline: Instant,
     longest_outage: Duration,
@@ -26,7 +25,6 @@ struct Outage {
     last: Error,
 }
 
-/// How one try ended.
 pub(crate) enum Tried<T> {
     Answered(T),
     /// Not answered: pause for this long, and try again.
@@ -98,9 +96,6 @@ impl Patience {
     }
 
     /// The outcome of a call that has reached its end.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when the last try that ended was not answered.
     pub(crate) fn timed_out<T>(self) -> Result<Option<T>, Error> {
         match self.outage {
             Some(outage) => Err(outage.last),

@@ -14,9 +14,7 @@ use crate::stats::KindCounters;
 use crate::waiting::patience::{Patience, Tried};
 use crate::waiting::wakeups::subscribe;
 
-/// How one try ended.
 pub(crate) enum Try<T> {
-    /// Permits were acquired.
     Acquired(T),
     /// Too few were free; the next may become free without a message after this time.
     NotFree(Option<Duration>),

@@ -18,7 +18,6 @@ use crate::connection::pushes::{PushConnection, Unusable};
 /// How often an open connection is checked.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// A connection that receives messages.
 pub(crate) struct PubSubConnection {
     connection: PushConnection,
     /// Whether sharded channels are subscribed to as well.
@@ -30,10 +29,6 @@ pub(crate) struct PubSubConnection {
 }
 
 impl PubSubConnection {
-    /// Connect to the node at `address`.
-    ///
-    /// # Errors
-    /// When it cannot be reached, or has no RESP3.
     pub(crate) async fn open(
         backend: &Backend,
         address: &str,
@@ -47,9 +42,6 @@ impl PubSubConnection {
 
     /// Subscribe; returns when the server has answered about each channel, with those that the user
     /// has no right to, and the server's reason.
-    ///
-    /// # Errors
-    /// The connection is then of no more use.
     pub(crate) async fn subscribe(
         &mut self,
         channels: &[Arc<str>],
@@ -92,9 +84,6 @@ impl PubSubConnection {
     }
 
     /// Unsubscribe; returns when the server has confirmed.
-    ///
-    /// # Errors
-    /// As [`subscribe`](Self::subscribe).
     pub(crate) async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Unusable> {
         let unsubscribed = async {
             self.for_each("UNSUBSCRIBE", channels).await?;
@@ -109,9 +98,6 @@ impl PubSubConnection {
     }
 
     /// Channel and text of the next message.
-    ///
-    /// # Errors
-    /// As [`subscribe`](Self::subscribe).
     pub(crate) async fn next(&mut self) -> Result<(String, Vec<u8>), Unusable> {
         loop {
             tokio::select! {

@@ -21,7 +21,6 @@ use crate::config::LockConfig;
 /// Topics by channel, each with the number of its waiters.
 type ByChannel = HashMap<Arc<str>, (Arc<Topic>, usize)>;
 
-/// The registry.
 #[derive(Default)]
 pub(crate) struct Wakeups {
     topics: Mutex<ByChannel>,
@@ -31,7 +30,6 @@ pub(crate) struct Wakeups {
     polling: bool,
 }
 
-/// One channel.
 struct Topic {
     channel: Arc<str>,
     message: Notify,
@@ -41,7 +39,6 @@ struct Topic {
     permit_queue: tokio::sync::Mutex<()>,
 }
 
-/// The state of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subscribed {
     /// Not made yet, or its connection was lost.
@@ -108,7 +105,6 @@ impl Wakeups {
         Subscription { wakeups: self.clone(), topic }
     }
 
-    /// Number of channels with waiters.
     pub(crate) fn len(&self) -> usize {
         self.topics().len()
     }
@@ -118,7 +114,6 @@ impl Wakeups {
         self.changed.notified().await;
     }
 
-    /// Every channel with waiters.
     pub(crate) fn channels(&self) -> HashSet<Arc<str>> {
         self.topics().keys().cloned().collect()
     }
@@ -210,7 +205,6 @@ impl Drop for Subscription {
 }
 
 impl Wakeup<'_> {
-    /// No wake-up yet.
     pub(crate) fn none() -> Self {
         Self(None)
     }

@@ -13,7 +13,6 @@ pub(super) enum Phase {
     Live,
     /// Released, or being released.
     Released,
-    /// Lost.
     Lost(LostReason),
 }
 
