@@ -9,7 +9,7 @@ mod sealed {
 }
 
 /// A lock kind as a type. Implemented by the types of this module only.
-pub trait LockKind: sealed::Sealed + Send + Sync + Unpin + 'static {
+pub trait LockKind: sealed::Sealed + fmt::Debug + Copy + Send + Sync + Unpin + 'static {
     #[doc(hidden)]
     const KIND: Kind;
 }

@@ -1,7 +1,6 @@
 //! What guards hold: released once, by its caller or, when the guard is dropped, in the background.
 
 use std::future::Future;
-use std::ops::{Deref, DerefMut};
 
 use crate::error::Error;
 use crate::locks::Locks;
@@ -17,7 +16,7 @@ pub(crate) trait Release: Clone + Send + Sync + 'static {
 
 /// Releases what it holds when it is dropped.
 pub(crate) struct Armed<H: Release> {
-    held: H,
+    pub(crate) held: H,
     armed: bool,
 }
 
@@ -55,19 +54,5 @@ impl<H: Release> Drop for Armed<H> {
                 tracing::debug!(lock = name, %error, "what a dropped guard held is not released at once");
             }
         });
-    }
-}
-
-impl<H: Release> Deref for Armed<H> {
-    type Target = H;
-
-    fn deref(&self) -> &H {
-        &self.held
-    }
-}
-
-impl<H: Release> DerefMut for Armed<H> {
-    fn deref_mut(&mut self) -> &mut H {
-        &mut self.held
     }
 }

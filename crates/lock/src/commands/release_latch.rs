@@ -88,16 +88,3 @@ impl CommandConnection {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::ReleaseLatches;
-
-    #[test]
-    fn a_latch_is_unanswered_until_it_is_answered() {
-        let latches = ReleaseLatches::default();
-        let (one, two) = (latches.next(), latches.next());
-        latches.answered(one);
-        assert_eq!(*latches.unanswered(), [two]);
-    }
-}

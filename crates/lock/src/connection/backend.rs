@@ -16,7 +16,7 @@ use crate::connection::server::{Server, Topology};
 use crate::connection::settings::{self, Timeouts};
 
 /// A [`Server`] with its connections.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Backend {
     nodes: Arc<dyn Nodes>,
     timeouts: Timeouts,

@@ -1,6 +1,5 @@
 //! [`Redis`]: one Redis for the whole application, for its own commands as well as for the locks.
 
-use std::fmt;
 use std::time::Duration;
 
 use redis::{Client, RedisResult};
@@ -33,7 +32,7 @@ use crate::error::Error;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Redis {
     backend: Backend,
     commands: RoutedConnection,
@@ -147,11 +146,5 @@ impl Redis {
 impl From<Redis> for Server {
     fn from(redis: Redis) -> Self {
         Self { nodes: Vec::new(), topology: Topology::Shared(redis.backend.nodes()) }
-    }
-}
-
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redis").field(&self.backend.nodes()).finish()
     }
 }

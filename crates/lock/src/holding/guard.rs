@@ -68,7 +68,7 @@ impl Guard<Fenced> {
     /// protected resource with each write; the resource refuses tokens lower than the highest it
     /// has seen.
     pub fn fence(&self) -> u64 {
-        self.raw.hold.fence
+        self.raw.held.hold.fence
     }
 }
 
@@ -106,7 +106,7 @@ impl<K: LockKind> Guard<K> {
     /// where tracking is refused or [turned off](crate::LockConfig::with_client_tracking), the next
     /// renewal finds it out; of a lock with a fixed lease, its end.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<K> {
-        let hold = self.raw.hold.clone();
+        let hold = self.raw.held.hold.clone();
         async move { hold.lost().await }
     }
 
@@ -126,40 +126,32 @@ impl<K: LockKind> Guard<K> {
     /// A token that is cancelled when the lock is lost, for tasks that end by themselves; also at
     /// [`Locks::shutdown`], after which nothing is renewed. Not when the lock is released.
     pub fn token(&self) -> CancellationToken {
-        self.raw.hold.token(&self.raw.locks.shared().stop)
+        self.raw.held.hold.token(&self.raw.held.locks.shared().stop)
     }
 
     /// How long from now the lock is held for certain, by this machine's monotonic clock,
     /// counted from before the last confirmed command was sent; never beyond
     /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold). Zero once it is lost.
     pub fn valid_for(&self) -> Duration {
-        self.raw.hold.valid_for()
+        self.raw.held.hold.valid_for()
     }
 
     pub(crate) fn locks(&self) -> &Locks {
-        &self.raw.locks
+        &self.raw.held.locks
     }
 
-    pub(crate) fn ends_at(&self) -> Option<Instant> {
-        self.raw.hold.ends_at()
-    }
-
-    pub(crate) fn end_by(&self, at: Instant) {
-        self.raw.hold.end_by(at);
-    }
-
-    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
-        self.raw.hold.lost_reason()
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.raw.held.hold
     }
 
     /// The owner that holds it.
     pub fn owner(&self) -> &Owner {
-        &self.raw.hold.request.owner
+        &self.raw.held.hold.request.owner
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        self.raw.hold.request.name.key()
+        self.raw.held.hold.request.name.key()
     }
 }
 

@@ -249,18 +249,18 @@ impl LeasedPermits {
     /// Redis was not reached or did not answer: it may or may not be extended, and
     /// [`valid_for`](Self::valid_for) tells what is certain.
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
-        self.0.extend(clamp_lease(lease)).await
+        self.0.held.extend(clamp_lease(lease)).await
     }
 
     /// How long from now they are held for certain, by this machine's monotonic clock, counted from
     /// before the last confirmed command was sent.
     pub fn valid_for(&self) -> Duration {
-        self.0.lease.left()
+        self.0.held.lease.left()
     }
 
     /// Wait until the lease has ended. Independent of the permits; meaningless once they are released.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
-        let lease = self.0.lease.clone();
+        let lease = self.0.held.lease.clone();
         async move {
             loop {
                 let changed = lease.changed.notified();
@@ -290,6 +290,6 @@ impl LeasedPermits {
 
     /// The id of each permit as Redisson shows it: 32 hexadecimal digits.
     pub fn ids(&self) -> impl Iterator<Item = String> {
-        self.0.ids.iter().map(|id| id.simple().to_string())
+        self.0.held.ids.iter().map(|id| id.simple().to_string())
     }
 }

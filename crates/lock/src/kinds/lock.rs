@@ -1,6 +1,5 @@
 //! The calls of every lock kind with an owner: acquire, wait, force unlock, and the queries.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -32,6 +31,7 @@ use crate::waiting::deadline::deadline_after;
 /// # Cancellation
 /// Every future may be dropped at any time. A command that is under way is finished in the
 /// background, and what it acquired is released.
+#[derive(Debug, Clone)]
 pub struct Lock<K: LockKind> {
     pub(super) acquirer: Acquirer,
     kind: PhantomData<K>,
@@ -168,21 +168,5 @@ impl<K: LockKind> Lock<K> {
     pub async fn is_locked(&self) -> Result<bool, Error> {
         let reply = self.acquirer.connection()?.is_held(&self.acquirer.name, K::KIND).await;
         reply.map_err(|failure| failure.into_unavailable("is locked"))
-    }
-}
-
-impl<K: LockKind> Clone for Lock<K> {
-    fn clone(&self) -> Self {
-        Self { acquirer: self.acquirer.clone(), kind: PhantomData }
-    }
-}
-
-impl<K: LockKind> fmt::Debug for Lock<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock")
-            .field("name", &self.acquirer.name)
-            .field("kind", &K::KIND)
-            .field("lease", &self.acquirer.lease)
-            .finish_non_exhaustive()
     }
 }

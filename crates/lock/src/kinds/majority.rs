@@ -1,7 +1,6 @@
 //! The majority lock: one name on several independent Redis servers, held by the owner that holds it
 //! on more than half of them. The algorithm known as Redlock, with its limits.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -19,7 +18,7 @@ use crate::locks::Locks;
 ///
 /// The servers have to be independent masters: replicas of one another, or nodes of one cluster,
 /// count as one server here. Use an odd number, usually five; of three one may fail.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Majority {
     servers: Arc<[Locks]>,
 }
@@ -148,9 +147,3 @@ impl Majority {
 /// # }
 /// ```
 pub type MajorityLock = MultiLock;
-
-impl fmt::Debug for Majority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Majority").field("servers", &self.servers.len()).finish_non_exhaustive()
-    }
-}

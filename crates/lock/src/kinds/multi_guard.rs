@@ -1,7 +1,6 @@
 //! The multi guard: several guards that count as one as long as a quorum of them is held. All of them
 //! for a multi-lock, a majority of them for a majority lock.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crate::kinds::quorum::{Quorum, QuorumRule, Status};
 /// [`release`](Self::release) releases all of them and reports the outcome. Dropping the guard
 /// releases them in the background, without blocking, and also outside a runtime.
 #[must_use = "dropping the guard releases the locks"]
+#[derive(Debug)]
 pub struct MultiGuard {
     quorum: Arc<Quorum>,
 }
@@ -91,12 +91,6 @@ impl MultiGuard {
     /// How many of the locks are held now, as far as this process knows.
     pub fn held(&self) -> usize {
         self.quorum.held()
-    }
-}
-
-impl fmt::Debug for MultiGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.quorum.fmt(f)
     }
 }
 

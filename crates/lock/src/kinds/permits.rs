@@ -77,7 +77,7 @@ impl<K: SemaphoreKind> Permits<K> {
         if permits.count() == 0 {
             permits.end();
         } else {
-            permits.0.begin();
+            permits.0.held.begin();
         }
         permits
     }
@@ -85,13 +85,13 @@ impl<K: SemaphoreKind> Permits<K> {
     /// Nothing is held here any more.
     fn end(&mut self) {
         self.0.disarm();
-        self.0.end();
-        token::count_end(&*self.0);
+        self.0.held.end();
+        token::count_end(&self.0.held);
     }
 
     /// The number of permits.
     pub fn count(&self) -> u32 {
-        self.0.count()
+        self.0.held.count()
     }
 
     /// Release them and notify waiters. One command.
@@ -113,11 +113,11 @@ impl<K: SemaphoreKind> Permits<K> {
     /// nothing. What is split off without a lease is released like permits that were held for longer
     /// than nine minutes: see [`Semaphore`](crate::Semaphore).
     pub fn split(&mut self, permits: u32) -> Option<Self> {
-        let part = self.0.split(permits)?;
+        let part = self.0.held.split(permits)?;
         if self.count() == 0 {
             self.end();
         } else {
-            self.0.begin();
+            self.0.held.begin();
         }
         Some(Self::acquired(part))
     }
@@ -134,7 +134,7 @@ impl Permits {
 impl<K: SemaphoreKind> fmt::Debug for Permits<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permits")
-            .field("name", &self.0.name())
+            .field("name", &self.0.held.name())
             .field("count", &self.count())
             .finish_non_exhaustive()
     }

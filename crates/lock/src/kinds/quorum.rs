@@ -80,7 +80,7 @@ impl Quorum {
         }
         // A cap counts from the first acquire.
         if let Some(at) = state.ends_at() {
-            guard.end_by(at);
+            guard.hold().end_by(at);
         }
         let former = state.guards.as_mut().and_then(|guards| guards.insert(member, guard));
         drop(state);
@@ -157,7 +157,11 @@ impl State {
 
     /// Until when the whole may be held at most: as long as the member that was acquired first.
     fn ends_at(&self) -> Option<Instant> {
-        self.guards.iter().flat_map(BTreeMap::values).filter_map(Guard::ends_at).min()
+        self.guards
+            .iter()
+            .flat_map(BTreeMap::values)
+            .filter_map(|guard| guard.hold().ends_at())
+            .min()
     }
 
     fn status(&mut self, rule: QuorumRule) -> Status {
@@ -176,7 +180,8 @@ impl State {
         if !valid.is_zero() {
             return Status::Held(valid);
         }
-        let losses: Vec<_> = guards.values().filter_map(Guard::lost_reason).collect();
+        let losses: Vec<_> =
+            guards.values().filter_map(|guard| guard.hold().lost_reason()).collect();
         let at_deadline = if rule.renewed { LostReason::Unreachable } else { LostReason::Expired };
         let reason = match losses.first() {
             _ if left.is_some_and(|left| left <= rule.drift) => LostReason::MaxHold,

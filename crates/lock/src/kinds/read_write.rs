@@ -82,7 +82,7 @@ impl Guard<Write> {
         let lock = ReadLock::new(self.locks().clone(), LockName::new(self.name()));
         // To a writer it is always granted, as long as it is one.
         let Some(reading) = lock.try_acquire_as(self.owner()).await? else {
-            return Err(Error::Lost(self.lost_reason().unwrap_or(LostReason::Taken)));
+            return Err(Error::Lost(self.hold().lost_reason().unwrap_or(LostReason::Taken)));
         };
         self.release().await?;
         Ok(reading)

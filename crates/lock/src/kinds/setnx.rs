@@ -145,17 +145,17 @@ impl SetNxGuard {
     /// Keep the key until its lease ends: for what must not be done again before.
     pub fn forget(mut self) {
         self.0.disarm();
-        token::count_end(&*self.0);
+        token::count_end(&self.0.held);
     }
 
     /// How long from now the lock is held for certain, by this machine's monotonic clock.
     pub fn valid_for(&self) -> Duration {
-        self.0.ends.saturating_duration_since(Instant::now())
+        self.0.held.ends.saturating_duration_since(Instant::now())
     }
 }
 
 impl fmt::Debug for SetNxGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetNxGuard").field("key", &self.0.key).finish_non_exhaustive()
+        f.debug_struct("SetNxGuard").field("key", &self.0.held.key).finish_non_exhaustive()
     }
 }

@@ -26,7 +26,7 @@ use crate::waiting::wakeups::{Wakeup, subscribe};
 
 const OPERATION: &str = "acquire";
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Acquirer {
     pub(crate) locks: Locks,
     pub(crate) name: LockName,
