@@ -15,6 +15,7 @@ use crate::connection::failure::Failure;
 use crate::connection::refusals::ChannelRefusals;
 use crate::connection::server::Server;
 use crate::error::Error;
+use crate::name::Name;
 use crate::owner::Owner;
 use crate::renewal::watchdog;
 use crate::shared::Shared;
@@ -150,6 +151,12 @@ impl Locks {
                 tracing::error!(%error, "a background task of the locks ended with an error");
             }
         }
+    }
+
+    /// The connection for a command about what has this name.
+    pub(crate) fn connection(&self, name: &Name) -> Result<&CommandConnection, Error> {
+        name.check()?;
+        Ok(&self.shared().connection)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

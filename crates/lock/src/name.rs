@@ -17,9 +17,9 @@ use crate::error::Error;
 /// every kind of server (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>,
 /// "Hash tags").
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct LockName(Arc<str>);
+pub(crate) struct Name(Arc<str>);
 
-impl LockName {
+impl Name {
     pub(crate) fn new(name: &str) -> Self {
         Self(name.into())
     }
@@ -60,7 +60,7 @@ impl LockName {
     }
 }
 
-impl fmt::Debug for LockName {
+impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
@@ -68,11 +68,11 @@ impl fmt::Debug for LockName {
 
 #[cfg(test)]
 mod tests {
-    use super::LockName;
+    use super::Name;
 
     #[test]
     fn further_keys_carry_braces_once() {
-        let further = |name| (LockName::new(name).prefixed("p"), LockName::new(name).suffixed("s"));
+        let further = |name| (Name::new(name).prefixed("p"), Name::new(name).suffixed("s"));
         let expected = |one: &str, other: &str| (one.to_owned(), other.to_owned());
         assert_eq!(further("lock:7"), expected("p:{lock:7}", "{lock:7}:s"));
         assert_eq!(further("lock:{7}:order"), expected("p:lock:{7}:order", "lock:{7}:order:s"));
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn names_without_one_hash_slot_are_refused() {
         for name in ["", "a{b", "a}b", "a{}b", "{", "}", "{}", "}{", "a{}{b}"] {
-            assert!(LockName::new(name).check().is_err(), "{name:?} was accepted");
+            assert!(Name::new(name).check().is_err(), "{name:?} was accepted");
         }
     }
 }

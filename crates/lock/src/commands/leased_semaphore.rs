@@ -10,7 +10,7 @@ use crate::commands::semaphore::channel;
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::scripts::script;
 
 /// The ids of permits that were acquired together: 16 bytes each, as Redisson's. They share the first
@@ -65,7 +65,7 @@ impl CommandConnection {
     /// negative if never.
     pub(crate) async fn permit_acquire(
         &self,
-        name: &LockName,
+        name: &Name,
         ids: PermitIds,
         lease: Duration,
     ) -> Result<Option<i64>, Failure> {
@@ -79,7 +79,7 @@ impl CommandConnection {
     /// Release permits. `false`: their lease had ended.
     pub(crate) async fn permit_release(
         &self,
-        name: &LockName,
+        name: &Name,
         ids: PermitIds,
     ) -> Result<bool, Failure> {
         let mut call = RELEASE.key(name.key());
@@ -100,7 +100,7 @@ impl CommandConnection {
     /// Set the lease of permits, counted from now. `false`: it had ended.
     pub(crate) async fn permit_extend(
         &self,
-        name: &LockName,
+        name: &Name,
         ids: PermitIds,
         lease: Duration,
     ) -> Result<bool, Failure> {
@@ -110,7 +110,7 @@ impl CommandConnection {
         self.invoke(&call).await
     }
 
-    pub(crate) async fn permits_available(&self, name: &LockName) -> Result<i64, Failure> {
+    pub(crate) async fn permits_available(&self, name: &Name) -> Result<i64, Failure> {
         let mut call = AVAILABLE.key(name.key());
         call.key(name.suffixed("timeout"));
         self.invoke(&call).await

@@ -11,7 +11,7 @@ use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::holding::request::{LockRequest, channel};
 use crate::kind::Kind;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::scripts::script;
 
 /// The message that wakes one waiter. Redisson's `UNLOCK_MESSAGE`.
@@ -225,7 +225,7 @@ impl CommandConnection {
     }
 
     /// Release the lock, or one side of it, for every owner. `true`: it was held, or may have been.
-    pub(crate) async fn force_unlock(&self, name: &LockName, kind: Kind) -> Result<bool, Failure> {
+    pub(crate) async fn force_unlock(&self, name: &Name, kind: Kind) -> Result<bool, Failure> {
         let call = match kind {
             Kind::Reentrant | Kind::Fenced => self.notifying_script(&FORCE_UNLOCK, kind, name),
             Kind::Fair => self.fair_script(&FAIR_FORCE_UNLOCK, name),
@@ -246,7 +246,7 @@ impl CommandConnection {
     }
 
     /// The key's PTTL in ms (-1: no expiry; -2: there is no key).
-    pub(crate) async fn pttl(&self, name: &LockName) -> Result<i64, Failure> {
+    pub(crate) async fn pttl(&self, name: &Name) -> Result<i64, Failure> {
         self.query(redis::cmd("PTTL").arg(name.key())).await
     }
 
@@ -256,7 +256,7 @@ impl CommandConnection {
     }
 
     /// Whether any owner holds the lock, or this side of a read-write lock.
-    pub(crate) async fn is_held(&self, name: &LockName, kind: Kind) -> Result<bool, Failure> {
+    pub(crate) async fn is_held(&self, name: &Name, kind: Kind) -> Result<bool, Failure> {
         if !matches!(kind, Kind::Read | Kind::Write) {
             return self.query(redis::cmd("EXISTS").arg(name.key())).await;
         }
@@ -267,7 +267,7 @@ impl CommandConnection {
     }
 
     /// The owners' fields of a lock, and "mode" of a read-write lock; empty if there is no key.
-    pub(crate) async fn fields(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+    pub(crate) async fn fields(&self, name: &Name) -> Result<Vec<String>, Failure> {
         self.query(redis::cmd("HKEYS").arg(name.key())).await
     }
 
@@ -276,7 +276,7 @@ impl CommandConnection {
         &self,
         script: &'a Script,
         kind: Kind,
-        name: &LockName,
+        name: &Name,
     ) -> ScriptInvocation<'a> {
         let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
         let mut call = script.key(name.key());
@@ -285,7 +285,7 @@ impl CommandConnection {
     }
 
     /// A script with the keys and arguments of `notify.lua` and `fair_queue.lua`.
-    fn fair_script<'a>(&self, script: &'a Script, name: &LockName) -> ScriptInvocation<'a> {
+    fn fair_script<'a>(&self, script: &'a Script, name: &Name) -> ScriptInvocation<'a> {
         let mut call = self.notifying_script(script, Kind::Fair, name);
         call.key(name.prefixed("redisson_lock_queue"));
         call.key(name.prefixed("redisson_lock_timeout"));

@@ -6,7 +6,7 @@ use crate::commands::lock::DENIED;
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::scripts::script;
 
 pub(crate) const ACQUIRE_RECORD_TTL: Duration = Duration::from_secs(600);
@@ -27,22 +27,18 @@ pub(crate) enum ReleaseIf {
 }
 
 /// The channel on which released permits are published.
-pub(crate) fn channel(name: &LockName) -> String {
+pub(crate) fn channel(name: &Name) -> String {
     name.prefixed("redisson_sc")
 }
 
 /// The key of the record of an acquire or release.
-fn record(name: &LockName, token: &str) -> String {
+fn record(name: &Name, token: &str) -> String {
     name.suffixed(&format!("permit:{token}"))
 }
 
 impl CommandConnection {
     /// Create the semaphore. `false`: it exists.
-    pub(crate) async fn semaphore_set(
-        &self,
-        name: &LockName,
-        permits: u32,
-    ) -> Result<bool, Failure> {
+    pub(crate) async fn semaphore_set(&self, name: &Name, permits: u32) -> Result<bool, Failure> {
         let mut call = SET.key(name.key());
         call.arg(permits).arg(channel(name)).arg(self.publish_commands());
         let reply: (bool, bool) = self
@@ -57,7 +53,7 @@ impl CommandConnection {
     /// Acquire permits. `false`: too few are free.
     pub(crate) async fn semaphore_acquire(
         &self,
-        name: &LockName,
+        name: &Name,
         token: &str,
         permits: u32,
     ) -> Result<bool, Failure> {
@@ -76,7 +72,7 @@ impl CommandConnection {
     /// Release permits. `false`: the condition does not hold.
     pub(crate) async fn semaphore_release(
         &self,
-        name: &LockName,
+        name: &Name,
         token: &str,
         permits: i64,
         condition: ReleaseIf,
@@ -97,10 +93,7 @@ impl CommandConnection {
     }
 
     /// How many permits are free; `None` when there is no semaphore.
-    pub(crate) async fn semaphore_available(
-        &self,
-        name: &LockName,
-    ) -> Result<Option<i64>, Failure> {
+    pub(crate) async fn semaphore_available(&self, name: &Name) -> Result<Option<i64>, Failure> {
         self.query(redis::cmd("GET").arg(name.key())).await
     }
 }

@@ -16,11 +16,11 @@ use crate::commands::release_latch::ReleaseLatches;
 use crate::holding::hold::Hold;
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::owner::Owner;
 
 /// The lock, the owner, and whether the field is the writer's.
-type Key = (LockName, Owner, bool);
+type Key = (Name, Owner, bool);
 
 #[derive(Default)]
 pub(crate) struct Registry {

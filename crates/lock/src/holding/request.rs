@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use crate::kind::Kind;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::owner::Owner;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockRequest {
-    pub(crate) name: LockName,
+    pub(crate) name: Name,
     pub(crate) kind: Kind,
     pub(crate) owner: Owner,
 }
 
 /// The channel of a lock; of a fair one, the prefix of the channel of each waiter.
-pub(crate) fn channel(name: &LockName, kind: Kind) -> String {
+pub(crate) fn channel(name: &Name, kind: Kind) -> String {
     name.prefixed(match kind {
         Kind::Reentrant | Kind::Fenced | Kind::Fair => "redisson_lock__channel",
         Kind::Read | Kind::Write => "redisson_rwlock",

@@ -3,7 +3,7 @@
 use crate::kind::Fair;
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 
 /// One owner at a time, first come, first served. Redisson's `getFairLock`.
 ///
@@ -43,6 +43,6 @@ pub type FairLock = Lock<Fair>;
 impl Locks {
     /// The fair lock of this name: first come, first served. Sends nothing.
     pub fn fair(&self, name: &str) -> FairLock {
-        Lock::new(self.clone(), LockName::new(name))
+        Lock::new(self.clone(), Name::new(name))
     }
 }

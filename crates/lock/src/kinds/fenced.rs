@@ -3,7 +3,7 @@
 use crate::kind::Fenced;
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 
 /// A reentrant lock whose guards carry a *fencing token*: a number that is higher for each first
 /// acquire than for all before it. Redisson's `RFencedLock`.
@@ -36,6 +36,6 @@ impl Locks {
     /// The fenced lock of this name: a reentrant lock whose guards carry a fencing token. Sends
     /// nothing.
     pub fn fenced(&self, name: &str) -> FencedLock {
-        Lock::new(self.clone(), LockName::new(name))
+        Lock::new(self.clone(), Name::new(name))
     }
 }

@@ -1,11 +1,11 @@
 //! Permits with a lease: extended, renewed, released.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::cleanup::armed::Release;
@@ -18,7 +18,7 @@ use crate::error::{Error, Lost, LostReason};
 use crate::holding::guard::unless_lost;
 use crate::kinds::permits::{HeldPermits, Permits, SemaphoreKind, sealed};
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::stats::KindCounters;
 use crate::waiting::permit_queue::Try;
 
@@ -39,7 +39,7 @@ pub type LeasedPermits = Permits<Leased>;
 #[derive(Clone)]
 pub struct Held {
     locks: Locks,
-    name: LockName,
+    name: Name,
     ids: PermitIds,
     since: Instant,
     kind: Leased,
@@ -48,34 +48,24 @@ pub struct Held {
     end: CancellationToken,
 }
 
-/// Until when the server keeps permits at least.
 struct Lease {
-    ends: Mutex<Instant>,
-    changed: Notify,
+    /// Until when the server keeps the permits at least.
+    ends: watch::Sender<Instant>,
     /// Held while a new lease is sent: the server and this process see the same one as the last.
     extending: tokio::sync::Mutex<()>,
 }
 
 impl Lease {
     fn new(ends: Instant) -> Arc<Self> {
-        Arc::new(Self {
-            ends: Mutex::new(ends),
-            changed: Notify::new(),
-            extending: Default::default(),
-        })
-    }
-
-    fn ends(&self) -> MutexGuard<'_, Instant> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::new(Self { ends: watch::Sender::new(ends), extending: Default::default() })
     }
 
     fn set(&self, ends: Instant) {
-        *self.ends() = ends;
-        self.changed.notify_waiters();
+        self.ends.send_replace(ends);
     }
 
     fn left(&self) -> Duration {
-        self.ends().saturating_duration_since(Instant::now())
+        self.ends.borrow().saturating_duration_since(Instant::now())
     }
 }
 
@@ -83,13 +73,13 @@ impl Lease {
 impl sealed::Sealed for Leased {
     type Held = Held;
 
-    fn request(&self, locks: Locks, name: LockName, permits: u32) -> Held {
+    fn request(&self, locks: Locks, name: Name, permits: u32) -> Held {
         let (since, end) = (Instant::now(), CancellationToken::new());
         let (ids, lease) = (PermitIds::new(permits), Lease::new(since + self.lease));
         Held { locks, name, ids, since, kind: self.clone(), lease, end }
     }
 
-    async fn available(c: &CommandConnection, name: &LockName) -> Result<i64, Failure> {
+    async fn available(c: &CommandConnection, name: &Name) -> Result<i64, Failure> {
         c.permits_available(name).await
     }
 }
@@ -121,7 +111,7 @@ impl Token for Held {
     }
 
     fn ends(&self) -> Instant {
-        *self.lease.ends()
+        *self.lease.ends.borrow()
     }
 
     fn unanswered(&mut self) {
@@ -260,17 +250,16 @@ impl LeasedPermits {
 
     /// Wait until the lease has ended. Independent of the permits; meaningless once they are released.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
-        let lease = self.0.held.lease.clone();
+        let mut lease = self.0.held.lease.ends.subscribe();
         async move {
             loop {
-                let changed = lease.changed.notified();
-                let left = lease.left();
-                if left.is_zero() {
+                let ends = *lease.borrow_and_update();
+                if Instant::now() >= ends {
                     return LostReason::Expired;
                 }
                 tokio::select! {
-                    () = changed => {}
-                    () = sleep(left) => {}
+                    Ok(()) = lease.changed() => {}
+                    () = sleep_until(ends) => {}
                 }
             }
         }

@@ -4,14 +4,14 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::config::clamp_lease;
+use crate::connection::command_connection::CommandConnection;
 use crate::error::Error;
 use crate::holding::guard::Guard;
 use crate::kind::LockKind;
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::owner::Owner;
 use crate::waiting::acquirer::Acquirer;
-use crate::waiting::deadline::deadline_after;
 
 /// A lock in Redis that many processes share.
 ///
@@ -38,7 +38,7 @@ pub struct Lock<K: LockKind> {
 }
 
 impl<K: LockKind> Lock<K> {
-    pub(crate) fn new(locks: Locks, name: LockName) -> Self {
+    pub(crate) fn new(locks: Locks, name: Name) -> Self {
         let acquirer = Acquirer { locks, name, kind: K::KIND, lease: None };
         Self { acquirer, kind: PhantomData }
     }
@@ -89,8 +89,7 @@ impl<K: LockKind> Lock<K> {
     /// kind.
     pub async fn acquire_as(&self, owner: &Owner) -> Result<Guard<K>, Error> {
         loop {
-            if let Some(guard) = self.acquirer.acquire(owner, deadline_after(Duration::MAX)).await?
-            {
+            if let Some(guard) = self.acquirer.acquire(owner, Duration::MAX).await? {
                 return Ok(Guard::new(guard));
             }
         }
@@ -108,7 +107,7 @@ impl<K: LockKind> Lock<K> {
         if limit.is_zero() {
             return self.try_acquire_as(owner).await;
         }
-        Ok(self.acquirer.acquire(owner, deadline_after(limit)).await?.map(Guard::new))
+        Ok(self.acquirer.acquire(owner, limit).await?.map(Guard::new))
     }
 
     /// As [`try_acquire`](Self::try_acquire), for this owner.
@@ -128,6 +127,10 @@ impl<K: LockKind> Lock<K> {
         self.acquirer.locks.owner()
     }
 
+    fn connection(&self) -> Result<&CommandConnection, Error> {
+        self.acquirer.locks.connection(&self.acquirer.name)
+    }
+
     /// Release the lock, whichever owner holds it; `false` if it was free. Its holder learns of it as
     /// of every other loss: see [`Guard::lost`]. Of a read-write lock only this side is released:
     /// all readers, or the writer together with its own read holds.
@@ -135,7 +138,7 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unknown`] when the answer did not come, else as [`try_acquire`](Self::try_acquire).
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let reply = self.acquirer.connection()?.force_unlock(&self.acquirer.name, K::KIND).await;
+        let reply = self.connection()?.force_unlock(&self.acquirer.name, K::KIND).await;
         reply.map_err(|failure| failure.into_error("force unlock"))
     }
 
@@ -145,7 +148,7 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
-        let reply = self.acquirer.connection()?.pttl(&self.acquirer.name).await;
+        let reply = self.connection()?.pttl(&self.acquirer.name).await;
         Ok(match reply.map_err(|failure| failure.into_unavailable("remaining"))? {
             -2 => None,
             left => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
@@ -157,7 +160,7 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn hold_count(&self, owner: &Owner) -> Result<u32, Error> {
-        let reply = self.acquirer.connection()?.hold_count(&self.acquirer.request(owner)).await;
+        let reply = self.connection()?.hold_count(&self.acquirer.request(owner)).await;
         Ok(reply.map_err(|failure| failure.into_unavailable("hold count"))?.unwrap_or(0))
     }
 
@@ -166,7 +169,7 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let reply = self.acquirer.connection()?.is_held(&self.acquirer.name, K::KIND).await;
+        let reply = self.connection()?.is_held(&self.acquirer.name, K::KIND).await;
         reply.map_err(|failure| failure.into_unavailable("is locked"))
     }
 }

@@ -12,8 +12,7 @@ use crate::kinds::reentrant::ReentrantLock;
 use crate::kinds::several::{Members, Round};
 use crate::locks::Locks;
 use crate::owner::Owner;
-use crate::waiting::deadline::{back_off, deadline_after};
-use crate::waiting::patience::{Patience, Tried};
+use crate::waiting::patience::{Patience, Tried, back_off};
 
 /// Several locks that are acquired and released as one. Redisson's `RedissonMultiLock`.
 ///
@@ -134,7 +133,7 @@ impl MultiLock {
     /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`].
     pub async fn acquire_as(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
-            if let Some(guard) = self.wait(owner, deadline_after(Duration::MAX)).await? {
+            if let Some(guard) = self.wait(owner, Duration::MAX).await? {
                 return Ok(guard);
             }
         }
@@ -152,7 +151,7 @@ impl MultiLock {
         if limit.is_zero() {
             return self.try_acquire_as(owner).await;
         }
-        self.wait(owner, deadline_after(limit)).await
+        self.wait(owner, limit).await
     }
 
     /// As [`try_acquire`](Self::try_acquire), for this owner.
@@ -169,10 +168,10 @@ impl MultiLock {
 
     /// Try all; if refused, hold nothing, wait until one of those that refused is free, and try the
     /// others again while holding that one.
-    async fn wait(&self, owner: &Owner, deadline: Instant) -> Result<Option<MultiGuard>, Error> {
+    async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<MultiGuard>, Error> {
         let members = &self.members;
         members.check()?;
-        let mut patience = Patience::new(&members.locks[0].locks().shared().config, deadline);
+        let mut patience = Patience::new(&members.locks[0].locks().shared().config, limit);
         let mut first = None;
         let mut tries: u32 = 0;
         loop {

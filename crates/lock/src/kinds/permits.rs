@@ -14,7 +14,7 @@ use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::Error;
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::stats::KindCounters;
 use crate::waiting::permit_queue::Try;
 
@@ -44,11 +44,11 @@ pub(super) mod sealed {
         type Held: HeldPermits;
 
         /// The permits of an acquire that is about to be sent.
-        fn request(&self, locks: Locks, name: LockName, permits: u32) -> Self::Held;
+        fn request(&self, locks: Locks, name: Name, permits: u32) -> Self::Held;
 
         fn available(
             connection: &CommandConnection,
-            name: &LockName,
+            name: &Name,
         ) -> impl Future<Output = Result<i64, Failure>> + Send;
     }
 }
@@ -144,7 +144,7 @@ impl<K: SemaphoreKind> fmt::Debug for Permits<K> {
 #[derive(Clone)]
 pub struct Held {
     locks: Locks,
-    name: LockName,
+    name: Name,
     /// Identifies the record of the acquire.
     token: Arc<str>,
     permits: u32,
@@ -158,7 +158,7 @@ pub struct Held {
 impl sealed::Sealed for Plain {
     type Held = Held;
 
-    fn request(&self, locks: Locks, name: LockName, permits: u32) -> Held {
+    fn request(&self, locks: Locks, name: Name, permits: u32) -> Held {
         let (token, since) = (locks.shared().token().into(), Instant::now());
         // A tenth less, as an allowance for clocks that run at different rates.
         let recorded_until = since + ACQUIRE_RECORD_TTL - ACQUIRE_RECORD_TTL / 10;
@@ -166,7 +166,7 @@ impl sealed::Sealed for Plain {
         Held { locks, name, token, permits, since, condition, recorded_until }
     }
 
-    async fn available(c: &CommandConnection, name: &LockName) -> Result<i64, Failure> {
+    async fn available(c: &CommandConnection, name: &Name) -> Result<i64, Failure> {
         Ok(c.semaphore_available(name).await?.unwrap_or(0))
     }
 }

@@ -5,7 +5,7 @@ use crate::holding::guard::Guard;
 use crate::kind::{Read, Write};
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 
 /// The side of a [`ReadWriteLock`] that many owners may hold at once.
 pub type ReadLock = Lock<Read>;
@@ -49,7 +49,7 @@ pub struct ReadWriteLock {
 impl Locks {
     /// The read-write lock of this name: many readers or one writer. Sends nothing.
     pub fn read_write(&self, name: &str) -> ReadWriteLock {
-        let name = LockName::new(name);
+        let name = Name::new(name);
         let read = Lock::new(self.clone(), name.clone());
         ReadWriteLock { read, write: Lock::new(self.clone(), name) }
     }
@@ -79,7 +79,7 @@ impl Guard<Write> {
     /// Those of [`Lock::try_acquire`] and of [`Guard::release`]; both are released then.
     /// [`Error::Lost`] when the lock was lost.
     pub async fn downgrade(self) -> Result<Guard<Read>, Error> {
-        let lock = ReadLock::new(self.locks().clone(), LockName::new(self.name()));
+        let lock = ReadLock::new(self.locks().clone(), Name::new(self.name()));
         // To a writer it is always granted, as long as it is one.
         let Some(reading) = lock.try_acquire_as(self.owner()).await? else {
             return Err(Error::Lost(self.hold().lost_reason().unwrap_or(LostReason::Taken)));

@@ -3,7 +3,7 @@
 use crate::kind::Reentrant;
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 
 /// One owner at a time, in no particular order. Redisson's `RLock`.
 ///
@@ -26,6 +26,6 @@ impl Locks {
     /// The reentrant lock of this name, shared with every other client of the Redis, Redisson's
     /// included. Sends nothing.
     pub fn lock(&self, name: &str) -> ReentrantLock {
-        Lock::new(self.clone(), LockName::new(name))
+        Lock::new(self.clone(), Name::new(name))
     }
 }

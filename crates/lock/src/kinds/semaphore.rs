@@ -7,12 +7,10 @@ use tokio::time::Instant;
 
 use crate::cleanup::token::{self, Token};
 use crate::commands::semaphore::{ReleaseIf, channel};
-use crate::connection::command_connection::CommandConnection;
 use crate::error::Error;
 use crate::kinds::permits::{HeldPermits, Permits, Plain, SemaphoreKind};
 use crate::locks::Locks;
-use crate::name::LockName;
-use crate::waiting::deadline::deadline_after;
+use crate::name::Name;
 use crate::waiting::permit_queue::{Try, wait};
 
 /// A semaphore that many processes share, Redisson's included.
@@ -67,7 +65,7 @@ use crate::waiting::permit_queue::{Try, wait};
 #[derive(Debug, Clone)]
 pub struct Semaphore<K: SemaphoreKind = Plain> {
     locks: Locks,
-    name: LockName,
+    name: Name,
     pub(super) kind: K,
 }
 
@@ -80,7 +78,7 @@ impl Locks {
 
 impl<K: SemaphoreKind> Semaphore<K> {
     pub(super) fn new(locks: &Locks, name: &str, kind: K) -> Self {
-        Self { locks: locks.clone(), name: LockName::new(name), kind }
+        Self { locks: locks.clone(), name: Name::new(name), kind }
     }
 
     /// Create the semaphore with this number of permits; `false`, and nothing changes, if it exists.
@@ -90,7 +88,7 @@ impl<K: SemaphoreKind> Semaphore<K> {
     /// [`Error::Unknown`] when it may have been done: call it again, or check
     /// [`available`](Self::available).
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
-        let reply = self.connection()?.semaphore_set(&self.name, permits).await;
+        let reply = self.locks.connection(&self.name)?.semaphore_set(&self.name, permits).await;
         reply.map_err(|failure| failure.into_error("set permits"))
     }
 
@@ -107,14 +105,12 @@ impl<K: SemaphoreKind> Semaphore<K> {
 
     async fn add(&self, permits: i64, condition: ReleaseIf) -> Result<bool, Error> {
         let token = self.locks.shared().token();
-        let reply =
-            self.connection()?.semaphore_release(&self.name, &token, permits, condition).await;
+        let reply = self
+            .locks
+            .connection(&self.name)?
+            .semaphore_release(&self.name, &token, permits, condition)
+            .await;
         reply.map_err(|failure| failure.into_error("add permits"))
-    }
-
-    fn connection(&self) -> Result<&CommandConnection, Error> {
-        self.name.check()?;
-        Ok(&self.locks.shared().connection)
     }
 
     /// How many permits are free, those included that have expired: 0 if there is no semaphore, below zero
@@ -123,7 +119,7 @@ impl<K: SemaphoreKind> Semaphore<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn available(&self) -> Result<i64, Error> {
-        let reply = K::available(self.connection()?, &self.name).await;
+        let reply = K::available(self.locks.connection(&self.name)?, &self.name).await;
         reply.map_err(|failure| failure.into_unavailable("available"))
     }
 
@@ -168,7 +164,7 @@ impl<K: SemaphoreKind> Semaphore<K> {
     /// trying while Redis does not answer.
     pub async fn acquire(&self, permits: u32) -> Result<Permits<K>, Error> {
         loop {
-            if let Some(permits) = self.wait(permits, deadline_after(Duration::MAX)).await? {
+            if let Some(permits) = self.wait(permits, Duration::MAX).await? {
                 return Ok(permits);
             }
         }
@@ -189,13 +185,13 @@ impl<K: SemaphoreKind> Semaphore<K> {
         if limit.is_zero() {
             return self.try_acquire(permits).await;
         }
-        self.wait(permits, deadline_after(limit)).await
+        self.wait(permits, limit).await
     }
 
-    async fn wait(&self, permits: u32, deadline: Instant) -> Result<Option<Permits<K>>, Error> {
+    async fn wait(&self, permits: u32, limit: Duration) -> Result<Option<Permits<K>>, Error> {
         let (shared, channel) = (self.locks.shared(), channel(&self.name).into());
         let counters = K::Held::counters(&self.locks);
-        wait(shared, counters, &channel, deadline, || self.attempt(permits)).await
+        wait(shared, counters, &channel, limit, || self.attempt(permits)).await
     }
 
     /// One try, finished in the background if the caller's future is dropped.

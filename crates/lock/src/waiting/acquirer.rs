@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
 use crate::commands::lock::AcquireReply;
-use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
 use crate::holding::guard::{Held, RawGuard};
@@ -17,7 +16,7 @@ use crate::holding::registry::Entry;
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
 use crate::locks::Locks;
-use crate::name::LockName;
+use crate::name::Name;
 use crate::owner::Owner;
 use crate::shared::Shared;
 use crate::waiting::fair_queue_ticket::FairQueueTicket;
@@ -29,7 +28,7 @@ const OPERATION: &str = "acquire";
 #[derive(Debug, Clone)]
 pub(crate) struct Acquirer {
     pub(crate) locks: Locks,
-    pub(crate) name: LockName,
+    pub(crate) name: Name,
     pub(crate) kind: Kind,
     /// A fixed lease, or `None` for renewal by the watchdog.
     pub(crate) lease: Option<Duration>,
@@ -118,11 +117,6 @@ impl Tries<'_> {
 }
 
 impl Acquirer {
-    pub(crate) fn connection(&self) -> Result<&CommandConnection, Error> {
-        self.name.check()?;
-        Ok(&self.locks.shared().connection)
-    }
-
     pub(crate) fn request(&self, owner: &Owner) -> LockRequest {
         LockRequest { name: self.name.clone(), kind: self.kind, owner: *owner }
     }
@@ -140,14 +134,14 @@ impl Acquirer {
         result
     }
 
-    /// Acquire the lock, waiting for it until the deadline.
+    /// Acquire the lock, waiting for it no longer than `limit`.
     pub(crate) async fn acquire(
         &self,
         owner: &Owner,
-        deadline: Instant,
+        limit: Duration,
     ) -> Result<Option<RawGuard>, Error> {
         let started = Instant::now();
-        let result = self.locks.shared().unless_closed(self.wait(owner, deadline)).await;
+        let result = self.locks.shared().unless_closed(self.wait(owner, limit)).await;
         let counters = self.locks.shared().counters.of(self.kind);
         counters.acquired(&result, started.elapsed(), true);
         result
@@ -157,7 +151,7 @@ impl Acquirer {
     /// The second try closes the gap before the subscription; from then on each try is made with the
     /// next message already awaited, so that none is missed between a try and the sleep. Without a
     /// subscription it polls; without an answer it tries again.
-    async fn wait(&self, owner: &Owner, deadline: Instant) -> Result<Option<RawGuard>, Error> {
+    async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<RawGuard>, Error> {
         let (shared, request) = (self.locks.shared(), &self.request(owner));
         // Only a fair lock has a queue, in which a waiter has to show that it is alive.
         let (ticket, longest_sleep) = match self.kind {
@@ -165,7 +159,7 @@ impl Acquirer {
             _ => (None, shared.config.lease),
         };
         let queue_timeout = ticket.is_some().then_some(shared.config.lease);
-        let patience = Patience::new(&shared.config, deadline);
+        let patience = Patience::new(&shared.config, limit);
         let mut tries = Tries { acquirer: self, request, queue_timeout, patience, in_doubt: None };
         if let Tried::Answered(Attempt::Acquired(guard)) = tries.next().await? {
             return Ok(Some(guard));

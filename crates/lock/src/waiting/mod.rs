@@ -4,10 +4,9 @@
 //! - [`wakeups`]: which waiters of this process are woken by which channel
 //! - [`subscriber`], [`pubsub`]: the Pub/Sub connections that deliver the messages
 //! - [`fair_queue_ticket`]: membership in the queue of a fair lock
-//! - [`deadline`]: time limits and random pauses; [`patience`]: how long one call waits, also for Redis
+//! - [`patience`]: how long one call waits, also for Redis, and its random pauses
 
 pub(crate) mod acquirer;
-pub(crate) mod deadline;
 #[cfg(test)]
 mod exploring;
 pub(crate) mod fair_queue_ticket;

@@ -1,5 +1,5 @@
 //! For how long a waiting call goes on: to its own limit, and through no longer an outage than
-//! configured.
+//! configured; and the random pauses between its tries.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::config::{LONGEST, LockConfig};
 use crate::error::Error;
-use crate::waiting::deadline::outage_pause;
+
+/// The longest pause of a waiter during an outage.
+const MAX_OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Patience {
     deadline: Instant,
@@ -32,7 +34,9 @@ pub(crate) enum Tried<T> {
 }
 
 impl Patience {
-    pub(crate) fn new(config: &LockConfig, deadline: Instant) -> Self {
+    /// That of a call that starts now. Its limit is cut to a year: a call without one then waits anew.
+    pub(crate) fn new(config: &LockConfig, limit: Duration) -> Self {
+        let deadline = Instant::now() + limit.min(LONGEST);
         let longest_outage = config.outage_limit.unwrap_or(LONGEST);
         Self { deadline, longest_outage, answered: false, outage: None }
     }
@@ -102,4 +106,17 @@ impl Patience {
             None => Ok(None),
         }
     }
+}
+
+/// How long a waiter pauses after the `failures`th try in a row that Redis did not answer: twice as
+/// long each time, and random, so that waiters that have piled up do not come back all at once.
+fn outage_pause(failures: u32) -> Duration {
+    let longest = Duration::from_millis(25 << failures.min(6)).min(MAX_OUTAGE_PAUSE);
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// The pause after the `tries`th failed try in a row: contenders that acquire the same locks in step
+/// would refuse each other forever. Random, and up to twice as long each time, to 64 ms.
+pub(crate) fn back_off(tries: u32) -> Duration {
+    Duration::from_millis(1 << tries.min(6)).mul_f64(fastrand::f64())
 }

@@ -24,7 +24,7 @@ pub(crate) enum Try<T> {
 /// waiter tries as soon as it is at the head, so that one message about several permits serves
 /// several. After a third of the lease at the head it goes to the end, since it may ask for more
 /// permits than there are. A try that Redis does not answer is repeated. `None` when no permits
-/// were acquired until the deadline.
+/// were acquired within the limit.
 ///
 /// # Errors
 /// Those of `attempt`; [`Error::Unavailable`] as in [`Patience`].
@@ -32,14 +32,14 @@ pub(crate) async fn wait<T, F>(
     shared: &Shared,
     counters: &KindCounters,
     channel: &Arc<str>,
-    deadline: Instant,
+    limit: Duration,
     attempt: impl FnMut() -> F,
 ) -> Result<Option<T>, Error>
 where
     F: Future<Output = Result<Try<T>, Error>>,
 {
     let started = Instant::now();
-    let waiting = wait_until(shared, counters, channel, deadline, attempt);
+    let waiting = wait_until(shared, counters, channel, limit, attempt);
     let result = shared.unless_closed(waiting).await;
     counters.acquired(&result, started.elapsed(), true);
     result
@@ -49,13 +49,13 @@ async fn wait_until<T, F>(
     shared: &Shared,
     counters: &KindCounters,
     channel: &Arc<str>,
-    deadline: Instant,
+    limit: Duration,
     mut attempt: impl FnMut() -> F,
 ) -> Result<Option<T>, Error>
 where
     F: Future<Output = Result<Try<T>, Error>>,
 {
-    let mut patience = Patience::new(&shared.config, deadline);
+    let mut patience = Patience::new(&shared.config, limit);
     if let Tried::Answered(Try::Acquired(permits)) = patience.attempt(attempt()).await? {
         return Ok(Some(permits));
     }
