@@ -55,8 +55,8 @@ impl PermitIds {
     }
 }
 
-script!(ACQUIRE = "permit_acquire.lua");
-script!(RELEASE = "permit_release.lua");
+script!(ACQUIRE = "notify.lua", "permit_acquire.lua");
+script!(RELEASE = "notify.lua", "permit_release.lua");
 script!(EXTEND = "permit_extend.lua");
 script!(AVAILABLE = "permit_available.lua");
 
@@ -69,9 +69,8 @@ impl CommandConnection {
         ids: PermitIds,
         lease: Duration,
     ) -> Result<Option<i64>, Failure> {
-        let mut call = ACQUIRE.key(name.key());
+        let mut call = self.notifying(&ACQUIRE, name, "", &channel(name));
         call.key(name.suffixed("timeout")).arg(ids.count).arg(&ids.prefix[..]).arg(millis(lease));
-        call.arg(channel(name)).arg(self.publish_commands());
         let reply: i64 = self.invoke(&call).await?;
         Ok(Some(reply).filter(|&reply| reply != 0))
     }
@@ -82,10 +81,9 @@ impl CommandConnection {
         name: &Name,
         ids: PermitIds,
     ) -> Result<bool, Failure> {
-        let mut call = RELEASE.key(name.key());
+        let mut call = self.notifying(&RELEASE, name, "", &channel(name));
         call.key(name.suffixed("timeout"));
         ids.add_to(&mut call);
-        call.arg(channel(name)).arg(self.publish_commands());
         self.bounded(async |mut c, resent| {
             let reply: i64 = call.invoke_async(&mut c).await?;
             if reply & DENIED != 0 {

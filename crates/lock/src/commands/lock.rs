@@ -271,7 +271,6 @@ impl CommandConnection {
         self.query(redis::cmd("HKEYS").arg(name.key())).await
     }
 
-    /// A script with the arguments of `notify.lua`.
     fn notifying_script<'a>(
         &self,
         script: &'a Script,
@@ -279,8 +278,19 @@ impl CommandConnection {
         name: &Name,
     ) -> ScriptInvocation<'a> {
         let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
+        self.notifying(script, name, message, &channel(name, kind))
+    }
+
+    /// A script with the arguments of `notify.lua`.
+    pub(crate) fn notifying<'a>(
+        &self,
+        script: &'a Script,
+        name: &Name,
+        message: &str,
+        channel: &str,
+    ) -> ScriptInvocation<'a> {
         let mut call = script.key(name.key());
-        call.arg(self.publish_commands().join(" ")).arg(message).arg(channel(name, kind));
+        call.arg(self.publish_commands().join(" ")).arg(message).arg(channel);
         call
     }
 

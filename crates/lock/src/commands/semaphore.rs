@@ -13,9 +13,9 @@ pub(crate) const ACQUIRE_RECORD_TTL: Duration = Duration::from_secs(600);
 
 pub(crate) const RELEASE_RECORD_TTL: Duration = Duration::from_secs(60);
 
-script!(SET = "semaphore_set.lua");
+script!(SET = "notify.lua", "semaphore_set.lua");
 script!(ACQUIRE = "semaphore_acquire.lua");
-script!(RELEASE = "semaphore_release.lua");
+script!(RELEASE = "notify.lua", "semaphore_release.lua");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReleaseIf {
@@ -39,8 +39,8 @@ fn record(name: &Name, token: &str) -> String {
 impl CommandConnection {
     /// Create the semaphore. `false`: it exists.
     pub(crate) async fn semaphore_set(&self, name: &Name, permits: u32) -> Result<bool, Failure> {
-        let mut call = SET.key(name.key());
-        call.arg(permits).arg(channel(name)).arg(self.publish_commands());
+        let mut call = self.notifying(&SET, name, "", &channel(name));
+        call.arg(permits);
         let reply: (bool, bool) = self
             .bounded(async |mut c, resent| Ok((call.invoke_async(&mut c).await?, resent)))
             .await?;
@@ -82,9 +82,8 @@ impl CommandConnection {
             ReleaseIf::Exists => "exists",
             ReleaseIf::Always => "always",
         };
-        let mut call = RELEASE.key(name.key());
+        let mut call = self.notifying(&RELEASE, name, "", &channel(name));
         call.key(record(name, token)).arg(permits).arg(millis(RELEASE_RECORD_TTL)).arg(condition);
-        call.arg(channel(name)).arg(self.publish_commands());
         let reply: i64 = self.invoke(&call).await?;
         if reply & DENIED != 0 {
             self.refusals.notification(&channel(name));

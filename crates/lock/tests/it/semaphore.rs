@@ -139,10 +139,13 @@ async fn an_acquire_that_arrives_after_its_undo_acquires_nothing() {
     let _: () = raw.set(NAME, 5).await.unwrap();
     let (acquire, release) = (
         include_str!("../../lua/semaphore_acquire.lua"),
-        include_str!("../../lua/semaphore_release.lua"),
+        concat!(
+            include_str!("../../lua/notify.lua"),
+            include_str!("../../lua/semaphore_release.lua")
+        ),
     );
     let record = "{gate}:permit:1";
-    let undo = [release, "2", NAME, record, "2", "60000", "taken", CHANNEL, "PUBLISH"];
+    let undo = [release, "2", NAME, record, "PUBLISH", "", CHANNEL, "2", "60000", "taken"];
     let attempt = [acquire, "2", NAME, record, "2", "600000"];
     assert_eq!(query::<i64>(&mut raw, "EVAL", &undo).await, 0);
     assert_eq!(query::<i64>(&mut raw, "EVAL", &attempt).await, 0);
