@@ -209,27 +209,13 @@ async fn force_unlock<K: LockKind>(fixture: Fixture<K>) {
         .await;
 }
 
-async fn status_queries<K: LockKind>(fixture: Fixture<K>) {
-    fixture
-        .cut(async |fixture, polls| {
-            let (lock, owner) = (fixture.lock.clone(), fixture.locks.owner());
-            let all = async {
-                lock.remaining().await.unwrap();
-                lock.hold_count(&owner).await.unwrap();
-                lock.is_locked().await.unwrap();
-            };
-            cut_after(polls, all).await
-        })
-        .await;
-}
-
 /// Makes each operation on each kind of lock a test.
 macro_rules! cut_everywhere {
     ($($lock:ident: $make:expr;)+) => {
         $(mod $lock {
             use super::*;
             cut_everywhere!(@ $make; try_acquire acquire re_entry release lost
-                waiting_for_a_held_lock waiting_until_released force_unlock status_queries);
+                waiting_for_a_held_lock waiting_until_released force_unlock);
         })+
     };
     (@ $make:expr; $($operation:ident)+) => {

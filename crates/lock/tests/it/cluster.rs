@@ -11,11 +11,9 @@ use tokio::task::JoinHandle;
 use super::{eventually, outlives_its_lock, query, soon};
 use crate::support::redis_cluster::RedisCluster;
 
-/// The longest time of a wake-up by a message, as opposed to one by the end of a lease of 30 s.
-const PROMPT: Duration = Duration::from_secs(10);
-
+/// One node is enough to find the others.
 async fn connect(cluster: &RedisCluster) -> Locks {
-    let server = Server::cluster(cluster.urls()).unwrap();
+    let server = Server::cluster([cluster.nodes[2].url()]).unwrap();
     Locks::connect(server, LockConfig::default()).await.expect("connect")
 }
 
@@ -85,40 +83,6 @@ async fn nothing_left(cluster: &RedisCluster, nodes: &[usize], locks: &[&Locks])
 }
 
 #[tokio::test]
-async fn every_operation_reaches_the_node_of_its_slot() {
-    let cluster = RedisCluster::start().await;
-    // One node is enough to find the others.
-    let server = Server::cluster([cluster.nodes[2].url()]).unwrap();
-    let locks = Locks::connect(server, LockConfig::default()).await.unwrap();
-    for round in 0..2 {
-        for (node, (name, _)) in names(&cluster).await.into_iter().enumerate() {
-            let mut raw = cluster.nodes[node].conn().await;
-            if round == 1 {
-                let _: () = query(&mut raw, "SCRIPT", &["FLUSH"]).await;
-            }
-            let lock = locks.lock(&name);
-            let (owner, other) = (locks.owner(), locks.owner());
-            let first = lock.acquire_as(&owner).await.unwrap();
-            let second = lock.acquire_as(&owner).await.unwrap();
-            let field: String = query(&mut raw, "HGET", &[&name, &owner.to_string()]).await;
-            assert_eq!(field, "2");
-            assert!(lock.try_acquire_as(&other).await.unwrap().is_none());
-            assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
-            assert!(lock.remaining().await.unwrap().is_some());
-            second.release().await.unwrap();
-            first.release().await.unwrap();
-            let held = lock.acquire_as(&other).await.unwrap();
-            assert!(lock.force_unlock().await.unwrap());
-            assert!(!lock.is_locked().await.unwrap());
-            drop(held);
-            let setnx = locks.setnx(&format!("setnx:{name}"), Duration::from_secs(60));
-            setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
-        }
-    }
-    nothing_left(&cluster, &[0, 1, 2], &[&locks]).await;
-}
-
-#[tokio::test]
 async fn a_release_publishes_ordinary_and_sharded_messages() {
     let cluster = RedisCluster::start().await;
     let locks = connect(&cluster).await;
@@ -153,19 +117,6 @@ async fn a_release_publishes_ordinary_and_sharded_messages() {
         kinds.sort_by_key(|kind| *kind == PushKind::SMessage);
         assert_eq!(kinds, [PushKind::Message, PushKind::SMessage]);
     }
-}
-
-#[tokio::test]
-async fn a_release_wakes_a_waiter_of_another_process() {
-    let cluster = RedisCluster::start().await;
-    let (here, there) = (connect(&cluster).await, connect(&cluster).await);
-    for (node, (name, _)) in names(&cluster).await.into_iter().enumerate() {
-        let guard = here.lock(&name).acquire().await.unwrap();
-        let waiting = waiter(&cluster, node, &there, &name).await;
-        guard.release().await.unwrap();
-        soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
-    }
-    nothing_left(&cluster, &[0, 1, 2], &[&here, &there]).await;
 }
 
 /// Redisson before 3.22 publishes on any node, later versions on the shard.

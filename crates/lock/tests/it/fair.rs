@@ -165,30 +165,6 @@ async fn a_successor_keeps_its_place_when_the_head_acquires() {
 }
 
 #[tokio::test]
-async fn waiters_acquire_in_order_of_arrival() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let both = [long_locks(&server).await, long_locks(&server).await];
-    let holder = both[0].fair(NAME).acquire().await.unwrap();
-    let order = Arc::default();
-    let mut expected = Vec::new();
-    let mut waiting = Vec::new();
-    for i in 0..12 {
-        let locks = &both[i % 2];
-        let owner = locks.owner();
-        waiting.push(spawn_waiter(locks.fair(NAME), owner, &order));
-        expected.push(owner);
-        queued(&mut raw, i + 1).await;
-    }
-    holder.release().await.unwrap();
-    for task in waiting {
-        soon("each acquires the lock", task).await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), expected);
-    nothing_left(&server, &[&both[0], &both[1]]).await;
-}
-
-#[tokio::test]
 async fn a_queued_waiter_is_not_overtaken() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;

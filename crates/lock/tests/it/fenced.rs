@@ -57,28 +57,3 @@ async fn a_counter_of_another_type_is_rejected_before_acquiring() {
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_rise_in_the_order_of_acquisition() {
-    let server = RedisServer::start().await;
-    let both = [locks(&server).await, locks(&server).await];
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
-    for i in 0..20 {
-        let (locks, seen) = (both[i % 2].clone(), seen.clone());
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..5 {
-                let lock = locks.fenced(NAME);
-                let guard = lock.acquire().await.unwrap();
-                seen.lock().unwrap().push(guard.fence());
-                guard.release().await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.len(), 100);
-    assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
-}

@@ -9,7 +9,6 @@ mod cancellation;
 mod channel_rights;
 mod cluster;
 mod examples;
-mod exclusion;
 mod fair;
 mod fair_limits;
 mod fenced;
@@ -152,16 +151,4 @@ fn command(name: &str, args: &[&str]) -> redis::Cmd {
         command.arg(arg);
     }
     command
-}
-
-/// What callers hold and send between tasks.
-#[test]
-fn what_callers_hold_may_move_between_threads() {
-    use redisson_lock as api;
-    fn movable<T: Send + Sync + Unpin + 'static>() {}
-    movable::<(api::Locks, api::Owner, api::Server, api::LockConfig, api::Error)>();
-    movable::<(api::ReentrantLock, api::FencedLock, api::FairLock, api::ReadWriteLock)>();
-    movable::<(api::MultiLock, api::Majority, api::MajorityLock)>();
-    movable::<(api::Semaphore, api::LeasedSemaphore, api::Permits, api::LeasedPermits)>();
-    movable::<(api::Guard, api::MultiGuard, api::SetNxLock, api::SetNxGuard)>();
 }

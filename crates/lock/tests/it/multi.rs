@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, MultiLock};
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
-use super::{LEASE, TIMEOUT, eventually, locks, long_locks, nothing_left, query, soon};
+use super::{eventually, long_locks, nothing_left, query, soon};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
@@ -36,16 +36,6 @@ async fn all_locks_are_acquired_or_none() {
     assert_eq!(keys, ["b"]);
     inner.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
-async fn a_multi_lock_of_no_or_invalid_names_is_rejected() {
-    let server = RedisServer::start().await;
-    let locks = long_locks(&server).await;
-    for names in [vec![], vec!["a", "b{"]] {
-        let refused = locks.multi(names).acquire().await;
-        assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,78 +162,6 @@ async fn an_unavailable_server_leaves_nothing_on_the_others() {
     nothing_left(&first, &[&one]).await;
     second.restart().await;
     both.try_acquire().await.unwrap().unwrap().release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_paused_server_ends_the_call_at_its_limit() {
-    let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    // Without the limit they would wait for this long.
-    let config = LockConfig::default().with_command_timeout(TIMEOUT * 3);
-    let patient =
-        async |server: &RedisServer| Locks::connect(server.client(), config.clone()).await;
-    let (one, two) = (patient(&first).await.unwrap(), patient(&second).await.unwrap());
-    let both = MultiLock::new([(&one, "a"), (&two, "b")]);
-    // With the scripts loaded, one message acquires the lock.
-    both.acquire().await.unwrap().release().await.unwrap();
-    second.pause();
-    let limit = Duration::from_millis(300);
-    let started = Instant::now();
-    let limited = soon("its limit", both.acquire_within(limit)).await;
-    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
-    assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
-    nothing_left(&first, &[&one]).await;
-    // Once resumed the second acquires, and releases long before its lease ends.
-    second.resume();
-    nothing_left(&second, &[&two]).await;
-}
-
-#[tokio::test]
-async fn acquire_within_ends_at_its_limit_while_one_lock_is_held() {
-    let server = RedisServer::start().await;
-    let locks = long_locks(&server).await;
-    let both = locks.multi(["a", "b"]);
-    let holder = locks.lock("b").acquire().await.unwrap();
-    for limit in [Duration::ZERO, Duration::from_millis(200)] {
-        let started = Instant::now();
-        let limited = soon("its limit", both.acquire_within(limit)).await;
-        assert!(limited.unwrap().is_none());
-        assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
-    }
-    holder.release().await.unwrap();
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[test]
-fn a_crash_during_acquire_frees_all_locks_after_the_lease() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let (first, second) =
-        runtime.block_on(async { (RedisServer::start().await, RedisServer::start().await) });
-    let doomed = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    second.pause();
-    doomed.block_on(async {
-        let config = LockConfig::default().with_lease(LEASE);
-        let one = Locks::lazy(first.client(), config.clone()).unwrap();
-        let two = Locks::lazy(second.client(), config).unwrap();
-        let acquired = one.clone();
-        tokio::spawn(async move {
-            let both = MultiLock::new([(&one, "a"), (&two, "b")]);
-            both.acquire().await.map(drop)
-        });
-        eventually("the first is acquired", async || acquired.usage().watched == 1).await;
-    });
-    // Its tasks end at once, and release nothing.
-    doomed.shutdown_background();
-    runtime.block_on(async {
-        second.resume();
-        let (one, two) = (locks(&first).await, locks(&second).await);
-        assert!(one.lock("a").is_locked().await.unwrap());
-        let both = MultiLock::new([(&one, "a"), (&two, "b")]);
-        let owner = one.owner();
-        let guard = soon("the leases end", both.acquire_as(&owner)).await.unwrap();
-        guard.release().await.unwrap();
-        nothing_left(&first, &[&one]).await;
-        nothing_left(&second, &[&two]).await;
-    });
 }
 
 #[tokio::test]

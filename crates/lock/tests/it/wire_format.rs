@@ -121,6 +121,7 @@ async fn names_without_a_valid_hash_tag_are_rejected() {
             lock.acquire().await.map(drop),
             lock.is_locked().await.map(drop),
             lock.force_unlock().await.map(drop),
+            locks.multi(["a", name]).acquire().await.map(drop),
             locks.semaphore(name).acquire(1).await.map(drop),
             locks.semaphore(name).add_permits(1).await,
             locks.leased_semaphore(name, LEASE).try_acquire(1).await.map(drop),
@@ -128,6 +129,8 @@ async fn names_without_a_valid_hash_tag_are_rejected() {
             assert!(matches!(refused, Err(Error::InvalidName { .. })), "{name:?}: {refused:?}");
         }
     }
+    let refused = locks.multi([""; 0]).acquire().await.map(drop);
+    assert!(matches!(refused, Err(Error::InvalidName { .. })), "no name: {refused:?}");
 }
 
 #[tokio::test]
