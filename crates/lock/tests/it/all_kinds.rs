@@ -8,10 +8,11 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, LockUsage, Locks, LostReason, Owner, Server};
 
-use super::{LEASE, TIMEOUT, eventually, locks, losing_reply, nothing_left, query, renewed, soon};
-use crate::support::proxy::Proxy;
+use super::{
+    LEASE, TIMEOUT, eventually, losing_reply, nothing_left, query, renewed, soon, start,
+    start_behind_proxy, wait_for,
+};
 use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 
@@ -31,9 +32,7 @@ pub(super) async fn hold_as_another_owner(raw: &mut MultiplexedConnection, name:
 }
 
 async fn guards_of_one_owner_are_released_in_any_order<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     for outer_first in [true, false] {
         let outer = lock.acquire_as(&owner).await.unwrap();
@@ -57,8 +56,7 @@ async fn guards_of_one_owner_are_released_in_any_order<K: LockKind>(lock: fn(&Lo
 }
 
 async fn re_entry_from_many_tasks_counts_each_acquire<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     let tasks: Vec<_> = (0..16)
         .map(|_| {
@@ -82,8 +80,7 @@ async fn re_entry_from_many_tasks_counts_each_acquire<K: LockKind>(lock: fn(&Loc
 }
 
 async fn re_entry_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (_server, _, [locks]) = start(LEASE).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     let long = lock.without_renewal(Duration::from_secs(60));
     let short = long.clone().without_renewal(Duration::from_millis(50));
@@ -97,9 +94,7 @@ async fn re_entry_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K
 }
 
 async fn a_renewal_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let lock = lock(&locks);
     let guard = lock.acquire().await.unwrap();
     // As a re-entry for longer does, whose reply has not come yet.
@@ -113,8 +108,7 @@ async fn a_renewal_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<
 }
 
 async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let lock = lock(&locks).without_renewal(Duration::from_millis(500));
     let guard = lock.acquire().await.unwrap();
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
@@ -126,9 +120,7 @@ async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
 }
 
 async fn a_command_with_a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
-    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
+    let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     // Once without loss: with the scripts loaded, the next reply is the script's.
     lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
@@ -146,9 +138,7 @@ async fn a_command_with_a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -
 }
 
 async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     let guard = lock.acquire_as(&owner).await.unwrap();
     let _: () = raw.del(NAME).await.unwrap();
@@ -183,9 +173,7 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
 async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
     lock: fn(&Locks) -> Lock<K>,
 ) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     let lost = [lock.acquire_as(&owner).await.unwrap(), lock.acquire_as(&owner).await.unwrap()];
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
@@ -207,9 +195,7 @@ async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
 }
 
 async fn scripts_are_reloaded_after_a_flush<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     let mut flush = async || {
         let _: () = query(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
@@ -227,9 +213,7 @@ async fn scripts_are_reloaded_after_a_flush<K: LockKind>(lock: fn(&Locks) -> Loc
 }
 
 async fn a_key_of_another_type_is_rejected_and_kept<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let _: () = raw.set(NAME, "text").await.unwrap();
     let error = lock(&locks).try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
@@ -271,9 +255,7 @@ all_kinds! {
 
 #[tokio::test]
 async fn one_owner_cannot_hold_a_name_as_two_kinds() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let owner = locks.owner();
     let guard = locks.lock(NAME).acquire_as(&owner).await.unwrap();
     let error = locks.fair(NAME).try_acquire_as(&owner).await.unwrap_err();
@@ -306,11 +288,15 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
         let owner = here.owner();
         let guard = lock(&here).acquire_as(&owner).await.unwrap();
         let again = lock(&here).acquire_as(&owner).await.unwrap();
-        waits_until_released(&lock(&there), &there, async || {
-            again.release().await.unwrap();
-            guard.release().await.unwrap();
-        })
-        .await;
+        let waiting = wait_for(&lock(&there));
+        if K::KIND.to_string() != "read" {
+            eventually("it waits", async || there.usage().channels == 1).await;
+            assert!(!waiting.is_finished(), "it acquired a held lock");
+        }
+        again.release().await.unwrap();
+        guard.release().await.unwrap();
+        let next = soon("it acquires the lock, not by a timer", waiting).await.unwrap();
+        next.release().await.unwrap();
         let held = lock(&here).acquire_as(&owner).await.unwrap();
         assert!(lock(&here).is_locked().await.unwrap());
         assert!(lock(&here).force_unlock().await.unwrap());
@@ -319,22 +305,6 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
             [&here, &there].iter().all(|locks| locks.usage() == LockUsage::default())
         })
         .await;
-    }
-    async fn waits_until_released<K: LockKind>(
-        lock: &Lock<K>,
-        locks: &Locks,
-        release: impl AsyncFnOnce(),
-    ) {
-        let waiting = tokio::spawn({
-            let (lock, owner) = (lock.clone(), locks.owner());
-            async move { lock.acquire_as(&owner).await.unwrap().release().await.unwrap() }
-        });
-        if K::KIND.to_string() != "read" {
-            eventually("it waits", async || locks.usage().channels == 1).await;
-            assert!(!waiting.is_finished(), "it acquired a held lock");
-        }
-        release().await;
-        soon("it acquires the lock, not by a timer", waiting).await.unwrap();
     }
     let cluster = RedisCluster::start().await;
     for name in ["a", "b", "c", "d", "x:{7}"] {

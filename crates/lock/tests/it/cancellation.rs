@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::all_kinds::hold_as_another_owner;
 use super::history::lock_under_test::AnyGuard;
-use super::{eventually, locks, nothing_left, query};
+use super::{LEASE, eventually, locks, nothing_left, query, start};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -82,8 +82,7 @@ struct Fixture<K: LockKind> {
 
 impl<K: LockKind> Fixture<K> {
     async fn new(make: fn(&Locks) -> Lock<K>) -> Self {
-        let server = RedisServer::start().await;
-        let (raw, locks) = (server.conn().await, locks(&server).await);
+        let (server, raw, [locks]) = start(LEASE).await;
         let lock = make(&locks);
         Self { server, raw, locks, lock, make }
     }
@@ -179,7 +178,7 @@ async fn waiting_for_a_held_lock<K: LockKind>(fixture: Fixture<K>) {
 }
 
 async fn waiting_until_released<K: LockKind>(fixture: Fixture<K>) {
-    let there = locks(&fixture.server).await;
+    let there = locks(&fixture.server, LEASE).await;
     fixture
         .cut(async |fixture, polls| {
             // Readers share, so that only a writer makes a reader wait.
@@ -268,8 +267,7 @@ async fn a_cancelled_waiter_passes_its_wakeup_on() {
 
 #[tokio::test]
 async fn setnx_lock() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let lock = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     cut_everywhere("acquire", async |polls| {
         let held = cut_after(polls, lock.try_acquire()).await.map(|got| got.unwrap().unwrap());

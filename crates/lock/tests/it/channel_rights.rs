@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redisson_lock::kind::LockKind;
-use redisson_lock::{ChannelRefusals, Lock, LockConfig, Locks};
+use redisson_lock::{ChannelRefusals, Lock, LockConfig, Locks, Server};
 
-use super::{LEASE, calls_of, eventually, long_locks, query, renewed, soon};
+use super::loss_at_once::{connections, held_and_tracked};
+use super::users::{connections_of, set_user};
+use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, renewed, soon, subscribers, wait_for};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -15,32 +16,25 @@ const OTHER: &str = "lock:order:2";
 
 /// Locks of a user with every right but for channels, of which it may use only `channels`.
 async fn user(server: &RedisServer, name: &str, channels: &[&str]) -> Locks {
-    let mut raw = server.conn().await;
-    let rules = ["SETUSER", name, "on", ">secret", "~*", "+@all", "resetchannels"];
-    let _: () = query(&mut raw, "ACL", &[&rules[..], channels].concat()).await;
+    set_user(server, name, &[&["~*", "+@all", "resetchannels"][..], channels].concat()).await;
     let url = format!("redis://{name}:secret@{}/", server.address());
     let client = redis::Client::open(url).unwrap();
     let config = LockConfig::default().with_poll_interval(Duration::from_millis(50));
     Locks::connect(client, config).await.unwrap()
 }
 
-async fn subscribers(raw: &mut MultiplexedConnection) -> i64 {
-    query::<(String, i64)>(raw, "PUBSUB", &["NUMSUB", CHANNEL]).await.1
-}
-
 #[tokio::test]
 async fn waiters_poll_where_channels_are_forbidden() {
     let server = RedisServer::start().await;
-    let (there, here) = (long_locks(&server).await, user(&server, "app", &[]).await);
+    let (there, here) = (locks(&server, LONG_LEASE).await, user(&server, "app", &[]).await);
     let guard = there.lock(NAME).acquire().await.unwrap();
-    let (lock, owner) = (here.lock(NAME), here.owner());
-    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
+    let waiting = wait_for(&here.lock(NAME));
     let semaphore = here.semaphore("sem");
     let permit = tokio::spawn(async move { semaphore.acquire(1).await });
     eventually("both are refused", async || here.refusals().subscriptions >= 2).await;
     guard.release().await.unwrap();
     there.semaphore("sem").try_set_permits(1).await.unwrap();
-    let guard = soon("it acquires the lock", waiting).await.unwrap().unwrap();
+    let guard = soon("it acquires the lock", waiting).await.unwrap();
     let permit = soon("it acquires a permit", permit).await.unwrap().unwrap();
     assert_eq!(here.refusals().notifications, 0);
     // Nobody hears of these releases, which is counted.
@@ -60,25 +54,27 @@ pub(super) fn rights() -> Vec<&'static str> {
 #[tokio::test]
 async fn the_rights_in_the_readme_are_enough() {
     let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let _: () =
-        query(&mut raw, "ACL", &[&["SETUSER", "app", "on", ">secret"][..], &rights()].concat())
-            .await;
-    let client = redis::Client::open(format!("redis://app:secret@{}/", server.address())).unwrap();
+    set_user(&server, "app", &rights()).await;
+    let app = Server::from(server.client()).with_login(Some("app"), "secret").unwrap();
     let config = LockConfig::default().with_lease(LEASE);
-    let locks = Locks::connect(client, config).await.unwrap();
+    let locks = Locks::connect(app.clone(), config).await.unwrap();
     every_kind(&locks).await;
+    assert_eq!(locks.refusals(), ChannelRefusals::default());
+    assert!(connections_of(&mut server.conn().await, "app").await >= 1);
+    // Holds with a longer lease are tracked.
+    let locks = Locks::connect(app, LockConfig::default().with_lease(LONG_LEASE)).await.unwrap();
+    held_and_tracked(&server, &locks, "lock").await.release().await.unwrap();
     assert_eq!(locks.refusals(), ChannelRefusals::default());
 }
 
 /// Acquires, renews, awaits, queries and releases with every kind of lock and semaphore.
 pub(super) async fn every_kind(locks: &Locks) {
     let read_write = locks.read_write("read-write");
-    every_call(locks, &locks.lock("reentrant")).await;
-    every_call(locks, &locks.fenced("fenced")).await;
-    every_call(locks, &locks.fair("fair")).await;
-    every_call(locks, read_write.read()).await;
-    every_call(locks, read_write.write()).await;
+    every_call(&locks.lock("reentrant")).await;
+    every_call(&locks.fenced("fenced")).await;
+    every_call(&locks.fair("fair")).await;
+    every_call(read_write.read()).await;
+    every_call(read_write.write()).await;
     let setnx = locks.setnx("setnx", Duration::from_secs(60));
     setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     let semaphore = locks.semaphore("semaphore");
@@ -89,17 +85,14 @@ pub(super) async fn every_kind(locks: &Locks) {
     leased.acquire(1).await.unwrap().release().await.unwrap();
 }
 
-async fn every_call<K: LockKind>(locks: &Locks, lock: &Lock<K>) {
+async fn every_call<K: LockKind>(lock: &Lock<K>) {
     let held = lock.acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let (lock, owner) = (lock.clone(), locks.owner());
-        async move { lock.acquire_as(&owner).await }
-    });
+    let waiting = wait_for(lock);
     renewed(|| held.valid_for()).await;
     assert!(lock.is_locked().await.unwrap() && lock.remaining().await.unwrap().is_some());
     assert_eq!(lock.hold_count(held.owner()).await.unwrap(), 1);
     held.release().await.unwrap();
-    soon("the waiter acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
+    soon("the waiter acquires", waiting).await.unwrap().release().await.unwrap();
     let _held = lock.acquire().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
 }
@@ -116,20 +109,14 @@ async fn a_forbidden_channel_does_not_disturb_the_others() {
     let forbidden = there.lock(OTHER).acquire().await.unwrap();
     let mut waits = Vec::new();
     for name in [OTHER, NAME] {
-        let (lock, owner) = (here.lock(name), here.owner());
-        waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await }));
+        waits.push(wait_for(&here.lock(name)));
         eventually("it waits", async || here.usage().channels == waits.len()).await;
     }
-    eventually("it is subscribed", async || subscribers(&mut raw).await == 1).await;
-    let connections = async |raw: &mut MultiplexedConnection| {
-        let stats: String = query(raw, "INFO", &["stats"]).await;
-        let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-        line.unwrap().trim().parse::<u64>().unwrap()
-    };
+    eventually("it is subscribed", async || subscribers(&mut raw, CHANNEL).await == 1).await;
     let before = connections(&mut raw).await;
     let polls = calls_of(&mut raw, "evalsha").await;
     eventually("the other waiter polls", async || {
-        assert_eq!(subscribers(&mut raw).await, 1, "the subscription was given up");
+        assert_eq!(subscribers(&mut raw, CHANNEL).await, 1, "the subscription was given up");
         calls_of(&mut raw, "evalsha").await >= polls + 20
     })
     .await;
@@ -137,6 +124,6 @@ async fn a_forbidden_channel_does_not_disturb_the_others() {
     guard.release().await.unwrap();
     forbidden.release().await.unwrap();
     for wait in waits {
-        soon("it acquires the lock", wait).await.unwrap().unwrap().release().await.unwrap();
+        soon("it acquires the lock", wait).await.unwrap().release().await.unwrap();
     }
 }

@@ -8,33 +8,13 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use redisson_lock::{Error, Guard, LockConfig, LockUsage, Locks, Server};
 use tokio::task::JoinHandle;
 
-use super::{eventually, outlives_its_lock, query, soon};
+use super::{eventually, outlives_its_lock, query, soon, wait_for};
 use crate::support::redis_cluster::RedisCluster;
 
 /// One node is enough to find the others.
 async fn connect(cluster: &RedisCluster) -> Locks {
     let server = Server::cluster([cluster.nodes[2].url()]).unwrap();
     Locks::connect(server, LockConfig::default()).await.expect("connect")
-}
-
-/// Three lock names with their slots, one for each master.
-async fn names(cluster: &RedisCluster) -> Vec<(String, u16)> {
-    let mut names = Vec::new();
-    for master in 0..3 {
-        names.push(name_on(cluster, master).await);
-    }
-    names
-}
-
-async fn name_on(cluster: &RedisCluster, master: usize) -> (String, u16) {
-    for number in 0.. {
-        let name = format!("lock:order:{number}");
-        let slot = cluster.slot(&name).await;
-        if cluster.owner(0, slot).await == Some(master) {
-            return (name, slot);
-        }
-    }
-    unreachable!()
 }
 
 fn channel(name: &str) -> String {
@@ -48,8 +28,7 @@ async fn waiter(
     locks: &Locks,
     name: &str,
 ) -> JoinHandle<Guard> {
-    let lock = locks.lock(name);
-    let waiter = tokio::spawn(async move { lock.acquire().await.expect("acquire") });
+    let waiter = wait_for(&locks.lock(name));
     subscribed(cluster, node, name).await;
     waiter
 }
@@ -86,7 +65,7 @@ async fn nothing_left(cluster: &RedisCluster, nodes: &[usize], locks: &[&Locks])
 async fn a_release_publishes_ordinary_and_sharded_messages() {
     let cluster = RedisCluster::start().await;
     let locks = connect(&cluster).await;
-    let (name, _) = name_on(&cluster, 1).await;
+    let (name, _) = cluster.name_on(1).await;
     let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel::<PushInfo>();
     let client = Client::open(format!("{}?protocol=resp3", cluster.nodes[1].url())).unwrap();
     let config = AsyncConnectionConfig::new().set_push_sender(sender);
@@ -124,7 +103,7 @@ async fn a_release_publishes_ordinary_and_sharded_messages() {
 async fn ordinary_and_sharded_messages_of_redisson_wake_a_waiter() {
     let cluster = RedisCluster::start().await;
     let locks = connect(&cluster).await;
-    let (name, _) = name_on(&cluster, 1).await;
+    let (name, _) = cluster.name_on(1).await;
     for (publish, node) in [("PUBLISH", 0), ("SPUBLISH", 1)] {
         let mut raw = cluster.nodes[1].conn().await;
         let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
@@ -142,7 +121,7 @@ async fn ordinary_and_sharded_messages_of_redisson_wake_a_waiter() {
 async fn commands_and_subscriptions_follow_a_moving_slot() {
     let cluster = RedisCluster::start().await;
     let (here, there) = (connect(&cluster).await, connect(&cluster).await);
-    let (name, slot) = name_on(&cluster, 0).await;
+    let (name, slot) = cluster.name_on(0).await;
     // Another lock of the same slot, that does not exist while the slot moves.
     let neighbour = format!("neighbour:{{{name}}}");
     let guard = here.lock(&name).acquire().await.unwrap();
@@ -171,8 +150,8 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
 async fn a_killed_master_is_replaced() {
     let mut cluster = RedisCluster::start_with_replicas(Duration::from_secs(2)).await;
     let (here, there) = (connect(&cluster).await, connect(&cluster).await);
-    let (name, _) = name_on(&cluster, 0).await;
-    let (healthy, _) = name_on(&cluster, 1).await;
+    let (name, _) = cluster.name_on(0).await;
+    let (healthy, _) = cluster.name_on(1).await;
     let guard = here.lock(&name).acquire().await.unwrap();
     let waiting = waiter(&cluster, 0, &there, &name).await;
     // The replica has the lock; a failover may forget it otherwise, as the documentation says.
@@ -221,8 +200,9 @@ async fn a_hanging_node_does_not_delay_others() {
     // The hanging node is the first in the order of addresses, which a refresh may query first.
     let mut nodes = [0, 1, 2];
     nodes.sort_by_key(|node| cluster.nodes[*node].url());
-    let names = names(&cluster).await;
-    let [hanging, renewed, busy] = nodes.map(|node| locks.lock(&names[node].0));
+    let [hanging, renewed, busy] =
+        nodes.map(async |node| locks.lock(&cluster.name_on(node).await.0));
+    let (hanging, renewed, busy) = tokio::join!(hanging, renewed, busy);
     let renewed = renewed.acquire().await.unwrap();
     let lost = hanging.acquire().await.unwrap();
     cluster.nodes[nodes[0]].pause();

@@ -12,26 +12,19 @@ mod leased_permits;
 #[path = "../../examples/two_languages.rs"]
 mod two_languages;
 
-#[tokio::test]
-async fn fenced_resource_runs() {
-    let server = RedisServer::start().await;
-    soon("fenced_resource", fenced_resource::run(&server.url())).await.unwrap();
+/// Makes each example a test.
+macro_rules! run {
+    ($($example:ident)+) => {
+        mod run {
+            $(#[tokio::test]
+            async fn $example() {
+                let server = super::RedisServer::start().await;
+                let url = server.url();
+                let run = super::$example::run(&url);
+                super::soon(stringify!($example), run).await.unwrap();
+            })+
+        }
+    };
 }
 
-#[tokio::test]
-async fn leader_election_runs() {
-    let server = RedisServer::start().await;
-    soon("leader_election", leader_election::run(&server.url())).await.unwrap();
-}
-
-#[tokio::test]
-async fn leased_permits_runs() {
-    let server = RedisServer::start().await;
-    soon("leased_permits", leased_permits::run(&server.url())).await.unwrap();
-}
-
-#[tokio::test]
-async fn two_languages_runs() {
-    let server = RedisServer::start().await;
-    soon("two_languages", two_languages::run(&server.url())).await.unwrap();
-}
+run!(fenced_resource leader_election leased_permits two_languages);

@@ -7,10 +7,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{FairLock, LockConfig, Locks, Owner};
+use redisson_lock::{Error, FairLock, LockConfig, Locks, Owner};
 use tokio::task::JoinHandle;
 
-use super::{calls_of, eventually, long_locks, nothing_left, query, soon};
+use super::{
+    LONG_LEASE, calls_of, eventually, locks, nothing_left, query, soon, start, start_behind_proxy,
+    wait_for,
+};
+use crate::support::proxy::Mode;
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "printer";
@@ -19,12 +23,6 @@ const TIMES: &str = "redisson_lock_timeout:{printer}";
 const ALIVE: &str = "lock_waiters_alive:{printer}";
 /// Redisson's timeout per waiter in the queue, in ms (`threadWaitTime`).
 const WAITER_TIMEOUT: f64 = 300_000.0;
-
-/// Locks with a lease; too short a one lets a live waiter on a busy machine pass for dead.
-async fn locks_with(server: &RedisServer, lease: Duration) -> Locks {
-    let config = LockConfig::default().with_lease(lease);
-    Locks::connect(server.client(), config).await.unwrap()
-}
 
 /// The owners in the queue, in order.
 async fn queue(raw: &mut MultiplexedConnection) -> Vec<String> {
@@ -73,9 +71,7 @@ async fn foreign_waiter(raw: &mut MultiplexedConnection, owner: &str, alive: f64
 
 #[tokio::test]
 async fn the_wire_format_is_that_of_redisson() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     let (owner, second, third) = (locks.owner(), locks.owner(), locks.owner());
 
@@ -133,15 +129,10 @@ async fn the_wire_format_is_that_of_redisson() {
 /// later.
 #[tokio::test]
 async fn a_successor_keeps_its_place_when_the_head_acquires() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     let holder = lock.acquire().await.unwrap();
-    let head = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
+    let head = wait_for(&lock);
     queued(&mut raw, 1).await;
     let order = Arc::default();
     let (second, third) = (locks.owner(), locks.owner());
@@ -166,9 +157,7 @@ async fn a_successor_keeps_its_place_when_the_head_acquires() {
 
 #[tokio::test]
 async fn a_queued_waiter_is_not_overtaken() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     // The lock is free, and another client's waiter has just been notified.
     foreign_waiter(&mut raw, "another:1", 60_000.0).await;
@@ -191,9 +180,7 @@ async fn a_queued_waiter_is_not_overtaken() {
 
 #[tokio::test]
 async fn a_dead_waiter_of_another_client_is_removed() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     foreign_waiter(&mut raw, "dead:1", -1.0).await;
     foreign_waiter(&mut raw, "dead:2", -1.0).await;
@@ -226,10 +213,8 @@ fn waiter_in_its_own_runtime(server: &RedisServer, lease: Duration) -> tokio::ru
 
 #[tokio::test]
 async fn a_dead_waiter_is_removed_within_a_lease() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
     let lease = Duration::from_secs(3);
-    let locks = locks_with(&server, lease).await;
+    let (server, mut raw, [locks]) = start(lease).await;
     let lock = locks.fair(NAME);
     let guard = lock.acquire().await.unwrap();
     let process = waiter_in_its_own_runtime(&server, lease);
@@ -249,9 +234,8 @@ async fn a_dead_waiter_is_removed_within_a_lease() {
 /// With no other waiter, no command updates the timeouts in the queue until the next attempt.
 #[tokio::test]
 async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (locks, lease) = (long_locks(&server).await, Duration::from_millis(300));
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let lease = Duration::from_millis(300);
     let lock = locks.fair(NAME);
     let guard = lock.acquire().await.unwrap();
     let process = waiter_in_its_own_runtime(&server, lease);
@@ -271,10 +255,8 @@ async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
 
 #[tokio::test]
 async fn live_waiters_keep_their_positions_for_any_time() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let lease = Duration::from_secs(2);
-    let locks = locks_with(&server, lease).await;
+    // With a shorter lease a live waiter on a busy machine could pass for dead.
+    let (server, mut raw, [locks]) = start(Duration::from_secs(2)).await;
     let lock = locks.fair(NAME);
     let guard = lock.acquire().await.unwrap();
     let order = Arc::default();
@@ -303,9 +285,7 @@ async fn live_waiters_keep_their_positions_for_any_time() {
 
 #[tokio::test]
 async fn a_cancelled_waiter_leaves_the_queue_at_once() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     let guard = lock.acquire().await.unwrap();
     let cancelled = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
@@ -337,9 +317,7 @@ async fn a_cancelled_waiter_leaves_the_queue_at_once() {
 /// The first waiter was notified and is cancelled before its attempt: it has to notify the next.
 #[tokio::test]
 async fn a_cancelled_first_waiter_notifies_the_next() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
     let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
@@ -356,9 +334,7 @@ async fn a_cancelled_first_waiter_notifies_the_next() {
 
 #[tokio::test]
 async fn calls_of_one_owner_share_a_queue_position() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     let guard = lock.acquire().await.unwrap();
     let owner = locks.owner();
@@ -368,7 +344,9 @@ async fn calls_of_one_owner_share_a_queue_position() {
     queued(&mut raw, 2).await;
     // A second call of the same owner times out; the first keeps the position in the queue.
     assert!(lock.acquire_within_as(&owner, Duration::from_millis(400)).await.unwrap().is_none());
+    // By the server's clock, too, its limit has passed. Any try removes the waiters that count as dead.
     tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!(queue(&mut raw).await[0], owner.to_string());
     guard.release().await.unwrap();
     soon("both acquire the lock", async { (one.await.unwrap(), behind.await.unwrap()) }).await;
@@ -377,9 +355,7 @@ async fn calls_of_one_owner_share_a_queue_position() {
 
 #[tokio::test]
 async fn a_force_unlock_notifies_the_first_waiter() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.fair(NAME);
     let guard = lock.acquire().await.unwrap();
     let waiting = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
@@ -392,9 +368,7 @@ async fn a_force_unlock_notifies_the_first_waiter() {
 
 #[tokio::test]
 async fn waiters_acquire_after_the_server_lost_its_data() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks_with(&server, Duration::from_secs(2)).await;
+    let (server, mut raw, [locks]) = start(Duration::from_secs(2)).await;
     let lock = locks.fair(NAME);
     let guard = lock.acquire().await.unwrap();
     let order = Arc::default();
@@ -410,4 +384,29 @@ async fn waiters_acquire_after_the_server_lost_its_data() {
     assert_eq!(order.lock().unwrap().len(), 3);
     drop(guard);
     nothing_left(&server, &[&locks]).await;
+}
+
+/// Far below the lease of 30 s, for which a waiter without a limit counts as alive.
+const LIMIT: Duration = Duration::from_millis(500);
+
+#[tokio::test]
+async fn a_waiter_that_gave_up_is_in_nobodys_way_though_it_cannot_leave() {
+    let (server, proxy, behind_proxy) = start_behind_proxy(LockConfig::default()).await;
+    let (mut raw, direct) = (server.conn().await, locks(&server, LONG_LEASE).await);
+    let holder = direct.fair(NAME).acquire().await.unwrap();
+
+    let (lock, owner) = (behind_proxy.fair(NAME), behind_proxy.owner());
+    let waiting = tokio::spawn(async move { lock.acquire_within_as(&owner, LIMIT).await });
+    eventually("it is queued", async || raw.llen::<_, usize>(QUEUE).await.unwrap() == 1).await;
+    // From now on it cannot tell the queue that it leaves.
+    proxy.set(Mode::Hang);
+    let limited = soon("its limit", waiting).await.unwrap().map(|guard| guard.is_none());
+    assert!(matches!(limited, Ok(true) | Err(Error::Unavailable { .. })), "{limited:?}");
+
+    holder.release().await.unwrap();
+    let next = direct.owner();
+    eventually("another acquires the free lock", async || {
+        direct.fair(NAME).try_acquire_as(&next).await.unwrap().is_some()
+    })
+    .await;
 }

@@ -3,17 +3,14 @@
 use redis::AsyncCommands;
 use redisson_lock::Error;
 
-use super::{locks, nothing_left};
-use crate::support::redis_server::RedisServer;
+use super::{LEASE, nothing_left, start};
 
 const NAME: &str = "lock:order:1";
 const TOKEN: &str = "redisson_lock_token:{lock:order:1}";
 
 #[tokio::test]
 async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (here, there) = (locks(&server).await, locks(&server).await);
+    let (server, mut raw, [here, there]) = start(LEASE).await;
     let (lock, owner) = (here.fenced(NAME), here.owner());
 
     let first = lock.acquire_as(&owner).await.unwrap();
@@ -45,15 +42,9 @@ async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
     assert_eq!((braces.fence(), raw.get::<_, u64>(key).await.unwrap()), (1, 1));
     drop(braces);
     nothing_left(&server, &[&here, &there]).await;
-}
-
-#[tokio::test]
-async fn a_counter_of_another_type_is_rejected_before_acquiring() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    // A counter of another type.
     let _: () = raw.set(TOKEN, "text").await.unwrap();
-    let error = locks.fenced(NAME).try_acquire().await.unwrap_err();
+    let error = lock.try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
 }

@@ -7,20 +7,8 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use redisson_lock::{Error, Guard, LockConfig, Locks, Server};
 
-use super::{eventually, query};
+use super::{eventually, query, wait_for};
 use crate::support::redis_cluster::RedisCluster;
-
-/// A hash tag that this master serves.
-pub async fn tag_on(cluster: &RedisCluster, master: usize) -> String {
-    for number in 0.. {
-        let tag = format!("order:{number}");
-        let slot = cluster.slot(&tag).await;
-        if cluster.owner(0, slot).await == Some(master) {
-            return tag;
-        }
-    }
-    unreachable!()
-}
 
 /// Acquires so many locks with this hash tag.
 pub async fn acquire(locks: &Locks, tag: &str, count: usize) -> Vec<Guard> {
@@ -40,14 +28,12 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     let cluster = RedisCluster::start().await;
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(2));
     let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
-    let (hanging, healthy) = (tag_on(&cluster, 0).await, tag_on(&cluster, 1).await);
+    let (hanging, _) = cluster.name_on(0).await;
+    let (healthy, _) = cluster.name_on(1).await;
     let name = format!("lock:{{{healthy}}}");
     let fair = locks.fair(&name);
     let held = fair.acquire().await.unwrap();
-    let waiter = tokio::spawn({
-        let (fair, owner) = (fair.clone(), locks.owner());
-        async move { fair.acquire_as(&owner).await.map(drop) }
-    });
+    let waiter = wait_for(&fair);
     let mut raw = cluster.nodes[1].conn().await;
     let queue = format!("redisson_lock_queue:{name}");
     eventually("it waits", async || query::<i64>(&mut raw, "LLEN", &[&queue]).await == 1).await;

@@ -7,7 +7,7 @@ use redis::RedisConnectionInfo;
 use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, Locks, Server};
 
-use super::{TIMEOUT, eventually};
+use super::{TIMEOUT, eventually, start_behind_proxy};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sentinel::MASTER;
 use crate::support::redis_server::{RedisServer, Role};
@@ -18,10 +18,8 @@ const NAME: &str = "lock:late";
 /// The release is sent again on a new connection and answered; the first copy comes afterwards.
 #[tokio::test]
 async fn a_late_copy_of_a_resent_release_spares_the_next_hold() {
-    let server = RedisServer::start().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
     let config = LockConfig::default().with_command_timeout(TIMEOUT);
-    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let (_server, proxy, locks) = start_behind_proxy(config).await;
     let owner = locks.owner();
     let lock = locks.lock(NAME);
     lock.acquire_as(&owner).await.unwrap().release().await.unwrap();

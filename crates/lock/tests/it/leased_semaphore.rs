@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::cancellation::{cut_after, cut_everywhere};
 use super::semaphore::next_message;
 use super::semaphores::all_back;
-use super::{LEASE, eventually, long_locks, query, renewed, soon};
+use super::{LEASE, LONG_LEASE, eventually, locks, query, renewed, soon, start, stats_of};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "gate";
@@ -23,13 +23,6 @@ const LONG: Duration = Duration::from_secs(60);
 /// What Redisson's RPermitExpirableSemaphore does to release a permit, command by command.
 const FOREIGN_RELEASE: &str = "redis.call('ZREM', KEYS[2], redis.call('ZRANGE', KEYS[2], 0, 0)[1])
     redis.call('PUBLISH', KEYS[3], redis.call('INCRBY', KEYS[1], 1))";
-
-/// Locks whose waiters try by themselves only after a time far longer than a test, and whose calls wait as long for
-/// an answer.
-async fn patient_locks(server: &RedisServer) -> Locks {
-    let config = LockConfig::default().with_lease(LONG * 10).with_command_timeout(LONG);
-    Locks::connect(server.client(), config).await.expect("connect")
-}
 
 /// A semaphore of so many permits.
 async fn semaphore(locks: &Locks, permits: u32, lease: Duration) -> LeasedSemaphore {
@@ -56,7 +49,7 @@ async fn the_wire_format_is_that_of_redisson() {
     let mut pubsub = server.client().get_async_pubsub().await.unwrap();
     pubsub.subscribe(CHANNEL).await.unwrap();
     let mut messages = pubsub.into_on_message();
-    let locks = long_locks(&server).await;
+    let locks = locks(&server, LONG_LEASE).await;
     let gate = semaphore(&locks, 4, LONG).await;
     assert_eq!(next_message(&mut messages).await, "4");
 
@@ -86,6 +79,16 @@ async fn the_wire_format_is_that_of_redisson() {
     none.release().await.unwrap();
     assert!(gate.try_acquire(u32::MAX).await.unwrap().is_none());
 
+    // Permits that are split off keep their ids, and have a lease of their own.
+    let mut four = gate.acquire(4).await.unwrap();
+    let ids: Vec<String> = four.ids().collect();
+    let mut two = four.split(2).unwrap();
+    assert_eq!(four.ids().chain(two.ids()).collect::<Vec<_>>(), ids);
+    two.extend(LONG * 2).await.unwrap();
+    assert!(two.valid_for() > LONG && four.valid_for() <= LONG);
+    two.release().await.unwrap();
+    four.release().await.unwrap();
+
     // An expiry of the whole semaphore, which Redisson can set, applies to the permits too.
     let _: bool = raw.pexpire(NAME, 50_000).await.unwrap();
     let permit = gate.try_acquire(1).await.unwrap().unwrap();
@@ -100,7 +103,9 @@ async fn the_wire_format_is_that_of_redisson() {
 async fn a_release_by_another_client_library_wakes_a_waiter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = patient_locks(&server).await;
+    // Waiters try by themselves, and calls end, only after a time far longer than the test.
+    let config = LockConfig::default().with_lease(LONG * 10).with_command_timeout(LONG);
+    let locks = Locks::connect(server.client(), config).await.expect("connect");
     let gate = semaphore(&locks, 0, LONG).await;
     // Redisson's expiry of a permit without a lease: the end of time.
     let _: () = raw.zadd(LEASES, "a client's", 922_337_203_685_477i64).await.unwrap();
@@ -114,9 +119,7 @@ async fn a_release_by_another_client_library_wakes_a_waiter() {
 
 #[tokio::test]
 async fn a_lease_expires_unless_extended() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 1, LONG).await;
 
     let mut permit = gate.acquire(1).await.unwrap();
@@ -143,9 +146,7 @@ async fn a_lease_expires_unless_extended() {
 
 #[tokio::test]
 async fn an_extension_cancelled_at_any_point_leaves_nothing() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 1, LONG).await;
     cut_everywhere("extend", async |polls| {
         let mut permit = gate.acquire(1).await.unwrap();
@@ -159,9 +160,7 @@ async fn an_extension_cancelled_at_any_point_leaves_nothing() {
 
 #[tokio::test]
 async fn renewed_permits_outlive_their_lease_until_they_are_lost() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 3, LEASE).await.with_renewal();
     let mut both = gate.acquire(2).await.unwrap();
     let one = both.split(1).unwrap();
@@ -176,8 +175,7 @@ async fn renewed_permits_outlive_their_lease_until_they_are_lost() {
     let lost = soon("the loss is detected", both.run(std::future::pending::<()>())).await;
     assert_eq!(lost, Err(Lost(LostReason::Expired)));
     assert_eq!(both.release().await, Err(Error::Lost(LostReason::Expired)));
-    let stats = locks.stats();
-    let stats = stats.iter().find(|stats| stats.kind == "leased_semaphore").unwrap();
+    let stats = stats_of(&locks, "leased_semaphore");
     assert_eq!((stats.lost.total(), stats.held_now), (1, 0));
     assert!(stats.renewed >= 8, "{}", stats.renewed);
 }
@@ -185,8 +183,7 @@ async fn renewed_permits_outlive_their_lease_until_they_are_lost() {
 /// Each time before their renewal is due.
 #[tokio::test]
 async fn permits_that_are_split_again_and_again_are_renewed() {
-    let server = RedisServer::start().await;
-    let locks = long_locks(&server).await;
+    let (_server, _, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 10, LEASE).await.with_renewal();
     let mut rest = gate.acquire(10).await.unwrap();
     let (mut parts, begun) = (Vec::new(), Instant::now());
@@ -199,23 +196,8 @@ async fn permits_that_are_split_again_and_again_are_renewed() {
 }
 
 #[tokio::test]
-async fn split_permits_keep_their_ids_and_have_leases_of_their_own() {
-    let server = RedisServer::start().await;
-    let locks = long_locks(&server).await;
-    let gate = semaphore(&locks, 5, LONG).await;
-    let mut four = gate.acquire(4).await.unwrap();
-    let ids: Vec<String> = four.ids().collect();
-    let mut three = four.split(3).unwrap();
-    assert_eq!(four.ids().chain(three.ids()).collect::<Vec<_>>(), ids);
-    three.extend(LONG * 2).await.unwrap();
-    assert!(three.valid_for() > LONG && four.valid_for() <= LONG);
-}
-
-#[tokio::test]
 async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 0, LONG).await;
     let now = now(&mut raw).await;
     let crashed = [("one", now + 300), ("two", now + 900), ("three", now + 60_000)];
@@ -234,9 +216,7 @@ async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
 
 #[tokio::test]
 async fn what_is_left_of_several_permits_is_released_when_one_was_lost() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 3, LONG).await;
     let mut three = gate.acquire(3).await.unwrap();
     // As a client of Redisson's whose clock is fast does: one permit is collected as expired.
@@ -246,4 +226,28 @@ async fn what_is_left_of_several_permits_is_released_when_one_was_lost() {
     assert_eq!(three.valid_for(), Duration::ZERO);
     assert_eq!(three.release().await, Err(Error::Lost(LostReason::Expired)));
     assert_eq!(counts(&mut raw).await, (3, 0));
+}
+
+/// Expired permits pay off what is missing, too, and a waiter knows when enough will have expired.
+#[tokio::test]
+async fn permits_below_zero_are_paid_off_by_expiry() {
+    const ALL: [Duration; 3] =
+        [Duration::from_secs(3), Duration::from_secs(4), Duration::from_secs(60)];
+    let (_server, _, [locks]) = start(LONG_LEASE).await;
+    let gate = |lease| locks.leased_semaphore(NAME, lease);
+    gate(ALL[0]).try_set_permits(3).await.unwrap();
+    let started = Instant::now();
+    for lease in ALL {
+        std::mem::forget(gate(lease).acquire(1).await.unwrap());
+    }
+    gate(ALL[0]).add_permits(-1).await.unwrap();
+    assert_eq!(gate(ALL[0]).available().await.unwrap(), -1);
+    // The first to expire makes good for the one that was removed, the second is free.
+    let permit = soon("it acquires the second", gate(ALL[2]).acquire(1)).await.unwrap();
+    // Without a message, and long before it would try again by itself.
+    assert!(started.elapsed() >= ALL[1], "{:?}", started.elapsed());
+    assert_eq!(gate(ALL[0]).available().await.unwrap(), 0);
+    assert!(gate(ALL[0]).try_acquire(1).await.unwrap().is_none());
+    permit.release().await.unwrap();
+    assert_eq!(gate(ALL[0]).available().await.unwrap(), 1);
 }

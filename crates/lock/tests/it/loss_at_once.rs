@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redisson_lock::kind::LockKind;
-use redisson_lock::{Error, Guard, Lock, LockConfig, Locks, LostReason};
+use redisson_lock::{Error, Guard, Lock, Locks, LostReason};
 
-use super::{calls_of, eventually, long_locks, nothing_left, query, soon};
+use super::{LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start};
 use crate::support::redis_server::RedisServer;
 
 /// A number of `INFO <section>`.
@@ -15,6 +15,11 @@ pub async fn info(raw: &mut MultiplexedConnection, section: &str, name: &str) ->
     let text: String = query(raw, "INFO", &[section]).await;
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.unwrap_or("0").trim().parse().expect("a number")
+}
+
+/// How many connections have been made to the server since its start.
+pub async fn connections(raw: &mut MultiplexedConnection) -> u64 {
+    info(raw, "stats", "total_connections_received").await
 }
 
 /// Waits until the server tracks so many keys.
@@ -38,19 +43,18 @@ async fn forced<K: LockKind>(server: &RedisServer, lock: Lock<K>, other: Lock<K>
 
 #[tokio::test]
 async fn a_forced_unlock_is_reported_at_once_by_every_kind() {
-    let server = RedisServer::start().await;
-    let (here, there) = (&long_locks(&server).await, &long_locks(&server).await);
+    let (server, _, [here, there]) = &start(LONG_LEASE).await;
     let both = |name| (here.read_write(name), there.read_write(name));
     let ((here_r, there_r), (here_w, there_w)) = (both("r"), both("w"));
     let reentrant = |locks: &Locks| locks.lock("reentrant");
-    forced(&server, reentrant(here), reentrant(there)).await;
-    forced(&server, here.fenced("f"), there.fenced("f")).await;
-    forced(&server, here.fair("q"), there.fair("q")).await;
-    forced(&server, here_r.read().clone(), there_r.read().clone()).await;
-    forced(&server, here_w.write().clone(), there_w.write().clone()).await;
+    forced(server, reentrant(here), reentrant(there)).await;
+    forced(server, here.fenced("f"), there.fenced("f")).await;
+    forced(server, here.fair("q"), there.fair("q")).await;
+    forced(server, here_r.read().clone(), there_r.read().clone()).await;
+    forced(server, here_w.write().clone(), there_w.write().clone()).await;
     let fixed = |locks: &Locks| locks.lock("fixed").without_renewal(Duration::from_secs(60));
-    forced(&server, fixed(here), fixed(there)).await;
-    nothing_left(&server, &[here, there]).await;
+    forced(server, fixed(here), fixed(there)).await;
+    nothing_left(server, &[here, there]).await;
 }
 
 pub async fn held_and_tracked(server: &RedisServer, locks: &Locks, name: &str) -> Guard {
@@ -63,9 +67,7 @@ pub async fn held_and_tracked(server: &RedisServer, locks: &Locks, name: &str) -
 
 #[tokio::test]
 async fn every_way_to_lose_a_lock_is_reported_at_once_with_its_reason() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let ways: [(&[&[&str]], LostReason); 5] = [
         (&[&["DEL", "deleted"]], LostReason::Expired),
         (&[&["PEXPIRE", "expired", "1"]], LostReason::Expired),
@@ -95,8 +97,7 @@ async fn every_way_to_lose_a_lock_is_reported_at_once_with_its_reason() {
 /// The first look at a key that is tracked from now on tells what happened before.
 #[tokio::test]
 async fn a_loss_before_it_is_tracked_is_reported_when_it_is() {
-    let server = RedisServer::start().await;
-    let locks = long_locks(&server).await;
+    let (server, _, [locks]) = start(LONG_LEASE).await;
     let guard = locks.lock("lock").acquire().await.unwrap();
     let _: i64 = query(&mut server.conn().await, "DEL", &["lock"]).await;
     assert_eq!(soon("at once", guard.lost()).await, LostReason::Expired);
@@ -107,9 +108,7 @@ async fn a_loss_before_it_is_tracked_is_reported_when_it_is() {
 /// The server reports the release of a tracked lock too.
 #[tokio::test]
 async fn releases_of_tracked_locks_are_no_losses() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     for _ in 0..3 {
         let mut guards = Vec::new();
         for number in 0..200 {
@@ -129,17 +128,15 @@ async fn releases_of_tracked_locks_are_no_losses() {
 /// No connection and no command more than without tracking, for holds as a busy service has them.
 #[tokio::test]
 async fn short_holds_are_not_tracked() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let (lock, owner) = (locks.lock("lock"), locks.owner());
     let end = Instant::now() + Duration::from_millis(2_500);
-    let before = info(&mut raw, "stats", "total_connections_received").await;
+    let before = connections(&mut raw).await;
     while Instant::now() < end {
         lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
     }
     assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 0);
-    assert_eq!(info(&mut raw, "stats", "total_connections_received").await, before);
+    assert_eq!(connections(&mut raw).await, before);
     assert_eq!(calls_of(&mut raw, "hmget").await, 0);
     nothing_left(&server, &[&locks]).await;
 }
@@ -147,10 +144,7 @@ async fn short_holds_are_not_tracked() {
 /// The holder's own commands change the key as well, and so do other readers.
 #[tokio::test]
 async fn own_and_foreign_commands_are_no_loss() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let config = LockConfig::default().with_lease(Duration::from_secs(3));
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (server, mut raw, [locks]) = start(Duration::from_secs(3)).await;
     let lock = locks.read_write("lock").read().clone();
     let owner = locks.owner();
     let guard = lock.acquire_as(&owner).await.unwrap();

@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redisson_lock::{Error, Guard, LockConfig, Locks, Lost, LostReason};
 
-use super::{LEASE, eventually, locks, nothing_left, renewed, soon};
+use super::{LEASE, eventually, nothing_left, renewed, soon, start};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 
 #[tokio::test]
 async fn a_paused_redis_is_reported_as_unreachable_at_the_deadline() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     server.pause();
     let paused = Instant::now();
@@ -28,23 +27,16 @@ async fn a_paused_redis_is_reported_as_unreachable_at_the_deadline() {
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
     server.resume();
     // Renewals in flight may extend the lease; the clean-up releases it.
-    key_removed(&server, &locks).await;
+    let mut raw = server.conn().await;
+    eventually("the key is gone", async || !raw.exists::<_, bool>(NAME).await.unwrap()).await;
+    assert_eq!(locks.usage().watched, 0);
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Unreachable)));
     nothing_left(&server, &[&locks]).await;
 }
 
-/// No key on the server; the entry in the process stays until the lost guard is dropped.
-async fn key_removed(server: &RedisServer, locks: &Locks) {
-    let mut conn = server.conn().await;
-    let gone = async || !conn.exists::<_, bool>(NAME).await.expect("EXISTS");
-    super::eventually("the key is gone", gone).await;
-    assert_eq!(locks.usage().watched, 0);
-}
-
 #[tokio::test]
 async fn a_released_lock_is_never_lost() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (_server, _, [locks]) = start(LEASE).await;
     let lock = locks.lock(NAME);
     let guard = lock.acquire().await.unwrap();
     let lost = guard.lost();
@@ -96,9 +88,7 @@ async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
 /// Both ways to end the work under a lock that is lost: its future, and tasks that watch a token.
 #[tokio::test]
 async fn work_under_a_lock_ends_when_the_lock_is_lost() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.lock(NAME);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.run(async { 7 }).await, Ok(7));
@@ -132,9 +122,7 @@ async fn work_under_a_lock_ends_when_the_lock_is_lost() {
 
 #[tokio::test]
 async fn a_failing_renewal_does_not_delay_others() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let owner = locks.owner();
     let bad = locks.lock("bad").acquire_as(&owner).await.unwrap();
     let mut good = Vec::new();
@@ -175,8 +163,7 @@ async fn more_locks_than_one_renewal_batch_all_stay_held() {
 
 #[tokio::test]
 async fn extreme_leases_are_accepted() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let lock = locks.lock("lock:order:1");
     let endless = lock.clone().without_renewal(Duration::MAX).acquire().await.unwrap();
     endless.release().await.unwrap();

@@ -5,23 +5,16 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LockConfig, Locks, LostReason};
+use redisson_lock::{Error, LockConfig, LostReason};
 
-use super::{eventually, losing_reply, nothing_left, query, renewed, soon};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_server::RedisServer;
+use super::{eventually, losing_reply, nothing_left, query, renewed, soon, start_behind_proxy};
+use crate::support::proxy::Mode;
 
 const NAME: &str = "lock:order:1";
 
-async fn proxy_of(server: &RedisServer) -> Proxy {
-    Proxy::start(server.address()).await.unwrap()
-}
-
 #[tokio::test]
 async fn a_setnx_command_with_a_lost_reply_counts_once() {
-    let server = RedisServer::start().await;
-    let proxy = proxy_of(&server).await;
-    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
+    let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     let held = losing_reply(&proxy, setnx.try_acquire()).await.unwrap().expect("it is free");
@@ -33,9 +26,7 @@ async fn a_setnx_command_with_a_lost_reply_counts_once() {
 /// end of the lease the two cannot be told apart.
 #[tokio::test]
 async fn a_late_release_with_a_lost_reply_is_not_reported_as_a_success() {
-    let server = RedisServer::start().await;
-    let proxy = proxy_of(&server).await;
-    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
+    let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let lock = locks.lock(NAME);
     lock.acquire().await.unwrap().release().await.unwrap();
     let guard = lock.without_renewal(Duration::from_secs(1)).acquire().await.unwrap();
@@ -50,10 +41,8 @@ async fn a_late_release_with_a_lost_reply_is_not_reported_as_a_success() {
 
 #[tokio::test]
 async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
-    let server = RedisServer::start().await;
+    let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let mut raw = server.conn().await;
-    let proxy = proxy_of(&server).await;
-    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
     let _: () = raw.hset(NAME, "another owner", 1).await.unwrap();
     let _: () = raw.set("lock:setnx:1", "another owner").await.unwrap();
     let lock = locks.lock(NAME);
@@ -68,12 +57,10 @@ async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
 /// A lease is counted from before its command was sent, so a late reply does not extend `valid_for`.
 #[tokio::test]
 async fn a_late_reply_does_not_extend_valid_for() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let proxy = proxy_of(&server).await;
     let lease = Duration::from_secs(6);
     let config = LockConfig::default().with_lease(lease);
-    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let (server, proxy, locks) = start_behind_proxy(config).await;
+    let mut raw = server.conn().await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     // The script is loaded by this, so that later renewals are executed without an answer.
     renewed(|| guard.valid_for()).await;
@@ -115,11 +102,9 @@ async fn a_late_reply_does_not_extend_valid_for() {
 
 #[tokio::test]
 async fn a_lock_kept_alive_by_unanswered_renewals_is_released() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let proxy = proxy_of(&server).await;
     let config = LockConfig::default().with_lease(Duration::from_secs(4));
-    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let (server, proxy, locks) = start_behind_proxy(config).await;
+    let mut raw = server.conn().await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     // With the script loaded, a renewal is one message and needs no reply to take effect.
     let renew = include_str!("../../lua/renew.lua");

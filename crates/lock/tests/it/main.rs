@@ -10,7 +10,6 @@ mod channel_rights;
 mod cluster;
 mod examples;
 mod fair;
-mod fair_limits;
 mod fenced;
 mod history;
 mod hung_shard;
@@ -23,7 +22,6 @@ mod majority;
 mod majority_take_back;
 mod max_hold;
 mod multi;
-mod negative_permits;
 mod outage;
 mod polling;
 mod read_leases;
@@ -49,8 +47,11 @@ mod wire_format;
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{LockConfig, LockUsage, Locks};
+use redisson_lock::kind::LockKind;
+use redisson_lock::{Guard, Lock, LockConfig, LockStats, LockUsage, Locks};
+use tokio::task::JoinHandle;
 
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
@@ -62,17 +63,38 @@ const LEASE: Duration = Duration::from_secs(2);
 /// Time limit for a condition to become true.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Locks on `server` with a short lease.
-async fn locks(server: &RedisServer) -> Locks {
-    let config = LockConfig::default().with_lease(LEASE);
+/// So long that within [`TIMEOUT`] nothing happens by a timer: what a waiter acquires, or a holder loses, it
+/// was told of.
+const LONG_LEASE: Duration = Duration::from_secs(120);
+
+/// Starts a server; with a connection to it, and the locks of so many processes.
+async fn start<const N: usize>(
+    lease: Duration,
+) -> (RedisServer, MultiplexedConnection, [Locks; N]) {
+    let server = RedisServer::start().await;
+    let raw = server.conn().await;
+    let processes = join_all((0..N).map(|_| locks(&server, lease))).await;
+    (server, raw, processes.try_into().expect("so many"))
+}
+
+/// The same with a proxy between the locks and the server.
+async fn start_behind_proxy(config: LockConfig) -> (RedisServer, Proxy, Locks) {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    (server, proxy, locks)
+}
+
+/// Locks on `server`.
+async fn locks(server: &RedisServer, lease: Duration) -> Locks {
+    let config = LockConfig::default().with_lease(lease);
     Locks::connect(server.client(), config).await.expect("connect")
 }
 
-/// Locks on `server` with a lease so long that within [`TIMEOUT`] nothing happens by a timer: what a waiter
-/// acquires, or a holder loses, it was told of.
-async fn long_locks(server: &RedisServer) -> Locks {
-    let config = LockConfig::default().with_lease(TIMEOUT * 6);
-    Locks::connect(server.client(), config).await.expect("connect")
+/// Starts a call that waits for the lock.
+fn wait_for<K: LockKind>(lock: &Lock<K>) -> JoinHandle<Guard<K>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await.unwrap() })
 }
 
 /// Waits until `condition` holds.
@@ -133,6 +155,16 @@ async fn calls_of(raw: &mut MultiplexedConnection, command: &str) -> i64 {
     let prefix = format!("cmdstat_{command}:calls=");
     let calls = stats.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
     calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// How many connections are subscribed to a channel.
+async fn subscribers(raw: &mut MultiplexedConnection, channel: &str) -> i64 {
+    query::<(String, i64)>(raw, "PUBSUB", &["NUMSUB", channel]).await.1
+}
+
+/// The statistics of one kind of lock or semaphore.
+fn stats_of(locks: &Locks, kind: &str) -> LockStats {
+    locks.stats().into_iter().find(|stats| stats.kind == kind).expect("a kind")
 }
 
 /// Sends a raw command and returns its reply.

@@ -2,14 +2,13 @@
 //! data or hang.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority, MajorityLock, MultiGuard};
 use tokio::task::JoinSet;
 
 use super::all_kinds::hold_as_another_owner;
-use super::cancellation::{cut_after, cut_everywhere, released_later};
+use super::multi::{cut_calls, turns};
 use super::{eventually, nothing_left, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
@@ -31,17 +30,38 @@ pub(super) async fn servers<const N: usize>() -> [RedisServer; N] {
 
 /// The locks of one process, one for each server.
 pub(super) fn process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
-    let config = LockConfig::default().with_lease(lease);
-    let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
-    servers.iter().map(|server| locks(server).expect("a valid address")).collect()
+    process_with(servers, LockConfig::default().with_lease(lease))
 }
 
 /// The same, whose calls would wait for far longer than a test does for a server that does not answer.
 fn patient_process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
-    let config = LockConfig::default().with_lease(lease).with_command_timeout(LONG);
-    let config = config.with_connect_timeout(LONG);
+    let config = LockConfig::default().with_lease(lease);
+    process_with(servers, config.with_command_timeout(LONG).with_connect_timeout(LONG))
+}
+
+pub(super) fn process_with(servers: &[RedisServer], config: LockConfig) -> Vec<Locks> {
     let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
     servers.iter().map(|server| locks(server).expect("a valid address")).collect()
+}
+
+/// Three servers, the locks of one process, and its lock on all of them.
+pub(super) async fn three(lease: Duration) -> ([RedisServer; 3], Vec<Locks>, MajorityLock) {
+    let servers = servers().await;
+    let locks = process(&servers, lease);
+    let lock = lock_of(&locks);
+    (servers, locks, lock)
+}
+
+/// Three servers, and the locks of two processes.
+pub(super) async fn two_processes(lease: Duration) -> ([RedisServer; 3], [Vec<Locks>; 2]) {
+    let servers = servers().await;
+    let both = [process(&servers, lease), process(&servers, lease)];
+    (servers, both)
+}
+
+/// The lock of this process.
+pub(super) fn lock_of(process: &[Locks]) -> MajorityLock {
+    Majority::new(process).unwrap().lock(NAME)
 }
 
 /// Acquires the lock with the votes of all servers. An acquire ends soon after a majority has granted it; a server that
@@ -74,29 +94,15 @@ pub(super) async fn nothing_left_on(servers: &[RedisServer], locks: &[&[Locks]])
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_owner_at_a_time_and_no_owner_starves() {
     const ROUNDS: u32 = 12;
-    let servers = servers::<3>().await;
-    let (here, there) = (process(&servers, LONG), process(&servers, LONG));
-    let held = Arc::new(AtomicBool::new(false));
-    let done = Arc::new(AtomicU32::new(0));
+    let (servers, [here, there]) = two_processes(LONG).await;
+    let held = Arc::default();
     let mut tasks = JoinSet::new();
     for locks in [&here, &there, &here, &there] {
-        let lock = Majority::new(locks).unwrap().lock(NAME);
-        let (held, done) = (held.clone(), done.clone());
-        tasks.spawn(async move {
-            for _ in 0..ROUNDS {
-                let guard = lock.acquire().await.unwrap();
-                assert!(!held.swap(true, Ordering::SeqCst), "two hold it");
-                tokio::task::yield_now().await;
-                held.store(false, Ordering::SeqCst);
-                guard.release().await.unwrap();
-                done.fetch_add(1, Ordering::SeqCst);
-            }
-        });
+        tasks.spawn(turns(ROUNDS, lock_of(locks), &held));
     }
     while let Some(end) = soon("every task is done", tasks.join_next()).await {
         end.unwrap();
     }
-    assert_eq!(done.load(Ordering::SeqCst), 4 * ROUNDS);
     nothing_left_on(&servers, &[&here, &there]).await;
 }
 
@@ -104,8 +110,12 @@ async fn one_owner_at_a_time_and_no_owner_starves() {
 async fn a_free_majority_is_enough_and_a_free_minority_is_not() {
     let servers = servers::<5>().await;
     let locks = process(&servers, LONG);
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let lock = lock_of(&locks);
     assert_eq!(Majority::new(&locks).unwrap().quorum(), 3);
+    for servers in [vec![], vec![&locks[0], &locks[0]]] {
+        let refused = Majority::new(servers).map(drop);
+        assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
+    }
     hold_as_another_owner(&mut servers[0].conn().await, NAME).await;
     hold_as_another_owner(&mut servers[1].conn().await, NAME).await;
     let guard = lock.try_acquire().await.unwrap().expect("three of five are free");
@@ -124,7 +134,7 @@ async fn validity_is_the_lease_less_clock_drift_and_elapsed_time() {
     let locks = process(&servers, LONG);
     warm_up(&locks).await;
     let lease = Duration::from_secs(20);
-    let lock = Majority::new(&locks).unwrap().lock(NAME).without_renewal(lease);
+    let lock = lock_of(&locks).without_renewal(lease);
     let started = Instant::now();
     let guard = lock.acquire().await.unwrap();
     let (valid, elapsed) = (guard.valid_for(), started.elapsed());
@@ -149,8 +159,7 @@ async fn a_killed_minority_does_not_end_the_lock() {
     let mut servers = servers::<3>().await;
     let (here, there) = (process(&servers, LEASE), patient_process(&servers, LEASE));
     warm_up(&here).await;
-    let (lock, other) =
-        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
+    let (lock, other) = (lock_of(&here), lock_of(&there));
     let guard = acquire_on_all(&lock, 3).await;
     servers[0].kill();
     eventually("its vote is lost", async || guard.held() == 2).await;
@@ -172,7 +181,7 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
     let lease = Duration::from_secs(2);
     let mut servers = servers::<3>().await;
     let (locks, patient) = (process(&servers, lease), patient_process(&servers, lease));
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let lock = lock_of(&locks);
     let guard = lock.acquire().await.unwrap();
     servers[0].kill();
     servers[2].kill();
@@ -188,7 +197,7 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
     assert!(guard.release().await.is_err());
 
     // Servers that refuse connections are not waited for.
-    let other = Majority::new(&patient).unwrap().lock(NAME);
+    let other = lock_of(&patient);
     let answer = soon("an answer", other.try_acquire()).await;
     let error = answer.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
@@ -202,9 +211,7 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
 
 #[tokio::test]
 async fn votes_of_servers_that_lose_the_key_are_lost() {
-    let servers = servers::<3>().await;
-    let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let (servers, locks, lock) = three(LEASE).await;
     let guard = acquire_on_all(&lock, 3).await;
     // Of a vote that another owner has, nothing is taken back.
     let lose = async |server: &RedisServer| {
@@ -226,7 +233,7 @@ async fn a_paused_minority_is_not_waited_for() {
     let servers = servers::<3>().await;
     let locks = patient_process(&servers, LONG);
     warm_up(&locks).await;
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let lock = lock_of(&locks);
     servers[1].pause();
     for _ in 0..3 {
         let guard = soon("it acquires", lock.acquire()).await.unwrap();
@@ -243,8 +250,7 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
     let (here, there) = (patient_process(&servers, LONG), process(&servers, LONG));
     warm_up(&here).await;
     warm_up(&there).await;
-    let (lock, other) =
-        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
+    let (lock, other) = (lock_of(&here), lock_of(&there));
     servers[0].pause();
     servers[1].pause();
     let limit = Duration::from_millis(300);
@@ -263,10 +269,8 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
 
 #[tokio::test]
 async fn a_release_wakes_a_waiter() {
-    let servers = servers::<3>().await;
-    let (here, there) = (process(&servers, LONG), process(&servers, LONG));
-    let (lock, other) =
-        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
+    let (servers, [here, there]) = two_processes(LONG).await;
+    let (lock, other) = (lock_of(&here), lock_of(&there));
     let guard = lock.acquire().await.unwrap();
     let limit = Duration::from_millis(150);
     let started = Instant::now();
@@ -280,50 +284,6 @@ async fn a_release_wakes_a_waiter() {
     // Without the message it would try again after the lease.
     soon("it is woken", waiting).await.unwrap();
     nothing_left_on(&servers, &[&here, &there]).await;
-}
-
-#[tokio::test]
-async fn a_majority_lock_of_no_or_repeated_servers_is_rejected() {
-    let servers = servers::<1>().await;
-    let locks = process(&servers, LONG);
-    for servers in [vec![], vec![&locks[0], &locks[0]]] {
-        let refused = Majority::new(servers).map(drop);
-        assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_call_cancelled_at_any_point_leaves_nothing() {
-    let servers = servers::<3>().await;
-    let (here, there) = (process(&servers, LONG), process(&servers, LONG));
-    warm_up(&here).await;
-    let (lock, other) =
-        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
-    for case in 0..3 {
-        cut_everywhere(&format!("case {case}"), async |polls| {
-            let owner = here[0].owner();
-            let completed = match case {
-                0 => cut_after(polls, lock.try_acquire_as(&owner))
-                    .await
-                    .map(Result::unwrap)
-                    .is_some(),
-                1 => {
-                    let holder = other.acquire().await.unwrap();
-                    let releasing = released_later(async move { holder.release().await });
-                    let got = cut_after(polls, lock.acquire_as(&owner)).await.map(Result::unwrap);
-                    releasing.await.unwrap();
-                    got.is_some()
-                }
-                _ => {
-                    let guard = lock.acquire_as(&owner).await.unwrap();
-                    cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
-                }
-            };
-            nothing_left_on(&servers, &[&here, &there]).await;
-            completed
-        })
-        .await;
-    }
 }
 
 #[tokio::test]
@@ -346,4 +306,13 @@ async fn a_majority_connects_as_long_as_most_servers_answer() {
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
     let refused = Majority::connect(["no address"], LockConfig::default()).await.map(drop);
     assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_call_cancelled_at_any_point_leaves_nothing() {
+    let (servers, [here, there]) = two_processes(LONG).await;
+    warm_up(&here).await;
+    let (lock, other) = (lock_of(&here), lock_of(&there));
+    let hold = async || other.acquire().await.unwrap().release();
+    cut_calls(&lock, hold, async || nothing_left_on(&servers, &[&here, &there]).await).await;
 }

@@ -7,7 +7,10 @@ use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority};
 
 use super::all_kinds::hold_as_another_owner;
-use super::majority::{LEASE, acquire_on_all, nothing_left_on, process, servers};
+use super::majority::{
+    LEASE, acquire_on_all, lock_of, nothing_left_on, process, process_with, servers, three,
+    two_processes,
+};
 use super::{calls_of, eventually, renewed, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
@@ -20,10 +23,8 @@ async fn exists(server: &RedisServer) -> bool {
 
 #[tokio::test]
 async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
-    let mut servers = servers::<3>().await;
-    let (here, there) = (process(&servers, LEASE), process(&servers, LEASE));
-    let (lock, other) =
-        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
+    let (mut servers, [here, there]) = two_processes(LEASE).await;
+    let (lock, other) = (lock_of(&here), lock_of(&there));
     let guard = acquire_on_all(&lock, 3).await;
     let lost = guard.lost();
     let mut lost = std::pin::pin!(lost);
@@ -51,9 +52,7 @@ async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
 /// So long that its vote was lost as unreachable.
 #[tokio::test]
 async fn a_server_that_was_away_for_long_is_taken_back() {
-    let mut servers = servers::<3>().await;
-    let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let (mut servers, locks, lock) = three(LEASE).await;
     servers[2].kill();
     // It does not grant the lock at first either.
     let guard = lock.acquire().await.unwrap();
@@ -71,9 +70,7 @@ async fn a_server_that_was_away_for_long_is_taken_back() {
 
 #[tokio::test]
 async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
-    let servers = servers::<3>().await;
-    let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let (servers, locks, lock) = three(LEASE).await;
     let guard = acquire_on_all(&lock, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, NAME).await;
@@ -95,9 +92,7 @@ async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
 
 #[tokio::test]
 async fn a_lost_majority_lock_takes_nothing_back() {
-    let mut servers = servers::<3>().await;
-    let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let (mut servers, locks, lock) = three(LEASE).await;
     let guard = lock.acquire().await.unwrap();
     servers[0].kill();
     servers[1].kill();
@@ -131,7 +126,7 @@ async fn a_release_undoes_what_is_being_taken_back() {
     let mut locks = process(&servers, LEASE);
     let config = LockConfig::default().with_lease(LEASE);
     locks[0] = Locks::lazy(proxy.redis(), config).unwrap();
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let lock = lock_of(&locks);
     let guard = acquire_on_all(&lock, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, NAME).await;
@@ -150,9 +145,8 @@ async fn a_release_undoes_what_is_being_taken_back() {
 async fn a_shutdown_while_it_is_held_ends_at_once() {
     let servers = servers::<3>().await;
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(60));
-    let lazy = |server: &RedisServer| Locks::lazy(server.client(), config.clone()).unwrap();
-    let locks: Vec<Locks> = servers.iter().map(lazy).collect();
-    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let locks = process_with(&servers, config);
+    let lock = lock_of(&locks);
     let guard = lock.acquire().await.unwrap();
     for locks in &locks {
         soon("the shutdown", locks.shutdown()).await;
@@ -169,7 +163,7 @@ async fn a_shutdown_while_it_is_held_ends_at_once() {
 async fn a_release_after_the_loss_says_lost_and_gives_the_keys_back() {
     let servers = servers::<3>().await;
     let locks = process(&servers, Duration::from_secs(60));
-    let lock = Majority::new(&locks).unwrap().lock(NAME).without_renewal(Duration::from_secs(1));
+    let lock = lock_of(&locks).without_renewal(Duration::from_secs(1));
     let mut not_lost = Vec::new();
     for _ in 0..5 {
         let guard = lock.acquire().await.unwrap();

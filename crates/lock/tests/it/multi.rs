@@ -1,7 +1,7 @@
 //! The multi-lock: all locks or none, no deadlock, one validity, nothing left behind.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -9,14 +9,12 @@ use redisson_lock::{Error, LockConfig, Locks, LostReason, MultiLock};
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
-use super::{eventually, long_locks, nothing_left, query, soon};
+use super::{LONG_LEASE, eventually, locks, nothing_left, query, soon, start};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
 async fn all_locks_are_acquired_or_none() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let three = locks.multi(["a", "b", "c", "b"]);
     let (owner, other) = (locks.owner(), locks.owner());
 
@@ -38,29 +36,34 @@ async fn all_locks_are_acquired_or_none() {
     nothing_left(&server, &[&locks]).await;
 }
 
+/// Acquires and releases the lock so many times; nobody else holds it meanwhile.
+pub(super) fn turns(
+    rounds: u32,
+    lock: MultiLock,
+    held: &Arc<AtomicBool>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let held = held.clone();
+    async move {
+        for _ in 0..rounds {
+            let guard = lock.acquire().await.unwrap();
+            assert!(!held.swap(true, Ordering::SeqCst), "two hold it");
+            tokio::task::yield_now().await;
+            held.store(false, Ordering::SeqCst);
+            guard.release().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opposite_orders_never_deadlock() {
     const ROUNDS: u32 = 40;
-    let server = RedisServer::start().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let held = Arc::new(AtomicBool::new(false));
-    let done = Arc::new(AtomicU32::new(0));
+    let (server, _, [here, there]) = start(LONG_LEASE).await;
+    let held = Arc::default();
     let mut tasks = JoinSet::new();
     for (locks, names) in
         [(&here, ["a", "b"]), (&there, ["b", "a"]), (&here, ["b", "a"]), (&there, ["a", "b"])]
     {
-        let (locks, held, done) = (locks.clone(), held.clone(), done.clone());
-        tasks.spawn(async move {
-            for _ in 0..ROUNDS {
-                let both = locks.multi(names);
-                let guard = both.acquire().await.unwrap();
-                assert!(!held.swap(true, Ordering::SeqCst), "two hold both");
-                tokio::task::yield_now().await;
-                held.store(false, Ordering::SeqCst);
-                guard.release().await.unwrap();
-                done.fetch_add(1, Ordering::SeqCst);
-            }
-        });
+        tasks.spawn(turns(ROUNDS, locks.multi(names), &held));
     }
     // And one task that acquires them one by one, in the opposite of the multi-lock's sorted order.
     tasks.spawn({
@@ -80,14 +83,12 @@ async fn opposite_orders_never_deadlock() {
     while let Some(end) = soon("every task is done", tasks.join_next()).await {
         end.unwrap();
     }
-    assert_eq!(done.load(Ordering::SeqCst), 4 * ROUNDS);
     nothing_left(&server, &[&here, &there]).await;
 }
 
 #[tokio::test]
 async fn a_waiting_multi_lock_holds_nothing_and_is_woken_by_a_release() {
-    let server = RedisServer::start().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (server, _, [here, there]) = start(LONG_LEASE).await;
     let both = there.multi(["a", "b"]);
     let holder = here.lock("b").acquire().await.unwrap();
     let waiting =
@@ -103,7 +104,7 @@ async fn a_waiting_multi_lock_holds_nothing_and_is_woken_by_a_release() {
 #[tokio::test]
 async fn validity_is_that_of_the_lock_acquired_first() {
     let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (long_locks(&first).await, long_locks(&second).await);
+    let (one, two) = (locks(&first, LONG_LEASE).await, locks(&second, LONG_LEASE).await);
     let (lease, delay) = (Duration::from_secs(20), Duration::from_millis(400));
     let both = MultiLock::new([(&two, "b"), (&one, "a")]).without_renewal(lease);
     // The second answers late, while the lease of the first runs.
@@ -154,7 +155,7 @@ async fn it_is_lost_when_any_of_its_locks_is() {
 #[tokio::test]
 async fn an_unavailable_server_leaves_nothing_on_the_others() {
     let (first, mut second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (long_locks(&first).await, long_locks(&second).await);
+    let (one, two) = (locks(&first, LONG_LEASE).await, locks(&second, LONG_LEASE).await);
     let both = MultiLock::new([(&one, "a"), (&two, "b")]);
     second.kill();
     let error = both.try_acquire().await.map(drop).unwrap_err();
@@ -164,36 +165,41 @@ async fn an_unavailable_server_leaves_nothing_on_the_others() {
     both.try_acquire().await.unwrap().unwrap().release().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_call_cancelled_at_any_point_leaves_nothing() {
-    let server = RedisServer::start().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let both = here.multi(["a", "b"]);
-    // Acquiring free locks, waiting for a release, releasing.
+/// Acquiring what is free, waiting for what `hold` acquires, and releasing: each cut everywhere. `hold` returns
+/// its release.
+pub(super) async fn cut_calls<F>(
+    lock: &MultiLock,
+    hold: impl AsyncFn() -> F,
+    nothing_left: impl AsyncFn(),
+) where
+    F: Future<Output = Result<(), Error>> + Send + 'static,
+{
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
-            let owner = here.owner();
             let completed = match case {
-                0 => cut_after(polls, both.try_acquire_as(&owner))
-                    .await
-                    .map(Result::unwrap)
-                    .is_some(),
+                0 => cut_after(polls, lock.try_acquire()).await.map(Result::unwrap).is_some(),
                 1 => {
-                    let holder = there.lock("b");
-                    let holder = holder.acquire().await.unwrap();
-                    let releasing = released_later(async move { holder.release().await });
-                    let got = cut_after(polls, both.acquire_as(&owner)).await.map(Result::unwrap);
+                    let releasing = released_later(hold().await);
+                    let got = cut_after(polls, lock.acquire()).await.map(Result::unwrap);
                     releasing.await.unwrap();
                     got.is_some()
                 }
                 _ => {
-                    let guard = both.acquire_as(&owner).await.unwrap();
+                    let guard = lock.acquire().await.unwrap();
                     cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
                 }
             };
-            nothing_left(&server, &[&here, &there]).await;
+            nothing_left().await;
             completed
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_call_cancelled_at_any_point_leaves_nothing() {
+    let (server, _, [here, there]) = start(LONG_LEASE).await;
+    let hold = async || there.lock("b").acquire().await.unwrap().release();
+    let left = async || nothing_left(&server, &[&here, &there]).await;
+    cut_calls(&here.multi(["a", "b"]), hold, left).await;
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use redisson_lock::{Error, LockConfig, Locks};
 
-use super::{eventually, locks, nothing_left};
-use crate::support::proxy::{Mode, Proxy};
+use super::{LEASE, eventually, locks, nothing_left, start, start_behind_proxy};
+use crate::support::proxy::Mode;
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -16,10 +16,8 @@ const PROMPT: Duration = Duration::from_secs(4);
 
 #[tokio::test]
 async fn calls_end_at_their_limit_while_redis_is_paused() {
-    let server = RedisServer::start().await;
     // With so long a lease, only the clean-up can remove a key in time.
-    let config = LockConfig::default().with_lease(Duration::from_secs(60));
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (server, _, [locks]) = start(Duration::from_secs(60)).await;
     let lock = locks.lock(NAME);
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     // With the scripts loaded, one message acquires the lock.
@@ -51,31 +49,19 @@ async fn calls_end_at_their_limit_while_redis_is_paused() {
 }
 
 #[tokio::test]
-async fn a_force_unlock_without_a_reply_has_an_unknown_outcome() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
-    let lock = locks.lock(NAME);
-    server.pause();
-    let started = Instant::now();
-    let error = lock.force_unlock().await.unwrap_err();
-    assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
-    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
-    server.resume();
-}
-
-#[tokio::test]
-async fn a_release_without_a_reply_has_an_unknown_outcome_and_is_retried() {
-    let server = RedisServer::start().await;
-    let config = LockConfig::default().with_lease(Duration::from_secs(60));
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+async fn a_release_without_a_reply_has_an_unknown_outcome_and_is_repeated() {
+    let (server, _, [locks]) = start(Duration::from_secs(60)).await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     let setnx = setnx.try_acquire().await.unwrap().unwrap();
     server.pause();
     let now = Instant::now();
-    let (first, second) = tokio::join!(guard.release(), setnx.release());
-    assert!(matches!(first, Err(Error::Unknown { .. })), "{first:?}");
-    assert!(matches!(second, Err(Error::Unknown { .. })), "{second:?}");
+    let other = locks.lock("lock:order:2");
+    let unlocks = async { other.force_unlock().await.map(drop) };
+    let outcomes = tokio::join!(guard.release(), setnx.release(), unlocks);
+    for outcome in <[Result<(), Error>; 3]>::from(outcomes) {
+        assert!(matches!(outcome, Err(Error::Unknown { .. })), "{outcome:?}");
+    }
     assert!(now.elapsed() < PROMPT, "{:?}", now.elapsed());
     server.resume();
     nothing_left(&server, &[&locks]).await;
@@ -84,7 +70,7 @@ async fn a_release_without_a_reply_has_an_unknown_outcome_and_is_retried() {
 #[tokio::test]
 async fn an_unreachable_redis_fails_calls_at_once_until_it_is_back() {
     let mut server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let locks = locks(&server, LEASE).await;
     let lock = locks.lock(NAME);
     let guard = lock.acquire().await.unwrap();
     server.kill();
@@ -94,6 +80,11 @@ async fn an_unreachable_redis_fails_calls_at_once_until_it_is_back() {
         let error = lock.try_acquire().await.map(drop).unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     }
+    let config = LockConfig::default();
+    let error = Locks::connect(server.client(), config.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    // Without Redis, this connects later.
+    let lazy = Locks::lazy(server.client(), config).unwrap();
     assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
     let released = guard.release().await.unwrap_err();
     assert!(matches!(released, Error::Unavailable { .. } | Error::Unknown { .. }), "{released:?}");
@@ -102,14 +93,13 @@ async fn an_unreachable_redis_fails_calls_at_once_until_it_is_back() {
     // The first call after the restart works: no stale connection fails it.
     let guard = lock.try_acquire().await.unwrap().unwrap();
     guard.release().await.unwrap();
-    nothing_left(&server, &[&locks]).await;
+    lazy.lock(NAME).try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
+    nothing_left(&server, &[&locks, &lazy]).await;
 }
 
 #[tokio::test]
 async fn an_idle_connection_closed_by_the_server_causes_no_error() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.lock(NAME);
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     for _ in 0..5 {
@@ -125,29 +115,11 @@ async fn an_idle_connection_closed_by_the_server_causes_no_error() {
     nothing_left(&server, &[&locks]).await;
 }
 
-#[tokio::test]
-async fn connecting_to_an_unreachable_server_fails_in_time() {
-    let mut server = RedisServer::start().await;
-    let client = server.client();
-    server.kill();
-    let started = Instant::now();
-    let error = Locks::connect(client.clone(), LockConfig::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert!(started.elapsed() < PROMPT);
-
-    // The lazy variant starts without Redis and connects later.
-    let locks = Locks::lazy(client, LockConfig::default()).unwrap();
-    server.restart().await;
-    let guard = locks.lock(NAME).try_acquire().await.unwrap();
-    guard.expect("it is free").release().await.unwrap();
-}
-
 #[test]
 fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (server, locks, guards) = runtime.block_on(async {
-        let server = RedisServer::start().await;
-        let locks = locks(&server).await;
+        let (server, _, [locks]) = start(LEASE).await;
         let guard = locks.lock(NAME).acquire().await.unwrap();
         let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
         let setnx = setnx.try_acquire().await.unwrap().unwrap();
@@ -159,8 +131,7 @@ fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
 
 #[tokio::test]
 async fn a_guard_outlives_its_locks_handle() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     drop(locks);
     // The watchdog goes on, and dropping the guard releases the lock.
@@ -179,8 +150,7 @@ async fn a_guard_outlives_its_locks_handle() {
 
 #[tokio::test]
 async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (_server, _, [locks]) = start(LEASE).await;
     let lock = locks.lock(NAME);
     let other = locks.lock("lock:order:2");
     let held = lock.acquire().await.unwrap();
@@ -202,12 +172,10 @@ async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
 /// A middlebox forgot the connection: it acknowledges what is sent, and nothing comes back.
 #[tokio::test]
 async fn a_half_open_connection_is_replaced() {
-    let server = RedisServer::start().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
     let config = LockConfig::default()
         .with_lease(Duration::from_secs(60))
         .with_command_timeout(Duration::from_millis(500));
-    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let (server, proxy, locks) = start_behind_proxy(config).await;
     let lock = locks.lock(NAME);
     for _ in 0..2 {
         lock.acquire().await.unwrap().release().await.unwrap();

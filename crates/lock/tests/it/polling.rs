@@ -2,21 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
 use redisson_lock::{ChannelRefusals, LockConfig, LockUsage, Locks};
 
 use super::channel_rights::every_kind;
-use super::{LEASE, calls_of, eventually, long_locks, query, soon};
+use super::loss_at_once::connections;
+use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, query, soon, wait_for};
 use crate::support::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
-
-/// How many connections have been made to the server since its start.
-async fn connections(raw: &mut MultiplexedConnection) -> u64 {
-    let stats: String = query(raw, "INFO", &["stats"]).await;
-    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-    line.unwrap().trim().parse().unwrap()
-}
 
 /// Locks that do without messages.
 async fn polling(server: &RedisServer, config: LockConfig) -> Locks {
@@ -39,7 +32,7 @@ async fn without_pubsub_one_connection_does_everything() {
 #[tokio::test]
 async fn waiters_poll_at_their_interval() {
     let server = RedisServer::start().await;
-    let there = long_locks(&server).await;
+    let there = locks(&server, LONG_LEASE).await;
     let interval = Duration::from_millis(50);
     let here = polling(&server, LockConfig::default().with_poll_interval(interval)).await;
     let (lock, owner) = (here.lock(NAME), here.owner());
@@ -72,16 +65,15 @@ async fn releases_are_published_all_the_same() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let here = polling(&server, LockConfig::default()).await;
-    let there = long_locks(&server).await;
+    let there = locks(&server, LONG_LEASE).await;
     let held = here.lock(NAME).acquire().await.unwrap();
-    let (lock, owner) = (there.lock(NAME), there.owner());
-    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
+    let waiting = wait_for(&there.lock(NAME));
     eventually("it is subscribed", async || {
         !query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await.is_empty()
     })
     .await;
     held.release().await.unwrap();
-    soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
+    soon("it acquires", waiting).await.unwrap().release().await.unwrap();
 }
 
 /// As some proxies and servers that are compatible with Redis are.
@@ -97,8 +89,7 @@ async fn waiters_poll_where_there_is_no_resp3() {
     };
     let (here, there) = (connect().await, connect().await);
     let held = there.lock(NAME).acquire().await.unwrap();
-    let (lock, owner) = (here.lock(NAME), here.owner());
-    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
+    let waiting = wait_for(&here.lock(NAME));
     eventually("it is refused", async || here.refusals().subscriptions > 0).await;
     let before = connections(&mut raw).await;
     let refused = Instant::now();
@@ -112,7 +103,7 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let limit = Duration::from_millis(200);
     assert!(other.acquire_within(limit).await.unwrap().is_none());
     held.release().await.unwrap();
-    soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
+    soon("it acquires", waiting).await.unwrap().release().await.unwrap();
     let most = 1 + refused.elapsed().as_secs() / 10;
     assert!(here.refusals().subscriptions <= most, "{:?}", here.refusals());
     eventually("nothing is left", async || here.usage() == LockUsage::default()).await;

@@ -4,10 +4,8 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{LockConfig, Locks};
 
-use super::{LEASE, eventually, locks, long_locks, nothing_left, renewed, soon};
-use crate::support::redis_server::RedisServer;
+use super::{LEASE, LONG_LEASE, eventually, nothing_left, renewed, soon, start};
 
 const NAME: &str = "catalogue";
 const SHORT: Duration = Duration::from_millis(4_500);
@@ -21,9 +19,7 @@ async fn expiries(raw: &mut MultiplexedConnection, owner: &redisson_lock::Owner)
 
 #[tokio::test]
 async fn releasing_one_read_hold_does_not_lengthen_the_others() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
     for inner_lease in [SHORT, LONG] {
         let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
@@ -52,9 +48,7 @@ async fn releasing_one_read_hold_does_not_lengthen_the_others() {
 /// The guard that is released first is not the one of the last hold.
 #[tokio::test]
 async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
     let other = read.clone().without_renewal(SHORT).acquire().await.unwrap();
     let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
@@ -71,8 +65,7 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
 /// The watchdog renews what is left.
 #[tokio::test]
 async fn a_renewed_read_hold_is_renewed_after_a_release() {
-    let server = RedisServer::start().await;
-    let locks = super::locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
     let outer = read.acquire_as(&owner).await.unwrap();
     read.acquire_as(&owner).await.unwrap().release().await.unwrap();
@@ -87,10 +80,7 @@ async fn a_renewed_read_hold_is_renewed_after_a_release() {
 /// Redisson up to 4.3.1 renews the holds of all readers, to its own lease.
 #[tokio::test]
 async fn a_lease_that_another_client_shortens_is_noticed() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let config = LockConfig::default().with_lease(Duration::from_secs(6));
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (server, mut raw, [locks]) = start(Duration::from_secs(6)).await;
     let guard = locks.read_write(NAME).read().acquire().await.unwrap();
     let hold = format!("{{{NAME}}}:{}:rwlock_timeout:1", guard.owner());
     let shorten = Duration::from_secs(2);
@@ -121,8 +111,7 @@ async fn a_lease_that_another_client_shortens_is_noticed() {
 /// The lease of each read hold is its own: one that begins later postpones no renewal of the others.
 #[tokio::test]
 async fn a_reader_that_re_enters_all_the_time_keeps_its_first_hold() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let lock = locks.read_write(NAME).read().clone();
     let owner = locks.owner();
     let guard = lock.acquire_as(&owner).await.unwrap();

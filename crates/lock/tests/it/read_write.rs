@@ -8,7 +8,10 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LostReason};
 
-use super::{LEASE, calls_of, eventually, locks, long_locks, nothing_left, query, renewed, soon};
+use super::{
+    LEASE, LONG_LEASE, calls_of, eventually, locks, nothing_left, query, renewed, soon, start,
+    subscribers, wait_for,
+};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "catalogue";
@@ -28,7 +31,7 @@ async fn the_wire_format_is_that_of_redisson() {
     let mut raw = server.conn().await;
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
     sink.subscribe(CHANNEL).await.unwrap();
-    let locks = long_locks(&server).await;
+    let locks = locks(&server, LONG_LEASE).await;
     let lock = locks.read_write(NAME);
     let (owner, other) = (locks.owner(), locks.owner());
     let (field, other_field) = (owner.to_string(), other.to_string());
@@ -107,8 +110,7 @@ async fn the_wire_format_is_that_of_redisson() {
 
 #[tokio::test]
 async fn readers_share_and_writers_exclude() {
-    let server = RedisServer::start().await;
-    let (here, there) = (locks(&server).await, locks(&server).await);
+    let (server, _, [here, there]) = start(LEASE).await;
     let (a, b) = (here.read_write(NAME), there.read_write(NAME));
     let (owner, other, third) = (here.owner(), there.owner(), there.owner());
 
@@ -140,9 +142,7 @@ async fn readers_share_and_writers_exclude() {
 /// The other reader keeps the hash alive, so only the timeout keys of the holds show which are valid.
 #[tokio::test]
 async fn an_expired_reader_does_not_block_a_writer() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.read_write(NAME);
     let live = lock.read().acquire().await.unwrap();
     let expired = lock.read().clone().without_renewal(Duration::from_millis(100));
@@ -161,9 +161,7 @@ async fn an_expired_reader_does_not_block_a_writer() {
 
 #[tokio::test]
 async fn a_short_lease_does_not_shorten_another_readers() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.read_write(NAME);
     let long = lock.read().clone().without_renewal(Duration::from_secs(60));
     let long = long.acquire().await.unwrap();
@@ -187,9 +185,7 @@ async fn a_short_lease_does_not_shorten_another_readers() {
 
 #[tokio::test]
 async fn a_writers_release_wakes_all_readers() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (server, mut raw, [here, there]) = start(LONG_LEASE).await;
     // With the scripts loaded, every attempt is one call; each reader makes two.
     let warm = here.read_write("other");
     warm.read().acquire().await.unwrap().release().await.unwrap();
@@ -229,52 +225,39 @@ async fn a_writers_release_wakes_all_readers() {
 
 #[tokio::test]
 async fn readers_are_woken_when_a_writer_downgrades() {
-    let server = RedisServer::start().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (server, _, [here, there]) = start(LONG_LEASE).await;
     let (lock, owner) = (here.read_write(NAME), here.owner());
     let writing = lock.write().acquire_as(&owner).await.unwrap();
     let reading = lock.read().acquire_as(&owner).await.unwrap();
-    let waiting = tokio::spawn({
-        let (lock, other) = (there.read_write(NAME), there.owner());
-        async move { lock.read().acquire_as(&other).await.unwrap().release().await.unwrap() }
-    });
+    let waiting = wait_for(there.read_write(NAME).read());
     eventually("it waits", async || there.usage().channels == 1).await;
     let mut raw = server.conn().await;
-    let subscribed = async || {
-        let (_, count): (String, i64) = query(&mut raw, "PUBSUB", &["NUMSUB", CHANNEL]).await;
-        count == 1
-    };
-    eventually("it is subscribed", subscribed).await;
+    eventually("it is subscribed", async || subscribers(&mut raw, CHANNEL).await == 1).await;
     writing.release().await.unwrap();
-    soon("the reader acquires the lock", waiting).await.unwrap();
+    soon("the reader acquires the lock", waiting).await.unwrap().release().await.unwrap();
     reading.release().await.unwrap();
     nothing_left(&server, &[&here, &there]).await;
 }
 
 #[tokio::test]
 async fn the_last_readers_release_wakes_a_writer() {
-    let server = RedisServer::start().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (server, _, [here, there]) = start(LONG_LEASE).await;
     let lock = here.read_write(NAME);
     let one = lock.read().acquire().await.unwrap();
     let two = lock.read().acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let (lock, other) = (there.read_write(NAME), there.owner());
-        async move { lock.write().acquire_as(&other).await.unwrap().release().await.unwrap() }
-    });
+    let waiting = wait_for(there.read_write(NAME).write());
     eventually("it waits", async || there.usage().channels == 1).await;
     one.release().await.unwrap();
     assert!(!waiting.is_finished());
     two.release().await.unwrap();
-    soon("the writer acquires the lock", waiting).await.unwrap();
+    soon("the writer acquires the lock", waiting).await.unwrap().release().await.unwrap();
     nothing_left(&server, &[&here, &there]).await;
 }
 
 /// A writer changes two numbers in Redis one after the other; readers have to find them equal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_reader_sees_a_partial_write() {
-    let server = RedisServer::start().await;
-    let both = [locks(&server).await, locks(&server).await];
+    let (server, _, both) = start::<2>(LEASE).await;
     let mut tasks = Vec::new();
     for i in 0..12 {
         let (locks, mut raw) = (both[i % 2].clone(), server.conn().await);
@@ -309,8 +292,7 @@ async fn no_reader_sees_a_partial_write() {
 
 #[tokio::test]
 async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
-    let server = RedisServer::start().await;
-    let (here, there) = (locks(&server).await, locks(&server).await);
+    let (server, _, [here, there]) = start(LEASE).await;
     let (lock, other) = (here.read_write(NAME), there.read_write(NAME));
     // The lease of the writer is over long before the reader has finished.
     let writing = lock.write().clone().without_renewal(LEASE).acquire().await.unwrap();

@@ -8,7 +8,7 @@ use redisson_lock::{Error, LockConfig, Locks, LostReason, Semaphore};
 use tokio::task::JoinSet;
 
 use super::semaphores::all_back;
-use super::{eventually, long_locks, query, soon};
+use super::{LONG_LEASE, eventually, locks, query, soon, start, subscribers};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "gate";
@@ -38,18 +38,15 @@ async fn the_wire_format_is_that_of_redisson() {
     let mut pubsub = server.client().get_async_pubsub().await.unwrap();
     pubsub.subscribe(CHANNEL).await.unwrap();
     let mut messages = pubsub.into_on_message();
-    let locks = long_locks(&server).await;
+    let locks = locks(&server, LONG_LEASE).await;
     let semaphore = locks.semaphore(NAME);
 
-    assert!(semaphore.try_acquire(1).await.unwrap().is_none(), "there is no semaphore");
     assert!(semaphore.try_set_permits(5).await.unwrap());
     assert_eq!(raw.get::<_, String>(NAME).await.unwrap(), "5");
     assert_eq!(next_message(&mut messages).await, "5");
-    assert!(!semaphore.try_set_permits(9).await.unwrap(), "it exists");
 
     let three = semaphore.try_acquire(3).await.unwrap().unwrap();
     assert_eq!((three.count(), raw.get::<_, i64>(NAME).await.unwrap()), (3, 2));
-    assert!(semaphore.try_acquire(3).await.unwrap().is_none(), "all or none");
     assert_eq!(semaphore.available().await.unwrap(), 2);
     three.release().await.unwrap();
     assert_eq!(
@@ -69,16 +66,13 @@ async fn the_wire_format_is_that_of_redisson() {
     semaphore.add_permits(3).await.unwrap();
     assert_eq!(next_message(&mut messages).await, "1");
     assert_eq!(raw.ttl::<_, i64>(NAME).await.unwrap(), -1);
-    semaphore.try_acquire(0).await.unwrap().unwrap().release().await.unwrap();
     drop(messages);
     all_back(&mut raw, &[&locks], 1).await;
 }
 
 #[tokio::test]
 async fn one_message_about_several_permits_wakes_several_waiters() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 0).await;
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
@@ -102,9 +96,7 @@ async fn one_message_about_several_permits_wakes_several_waiters() {
 
 #[tokio::test]
 async fn permits_are_added_only_to_a_semaphore_that_exists() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = locks.semaphore(NAME);
     assert!(!gate.add_permits_if_exists(2).await.unwrap());
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
@@ -165,9 +157,7 @@ async fn an_acquire_that_arrives_after_its_undo_acquires_nothing() {
 
 #[tokio::test]
 async fn permits_of_a_deleted_semaphore_are_not_held() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = semaphore(&locks, 5).await;
     let (one, two) = (gate.acquire(1).await.unwrap(), gate.acquire(2).await.unwrap());
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
@@ -177,4 +167,41 @@ async fn permits_of_a_deleted_semaphore_are_not_held() {
     assert!(gate.try_set_permits(5).await.unwrap());
     assert_eq!(two.release().await, Err(Error::Lost(LostReason::Expired)));
     all_back(&mut raw, &[&locks], 5).await;
+}
+
+/// Releases pay off what is missing, and wake nobody before.
+#[tokio::test]
+async fn permits_below_zero_are_paid_off_by_releases() {
+    let (server, mut raw, [here, there]) = start(LONG_LEASE).await;
+    let gate = here.semaphore(NAME);
+    gate.try_set_permits(3).await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(gate.acquire(1).await.unwrap());
+    }
+    gate.add_permits(-4).await.unwrap();
+    assert_eq!(gate.available().await.unwrap(), -4);
+    assert!(gate.try_acquire(1).await.unwrap().is_none());
+    // None is asked for, none is needed.
+    gate.try_acquire(0).await.unwrap().unwrap().release().await.unwrap();
+    let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
+    sink.subscribe(CHANNEL).await.unwrap();
+    let waiting = {
+        let gate = there.semaphore(NAME);
+        tokio::spawn(async move { gate.acquire(2).await })
+    };
+    eventually("it waits", async || subscribers(&mut raw, CHANNEL).await == 2).await;
+    for expected in [-3, -2, -1] {
+        held.remove(0).release().await.unwrap();
+        assert_eq!(gate.available().await.unwrap(), expected);
+    }
+    gate.add_permits(2).await.unwrap();
+    assert_eq!(next_message(&mut messages).await, "1", "the first message");
+    assert!(!waiting.is_finished(), "one is free, and it waits for two");
+    gate.add_permits(1).await.unwrap();
+    assert_eq!(next_message(&mut messages).await, "2");
+    let permits = soon("it acquires them", waiting).await.unwrap().unwrap();
+    assert_eq!(gate.available().await.unwrap(), 0);
+    permits.release().await.unwrap();
+    assert_eq!(raw.get::<_, i64>(NAME).await.unwrap(), 2);
 }

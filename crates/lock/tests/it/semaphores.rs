@@ -12,10 +12,11 @@ use redisson_lock::{
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
-use super::{TIMEOUT, calls_of, eventually, long_locks, losing_reply, query, soon};
-use crate::support::proxy::Proxy;
+use super::{
+    LEASE, LONG_LEASE, TIMEOUT, calls_of, eventually, losing_reply, query, soon, start,
+    start_behind_proxy,
+};
 use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "gate";
 const LEASES: &str = "{gate}:timeout";
@@ -76,9 +77,7 @@ fn waiting<G: Gate>(gate: &Semaphore<G>, permits: u32) -> tokio::task::JoinHandl
 
 async fn never_more_permits_are_held_than_exist<G: Gate>() {
     const PERMITS: u32 = 3;
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (_server, mut raw, [here, there]) = start(LONG_LEASE).await;
     gate::<G>(&here, PERMITS).await;
     let (held, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let mut tasks = JoinSet::new();
@@ -105,9 +104,7 @@ async fn never_more_permits_are_held_than_exist<G: Gate>() {
 }
 
 async fn permits_are_split_and_drained<G: Gate>() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     assert_eq!(G::of(&locks, NAME).available().await, Ok(0), "there is no semaphore");
     assert!(G::of(&locks, NAME).try_acquire(1).await.unwrap().is_none());
     let gate = gate::<G>(&locks, 5).await;
@@ -131,9 +128,7 @@ async fn permits_are_split_and_drained<G: Gate>() {
 }
 
 async fn a_waiter_is_woken_by_a_release_and_by_the_creation<G: Gate>() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (_server, mut raw, [here, there]) = start(LONG_LEASE).await;
     let early = waiting(&G::of(&here, NAME), 1);
     eventually("it waits", async || here.usage().channels == 1).await;
     assert!(G::of(&there, NAME).try_set_permits(1).await.unwrap());
@@ -157,9 +152,7 @@ async fn a_waiter_is_woken_by_a_release_and_by_the_creation<G: Gate>() {
 }
 
 async fn acquire_within_ends_at_its_limit<G: Gate>() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = gate::<G>(&locks, 1).await;
     let held = gate.acquire(1).await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(500)] {
@@ -175,9 +168,7 @@ async fn acquire_within_ends_at_its_limit<G: Gate>() {
 }
 
 async fn a_waiter_for_several_permits_is_not_overtaken<G: Gate>() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = gate::<G>(&locks, 1).await;
     // With the scripts loaded, every command is one call.
     gate.acquire(1).await.unwrap().release().await.unwrap();
@@ -207,8 +198,7 @@ async fn a_waiter_for_several_permits_is_not_overtaken<G: Gate>() {
 /// A waiter for more permits than there are holds the others of its process up for a while, not for
 /// good.
 async fn a_waiter_that_asks_for_too_much_does_not_block_the_others<G: Gate>() {
-    let server = RedisServer::start().await;
-    let locks = super::locks(&server).await;
+    let (_server, _, [locks]) = start(LEASE).await;
     let gate = gate::<G>(&locks, 2).await;
     let held = gate.acquire(2).await.unwrap();
     let greedy = waiting(&gate, 5);
@@ -231,10 +221,8 @@ async fn a_waiter_that_asks_for_too_much_does_not_block_the_others<G: Gate>() {
 }
 
 async fn a_command_with_a_lost_reply_counts_once<G: Gate>() {
-    let server = RedisServer::start().await;
+    let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let mut raw = server.conn().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
-    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
     let gate = gate::<G>(&locks, 5).await;
     // Once without loss: with the scripts loaded, the next reply is the script's.
     gate.acquire(1).await.unwrap().release().await.unwrap();
@@ -252,9 +240,7 @@ async fn a_command_with_a_lost_reply_counts_once<G: Gate>() {
 }
 
 async fn a_paused_server_ends_every_call_and_leaves_nothing<G: Gate>() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = gate::<G>(&locks, 5).await;
     let held = gate.acquire(1).await.unwrap();
     gate.acquire(1).await.unwrap().release().await.unwrap();
@@ -273,9 +259,7 @@ async fn a_paused_server_ends_every_call_and_leaves_nothing<G: Gate>() {
 }
 
 async fn a_call_cancelled_at_any_point_leaves_nothing<G: Gate>() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (_server, mut raw, [here, there]) = start(LONG_LEASE).await;
     let gate = gate::<G>(&here, 2).await;
     let other = G::of(&there, NAME);
     for case in 0..3 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::RedisConnectionInfo;
 use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
-use super::{eventually, query, soon};
+use super::{eventually, query, soon, subscribers, wait_for};
 use crate::support::redis_sentinel::{MASTER, RedisSentinel};
 
 const NAME: &str = "lock:order:1";
@@ -23,20 +23,14 @@ async fn locks_follow_a_failover_from_a_killed_master() {
     let (here, there) = (connect(&sentinel).await, connect(&sentinel).await);
     let lock = here.lock(NAME);
     let guard = lock.acquire().await.unwrap();
-    let waiting = {
-        let lock = there.lock(NAME);
-        tokio::spawn(async move { lock.acquire().await.expect("acquire") })
-    };
+    let waiting = wait_for(&there.lock(NAME));
     let mut replica = sentinel.servers[1].conn().await;
     eventually("the replica has the lock", async || {
         query::<i64>(&mut replica, "EXISTS", &[NAME]).await == 1
     })
     .await;
     let mut master = sentinel.servers[0].conn().await;
-    eventually("the waiter is subscribed", async || {
-        query::<(String, i64)>(&mut master, "PUBSUB", &["NUMSUB", CHANNEL]).await.1 == 1
-    })
-    .await;
+    eventually("it is subscribed", async || subscribers(&mut master, CHANNEL).await == 1).await;
     sentinel.servers[0].kill();
 
     let mut failed = 0;
@@ -58,10 +52,7 @@ async fn locks_follow_a_failover_from_a_killed_master() {
     assert!(failed > 0, "no command failed");
     // The waiter's process subscribes at the new master.
     let mut new_master = sentinel.servers[1].conn().await;
-    eventually("the waiter is subscribed", async || {
-        query::<(String, i64)>(&mut new_master, "PUBSUB", &["NUMSUB", CHANNEL]).await.1 == 1
-    })
-    .await;
+    eventually("it is subscribed", async || subscribers(&mut new_master, CHANNEL).await == 1).await;
     let released = Instant::now();
     guard.release().await.unwrap();
     soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();

@@ -7,6 +7,7 @@ use redis::{AsyncCommands, RedisConnectionInfo};
 use redisson_lock::{Error, LockConfig, Locks, Redis, Server};
 use std::time::Duration;
 
+use super::loss_at_once::connections;
 use super::{calls_of, eventually, query, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::{RedisServer, Role};
@@ -185,13 +186,6 @@ async fn two_names_of_one_master_are_no_failover() {
     let locks = connect([&one, &other]).await;
     let mut raw = server.conn().await;
     assert!(acquires_on(&locks, &mut raw).await);
-    let connections = async |raw: &mut MultiplexedConnection| -> Option<String> {
-        let stats: String = query(raw, "INFO", &["stats"]).await;
-        stats
-            .lines()
-            .find(|line| line.starts_with("total_connections_received:"))
-            .map(str::to_owned)
-    };
     let before = connections(&mut raw).await;
     tokio::join!(one.answers(2), other.answers(2));
     assert!(acquires_on(&locks, &mut raw).await);

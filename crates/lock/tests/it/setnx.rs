@@ -5,16 +5,13 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use redisson_lock::{Error, LostReason};
 
-use super::{eventually, locks, nothing_left};
-use crate::support::redis_server::RedisServer;
+use super::{LEASE, eventually, nothing_left, start};
 
 const KEY: &str = "lock:setnx:order:1010";
 
 #[tokio::test]
 async fn a_held_lock_is_a_string_with_a_ttl() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.setnx(KEY, Duration::from_secs(10));
     let held = lock.try_acquire().await.unwrap().unwrap();
     let token: String = raw.get(KEY).await.unwrap();
@@ -33,9 +30,7 @@ async fn a_held_lock_is_a_string_with_a_ttl() {
 
 #[tokio::test]
 async fn a_release_after_the_lease_leaves_the_next_owner_alone() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, [locks]) = start(LEASE).await;
     let short = locks.setnx(KEY, Duration::from_millis(100));
     let late = short.try_acquire().await.unwrap().unwrap();
     let later = {

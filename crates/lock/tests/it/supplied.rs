@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
 use super::channel_rights::every_kind;
-use super::{LEASE, eventually, long_locks, query, soon};
+use super::{LEASE, LONG_LEASE, eventually, locks, query, soon, wait_for};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sentinel::in_sync;
 use crate::support::redis_server::{RedisServer, Role};
@@ -53,7 +53,7 @@ async fn a_client_beside_it_brings_messages_and_replicas() {
     let replica = RedisServer::start_as(Role::ReplicaOf(server.port())).await;
     in_sync(&server, &replica).await;
     let mut raw = server.conn().await;
-    let there = long_locks(&server).await;
+    let there = locks(&server, LONG_LEASE).await;
     let own = server.client().get_multiplexed_async_connection().await.unwrap();
     let without = Server::from_connection(own.clone());
     let config = LockConfig::default().with_replicas(1, Duration::from_secs(10));
@@ -61,13 +61,12 @@ async fn a_client_beside_it_brings_messages_and_replicas() {
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     let here = Locks::connect(without.with_client(server.client()), config).await.unwrap();
     let held = there.lock(NAME).acquire().await.unwrap();
-    let (lock, owner) = (here.lock(NAME), here.owner());
-    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
+    let waiting = wait_for(&here.lock(NAME));
     eventually("it is subscribed", async || channels(&mut raw).await == 1).await;
     let released = Instant::now();
     held.release().await.unwrap();
     // Acknowledged by the replica.
-    soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
+    soon("it acquires", waiting).await.unwrap().release().await.unwrap();
     assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     eventually("nothing is left", async || here.usage() == LockUsage::default()).await;
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use redis::{Client, ClientTlsConfig, RedisConnectionInfo, TlsCertificates};
 use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
-use super::{eventually, query, soon};
+use super::users::set_user;
+use super::{eventually, soon, subscribers, wait_for};
 use crate::support::certificates::Certificates;
 use crate::support::process::free_port;
 use crate::support::redis_cluster::RedisCluster;
@@ -38,17 +39,16 @@ fn url(port: u16) -> String {
     format!("rediss://app:secret@127.0.0.1:{port}/")
 }
 
-/// Allows the user everything; the password is "secret".
-async fn set_user(server: &RedisServer) {
-    let rule = ["SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];
-    let _: () = query(&mut server.conn().await, "ACL", &rule).await;
+/// Allows the user everything.
+async fn set_app(server: &RedisServer) {
+    set_user(server, "app", &["~*", "&*", "+@all"]).await;
 }
 
 /// A server with TLS on the port that is returned.
 async fn server(certificates: &Certificates) -> (RedisServer, u16) {
     let port = free_port().unwrap();
     let server = RedisServer::start_with_arguments(Role::Alone, certificates.arguments(port)).await;
-    set_user(&server).await;
+    set_app(&server).await;
     (server, port)
 }
 
@@ -59,21 +59,19 @@ async fn a_release_wakes_a_waiter(
     name: &str,
 ) {
     let held = here.lock(name).acquire().await.unwrap();
-    let (lock, owner) = (there.lock(name), there.owner());
-    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
+    let waiting = wait_for(&there.lock(name));
     let channel = format!("redisson_lock__channel:{{{name}}}");
     eventually("it is subscribed", async || {
         let mut subscribed = 0;
         for server in servers {
-            let mut raw = server.conn().await;
-            subscribed += query::<(String, i64)>(&mut raw, "PUBSUB", &["NUMSUB", &channel]).await.1;
+            subscribed += subscribers(&mut server.conn().await, &channel).await;
         }
         subscribed == 1
     })
     .await;
     let released = Instant::now();
     held.release().await.unwrap();
-    let next = soon("it acquires the lock", waiting).await.unwrap().unwrap();
+    let next = soon("it acquires the lock", waiting).await.unwrap();
     assert!(released.elapsed() < Duration::from_secs(8), "{:?}", released.elapsed());
     next.release().await.unwrap();
     let done = async || (here.usage(), there.usage()) == <(LockUsage, LockUsage)>::default();
@@ -93,7 +91,7 @@ async fn locks_work_over_tls_and_after_a_restart() {
     let (here, there) = (connect().await, connect().await);
     a_release_wakes_a_waiter(&redis, (&here, &there), NAME).await;
     redis[0].restart().await;
-    set_user(&redis[0]).await;
+    set_app(&redis[0]).await;
     let lock = here.lock(NAME);
     eventually("it is connected again", async || lock.is_locked().await.is_ok()).await;
     a_release_wakes_a_waiter(&redis, (&here, &there), NAME).await;
@@ -144,7 +142,7 @@ async fn every_node_of_a_cluster_is_reached_over_tls() {
     let ports: Vec<u16> = (0..3).map(|_| free_port().unwrap()).collect();
     let cluster = RedisCluster::start_with(|node| certificates.arguments(ports[node])).await;
     for node in &cluster.nodes {
-        set_user(node).await;
+        set_app(node).await;
     }
     let connect = async || {
         // The others are discovered.
@@ -167,7 +165,7 @@ async fn a_failover_is_followed_over_tls() {
     let mut sentinel =
         RedisSentinel::start_with_tls(SentinelTls { ports, arguments: &arguments }).await;
     for server in sentinel.servers.iter().chain(&sentinel.sentinels) {
-        set_user(server).await;
+        set_app(server).await;
     }
     let connect = async || {
         let login = RedisConnectionInfo::default().set_username("app").set_password("secret");

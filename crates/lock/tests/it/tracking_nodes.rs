@@ -6,8 +6,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisConnectionInfo};
 use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
 
-use super::loss_at_once::{held_and_tracked, info, tracked};
-use super::majority::acquire_on_all;
+use super::loss_at_once::{connections, held_and_tracked, info, tracked};
+use super::majority::{acquire_on_all, process_with, servers};
+use super::users::set_user;
 use super::{eventually, nothing_left, query, renewed, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_cluster::RedisCluster;
@@ -57,8 +58,7 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(3));
     for (user, without) in [("one", "-client|tracking"), ("two", "-hmget")] {
-        let rules = ["SETUSER", user, "on", ">secret", "~*", "&*", "+@all", without];
-        let _: () = query(&mut raw, "ACL", &rules).await;
+        set_user(&server, user, &["~*", "&*", "+@all", without]).await;
         let url = format!("redis://{user}:secret@{}/", server.address());
         let client = redis::Client::open(url).unwrap();
         let locks = Locks::connect(client, config.clone()).await.unwrap();
@@ -78,22 +78,6 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
         }
         assert_eq!(locks.refusals().tracking, 1);
     }
-}
-
-#[tokio::test]
-async fn the_rights_in_the_readme_are_enough_for_tracking() {
-    let readme = include_str!("../../README.md");
-    let rule = readme.lines().find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
-    let rule: Vec<&str> = rule.expect("a rule in the README").split_whitespace().collect();
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let _: () =
-        query(&mut raw, "ACL", &[&["SETUSER", "app", "on", ">secret"][..], &rule].concat()).await;
-    let url = format!("redis://app:secret@{}/", server.address());
-    let locks = long_leases(redis::Client::open(url).unwrap()).await;
-    let guard = held_and_tracked(&server, &locks, "lock").await;
-    assert_eq!(locks.refusals().tracking, 0);
-    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -119,14 +103,14 @@ async fn a_supplied_connection_stays_the_only_one() {
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(3));
     let locks = Locks::connect(Server::from_connection(server.conn().await), config).await.unwrap();
-    let before = info(&mut raw, "stats", "total_connections_received").await;
+    let before = connections(&mut raw).await;
     let guard = locks.lock("lock").acquire().await.unwrap();
     // A hold is tracked when it has lasted for a second; here the first renewal is due by then.
     renewed(|| guard.valid_for()).await;
     renewed(|| guard.valid_for()).await;
     let _: () = raw.del("lock").await.unwrap();
     assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
-    assert_eq!(info(&mut raw, "stats", "total_connections_received").await, before);
+    assert_eq!(connections(&mut raw).await, before);
 }
 
 /// A connection without holds is closed after ten seconds.
@@ -148,13 +132,9 @@ async fn a_process_without_long_holds_keeps_no_connection() {
 
 #[tokio::test]
 async fn a_majority_that_is_taken_away_is_reported() {
-    let mut servers = Vec::new();
-    let mut locks = Vec::new();
-    for _ in 0..3 {
-        let server = RedisServer::start().await;
-        locks.push(long_leases(server.client()).await);
-        servers.push(server);
-    }
+    let servers = servers::<3>().await;
+    let config = LockConfig::default().with_lease(Duration::from_secs(120));
+    let locks = process_with(&servers, config.with_command_timeout(Duration::from_secs(3)));
     let majority = Majority::new(&locks).unwrap().lock("lock");
     let guard = acquire_on_all(&majority, servers.len()).await;
     for server in &servers {
@@ -182,14 +162,7 @@ async fn every_master_of_a_cluster_reports_and_moved_slots_are_followed() {
     let locks = long_leases(Server::cluster(cluster.urls()).unwrap()).await;
     let mut guards = Vec::new();
     for node in 0..3 {
-        let mut number = 0..;
-        let (name, slot) = loop {
-            let name = format!("lock:{}", number.next().unwrap());
-            let slot = cluster.slot(&name).await;
-            if cluster.owner(0, slot).await == Some(node) {
-                break (name, slot);
-            }
-        };
+        let (name, slot) = cluster.name_on(node).await;
         let guard = locks.lock(&name).acquire().await.unwrap();
         tracked_on(&cluster, node, 1).await;
         guards.push((guard, name, slot));

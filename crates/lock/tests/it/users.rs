@@ -16,7 +16,7 @@ use crate::support::redis_server::RedisServer;
 const NAME: &str = "lock:order:1";
 
 /// Sets a user on a server, with the password "secret" and these rights.
-async fn set_user(server: &RedisServer, name: &str, rights: &[&str]) {
+pub(super) async fn set_user(server: &RedisServer, name: &str, rights: &[&str]) {
     let rule = [&["SETUSER", name, "on", ">secret"][..], rights].concat();
     let _: () = query(&mut server.conn().await, "ACL", &rule).await;
 }
@@ -33,7 +33,7 @@ fn more_rights(words: &str) -> Vec<&'static str> {
 }
 
 /// How many connections a user has on a server.
-async fn connections_of(raw: &mut MultiplexedConnection, user: &str) -> usize {
+pub(super) async fn connections_of(raw: &mut MultiplexedConnection, user: &str) -> usize {
     let list: String = query(raw, "CLIENT", &["LIST"]).await;
     list.lines().filter(|line| line.contains(&format!(" user={user} "))).count()
 }
@@ -89,9 +89,10 @@ async fn the_rights_in_the_readme_are_enough_on_a_cluster() {
     for node in &cluster.nodes {
         set_user(node, "app", &rights).await;
     }
-    let urls = cluster.nodes.iter().map(|node| format!("redis://app:secret@{}/", node.address()));
+    let server = Server::cluster(cluster.urls()).unwrap();
+    let server = server.with_login(Some("app"), "secret").unwrap();
     let config = LockConfig::default().with_lease(LEASE);
-    let locks = Locks::connect(Server::cluster(urls).unwrap(), config).await.unwrap();
+    let locks = Locks::connect(server, config).await.unwrap();
     every_kind(&locks).await;
     assert_eq!(locks.refusals(), ChannelRefusals::default());
     let mut connections = 0;
@@ -112,8 +113,8 @@ async fn the_rights_in_the_readme_are_enough_with_sentinel() {
     }
     let sentinels =
         sentinel.sentinels.iter().map(|s| format!("redis://watcher:secret@{}/", s.address()));
-    let login = RedisConnectionInfo::default().set_username("app").set_password("secret");
-    let server = Server::sentinel(sentinels, MASTER, login).unwrap();
+    let server = Server::sentinel(sentinels, MASTER, RedisConnectionInfo::default()).unwrap();
+    let server = server.with_login(Some("app"), "secret").unwrap();
     let config = LockConfig::default().with_lease(LEASE);
     let locks = Locks::connect(server, config).await.unwrap();
     every_kind(&locks).await;
@@ -122,36 +123,6 @@ async fn the_rights_in_the_readme_are_enough_with_sentinel() {
     assert!(connections_of(&mut master, "app").await >= 2);
     let mut one = sentinel.sentinels[0].conn().await;
     assert!(connections_of(&mut one, "watcher").await >= 1);
-}
-
-#[tokio::test]
-async fn a_login_beside_the_address_is_used_by_every_topology() {
-    let server = RedisServer::start().await;
-    set_user(&server, "app", &["~*", "&*", "+@all"]).await;
-    let config = LockConfig::default();
-    let one = Server::from(server.client()).with_login(Some("app"), "secret").unwrap();
-    let locks = Locks::connect(one, config.clone()).await.unwrap();
-    locks.lock(NAME).acquire().await.unwrap().release().await.unwrap();
-    assert!(connections_of(&mut server.conn().await, "app").await >= 1);
-
-    let cluster = RedisCluster::start().await;
-    for node in &cluster.nodes {
-        set_user(node, "app", &["~*", "&*", "+@all"]).await;
-    }
-    let all = Server::cluster(cluster.urls()).unwrap().with_login(Some("app"), "secret").unwrap();
-    let locks = Locks::connect(all, config.clone()).await.unwrap();
-    locks.lock(NAME).acquire().await.unwrap().release().await.unwrap();
-
-    let sentinel = RedisSentinel::start().await;
-    for server in &sentinel.servers {
-        set_user(server, "app", &["~*", "&*", "+@all"]).await;
-    }
-    let sentinels = sentinel.sentinels.iter().map(|one| format!("redis://{}/", one.address()));
-    let master = Server::sentinel(sentinels, MASTER, RedisConnectionInfo::default()).unwrap();
-    let master = master.with_login(Some("app"), "secret").unwrap();
-    let locks = Locks::connect(master, config).await.unwrap();
-    locks.lock(NAME).acquire().await.unwrap().release().await.unwrap();
-    assert!(connections_of(&mut sentinel.servers[0].conn().await, "app").await >= 1);
 }
 
 #[test]

@@ -7,18 +7,18 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::Locks;
 use tokio::task::JoinHandle;
 
-use super::{calls_of, eventually, long_locks, nothing_left, query, soon};
+use super::{LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start, subscribers};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 
-/// Locks with the default lease and loaded scripts, so that every attempt is one script call.
-async fn locks(server: &RedisServer) -> Locks {
-    let locks = long_locks(server).await;
+/// A server, and locks whose scripts are loaded, so that every attempt is one script call.
+async fn warm() -> (RedisServer, MultiplexedConnection, Locks) {
+    let (server, raw, [locks]) = start(LONG_LEASE).await;
     let other = locks.lock("another lock");
     other.acquire().await.expect("acquire").release().await.expect("release");
-    locks
+    (server, raw, locks)
 }
 
 /// Starts `count` tasks that acquire the lock and release it. Returns when each has made its two
@@ -48,9 +48,7 @@ async fn all_acquire(waiters: Vec<JoinHandle<()>>) {
 
 #[tokio::test]
 async fn a_release_by_another_client_library_wakes_a_waiter() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     // With the script loaded, every attempt is one call.
     let warm = locks.lock("other");
     warm.acquire().await.unwrap().release().await.unwrap();
@@ -68,9 +66,7 @@ async fn a_release_by_another_client_library_wakes_a_waiter() {
 
 #[tokio::test]
 async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, locks) = warm().await;
     let _: () = raw.hset(NAME, "a client that crashed", 1).await.unwrap();
     let _: bool = raw.pexpire(NAME, 600).await.unwrap();
     let owner = locks.owner();
@@ -81,13 +77,10 @@ async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
 
 #[tokio::test]
 async fn many_waiters_share_one_subscription() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, locks) = warm().await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 50).await;
-    let (_, subscribers): (String, i64) = query(&mut raw, "PUBSUB", &["NUMSUB", CHANNEL]).await;
-    assert_eq!((subscribers, locks.usage().channels), (1, 1));
+    assert_eq!((subscribers(&mut raw, CHANNEL).await, locks.usage().channels), (1, 1));
     guard.release().await.unwrap();
     all_acquire(waiting).await;
     nothing_left(&server, &[&locks]).await;
@@ -95,9 +88,7 @@ async fn many_waiters_share_one_subscription() {
 
 #[tokio::test]
 async fn one_message_wakes_one_waiter() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, locks) = warm().await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 20).await;
     // Messages without a release: each causes one attempt of one waiter, which then sleeps again.
@@ -117,8 +108,7 @@ async fn one_message_wakes_one_waiter() {
 
 #[tokio::test]
 async fn acquire_within_ends_at_its_limit() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, locks) = warm().await;
     let lock = locks.lock(NAME);
     let guard = lock.acquire().await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
@@ -138,9 +128,7 @@ async fn acquire_within_ends_at_its_limit() {
 
 #[tokio::test]
 async fn waiters_survive_a_reconnect() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (server, mut raw, locks) = warm().await;
     let lock = locks.lock(NAME);
     let lost = lock.acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 3).await;

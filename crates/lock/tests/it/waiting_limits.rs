@@ -4,25 +4,23 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LockConfig, LockStats, Locks};
+use redisson_lock::{Error, LockConfig, Locks};
 
-use super::{TIMEOUT, eventually, long_locks, nothing_left, query, soon};
-use crate::support::proxy::{Mode, Proxy};
+use super::{
+    LONG_LEASE, TIMEOUT, eventually, locks, nothing_left, query, soon, start, start_behind_proxy,
+    stats_of, wait_for,
+};
+use crate::support::proxy::Mode;
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 const QUEUE: &str = "redisson_lock_queue:{lock:order:1}";
 const LIMIT: Duration = Duration::from_millis(300);
 
-async fn through(proxy: &Proxy) -> Locks {
-    Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap()
-}
-
 /// How many acquires of a kind timed out, and how many failed.
 fn timed_out_and_failed(locks: &Locks, kind: &str) -> (u64, u64) {
-    let stats: Vec<LockStats> = locks.stats();
-    let of_kind = stats.iter().find(|stats| stats.kind == kind).unwrap();
-    (of_kind.timed_out, of_kind.failed)
+    let stats = stats_of(locks, kind);
+    (stats.timed_out, stats.failed)
 }
 
 #[tokio::test]
@@ -55,9 +53,8 @@ async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
 /// The server cannot be subscribed to. The limit is reached, and until then the waiter polls.
 #[tokio::test]
 async fn a_limit_reached_during_a_subscription_is_a_time_out() {
-    let server = RedisServer::start().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
-    let (there, here) = (long_locks(&server).await, through(&proxy).await);
+    let (server, proxy, here) = start_behind_proxy(LockConfig::default()).await;
+    let there = locks(&server, LONG_LEASE).await;
     let guard = there.lock(NAME).acquire().await.unwrap();
     proxy.set(Mode::LoseRequest("SUBSCRIBE"));
     let lock = here.lock(NAME);
@@ -66,29 +63,25 @@ async fn a_limit_reached_during_a_subscription_is_a_time_out() {
         assert_eq!(got, Ok(false), "{limit:?}");
     }
     assert_eq!(timed_out_and_failed(&here, "reentrant"), (2, 0));
-    let owner = here.owner();
-    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
+    let waiting = wait_for(&lock);
     eventually("it waits", async || here.usage().channels == 1).await;
     guard.release().await.unwrap();
-    let guard = soon("it acquires the lock by polling", waiting).await.unwrap().unwrap();
+    let guard = soon("it acquires the lock by polling", waiting).await.unwrap();
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_shutdown_ends_every_wait_at_once() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (there, here) = (long_locks(&server).await, long_locks(&server).await);
+    let (_server, mut raw, [there, here]) = start(LONG_LEASE).await;
     let _held = there.lock(NAME).acquire().await.unwrap();
     let _queued = there.fair("fair").acquire().await.unwrap();
     let lease = Duration::from_secs(60);
-    let mut waits: Vec<tokio::task::JoinHandle<Option<Error>>> = Vec::new();
-    let (lock, owner) = (here.lock(NAME), here.owner());
-    waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await.err() }));
-    let (lock, owner) = (here.fair("fair"), here.owner());
-    waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await.err() }));
-    let (lock, owner) = (here.multi(["free", NAME]), here.owner());
-    waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await.err() }));
+    let (lock, fair, multi) = (here.lock(NAME), here.fair("fair"), here.multi(["free", NAME]));
+    let mut waits = vec![
+        tokio::spawn(async move { lock.acquire().await.err() }),
+        tokio::spawn(async move { fair.acquire().await.err() }),
+        tokio::spawn(async move { multi.acquire().await.err() }),
+    ];
     for permits in [1, 2] {
         let semaphore = here.semaphore("none");
         waits.push(tokio::spawn(async move { semaphore.acquire(permits).await.err() }));
@@ -116,10 +109,8 @@ async fn a_shutdown_ends_every_wait_at_once() {
 /// The lock was granted to a waiter, and the reply never came: the waiter tries again.
 #[tokio::test]
 async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
-    let (there, here) = (long_locks(&server).await, through(&proxy).await);
+    let (server, proxy, here) = start_behind_proxy(LockConfig::default()).await;
+    let (mut raw, there) = (server.conn().await, locks(&server, LONG_LEASE).await);
     for granted in [false, true] {
         let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
         let _: bool = raw.pexpire(NAME, 600_000).await.unwrap();
@@ -169,7 +160,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
 #[tokio::test]
 async fn an_outage_ends_no_wait() {
     let mut server = RedisServer::start().await;
-    let locks = long_locks(&server).await;
+    let locks = locks(&server, LONG_LEASE).await;
     let lock = locks.lock(NAME);
     server.kill();
     let waits: Vec<_> = (0..50)

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use redisson_lock::Locks;
 
-use super::{eventually, long_locks, nothing_left, soon};
-use crate::support::redis_server::RedisServer;
+use super::{LONG_LEASE, eventually, nothing_left, soon, start, stats_of};
 
 const NAME: &str = "lock:order:1";
 
 fn waiting(locks: &Locks, kind: &str) -> u64 {
-    locks.stats().iter().find(|stats| stats.kind == kind).expect("a kind").waiting_now
+    stats_of(locks, kind).waiting_now
 }
 
 async fn become_waiting(locks: &Locks, kind: &str, count: u64) {
@@ -19,8 +18,7 @@ async fn become_waiting(locks: &Locks, kind: &str, count: u64) {
 
 #[tokio::test]
 async fn calls_count_while_they_wait_however_they_end() {
-    let server = RedisServer::start().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (server, _, [here, there]) = start(LONG_LEASE).await;
     let held = here.fair(NAME).acquire().await.unwrap();
     // Not a call that does not wait, nor the owner's own.
     let lock = there.fair(NAME);
@@ -48,8 +46,7 @@ async fn calls_count_while_they_wait_however_they_end() {
 
 #[tokio::test]
 async fn a_multi_lock_that_waits_counts_once_and_a_shutdown_ends_it() {
-    let server = RedisServer::start().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
+    let (_server, _, [here, there]) = start(LONG_LEASE).await;
     let held = here.multi(["a", "b"]).acquire().await.unwrap();
     let waits = tokio::spawn({
         let there = there.clone();

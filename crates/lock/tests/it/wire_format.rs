@@ -8,16 +8,15 @@ use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redisson_lock::{Error, LostReason};
 
-use super::{LEASE, calls_of, locks, long_locks, nothing_left, query};
-use crate::support::redis_server::RedisServer;
+use super::{LEASE, LONG_LEASE, calls_of, nothing_left, query, start};
 
 #[tokio::test]
 async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
-    let owner = locks.owner();
-    let guard = locks.lock("lock:order:1010").acquire_as(&owner).await.unwrap();
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let (lock, owner) = (locks.lock("lock:order:1010"), locks.owner());
+    assert_eq!(lock.remaining().await.unwrap(), None);
+    assert!(!lock.is_locked().await.unwrap());
+    let guard = lock.acquire_as(&owner).await.unwrap();
 
     let kind: String = query(&mut raw, "TYPE", &["lock:order:1010"]).await;
     assert_eq!(kind, "hash");
@@ -32,6 +31,8 @@ async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
     assert!(id.parse::<i64>().is_ok_and(|id| id >= 0), "{id} is not 63 bits");
     let ttl: i64 = raw.pttl("lock:order:1010").await.unwrap();
     assert!((90_000..=120_000).contains(&ttl), "{ttl}");
+    let _: bool = raw.persist("lock:order:1010").await.unwrap();
+    assert_eq!(lock.remaining().await.unwrap(), Some(Duration::MAX));
 
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -39,8 +40,7 @@ async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
 
 #[tokio::test]
 async fn release_and_force_unlock_publish_0() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (server, _, [locks]) = start(LEASE).await;
     let owner = locks.owner();
     for (name, channel) in [
         ("lock:order:7", "redisson_lock__channel:{lock:order:7}"),
@@ -69,9 +69,7 @@ async fn release_and_force_unlock_publish_0() {
 
 #[tokio::test]
 async fn an_uncontended_acquire_and_release_costs_two_commands() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.lock("lock:order:1");
     // The first cycle loads the scripts.
     lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
@@ -87,9 +85,7 @@ async fn an_uncontended_acquire_and_release_costs_two_commands() {
 
 #[tokio::test]
 async fn a_hold_of_another_client_library_is_left_unchanged() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let (_server, mut raw, [locks]) = start(LEASE).await;
     let (owner, name) = (locks.owner(), "lock:order:1");
     let lock = locks.lock(name);
     let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
@@ -112,8 +108,7 @@ async fn a_hold_of_another_client_library_is_left_unchanged() {
 
 #[tokio::test]
 async fn names_without_a_valid_hash_tag_are_rejected() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
+    let (_server, _, [locks]) = start(LEASE).await;
     for name in ["", "a{b", "a}b", "a{}b"] {
         let lock = locks.lock(name);
         for refused in [
@@ -131,16 +126,4 @@ async fn names_without_a_valid_hash_tag_are_rejected() {
     }
     let refused = locks.multi([""; 0]).acquire().await.map(drop);
     assert!(matches!(refused, Err(Error::InvalidName { .. })), "no name: {refused:?}");
-}
-
-#[tokio::test]
-async fn a_free_lock_reports_no_remaining_time() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
-    let lock = locks.lock("lock:order:1");
-    assert_eq!(lock.remaining().await.unwrap(), None);
-    assert!(!lock.is_locked().await.unwrap());
-    let mut raw = server.conn().await;
-    let _: () = raw.hset("lock:order:1", "someone", 1).await.unwrap();
-    assert_eq!(lock.remaining().await.unwrap(), Some(Duration::MAX));
 }

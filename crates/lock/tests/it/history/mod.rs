@@ -252,7 +252,7 @@ async fn the_server_restarts_without_its_data() {
 #[tokio::test]
 async fn the_lock_is_force_unlocked() {
     let server = RedisServer::start().await;
-    let locks = super::locks(&server).await;
+    let locks = super::locks(&server, super::LEASE).await;
     let mut workers = Workers::start(Kind::Reentrant, &server.address()).await;
     let lock = locks.lock(NAME);
     repeat_fault(20..200, async || {

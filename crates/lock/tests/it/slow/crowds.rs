@@ -9,7 +9,10 @@ use redisson_lock::{Error, LockConfig, LockUsage, Locks};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::redis_server::RedisServer;
-use crate::{calls_of, eventually, long_locks, nothing_left, outlives_its_lock, query, soon};
+use crate::{
+    LONG_LEASE, calls_of, eventually, nothing_left, outlives_its_lock, query, soon, start,
+    stats_of, wait_for,
+};
 
 const NAME: &str = "crowded";
 
@@ -33,10 +36,7 @@ async fn fifty_readers_are_renewed_for_several_leases() {
         let lock = locks.read_write(NAME);
         readers.push(lock.read().acquire().await.unwrap());
     }
-    let writer = {
-        let lock = both[0].read_write(NAME);
-        tokio::spawn(async move { lock.write().acquire().await })
-    };
+    let writer = wait_for(both[0].read_write(NAME).write());
     let over = Instant::now() + LEASE * 2;
     eventually("two leases are over", async || {
         let fields: usize = raw.hlen(NAME).await.unwrap();
@@ -49,8 +49,7 @@ async fn fifty_readers_are_renewed_for_several_leases() {
     let keys: Vec<String> = query(&mut raw, "KEYS", &["*:rwlock_timeout:1"]).await;
     assert_eq!(keys.len(), readers.len());
     for locks in &both {
-        let stats = locks.stats();
-        let read = stats.iter().find(|stats| stats.kind == "read").expect("the kind is counted");
+        let read = stats_of(locks, "read");
         assert_eq!(read.lost.total(), 0, "{:?}", read.lost);
         let renewed = read.renewed;
         assert!((25 * 4..25 * 12).contains(&renewed), "{renewed}");
@@ -67,7 +66,7 @@ async fn fifty_readers_are_renewed_for_several_leases() {
     .await;
     assert!(!writer.is_finished(), "a reader reads");
     readers.remove(0).release().await.unwrap();
-    soon("the writer writes", writer).await.unwrap().unwrap().release().await.unwrap();
+    soon("the writer writes", writer).await.unwrap().release().await.unwrap();
     nothing_left(&server, &[&both[0], &both[1]]).await;
 }
 
@@ -75,9 +74,7 @@ async fn fifty_readers_are_renewed_for_several_leases() {
 #[tokio::test]
 async fn five_hundred_fair_waiters_keep_their_order() {
     const QUEUE: &str = "redisson_lock_queue:{crowded}";
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let both = [long_locks(&server).await, long_locks(&server).await];
+    let (server, mut raw, both) = start::<2>(LONG_LEASE).await;
     let holder = both[0].fair(NAME).acquire().await.unwrap();
     let order: Arc<Mutex<Vec<usize>>> = Arc::default();
     let mut waiters: Vec<JoinHandle<()>> = Vec::new();
@@ -129,7 +126,7 @@ async fn waiters_that_pile_up_in_an_outage_are_all_served() {
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_command_timeout(Duration::from_millis(300));
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    let others = long_locks(&server).await;
+    let others = crate::locks(&server, LONG_LEASE).await;
     locks.semaphore("pool").try_set_permits(2).await.unwrap();
     let held = others.lock(NAME).acquire().await.unwrap();
     server.pause();
@@ -191,16 +188,12 @@ async fn waiters_that_pile_up_in_an_outage_are_all_served() {
 /// Nobody says that a writer's lease has ended: its readers find out by themselves, together.
 #[tokio::test]
 async fn two_readers_follow_a_writer_that_expires() {
-    let server = RedisServer::start().await;
-    let both = [long_locks(&server).await, long_locks(&server).await];
+    let (server, _, both) = start::<2>(LONG_LEASE).await;
     let lease = Duration::from_secs(1);
     let write = both[0].read_write(NAME).write().clone().without_renewal(lease);
     let started = Instant::now();
     std::mem::forget(write.acquire().await.unwrap());
-    let readers = both.each_ref().map(|locks| {
-        let read = locks.read_write(NAME).read().clone();
-        tokio::spawn(async move { read.acquire().await.unwrap() })
-    });
+    let readers = both.each_ref().map(|locks| wait_for(locks.read_write(NAME).read()));
     let mut guards = Vec::new();
     for reader in readers {
         guards.push(soon("it reads", reader).await.unwrap());

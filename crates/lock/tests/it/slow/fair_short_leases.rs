@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::Locks;
 
 use crate::support::redis_server::RedisServer;
-use crate::{eventually, long_locks, query};
+use crate::{LONG_LEASE, eventually, query, start};
 
 const NAME: &str = "printer";
 const QUEUE: &str = "redisson_lock_queue:{printer}";
@@ -109,9 +109,7 @@ async fn queued(raw: &mut MultiplexedConnection, count: usize) {
 
 /// Eight waiters, those in `redisson` of the other library, behind a holder that releases the lock.
 async fn all_follow_each_other(redisson: &[usize]) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let both = [long_locks(&server).await, long_locks(&server).await];
+    let (server, mut raw, both) = start::<2>(LONG_LEASE).await;
     let holder = both[0].fair(NAME).acquire().await.unwrap();
     let order = Order::default();
     for number in 0..8 {
@@ -148,9 +146,7 @@ async fn waiters_of_redisson_follow_holders_of_this_library_that_die() {
 /// It wakes before the lease has ended, and must not be told to sleep without limit then.
 #[tokio::test]
 async fn the_last_waiter_follows_though_its_clock_is_ahead() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = long_locks(&server).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let holder = locks.fair(NAME).acquire().await.unwrap();
     let order = Order::default();
     spawn_waiter(&locks, 0, &order);

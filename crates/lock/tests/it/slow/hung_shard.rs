@@ -4,20 +4,14 @@ use std::time::{Duration, Instant};
 
 use redisson_lock::{Guard, LockConfig, Locks, LostReason, Server};
 
-use crate::hung_shard::{acquire, tag_on};
-use crate::soon;
+use crate::hung_shard::acquire;
 use crate::support::redis_cluster::RedisCluster;
+use crate::{soon, stats_of};
 
 const HOLDS: usize = 10_000;
 
 /// A third of it is how long a renewal waits for the node that hangs.
 const LEASE: Duration = Duration::from_secs(24);
-
-fn renewals(locks: &Locks) -> u64 {
-    let stats = locks.stats();
-    let reentrant = stats.iter().find(|stats| stats.kind == "reentrant").unwrap();
-    reentrant.renewed
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
@@ -26,12 +20,12 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
     let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
     let (mut hanging, mut healthy) = (Vec::new(), Vec::new());
     for master in 0..3 {
-        let tag = tag_on(&cluster, master).await;
+        let (tag, _) = cluster.name_on(master).await;
         let guards = acquire(&locks, &tag, HOLDS / 3).await;
         if master == 0 { hanging = guards } else { healthy.extend(guards) }
     }
     cluster.nodes[0].pause();
-    let (paused, before) = (Instant::now(), renewals(&locks));
+    let (paused, before) = (Instant::now(), stats_of(&locks, "reentrant").renewed);
     let mut least = LEASE;
     while !hanging.iter().all(|guard| guard.valid_for().is_zero()) {
         least = least.min(healthy.iter().map(Guard::valid_for).min().unwrap());
@@ -40,7 +34,7 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
         assert!(paused.elapsed() < LEASE * 2, "not lost");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let renewed = renewals(&locks) - before;
+    let renewed = stats_of(&locks, "reentrant").renewed - before;
     println!("{} holds renewed {renewed} times; least left {least:?}", healthy.len());
     assert!(renewed > u64::try_from(healthy.len()).unwrap(), "{renewed} renewals");
     for guard in hanging {

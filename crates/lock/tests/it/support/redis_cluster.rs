@@ -159,6 +159,18 @@ impl RedisCluster {
         nodes.lines().any(|line| line.contains(&address) && line.contains("slave"))
     }
 
+    /// The name of a lock that this node serves, and its slot.
+    pub async fn name_on(&self, node: usize) -> (String, u16) {
+        for number in 0.. {
+            let name = format!("lock:order:{number}");
+            let slot = self.slot(&name).await;
+            if self.owner(0, slot).await == Some(node) {
+                return (name, slot);
+            }
+        }
+        unreachable!("every master serves some of them")
+    }
+
     /// The slot of a key.
     pub async fn slot(&self, key: &str) -> u16 {
         self.slot_on(0, key).await
