@@ -93,7 +93,8 @@ impl Locks {
             supervise("lock subscriber", &shared, subscriber::run),
             supervise("lock tracker", &shared, tracker::run),
             supervise("lock cleanup", &shared, move |shared| {
-                queue::run(cleanup_jobs.clone(), shared)
+                let timeout = shared.config.command_timeout * 2;
+                queue::run(cleanup_jobs.clone(), shared.stop.clone(), timeout)
             }),
         ]);
         let _stop = shared.stop.clone().drop_guard();

@@ -8,12 +8,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-
-use crate::shared::Shared;
+use tokio_util::sync::CancellationToken;
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Job = Work<()>;
@@ -72,9 +72,8 @@ impl<T: Send + 'static> Drop for Unfinished<'_, T> {
     }
 }
 
-/// Run queued jobs until the tasks have to end, then finish what is queued and under way for at most two
-/// command timeouts.
-pub(crate) async fn run(queue: Arc<CleanupJobs>, shared: Arc<Shared>) {
+/// Run queued jobs until `stop`, then finish what is queued and under way for at most `timeout`.
+pub(crate) async fn run(queue: Arc<CleanupJobs>, stop: CancellationToken, timeout: Duration) {
     let mut jobs = queue.lock().await;
     let mut running = JoinSet::new();
     loop {
@@ -84,10 +83,10 @@ pub(crate) async fn run(queue: Arc<CleanupJobs>, shared: Arc<Shared>) {
                 None => break,
             },
             Some(end) = running.join_next(), if !running.is_empty() => report(end),
-            () = shared.stop.cancelled() => break,
+            () = stop.cancelled() => break,
         }
     }
-    let drained = tokio::time::timeout(shared.config.command_timeout * 2, async {
+    let drained = tokio::time::timeout(timeout, async {
         loop {
             while let Ok(job) = jobs.try_recv() {
                 running.spawn(job);

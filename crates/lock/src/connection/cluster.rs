@@ -6,18 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
-use crate::connection::address::{Address, Channels, at_address};
-use crate::connection::cluster_link::ClusterLink;
+use crate::connection::address::{Address, at_address};
 use crate::connection::node::{NodeConnection, Target};
-use crate::connection::nodes::Nodes;
-use crate::connection::routed::RoutedConnection;
 use crate::connection::settings::Timeouts;
-use crate::connection::slots::{SlotTable, slot};
+use crate::connection::slots::SlotTable;
+
+mod nodes;
 
 /// The connections to the nodes of a cluster, and its slot table as last read.
 pub(crate) struct Cluster {
@@ -144,77 +142,5 @@ impl Cluster {
 
     fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Address, NodeConnection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Nodes for Cluster {
-    fn link(self: Arc<Self>, _timeouts: Timeouts) -> RoutedConnection {
-        let cluster = self.clone();
-        RoutedConnection::new(ClusterLink::new(self), move || cluster.mark_stale())
-    }
-
-    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<RoutedConnection> {
-        Ok(Arc::new(Self::new(self.seeds.clone(), timeouts)).link(timeouts))
-    }
-
-    fn client(&self, address: &str) -> RedisResult<Client> {
-        self.client_at(address)
-    }
-
-    /// Succeeds when a master answers. All are asked at once: one that is dead or hangs delays nothing.
-    fn ping(&self, _link: RoutedConnection) -> BoxFuture<'_, RedisResult<()>> {
-        Box::pin(async move {
-            let table = self.slot_table().await?;
-            let ping = async |node| redis::cmd("PING").exec_async(&mut self.node(node)?).await;
-            let mut answers: FuturesUnordered<_> = table.masters().map(ping).collect();
-            let mut answer =
-                Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into());
-            while answer.is_err() {
-                let Some(next) = answers.next().await else { break };
-                answer = next;
-            }
-            answer
-        })
-    }
-
-    /// To the masters that serve their slots. Masters without a channel have an empty set.
-    fn assign_channels(
-        &self,
-        channels: Channels,
-    ) -> BoxFuture<'_, RedisResult<HashMap<Address, Channels>>> {
-        Box::pin(async move {
-            let table = self.slot_table().await?;
-            let mut assigned: HashMap<Address, Channels> =
-                table.masters().map(|node| (node.clone(), Channels::new())).collect();
-            for channel in channels {
-                match table.master(slot(channel.as_bytes())) {
-                    Some(node) => drop(assigned.entry(node.clone()).or_default().insert(channel)),
-                    None => self.mark_stale(),
-                }
-            }
-            Ok(assigned)
-        })
-    }
-
-    fn serving(&self, key: &str) -> Option<Address> {
-        self.current().1.master(slot(key.as_bytes())).cloned()
-    }
-
-    fn mark_stale(&self) {
-        self.mark_stale();
-    }
-
-    fn changed(&self) -> BoxFuture<'static, ()> {
-        let mut table = self.table.subscribe();
-        Box::pin(async move {
-            // An error means that the cluster has been dropped.
-            if table.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        })
-    }
-
-    fn is_cluster(&self) -> bool {
-        true
     }
 }

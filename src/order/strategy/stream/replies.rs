@@ -203,3 +203,17 @@ impl RedisClock {
         self.offset_us.load(Relaxed) + self.local_us()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_whatever_the_order_of_its_fields() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let fields = ["id", "9", "more", "x", "userId", "7", "voucherId", "8"].map(bulk);
+        let raw = Value::Array(vec![bulk("2-0"), Value::Array(fields.into())]);
+        let order = entry(&raw).unwrap().order().unwrap();
+        assert_eq!((order.id, order.buyer.user_id, order.buyer.voucher_id), (9, 7, 8));
+    }
+}
