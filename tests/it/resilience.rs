@@ -30,7 +30,8 @@ pub async fn with_fault(
         fault.await;
         options.live.send_rest();
     };
-    tokio::join!(burst::run(options), injecting).0.expect("the burst runs")
+    let burst = async { burst::run(options).await.expect("the burst runs") };
+    tokio::join!(burst, injecting).0
 }
 
 /// The strategies for production; each meets every fault.
