@@ -33,7 +33,7 @@ const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
 
 /// The id of an order, as `data`. Ids pass 2^53, so the reply also has it as a string, in `orderId`.
 #[derive(ToSchema)]
-#[schema(example = 664_983_478_263_808_001_i64)]
+#[schema(example = 62_496_928_117_555_201_i64)]
 pub struct OrderId(#[allow(dead_code)] i64);
 
 /// Status and text of every failure, by code.
@@ -214,7 +214,7 @@ fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failur
 impl OrderId {
     fn schema_value() -> Value {
         let text = "The order's id. It passes 2^53, which a JavaScript number cannot hold: read `orderId`.";
-        json!({ "type": "integer", "format": "int64", "description": text, "example": 664_983_478_263_808_001_i64 })
+        json!({ "type": "integer", "format": "int64", "description": text, "example": 62_496_928_117_555_201_i64 })
     }
 }
 

@@ -148,7 +148,7 @@ pub async fn buy_by_body(
 /// refusal.
 #[utoipa::path(
     get, path = "/voucher-order/{orderId}", tag = "order", security(("authorization" = [])),
-    params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
+    params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
     responses(
         (status = 200, body = Order, description = "The order."),
         (status = 202, body = OrderId, description = "Pending: stock is reserved, and the order is \
@@ -194,7 +194,7 @@ pub async fn mine(
 /// No bank is called. Idempotent.
 #[utoipa::path(
     post, path = "/voucher-order/{orderId}/pay", tag = "order", security(("authorization" = [])),
-    params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
+    params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
     responses((status = 200, body = Order, description = "The order as it is now.")),
     extensions(("x-codes" = json!([
         "ORDER_NOT_FOUND", "ORDER_CANCELLED", "ORDER_REFUNDED", "OUTCOME_UNKNOWN"
@@ -214,7 +214,7 @@ pub async fn pay(
 #[utoipa::path(
     post, path = "/voucher-order/{orderId}/cancel", tag = "order",
     security(("authorization" = [])),
-    params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
+    params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
     responses((status = 200, body = Order, description = "The order as it is now.")),
     extensions(("x-codes" = json!([
         "ORDER_NOT_FOUND", "ALREADY_PAID", "ORDER_REFUNDED", "OUTCOME_UNKNOWN"

@@ -73,10 +73,11 @@ pub enum Purchased {
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct Order {
-    #[schema(example = 664_983_478_263_808_001_i64)]
+    // Of 2022: an id of the day to come is looked up with 503, as it may be about to be made.
+    #[schema(example = 62_496_928_117_555_201_i64)]
     pub id: i64,
     /// The id as a string: it passes 2^53.
-    #[schema(example = "664983478263808001")]
+    #[schema(example = "62496928117555201")]
     pub order_id: String,
     pub user_id: i64,
     pub voucher_id: i64,

@@ -53,7 +53,7 @@ class ApiPage(BrowserTest):
     def test_a_link_opens_its_operation_and_the_page_fits_a_phone(self):
         page = self.open("/docs/#order_get", viewport=PHONE_SCREEN, language="zh-CN")
         operation = page.locator("#order_get[open]")
-        expect(operation.locator("input[name=orderId]")).to_have_value("664983478263808001")
+        expect(operation.locator("input[name=orderId]")).to_have_value("62496928117555201")
         expect(operation.locator("summary")).to_be_in_viewport()
         self.assert_fits(page)
         page.get_by_role("button", name="English").click()

@@ -143,7 +143,7 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
             &[
                 "POST /user/logout",
                 "POST /voucher-order/seckill",
-                "GET /voucher-order/664983478263808001",
+                "GET /voucher-order/62496928117555201",
                 "GET /voucher-order/of/me",
                 "POST /voucher-order/7/pay",
                 "POST /voucher-order/7/cancel",
