@@ -72,7 +72,7 @@ pub async fn write_once(
         Ok(done) => done.last_insert_id(),
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
             drop(connection);
-            tracing::info!(operation, "an earlier request with this key has made the write");
+            tracing::info!(operation, "an earlier request had this key; its result is looked up");
             return look_up(db, &write).await;
         }
         Err(error) => return Err(error.into()),

@@ -57,7 +57,7 @@ pub async fn ready_to_serve(database: &Database) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`ready_to_serve`].
-pub async fn tables_and_rights(connection: &mut MySqlConnection) -> anyhow::Result<()> {
+async fn tables_and_rights(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     for write in WRITES {
         connection.execute(write).await.map_err(|error| refused_write(&error))?;
     }

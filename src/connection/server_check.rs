@@ -33,7 +33,7 @@ pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Resu
 }
 
 /// Whether this version, as the server states it, is supported.
-pub fn is_supported(version: &str) -> bool {
+fn is_supported(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     let version_of = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version_of >= OLDEST[usize::from(!version.contains("MariaDB"))]

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::mysql::Database;
 
 /// The settings that `doctor` reads.
-const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'max_connections', \
-     'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'read_only', 'wsrep_on', 'time_zone', 'system_time_zone', \
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('max_connections', \
+     'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on', 'time_zone', 'system_time_zone', \
      'idle_transaction_timeout', 'idle_write_transaction_timeout', 'wait_timeout') \
      OR Variable_name LIKE 'rpl_semi_sync_%'";
 

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(memory.read(&token, both).await.unwrap(), kept);
         assert_eq!(memory.get(&token), kept);
         let Some(long_ago) = Instant::now().checked_sub(TRUST) else { return };
-        memory.sessions.insert(token, (Arc::new(user), long_ago));
+        memory.sessions.insert(token, (Arc::new(user.clone()), long_ago));
         assert_eq!(memory.get(&token), None);
         memory.confirm(Instant::now());
         assert_eq!(memory.get(&token), kept);
@@ -149,5 +149,9 @@ mod tests {
         assert_eq!(memory.read(&token, async { Ok(None) }).await.unwrap(), None);
         memory.confirm(Instant::now());
         assert_eq!(memory.get(&token), None, "it was too old, and is gone");
+        memory.sessions.insert(token, (Arc::new(user), long_ago));
+        assert_eq!(memory.get(&token), kept);
+        memory.lose_track();
+        assert_eq!(memory.get(&token), None);
     }
 }
