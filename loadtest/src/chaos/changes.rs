@@ -10,7 +10,7 @@ use tokio::{
 
 use workload::{
     Target,
-    http::{Call, Connection, Failure},
+    http::{Call, Connection},
     reply::Reply,
 };
 
@@ -23,17 +23,6 @@ pub enum What {
     Cancel,
 }
 
-/// What came of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// It is as was asked for.
-    Done,
-    /// It was not done by this; the code says why.
-    Refused(String),
-    /// The outcome is unknown.
-    Unknown,
-}
-
 /// An order that its owner wanted to be changed, and every answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
@@ -41,10 +30,15 @@ pub struct Change {
     pub user_id: u64,
     /// The order.
     pub order_id: i64,
-    /// What was asked, and the answer.
-    pub answers: Vec<(What, Answer)>,
+    /// What was asked, and the answer: [`Reply::Ordered`] where it is as was asked for.
+    pub answers: Vec<(What, Reply)>,
     /// From the purchase's request to the last of the answers.
     pub age: Duration,
+}
+
+/// Whether an operation was certainly not done by the request that got this answer.
+pub fn is_refusal(answer: &Reply) -> bool {
+    matches!(answer, Reply::Refused(_) | Reply::AlreadyOrdered(_))
 }
 
 /// How long an order that was answered as pending may take to be there, before it is not changed after all.
@@ -97,24 +91,17 @@ impl Owner {
             let verb = if what == What::Pay { "pay" } else { "cancel" };
             let path = format!("/voucher-order/{}/{verb}", self.order_id);
             let call = Call::post(path).token(&self.token);
-            asking.spawn(async move { (what, read(connection.send(&call).await)) });
+            let order_id = self.order_id;
+            asking.spawn(async move {
+                match Reply::of(&connection.send(&call).await) {
+                    // The reply holds the order itself, which the reader of purchases cannot use.
+                    Reply::Malformed => (what, Reply::Ordered(order_id)),
+                    reply => (what, reply),
+                }
+            });
         }
         let answers = asking.join_all().await;
         let Self { user_id, order_id, .. } = *self;
         Change { user_id, order_id, answers, age: self.bought.elapsed() }
-    }
-}
-
-fn read(answer: Result<workload::http::Response, Failure>) -> Answer {
-    match answer {
-        Ok(answer) => match Reply::read(answer.status, &answer.body) {
-            // The reply holds the order itself, which the reader of purchases cannot use.
-            Reply::Ordered(_) | Reply::Malformed => Answer::Done,
-            Reply::Refused(code) => Answer::Refused(code.into_owned()),
-            Reply::AlreadyOrdered(_) => Answer::Refused("ALREADY_ORDERED".to_owned()),
-            _ => Answer::Unknown,
-        },
-        Err(Failure::NotSent(_)) => Answer::Refused("NOT_SENT".to_owned()),
-        Err(Failure::Lost(_) | Failure::TimedOut) => Answer::Unknown,
     }
 }

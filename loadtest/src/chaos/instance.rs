@@ -1,8 +1,16 @@
 //! A process of the service: the real binary, on a port it keeps over restarts.
 
-use std::{io, path::PathBuf, process::Command, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
-use testkit::{process::Process, wait::until};
+use testkit::{
+    process::{Process, free_port},
+    wait::until,
+};
 use tokio::time::{Instant, sleep};
 
 use workload::{
@@ -22,19 +30,32 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// An instance.
 #[derive(Debug)]
 pub struct Instance {
-    /// The binary, by its absolute path.
-    pub program: PathBuf,
+    program: PathBuf,
     /// The file it logs to.
-    pub log: PathBuf,
+    log: PathBuf,
     /// Its address.
     pub target: Target,
     /// Its environment; nothing else is passed on to it.
     pub environment: Vec<(&'static str, String)>,
-    /// The running process.
-    pub process: Option<Process>,
+    process: Option<Process>,
 }
 
 impl Instance {
+    /// One that does not run yet, on a port of its own; it logs to `folder`.
+    ///
+    /// # Errors
+    /// [`Error::Server`]: no port is free.
+    pub fn new(program: &Path, number: usize, folder: &Path) -> Result<Self, Error> {
+        let port = free_port().map_err(server(WHAT))?;
+        Ok(Self {
+            program: program.to_owned(),
+            log: folder.join(format!("instance-{number}.log")),
+            target: format!("http://127.0.0.1:{port}").parse()?,
+            environment: Vec::new(),
+            process: None,
+        })
+    }
+
     /// Ends it at once, as a crash would, and waits until it is gone.
     pub fn kill(&mut self) {
         self.process = None;
@@ -63,16 +84,10 @@ impl Instance {
     /// [`Error::Server`]: it has ended.
     pub async fn pause(&self, lasts: Duration) -> Result<(), Error> {
         let Some(process) = &self.process else { return Ok(()) };
-        let failed = |error: io::Error| Error::server(WHAT, error.to_string());
-        process.pause().map_err(failed)?;
-        sleep(lasts).await;
-        process.resume().map_err(failed)
+        pause(process, lasts).await.map_err(server(WHAT))
     }
 
     /// Starts it, again and again while the servers it needs are away; returns when it serves.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub async fn restart(&mut self) -> Result<(), Error> {
         self.kill();
         let mut process = self.launch();
@@ -103,13 +118,10 @@ impl Instance {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--bind", &format!("127.0.0.1:{}", self.target.port())]);
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
-        Process::start(command, &self.log).map_err(|error| Error::server(WHAT, error.to_string()))
+        Process::start(command, &self.log).map_err(server(WHAT))
     }
 
     /// Waits until it says that it can sell; returns how long that took.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub async fn ready(&self) -> Result<Duration, Error> {
         let begin = Instant::now();
         if until(LIMIT, async || answers(&self.target, "/health/ready").await).await {
@@ -124,7 +136,23 @@ impl Instance {
     }
 }
 
-async fn answers(target: &Target, path: &str) -> bool {
+/// Stops a process for a time (SIGSTOP, SIGCONT).
+///
+/// # Errors
+/// It has ended.
+pub async fn pause(process: &Process, lasts: Duration) -> io::Result<()> {
+    process.pause()?;
+    sleep(lasts).await;
+    process.resume()
+}
+
+/// An error of a server that the run itself started.
+pub fn server(what: &'static str) -> impl Fn(io::Error) -> Error {
+    move |error| Error::server(what, error.to_string())
+}
+
+/// Whether it answers this path with 200.
+pub async fn answers(target: &Target, path: &str) -> bool {
     let mut connection = Connection::new(target.clone(), Duration::from_secs(3));
     let answer = connection.send(&Call::get(path)).await;
     answer.is_ok_and(|response| response.status == 200)

@@ -9,9 +9,10 @@
 //! - [`redis_data`], [`instance`]: what a fault does to Redis' data and to a process of the service.
 //! - [`redis_servers`], [`database_servers`]: the servers of each layout.
 //! - [`test_cluster`]: all servers together.
-//! - [`changes`], [`buyers`], [`operator`]: what buyers, owners of orders and the operator ask for.
-//! - [`faults`]: what is done to the servers, a file for each group; [`plan`] draws from the seed what happens when.
-//! - [`verdict`], [`sale`], [`round`], [`recovery`]: what is checked and measured; [`report`] prints it.
+//! - [`changes`], [`buyers`]: what buyers and owners of orders ask for.
+//! - [`verdict`], [`sale`]: a sale, and what is checked of it; [`operator`] adds to it and publishes others.
+//! - [`faults`]: what is done to the servers, in one table; [`plan`] draws from the seed what happens when.
+//! - [`round`], [`recovery`]: what is run and measured; [`report`] prints it.
 //!
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
@@ -37,7 +38,6 @@ pub mod test_cluster;
 pub mod verdict;
 
 pub use options::ChaosOptions;
-use recovery::After;
 use report::Report;
 use round::Round;
 use test_cluster::{RunAs, TestCluster};
@@ -49,38 +49,53 @@ pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
 ///
 /// # Errors
 /// An [`Error`] of the set-up, also a server that does not come back after a fault.
-pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Result<Report, Error> {
+pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Report, Error> {
+    let cluster = TestCluster::start(&options.program, options.means().layout).await?;
+    let order_rows = OrderRows::open(&cluster.access.database_url).await?;
+    let mut run = run_on(&cluster, &order_rows, options, shown).await;
+    if run.as_ref().is_ok_and(Report::is_clean) {
+        return run;
+    }
+    match (cluster.save_logs(), &mut run) {
+        (Ok(logs), Ok(report)) => report.note_logs(&logs),
+        (Ok(logs), Err(_)) => eprintln!("the servers' logs are in {}", logs.display()),
+        (Err(error), _) => eprintln!("the servers' logs were not kept: {error}"),
+    }
+    if let Err(Error::Database { .. }) = run {
+        match order_rows.check_table().await {
+            Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),
+            Err(error) => eprintln!("the table tb_voucher_order was not checked: {error}"),
+        }
+    }
+    run
+}
+
+async fn run_on(
+    cluster: &TestCluster,
+    order_rows: &OrderRows,
+    options: &ChaosOptions,
+    mut shown: impl FnMut(&Round),
+) -> Result<Report, Error> {
     let mut strategies = options.strategies.clone();
     if strategies.is_empty() {
         strategies = STRATEGIES.map(str::to_owned).to_vec();
     }
-    let means = options.means();
-    let cluster = TestCluster::start(&options.program, means.layout).await?;
-    let order_rows = OrderRows::open(&cluster.access.database_url).await?;
+    let (means, only) = (options.means(), options.only_round);
     let mut rounds = Vec::new();
-    for number in 1..=options.rounds.max(options.only_round.unwrap_or(0)) {
-        if options.only_round.is_some_and(|only| only != number) {
-            continue;
-        }
-        let round = round::run(&cluster, &order_rows, options, &strategies, number);
-        let round = match round.await {
-            Ok(round) => round,
-            Err(error) => {
-                eprintln!("round {number} failed");
-                return Err(explained(error, &cluster, &order_rows).await);
-            }
-        };
+    for number in only.map_or(1..=options.rounds, |only| only..=only) {
+        let round = round::run(cluster, order_rows, options, &strategies, number).await;
+        let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
         shown(&round);
         rounds.push(round);
     }
     let mut recoveries = Vec::new();
-    if options.recoveries > 0 && options.only_round.is_none() {
-        cluster.start_instances(RunAs { proxied: false, ..RunAs::USUAL }).await?;
+    if options.recoveries > 0 && only.is_none() {
+        cluster.run_as(RunAs { proxied: false, ..RunAs::USUAL }).await?;
         for strategy in &strategies {
-            for after in After::all(means.layout) {
+            for after in recovery::after(means.layout) {
                 for _ in 0..options.recoveries {
                     let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
-                    let recovery = recovery::measure(&cluster, strategy, after, number).await?;
+                    let recovery = recovery::measure(cluster, strategy, after, number).await?;
                     eprintln!("recovery: {recovery}");
                     recoveries.push(recovery);
                 }
@@ -89,29 +104,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
     }
     // Once more at the very end: what was refused must not have happened later.
     for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
-        if let Err(error) = sale.check_again(&order_rows).await {
-            return Err(explained(error, &cluster, &order_rows).await);
-        }
+        sale.check_again(order_rows).await?;
     }
-    let mut report =
-        Report { scenario: "chaos", seed: options.seed, rounds, recoveries, means, logs: None };
-    if !report.is_clean() {
-        report.logs = Some(cluster.save_logs()?);
-    }
-    Ok(report)
-}
-
-/// Says what helps to explain `error`: where the servers' logs are kept, and whether the orders' table is whole.
-async fn explained(error: Error, cluster: &TestCluster, order_rows: &OrderRows) -> Error {
-    match cluster.save_logs() {
-        Ok(logs) => eprintln!("the servers' logs are in {}", logs.display()),
-        Err(error) => eprintln!("the servers' logs were not kept: {error}"),
-    }
-    if matches!(error, Error::Database { .. }) {
-        match order_rows.check_table().await {
-            Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),
-            Err(error) => eprintln!("the table tb_voucher_order was not checked: {error}"),
-        }
-    }
-    error
+    Ok(Report::new(options.seed, means, rounds, &recoveries))
 }

@@ -15,17 +15,19 @@ use hyper::header::{HeaderName, HeaderValue};
 use sqlx::{Connection as _, MySqlConnection};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::changes::{Change, Owner, What};
+use super::{
+    changes::{self, Change, Owner, is_refusal},
+    sale::Sale,
+    test_cluster::TestCluster,
+};
 use workload::{
     Access, Error, Target,
-    http::{Call, Connection, Failure, Response},
+    http::{Call, Connection},
     reply::Reply,
 };
 
 /// Vouchers of a sale that nobody buys.
 const STOCK: u32 = 7;
-/// Vouchers added at a time: unequal, so that their sum says which were added.
-const ADDED: [i64; 4] = [1, 2, 4, 8];
 /// Attempts until an operation is given up.
 const ATTEMPTS: usize = 5;
 /// Pause between them.
@@ -37,47 +39,19 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// A shop of the sample data.
 const SHOP: u64 = 1;
 
-/// The answer to one attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    /// Done, with the number in the reply.
-    Done(i64),
-    /// Certainly not done by this.
-    Refused,
-    Unknown,
-}
-
-/// A sale that was to be published, under a title of its own.
+/// What was to be done once.
 #[derive(Debug, Clone)]
-struct Publication {
-    title: String,
-    answers: Vec<Answer>,
-}
-
-/// Stock that was to be added to a sale.
-#[derive(Debug, Clone)]
-struct Addition {
-    voucher_id: u64,
-    count: i64,
-    answers: Vec<Answer>,
-}
-
-/// A sale of the round.
-#[derive(Debug, Clone)]
-pub struct OnSale {
-    /// Its voucher.
-    pub voucher_id: u64,
-    /// Its strategy.
-    pub strategy: String,
-    /// What was published.
-    pub stock: u32,
+enum What {
+    /// A sale is published under this title, which is its own.
+    Publish(String),
+    /// So many vouchers are added to a sale: a power of two of its own, so that their sum says which were added.
+    Add(u64, i64),
 }
 
 /// What was done, with every answer.
 #[derive(Debug, Default)]
 struct Log {
-    publications: Vec<Publication>,
-    additions: Vec<Addition>,
+    operations: Vec<(What, Vec<Reply>)>,
     changes: Vec<Change>,
     /// Orders to pay or cancel when that is asked for.
     orders: Vec<Owner>,
@@ -88,9 +62,11 @@ struct Log {
 pub struct Operator {
     access: Access,
     targets: Vec<Target>,
-    sales: Vec<OnSale>,
+    sales: Vec<Sale>,
     token: HeaderValue,
-    next: AtomicUsize,
+    /// Requests sent, for taking turns between the instances; and additions asked for.
+    sent: AtomicUsize,
+    added: AtomicUsize,
     log: Mutex<Log>,
 }
 
@@ -99,13 +75,14 @@ impl Operator {
     ///
     /// # Errors
     /// None that can happen: a token of hexadecimal digits fits into a header.
-    pub fn new(access: &Access, targets: &[Target], sales: Vec<OnSale>) -> Result<Self, Error> {
+    pub fn new(cluster: &TestCluster, sales: Vec<Sale>) -> Result<Self, Error> {
         Ok(Self {
-            access: access.clone(),
-            targets: targets.to_vec(),
+            access: cluster.access.clone(),
+            targets: cluster.targets.clone(),
             sales,
-            token: access.admin_header("publishing a sale")?,
-            next: AtomicUsize::new(0),
+            token: cluster.access.admin_header("publishing a sale")?,
+            sent: AtomicUsize::new(0),
+            added: AtomicUsize::new(0),
             log: Mutex::default(),
         })
     }
@@ -136,41 +113,37 @@ impl Operator {
             "strategy": on.strategy,
         });
         let call = Call::post("/voucher/seckill").admin(&self.token).json(&voucher);
-        let answers = self.repeat(call).await;
-        self.log().publications.push(Publication { title, answers });
+        self.repeat(What::Publish(title), call).await;
     }
 
     /// Adds stock to the round's `sale`-th.
     pub async fn add_stock(&self, sale: usize) {
         let Some(on) = self.sales.get(sale % self.sales.len().max(1)) else { return };
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let count = ADDED[number % ADDED.len()];
-        let path = format!("/voucher/seckill/{}/stock", on.voucher_id);
-        let more = serde_json::json!({ "add": count });
-        let answers = self.repeat(Call::post(path).admin(&self.token).json(&more)).await;
-        self.log().additions.push(Addition { voucher_id: on.voucher_id, count, answers });
+        let count = 1 << self.added.fetch_add(1, Ordering::Relaxed);
+        let voucher_id = on.workload.voucher_id;
+        let call = Call::post(format!("/voucher/seckill/{voucher_id}/stock"));
+        let call = call.admin(&self.token).json(&serde_json::json!({ "add": count }));
+        self.repeat(What::Add(voucher_id, count), call).await;
     }
 
-    /// Sends a request under a key of its own until it is done; returns every answer.
-    async fn repeat(&self, call: Call) -> Vec<Answer> {
-        let key = format!("{:032x}", rand::random::<u128>());
-        // Hexadecimal digits fit into a header.
-        let Ok(key) = HeaderValue::from_str(&key) else { return Vec::new() };
-        let call = call.header(KEY, key);
+    /// Sends a request under a key of its own until it is done.
+    async fn repeat(&self, what: What, call: Call) {
+        let call = call.header(KEY, HeaderValue::from(rand::random::<u64>()));
         let mut answers = Vec::new();
         for _ in 0..ATTEMPTS {
-            let answer = self.send(&call).await;
-            answers.push(answer);
-            if matches!(answer, Answer::Done(_)) {
+            let number = self.sent.fetch_add(1, Ordering::Relaxed);
+            let target = self.targets[number % self.targets.len()].clone();
+            answers.push(Reply::of(&Connection::new(target, TIMEOUT).send(&call).await));
+            if let Some(Reply::Ordered(_)) = answers.last() {
                 break;
             }
             sleep(PAUSE).await;
         }
-        answers
+        self.log().operations.push((what, answers));
     }
 
     /// Pays or cancels half of the orders that it has, on all instances at once.
-    pub async fn change(&self, what: What) {
+    pub async fn change(&self, what: changes::What) {
         let orders: Vec<Owner> = {
             let mut log = self.log();
             let keep = log.orders.len() / 2;
@@ -187,51 +160,48 @@ impl Operator {
     }
 
     /// Compares every answer with the tables; says what is not true.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
     pub async fn check(&self) -> Result<Vec<String>, Error> {
-        let failed = |source| Error::Database { what: "while publications were checked", source };
-        let mut database =
-            MySqlConnection::connect(&self.access.database_url).await.map_err(failed)?;
-        let (publications, additions) = {
-            let log = self.log();
-            (log.publications.clone(), log.additions.clone())
+        let checking = async {
+            let mut database = MySqlConnection::connect(&self.access.database_url).await?;
+            let operations = self.log().operations.clone();
+            let mut wrong = Vec::new();
+            for (what, answers) in &operations {
+                let times = match what {
+                    What::Publish(title) => published(&mut database, title, answers).await?,
+                    What::Add(voucher_id, count) => {
+                        usize::from(self.added(&mut database, *voucher_id).await? & count != 0)
+                    }
+                };
+                if !may_have_happened(answers, times) {
+                    wrong.push(format!("{what:?} happened {times} times, answered {answers:?}"));
+                }
+            }
+            for sale in &self.sales {
+                let id = sale.workload.voucher_id;
+                let of_sale = operations.iter().map(|(what, _)| match what {
+                    What::Add(voucher_id, count) if *voucher_id == id => *count,
+                    _ => 0,
+                });
+                let added = self.added(&mut database, id).await?;
+                if added & !of_sale.sum::<i64>() != 0 {
+                    wrong.push(format!("{added} were added to {id}, more than was asked for"));
+                }
+            }
+            // How it ends does not matter any more.
+            database.close().await.ok();
+            Ok::<_, sqlx::Error>(wrong)
         };
-        let mut wrong = Vec::new();
-        for publication in publications {
-            let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(
-                "SELECT CAST(v.id AS SIGNED), CAST(s.stock AS SIGNED) FROM tb_voucher v \
-                 LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id WHERE v.title = ?",
-            )
-            .bind(&publication.title)
-            .fetch_all(&mut database)
-            .await
-            .map_err(failed)?;
-            wrong.extend(check_publication(&publication, &rows));
-        }
-        for sale in &self.sales {
-            let issued: Option<i64> = sqlx::query_scalar(
-                "SELECT CAST(issued AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?",
-            )
-            .bind(sale.voucher_id)
-            .fetch_one(&mut database)
-            .await
-            .map_err(failed)?;
-            let added = issued.unwrap_or_default() - i64::from(sale.stock);
-            let of_sale = additions.iter().filter(|add| add.voucher_id == sale.voucher_id);
-            let of_sale: Vec<Addition> = of_sale.cloned().collect();
-            wrong.extend(check_additions(&of_sale, added));
-        }
-        // How it ends does not matter any more.
-        database.close().await.ok();
-        Ok(wrong)
+        let failed = |source| Error::Database { what: "while publications were checked", source };
+        checking.await.map_err(failed)
     }
 
-    async fn send(&self, call: &Call) -> Answer {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let target = self.targets[number % self.targets.len()].clone();
-        read(&Connection::new(target, TIMEOUT).send(call).await)
+    /// By how much more than what was published is issued.
+    async fn added(&self, database: &mut MySqlConnection, voucher_id: u64) -> sqlx::Result<i64> {
+        let sql = "SELECT CAST(issued AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
+        let issued: Option<i64> =
+            sqlx::query_scalar(sql).bind(voucher_id).fetch_one(database).await?;
+        let sale = self.sales.iter().find(|sale| sale.workload.voucher_id == voucher_id);
+        Ok(issued.unwrap_or_default() - sale.map_or(0, |sale| i64::from(sale.stock)))
     }
 
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
@@ -239,89 +209,48 @@ impl Operator {
     }
 }
 
-fn read(answer: &Result<Response, Failure>) -> Answer {
-    match Reply::of(answer) {
-        Reply::Ordered(number) => Answer::Done(number),
-        Reply::Refused(_) | Reply::AlreadyOrdered(_) => Answer::Refused,
-        _ => Answer::Unknown,
-    }
-}
-
-/// `rows`: id and stock of every voucher of its title.
-fn check_publication(publication: &Publication, rows: &[(i64, Option<i64>)]) -> Option<String> {
-    let answers = &publication.answers;
-    let told = answers.iter().find_map(|answer| match answer {
-        Answer::Done(id) => Some(*id),
-        _ => None,
-    });
-    let may_exist = answers.iter().any(|answer| *answer != Answer::Refused);
-    let right = match (rows, told) {
-        ([], None) => true,
-        ([(id, stock)], Some(told)) => *id == told && *stock == Some(i64::from(STOCK)),
-        ([(_, stock)], None) => may_exist && *stock == Some(i64::from(STOCK)),
-        _ => false,
+/// How often a sale was published under this title. One that is not as it was asked for, or not the one that was told,
+/// counts twice.
+async fn published(
+    database: &mut MySqlConnection,
+    title: &str,
+    answers: &[Reply],
+) -> sqlx::Result<usize> {
+    let sql = "SELECT CAST(v.id AS SIGNED), CAST(s.stock AS SIGNED) FROM tb_voucher v \
+               LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id WHERE v.title = ?";
+    let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(sql).bind(title).fetch_all(database).await?;
+    let is_told = |id: i64| {
+        let mut told = answers.iter().filter(|answer| matches!(answer, Reply::Ordered(_)));
+        told.all(|answer| *answer == Reply::Ordered(id))
     };
-    (!right)
-        .then(|| format!("a publication was answered {answers:?}, and its vouchers are {rows:?}"))
+    let is_right = |(id, stock): (i64, Option<i64>)| stock == Some(i64::from(STOCK)) && is_told(id);
+    Ok(rows.into_iter().map(|row| if is_right(row) { 1 } else { 2 }).sum())
 }
 
-/// `added`: by how much more than what was published is issued.
-fn check_additions(additions: &[Addition], added: i64) -> Option<String> {
-    let mut possible = vec![0];
-    for Addition { count, answers, .. } in additions {
-        let with: Vec<i64> = possible.iter().map(|sum| sum + count).collect();
-        if answers.iter().any(|answer| matches!(answer, Answer::Done(_))) {
-            possible = with;
-        } else if answers.contains(&Answer::Unknown) {
-            possible.extend(with);
-        }
-    }
-    let answers: Vec<(i64, &Vec<Answer>)> =
-        additions.iter().map(|add| (add.count, &add.answers)).collect();
-    (!possible.contains(&added))
-        .then(|| format!("{added} were added, and the answers are {answers:?}"))
+/// Whether an operation that got these answers can have happened so often: once where it was confirmed, never where it was
+/// refused.
+fn may_have_happened(answers: &[Reply], times: usize) -> bool {
+    let confirmed = answers.iter().any(|answer| matches!(answer, Reply::Ordered(_)));
+    let refused = answers.iter().all(is_refusal);
+    (usize::from(confirmed)..=usize::from(!refused)).contains(&times)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Answer::{Done, Refused, Unknown};
 
     #[test]
-    fn a_publication_happens_once_or_as_it_was_answered() {
-        let is_wrong = |answers: &[Answer], rows: &[(i64, Option<i64>)]| {
-            let publication = Publication { title: String::new(), answers: answers.to_vec() };
-            check_publication(&publication, rows).is_some()
-        };
-        let row = (5, Some(i64::from(STOCK)));
-        assert!(!is_wrong(&[Done(5)], &[row]) && !is_wrong(&[Unknown, Done(5)], &[row]));
-        assert!(!is_wrong(&[Unknown], &[]) && !is_wrong(&[Unknown], &[row]));
-        assert!(!is_wrong(&[Refused, Refused], &[]));
-        assert!(is_wrong(&[Refused], &[row]), "refused, and it happened");
-        assert!(is_wrong(&[Done(5)], &[]) && is_wrong(&[Done(6)], &[row]));
-        assert!(is_wrong(&[Unknown, Done(5)], &[row, (4, row.1)]), "twice");
-        assert!(is_wrong(&[Done(5)], &[(5, Some(1))]), "another stock");
-    }
-
-    #[test]
-    fn what_was_added_is_what_was_confirmed_and_perhaps_what_is_unknown() {
-        let is_wrong = |additions: &[(i64, &[Answer])], added| {
-            let additions: Vec<Addition> = additions
-                .iter()
-                .map(|&(count, answers)| Addition {
-                    voucher_id: 1,
-                    count,
-                    answers: answers.to_vec(),
-                })
-                .collect();
-            check_additions(&additions, added).is_some()
-        };
-        assert!(!is_wrong(&[], 0) && is_wrong(&[], 1));
-        let answers: [(i64, &[Answer]); 3] =
-            [(1, &[Unknown, Done(9)]), (2, &[Refused, Unknown]), (4, &[Refused, Refused])];
-        assert!(!is_wrong(&answers, 1) && !is_wrong(&answers, 3));
-        assert!(is_wrong(&answers, 5), "refused, and it happened");
-        assert!(is_wrong(&answers, 2), "confirmed, and it did not happen");
-        assert!(is_wrong(&answers[..1], 2), "twice");
+    fn an_operation_happens_once_or_as_it_was_answered() {
+        let (done, refused) = (|| Reply::Ordered(5), || Reply::Refused("UNAVAILABLE".into()));
+        let unknown = || Reply::lost("TIME_OUT");
+        for (answers, never, once) in [
+            (vec![done()], false, true),
+            (vec![unknown(), done()], false, true),
+            (vec![refused(), unknown()], true, true),
+            (vec![refused(), refused()], true, false),
+        ] {
+            let may = |times| may_have_happened(&answers, times);
+            assert_eq!((may(0), may(1), may(2)), (never, once, false), "{answers:?}");
+        }
     }
 }

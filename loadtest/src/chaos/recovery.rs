@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until},
@@ -23,8 +22,7 @@ use tokio::{
 
 use super::{
     faults::{
-        Fault, database_failover::DatabaseFailover, instance::InstanceFault, redis::RedisFault,
-        redis_failover::RedisFailover,
+        Effect, Fault, Need, Scene, database_failover, fault, instance, redis, redis_failover,
     },
     layout::Layout,
     redis_data::RedisData,
@@ -39,47 +37,31 @@ use workload::{
     sessions,
 };
 
-/// What is broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum After {
-    /// SIGKILL of an instance, started again at once.
-    InstanceKill,
-    /// SIGKILL of Redis, started again at once with nothing; buyers sign in again.
-    RedisWipe,
-    /// SIGKILL of a Redis master, whose replica takes over.
-    RedisFailover,
-    /// SIGKILL of the database's primary, whose replica is promoted at once.
-    DatabaseFailover,
-}
+/// What is broken, as soon as it can be back.
+static AFTER: [Fault; 4] = [
+    fault("kill -9 of an instance", 0..1, |it| Box::pin(instance::kill(it, 0))),
+    // Buyers sign in again.
+    fault("kill -9 of Redis, back empty", 0..1, |it| Box::pin(redis::kill(it, RedisData::Empty)))
+        .needs(&[Need::OneRedis])
+        .effects(&[Effect::EndsSessions]),
+    fault("kill -9 of a Redis master", 0..1, |it| Box::pin(redis_failover::kill(it)))
+        .needs(&[Need::RedisReplica]),
+    fault("kill -9 of the primary", 0..1, |it| Box::pin(database_failover::kill(it)))
+        .needs(&[Need::DatabaseReplica]),
+];
 
-impl After {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::InstanceKill => "kill -9 of an instance",
-            Self::RedisWipe => "kill -9 of Redis, back empty",
-            Self::RedisFailover => "kill -9 of a Redis master",
-            Self::DatabaseFailover => "kill -9 of the primary",
-        }
-    }
-
-    /// What is measured in a layout.
-    pub fn all(layout: Layout) -> Vec<Self> {
-        let redis = [Self::RedisFailover, Self::RedisWipe][usize::from(!layout.redis_fails_over())];
-        let mut all = vec![Self::InstanceKill, redis];
-        all.extend(layout.database_fails_over().then_some(Self::DatabaseFailover));
-        all
-    }
+/// What is broken in a layout.
+pub fn after(layout: Layout) -> impl Iterator<Item = &'static Fault> {
+    AFTER.iter().filter(move |fault| fault.fits(layout))
 }
 
 /// One measurement.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Recovery {
     /// The sale's strategy.
     pub strategy: String,
     /// What was broken.
-    pub after: After,
+    pub after: &'static Fault,
     /// Orders per second before.
     pub usual: f64,
     /// Time to 95 % of that, in milliseconds; `None`: not within ten seconds.
@@ -88,7 +70,7 @@ pub struct Recovery {
 
 impl Display for Recovery {
     fn fmt(&self, to: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(to, "{} at {:.0} orders/s, {}: ", self.strategy, self.usual, self.after.text())?;
+        write!(to, "{} at {:.0} orders/s, {}: ", self.strategy, self.usual, self.after)?;
         match self.back_ms {
             Some(ms) => write!(to, "back after {ms} ms"),
             None => write!(to, "not back within {} s", LIMIT.as_secs()),
@@ -139,7 +121,7 @@ struct Load {
 pub async fn measure(
     cluster: &TestCluster,
     strategy: &str,
-    after: After,
+    after: &'static Fault,
     number: u32,
 ) -> Result<Recovery, Error> {
     let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
@@ -180,15 +162,10 @@ pub async fn measure(
 }
 
 impl Load {
-    async fn inject(&self, cluster: &TestCluster, after: After) -> Result<(), Error> {
-        let what = match after {
-            After::InstanceKill => Fault::Instance(InstanceFault::Kill(0)),
-            After::RedisWipe => Fault::Redis(RedisFault::Kill(RedisData::Empty)),
-            After::RedisFailover => Fault::RedisFailover(RedisFailover::Kill),
-            After::DatabaseFailover => Fault::DatabaseFailover(DatabaseFailover::Kill),
-        };
-        what.inject(cluster, &[self.voucher_id], None, Duration::ZERO).await?;
-        if after == After::RedisWipe {
+    async fn inject(&self, cluster: &TestCluster, after: &Fault) -> Result<(), Error> {
+        let (sales, lasts) = (&[self.voucher_id], Duration::ZERO);
+        after.inject(Scene { cluster, sales, operator: None, lasts }).await?;
+        if after.has(Effect::EndsSessions) {
             // Buyers whose turn is next come first.
             let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());
             cluster.sign_in_again(&self.buyers[next..]).await?;

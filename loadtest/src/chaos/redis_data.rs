@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
 use testkit::{redis_server::RedisServer, wait::until};
 use workload::{Error, redis_connection::connect_to};
 
@@ -19,8 +18,7 @@ const REWRITE_LIMIT: Duration = Duration::from_secs(30);
 pub const KEEPS_WRITES: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "no"];
 
 /// The data with which Redis is restarted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedisData {
     /// Everything it had written to its append-only file.
     Intact,
@@ -32,9 +30,6 @@ pub enum RedisData {
 
 /// Restarts a killed server that [keeps its writes](KEEPS_WRITES) with this data; returns when it answers and keeps every
 /// write again.
-///
-/// # Errors
-/// [`Error::Server`], [`Error::Redis`].
 pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<(), Error> {
     let failed = |error: io::Error| Error::server("redis-server", error.to_string());
     if data != RedisData::Intact {
@@ -56,9 +51,6 @@ pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<(), Er
 }
 
 /// Writes the snapshot that [`RedisData::Old`] restarts with; a server that is writing one for its replica does so later.
-///
-/// # Errors
-/// [`Error::Redis`].
 pub async fn take_snapshot(server: &RedisServer) -> Result<(), Error> {
     let mut saved = Ok(());
     until(REWRITE_LIMIT, async || {
@@ -70,9 +62,6 @@ pub async fn take_snapshot(server: &RedisServer) -> Result<(), Error> {
 }
 
 /// Runs one command, and reads its reply.
-///
-/// # Errors
-/// [`Error::Redis`].
 pub async fn command<T: redis::FromRedisValue>(
     server: &RedisServer,
     words: &[&str],

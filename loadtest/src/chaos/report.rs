@@ -1,46 +1,75 @@
-//! The report of a chaos run: a line for each round, and tables at the end.
+//! The report of a chaos run: a line for each round, then figures and checks.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde::Serialize;
 
 use super::{
     faults::{self, Means},
-    recovery::{After, Recovery},
+    recovery::Recovery,
     round::{READY_LIMIT, Round},
-    sale::SaleResult,
+    sale::Sale,
 };
-use crate::report::{self, Outcome};
-use workload::table::render;
+use crate::report::{self, Check, Checked, Outcome, Table};
 
 /// A run that was checked.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Always `chaos`.
-    pub scenario: &'static str,
-    /// The seed that everything was drawn from.
-    pub seed: u64,
     /// Every round.
-    pub rounds: Vec<Round>,
-    /// Every measurement of recovery.
-    pub recoveries: Vec<Recovery>,
-    /// What the run had besides the servers.
     #[serde(skip)]
-    pub means: Means,
-    /// The folder with the servers' logs, if there was a violation.
-    pub logs: Option<PathBuf>,
+    pub rounds: Vec<Round>,
+    #[serde(flatten)]
+    checked: Checked,
 }
 
 impl Report {
+    /// Of the rounds and recoveries that were drawn from a seed.
+    pub fn new(seed: u64, means: Means, rounds: Vec<Round>, recovered: &[Recovery]) -> Self {
+        let broken = rounds.iter().filter(|round| !round.is_clean()).map(|round| round.number);
+        let mut notes: Vec<String> = broken
+            .map(|number| {
+                format!(
+                    "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
+                     --strategies and --buyers)"
+                )
+            })
+            .collect();
+        notes.extend(never(&rounds, means));
+        let mut figures = vec![by_strategy(&rounds), injected(&rounds, means)];
+        if !recovered.is_empty() {
+            figures.push(recoveries(recovered));
+        }
+        let checked = Checked {
+            scenario: "chaos",
+            heading: format!("{} rounds from seed {seed}", rounds.len()),
+            figures,
+            notes: notes.join("\n"),
+            checks: checks(&rounds),
+        };
+        Self { rounds, checked }
+    }
+
     /// Whether no round found a violation.
     pub fn is_clean(&self) -> bool {
         self.rounds.iter().all(Round::is_clean)
+    }
+
+    /// Says where the servers' logs are.
+    pub fn note_logs(&mut self, logs: &Path) {
+        let text = format!("\nThe servers' logs: {}", logs.display());
+        self.checked.notes.push_str(&text);
     }
 }
 
 impl report::Report for Report {
     fn outcome(&self) -> Outcome {
-        if self.is_clean() { Outcome::Clean } else { Outcome::Violated }
+        report::Report::outcome(&self.checked)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.checked, f)
     }
 }
 
@@ -50,12 +79,8 @@ impl fmt::Display for Round {
         let state = if self.is_clean() { "clean" } else { "VIOLATION" };
         let (seconds, ready) = (self.seconds, self.ready_ms);
         write!(f, "round {:3}  {seconds:4.1} s  ready after {ready:4} ms  {state}", self.number)?;
-        write!(
-            f,
-            "  | {}{}",
-            faults.join("; "),
-            if self.expires { "; orders expire" } else { "" }
-        )?;
+        let expires = if self.expires { "; orders expire" } else { "" };
+        write!(f, "  | {}{expires}", faults.join("; "))?;
         for sale in &self.sales {
             write!(f, "\n           {sale}")?;
         }
@@ -66,13 +91,17 @@ impl fmt::Display for Round {
     }
 }
 
-impl fmt::Display for SaleResult {
+impl fmt::Display for Sale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut replies: BTreeMap<&str, usize> = BTreeMap::new();
+        for record in &self.outcome.records {
+            *replies.entry(record.observed.reply.label()).or_default() += 1;
+        }
         let replies: Vec<String> =
-            self.replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
+            replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
         let (strategy, stock, rest) = (&self.strategy, self.stock, self.rest);
         write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
-        write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.changed)?;
+        write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.outcome.changes.len())?;
         if self.verdict.lost_by_database > 0 {
             write!(f, ", lost by the database {}", self.verdict.lost_by_database)?;
         }
@@ -86,149 +115,98 @@ impl fmt::Display for SaleResult {
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nchaos: {} rounds from seed {}\n", self.rounds.len(), self.seed)?;
-        write!(f, "{}", invariants(&self.rounds))?;
-        write!(f, "{}", injected(&self.rounds, self.means))?;
-        let sum = |of: fn(&SaleResult) -> i64| -> i64 {
-            self.rounds.iter().flat_map(|round| &round.sales).map(of).sum()
-        };
-        let noes = sum(|sale| i64::try_from(sale.noes).unwrap_or(i64::MAX));
-        let after_loss = sum(|sale| sale.verdict.no_after_loss);
-        writeln!(f, "\n{noes} orders were refused by id, and looked at again 10 s later")?;
-        if after_loss > 0 {
-            writeln!(f, "{after_loss} orders ended as a no after a loss of Redis' data")?;
-        }
-        let lost = sum(|sale| sale.verdict.lost_by_database);
-        if lost > 0 {
-            writeln!(f, "{lost} confirmed orders lost by the database with its old primary")?;
-        }
-        if let Some(worst) = self.rounds.iter().map(|round| round.ready_ms).max() {
-            let limit = READY_LIMIT.as_secs();
-            writeln!(f, "\nready at most {worst} ms after a round's last fault (limit {limit} s)")?;
-        }
-        if !self.recoveries.is_empty() {
-            writeln!(f, "\nback to 95 % of the usual orders per second (median of several)\n")?;
-            write!(f, "{}", recoveries(&self.recoveries))?;
-        }
-        let broken: Vec<&Round> = self.rounds.iter().filter(|round| !round.is_clean()).collect();
-        if broken.is_empty() {
-            return write!(f, "\nNo violation.");
-        }
-        for round in broken {
-            let mut found: Vec<String> = round
-                .sales
-                .iter()
-                .filter(|sale| !sale.verdict.is_clean())
-                .map(|sale| format!("{}: {}", sale.strategy, sale.verdict))
-                .collect();
-            if !round.was_ready_in_time() {
-                found.push(format!("ready only after {} ms", round.ready_ms));
+fn sales(rounds: &[Round]) -> impl Iterator<Item = &Sale> {
+    rounds.iter().flat_map(|round| &round.sales)
+}
+
+/// Everything that must be 0, of all sales together; and when instances were ready.
+fn checks(rounds: &[Round]) -> Vec<Check> {
+    let mut counts: Vec<(&str, i64)> = Vec::new();
+    for sale in sales(rounds) {
+        for (number, (name, count)) in sale.verdict.invariants().into_iter().enumerate() {
+            match counts.get_mut(number) {
+                Some((_, sum)) => *sum += count,
+                None => counts.push((name, count)),
             }
-            found.extend(round.false_operations.iter().cloned());
-            write!(
-                f,
-                "\nround {}: {}\n  to repeat it: --seed {} --only-round {} (with the \
-                 same --strategies and --buyers)",
-                round.number,
-                found.join("; "),
-                self.seed,
-                round.number
-            )?;
         }
-        if let Some(logs) = &self.logs {
-            write!(f, "\n  the servers' logs: {}", logs.display())?;
-        }
-        Ok(())
     }
+    let mut checks: Vec<Check> =
+        counts.into_iter().map(|(name, count)| Check::new(name, count, 0, count == 0)).collect();
+    let wrong: usize = rounds.iter().map(|round| round.false_operations.len()).sum();
+    checks.push(Check::none("publication or addition not as answered", wrong as u64));
+    let ready = rounds.iter().map(|round| round.ready_ms).max().unwrap_or_default();
+    let in_time = rounds.iter().all(Round::was_ready_in_time);
+    let limit = format!("{} ms", READY_LIMIT.as_millis());
+    let what = "ready after a round's last fault, at most";
+    checks.push(Check::new(what, format!("{ready} ms"), limit, in_time));
+    let sum = |of: fn(&Sale) -> i64| sales(rounds).map(of).sum::<i64>();
+    checks.extend([
+        Check::shown(
+            "ended as a no, looked at again 10 s later",
+            sales(rounds).map(|sale| sale.outcome.noes.len()).sum::<usize>(),
+        ),
+        Check::shown("ended as a no after a loss", sum(|sale| sale.verdict.no_after_loss)),
+        Check::shown("lost by the database", sum(|sale| sale.verdict.lost_by_database)),
+    ]);
+    checks
 }
 
-fn invariants(rounds: &[Round]) -> String {
-    let mut by_strategy: BTreeMap<&str, Vec<&SaleResult>> = BTreeMap::new();
-    for sale in rounds.iter().flat_map(|round| &round.sales) {
-        by_strategy.entry(&sale.strategy).or_default().push(sale);
+fn by_strategy(rounds: &[Round]) -> Table {
+    let mut sums: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
+    for sale in sales(rounds) {
+        let [sales, attempts, orders] = sums.entry(&sale.strategy).or_default();
+        *sales += 1;
+        *attempts += sale.outcome.records.len() as i64;
+        *orders += sale.verdict.checker.orders;
     }
-    let names: Vec<String> = by_strategy
-        .values()
-        .next()
-        .and_then(|sales| sales.first())
-        .map(|sale| sale.verdict.invariants().iter().map(|(name, _)| format!(">{name}")).collect())
-        .unwrap_or_default();
-    let mut head = vec!["strategy", ">sales", ">attempts", ">orders"];
-    head.extend(names.iter().map(String::as_str));
-    let rows: Vec<Vec<String>> = by_strategy
-        .iter()
-        .map(|(strategy, sales)| {
-            let sum =
-                |of: &dyn Fn(&SaleResult) -> i64| sales.iter().map(|sale| of(sale)).sum::<i64>();
-            let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-            let mut row = vec![
-                (*strategy).to_owned(),
-                sales.len().to_string(),
-                sum(&|sale| count(sale.outcome.records.len())).to_string(),
-                sum(&|sale| sale.verdict.checker.orders).to_string(),
-            ];
-            row.extend((0..names.len()).map(|law| {
-                sum(&|sale| sale.verdict.invariants().get(law).map_or(0, |(_, n)| *n)).to_string()
-            }));
-            row
-        })
-        .collect();
-    render(&head, &rows)
-}
-
-/// How often each fault was injected, and which never was.
-fn injected(rounds: &[Round], means: Means) -> String {
-    let times = |fault| {
-        rounds
-            .iter()
-            .flat_map(|round| &round.faults)
-            .filter(|planned| planned.what == fault)
-            .count()
+    let row = |(strategy, sums): (&str, [i64; 3])| -> Vec<String> {
+        let sums = sums.into_iter().map(|sum| sum.to_string());
+        [strategy.to_owned()].into_iter().chain(sums).collect()
     };
-    let all = faults::distinct(means.layout);
-    let (drawn, never): (Vec<_>, Vec<_>) =
-        all.iter().map(|&fault| (fault, times(fault))).partition(|(_, times)| *times > 0);
-    let total: usize = drawn.iter().map(|(_, times)| times).sum();
-    let mut text = format!("\n{total} faults, {} of {} kinds\n", drawn.len(), all.len());
-    for (fault, times) in drawn {
-        text.push_str(&format!("  {times:4} × {fault}\n"));
-    }
-    for (fault, _) in never {
-        let reason = fault.impossible(means).unwrap_or("more rounds draw it");
-        text.push_str(&format!("  never drawn: {fault} ({reason})\n"));
-    }
-    text
+    Table::new(&["strategy", ">sales", ">attempts", ">orders"], sums.into_iter().map(row).collect())
 }
 
-fn recoveries(all: &[Recovery]) -> String {
-    let head = ["strategy", "after", ">orders/s", ">back after", ">range"];
-    let mut groups: Vec<(&str, After, Vec<&Recovery>)> = Vec::new();
-    for one in all {
-        match groups.last_mut().filter(|last| last.0 == one.strategy && last.1 == one.after) {
-            Some(group) => group.2.push(one),
-            None => groups.push((&one.strategy, one.after, vec![one])),
-        }
-    }
+fn times(rounds: &[Round], fault: &faults::Fault) -> usize {
+    let planned = rounds.iter().flat_map(|round| &round.faults);
+    planned.filter(|planned| planned.what == fault).count()
+}
+
+/// How often each fault was injected.
+fn injected(rounds: &[Round], means: Means) -> Table {
+    let all = faults::distinct(means.layout);
+    let counted = all.into_iter().map(|fault| (times(rounds, fault), fault));
+    let drawn = counted.filter(|(times, _)| *times > 0);
+    let row = |(times, fault): (usize, &faults::Fault)| vec![times.to_string(), fault.to_string()];
+    Table::new(&[">times", "fault"], drawn.map(row).collect())
+}
+
+/// Which never was, and why.
+fn never(rounds: &[Round], means: Means) -> impl Iterator<Item = String> {
+    let all = faults::distinct(means.layout).into_iter();
+    all.filter(move |fault| times(rounds, fault) == 0).map(move |fault| {
+        let reason = fault.impossible(means).unwrap_or("more rounds draw it");
+        format!("never drawn: {fault} ({reason})")
+    })
+}
+
+fn recoveries(all: &[Recovery]) -> Table {
     let text = |ms: u64| if ms == u64::MAX { "> 10 s".to_owned() } else { format!("{ms} ms") };
-    let rows: Vec<Vec<String>> = groups
-        .into_iter()
-        .map(|(strategy, after, group)| {
-            let mut times: Vec<u64> =
-                group.iter().map(|one| one.back_ms.unwrap_or(u64::MAX)).collect();
-            times.sort_unstable();
-            let mut usual: Vec<f64> = group.iter().map(|one| one.usual).collect();
-            usual.sort_unstable_by(f64::total_cmp);
-            let middle = group.len() / 2;
-            vec![
-                strategy.to_owned(),
-                after.text().to_owned(),
-                format!("{:.0}", usual[middle]),
-                text(times[middle]),
-                format!("{} to {}", text(times[0]), text(times[times.len() - 1])),
-            ]
-        })
-        .collect();
-    render(&head, &rows)
+    let same =
+        |one: &Recovery, next: &Recovery| one.strategy == next.strategy && one.after == next.after;
+    let row = |group: &[Recovery]| {
+        let mut times: Vec<u64> = group.iter().map(|one| one.back_ms.unwrap_or(u64::MAX)).collect();
+        times.sort_unstable();
+        let mut usual: Vec<f64> = group.iter().map(|one| one.usual).collect();
+        usual.sort_unstable_by(f64::total_cmp);
+        let middle = group.len() / 2;
+        vec![
+            group[0].strategy.clone(),
+            group[0].after.to_string(),
+            format!("{:.0}", usual[middle]),
+            text(times[middle]),
+            format!("{} to {}", text(times[0]), text(times[times.len() - 1])),
+        ]
+    };
+    let columns = ["strategy", "after", ">orders/s", ">95 % after", ">range"];
+    Table::new(&columns, all.chunk_by(same).map(row).collect())
 }

@@ -4,17 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::try_join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     ChaosOptions,
-    buyers::{self, Attempt, Outcome},
-    faults::{Fault, database, operation::OperationFault, redis::RedisFault},
-    operator::{OnSale, Operator},
+    buyers::{self, Attempt},
+    faults::{Effect, Scene, database},
+    operator::Operator,
     plan::{self, Planned},
-    redis_data::RedisData,
-    sale::{Sale, SaleResult},
+    sale::Sale,
     test_cluster::{INSTANCES, RunAs, TestCluster},
     verdict::Circumstances,
 };
@@ -44,12 +42,12 @@ const FIRST_BUYER: u64 = 1_000_000_000;
 const IDS: u64 = 100_000;
 
 /// A round that was run and checked.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Round {
     /// Which round, from 1.
     pub number: u32,
     /// Its sales.
-    pub sales: Vec<SaleResult>,
+    pub sales: Vec<Sale>,
     /// What was done to the servers.
     pub faults: Vec<Planned>,
     /// Whether unpaid orders expired.
@@ -109,8 +107,7 @@ pub async fn run(
 
     let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
     let redis_lost = faults.iter().any(|planned| planned.what.makes_redis_forget(layout));
-    let changes = |what| matches!(what, Fault::Operation(OperationFault::Change(_)));
-    let changes_orders = faults.iter().any(|planned| changes(planned.what));
+    let changes_orders = faults.iter().any(|planned| planned.what.has(Effect::ChangesOrders));
     let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
     if expires {
         keep_other_orders(cluster).await?;
@@ -130,17 +127,9 @@ pub async fn run(
         let what = (strategy.as_str(), stock);
         sales.push(Sale::publish(cluster, index, strategies.len(), what, buyers.clone()).await?);
     }
-    let on_sale = sales.iter().map(|sale| OnSale {
-        voucher_id: sale.workload.voucher_id,
-        strategy: sale.strategy.clone(),
-        stock: sale.stock,
-    });
-    let operator = Operator::new(&cluster.access, &cluster.targets, on_sale.collect())?;
-    let mut outcomes = vec![Outcome::default(); sales.len()];
+    let operator = Operator::new(cluster, sales.clone())?;
     if changes_orders {
-        let (sale, outcome) = side_sale(cluster, index, &strategies[0], &side, &operator).await?;
-        sales.push(sale);
-        outcomes.push(outcome);
+        sales.push(side_sale(cluster, index, &strategies[0], &side, &operator).await?);
     }
 
     let begin = Instant::now();
@@ -151,37 +140,32 @@ pub async fn run(
         cluster.ready().await
     };
     let selling = sales
-        .iter()
+        .iter_mut()
         .zip(&drawn)
-        .map(async |(sale, (_, attempts))| buyers::run(&sale.workload, begin, attempts).await);
+        .map(async |(sale, (_, attempts))| sale.buy(begin, attempts).await);
     let (ready, bought, ()) =
         tokio::join!(breaking, try_join_all(selling), operator.run(begin, &times));
     let ready_ms = u64::try_from(ready?.as_millis()).unwrap_or(u64::MAX);
-    for (outcome, bought) in outcomes.iter_mut().zip(bought?) {
-        outcome.extend(bought);
-    }
-    if let Some(last) = outcomes.last_mut() {
-        last.changes.extend(operator.changes());
+    bought?;
+    if let Some(last) = sales.last_mut() {
+        last.outcome.changes.extend(operator.changes());
     }
     cluster.ready().await?;
     let mut unexpired = vec![0; sales.len()];
     if expires {
-        let waiting = sales.iter().zip(&mut outcomes).map(|(sale, outcome)| {
-            sale.wait_until_expired(cluster, order_rows, outcome, EXPIRY_LIMIT)
-        });
+        let waiting =
+            sales.iter_mut().map(|sale| sale.wait_until_expired(cluster, order_rows, EXPIRY_LIMIT));
         unexpired = try_join_all(waiting).await?;
         // The rest is to stay sold.
         cluster.run_as(RunAs::USUAL).await?;
     }
-    let expires_after = expires.then(|| Duration::from_secs(UNPAID_SECONDS.into()));
-    let checking = sales.into_iter().zip(outcomes).map(|(sale, outcome)| {
+    for sale in &mut sales {
+        let expires = expires.then(|| Duration::from_secs(UNPAID_SECONDS.into()));
         let published = sale.stock.into();
-        let circumstances =
-            Circumstances { published, expires: expires_after, rows_lost, redis_lost };
-        sale.check(cluster, order_rows, outcome, circumstances)
-    });
-    let mut sales = try_join_all(checking).await?;
-    if sales.iter().any(|sale| sale.noes > 0) {
+        sale.circumstances = Circumstances { published, expires, rows_lost, redis_lost };
+    }
+    try_join_all(sales.iter_mut().map(|sale| sale.check(cluster, order_rows))).await?;
+    if sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
         sleep(AFTER_A_NO).await;
         for sale in &mut sales {
             sale.check_again(order_rows).await?;
@@ -189,6 +173,8 @@ pub async fn run(
     }
     for (sale, left) in sales.iter_mut().zip(unexpired) {
         sale.verdict.false_expiries += i64::try_from(left).unwrap_or(i64::MAX);
+        // A run keeps its rounds, and nobody buys here any more.
+        sale.workload.buyers = Arc::default();
     }
     let mut false_operations = operator.check().await?;
     if rows_lost {
@@ -225,28 +211,28 @@ async fn side_sale(
     strategy: &str,
     buyers: &Arc<[Buyer]>,
     operator: &Operator,
-) -> Result<(Sale, Outcome), Error> {
+) -> Result<Sale, Error> {
     let stock = u32::try_from(SIDE_ORDERS).unwrap_or(u32::MAX);
-    let sale = Sale::publish(cluster, number, 1, (strategy, stock), buyers.clone()).await?;
+    let mut sale = Sale::publish(cluster, number, 1, (strategy, stock), buyers.clone()).await?;
     // The other buyers are there for what is cancelled.
     let attempts: Vec<Attempt> =
         (0..SIDE_ORDERS).map(|buyer| sale.workload.attempt_now(buyer, 0)).collect();
     let bought = Instant::now();
-    let mut outcome = buyers::run(&sale.workload, bought, &attempts).await?;
+    sale.buy(bought, &attempts).await?;
     let mut orders = Vec::new();
-    for record in outcome.records.clone() {
+    for record in sale.outcome.records.clone() {
         let ObservedReply { user_id, reply, .. } = record.observed;
         let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = reply else { continue };
         let Some(buyer) = buyers.iter().find(|buyer| buyer.user_id == user_id) else { continue };
         let owner = sale.workload.owner(buyer, order_id, bought);
         let reply = owner.wait().await;
-        outcome.note(user_id, &reply);
+        sale.outcome.note(user_id, &reply);
         if matches!(reply, Reply::Ordered(_)) {
             orders.push(owner);
         }
     }
     operator.has_orders(orders);
-    Ok((sale, outcome))
+    Ok(sale)
 }
 
 /// One seed for each round of a run.
@@ -264,14 +250,14 @@ async fn inject(
     faults: &[Planned],
 ) -> Result<(), Error> {
     let injecting = faults.iter().map(async |planned| {
-        let what = planned.what;
-        if what == Fault::Redis(RedisFault::Kill(RedisData::Old)) {
+        let Planned { what, lasts, .. } = *planned;
+        if what.has(Effect::RestoresSnapshot) {
             sleep_until(begin + planned.at / 2).await;
             cluster.take_snapshot().await?;
         }
         sleep_until(begin + planned.at).await;
-        what.inject(cluster, sales, Some(operator), planned.lasts).await?;
-        if what.ends_sessions() {
+        what.inject(Scene { cluster, sales, operator: Some(operator), lasts }).await?;
+        if what.has(Effect::EndsSessions) {
             cluster.sign_in_again(buyers).await?;
         }
         Ok::<_, Error>(())

@@ -4,13 +4,8 @@
 //! false. Then the rest is sold to buyers without an order and to new ones, and everything is checked again: what
 //! cannot be bought is stranded.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -45,7 +40,7 @@ const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 /// Connections to each instance, those of all sales together.
 const CONNECTIONS: usize = 48;
 
-/// A sale that is published.
+/// A sale of a round.
 #[derive(Debug, Clone)]
 pub struct Sale {
     /// Its strategy.
@@ -54,54 +49,18 @@ pub struct Sale {
     pub stock: u32,
     /// Its buyers and their targets.
     pub workload: Workload,
-}
-
-/// A sale that was checked.
-#[derive(Debug, Clone, Serialize)]
-pub struct SaleResult {
-    /// Its strategy.
-    pub strategy: String,
-    /// Its voucher.
-    pub voucher_id: u64,
-    /// How many were published.
-    pub stock: u32,
-    /// Attempts by the reply they got, those of the rest's buyers too.
-    pub replies: BTreeMap<String, u64>,
-    /// Orders that their buyers paid or cancelled, or wanted to.
-    pub changed: usize,
+    /// Every request and reply, those of the rest's buyers too.
+    pub outcome: Outcome,
+    /// What else was done to it.
+    pub circumstances: Circumstances,
     /// How many were still left when all servers were back.
     pub rest: i64,
-    /// Orders whose look-up said a definite no, after which there must be no row.
-    pub noes: usize,
     /// The worse of the two verdicts.
     pub verdict: SaleVerdict,
-    /// What belongs to the sale besides its buyers' requests, for checking again.
-    #[serde(skip)]
-    pub circumstances: Circumstances,
-    /// Every request and reply, for checking again.
-    #[serde(skip)]
-    pub outcome: Outcome,
-}
-
-impl SaleResult {
-    /// Checks it once more: what was refused must not have happened later.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
-    pub async fn check_again(&mut self, order_rows: &OrderRows) -> Result<(), Error> {
-        if self.verdict.is_clean() {
-            let snapshot = order_rows.read(self.voucher_id).await?;
-            self.verdict = SaleVerdict::of(&self.outcome, &snapshot, self.circumstances);
-        }
-        Ok(())
-    }
 }
 
 impl Sale {
     /// Publishes it. It is one of `of` sales at once.
-    ///
-    /// # Errors
-    /// [`Error::Refused`], [`Error::Unreachable`].
     pub async fn publish(
         cluster: &TestCluster,
         number: usize,
@@ -129,60 +88,69 @@ impl Sale {
             timeout: TIMEOUT,
             connections: CONNECTIONS / of.max(1),
         };
-        Ok(Self { strategy: strategy.to_owned(), stock, workload })
+        Ok(Self {
+            strategy: strategy.to_owned(),
+            stock,
+            workload,
+            outcome: Outcome::default(),
+            circumstances: Circumstances::default(),
+            rest: 0,
+            verdict: SaleVerdict::default(),
+        })
+    }
+
+    /// Makes these attempts, each at its time after `begin`.
+    ///
+    /// # Errors
+    /// Too few file descriptors; whatever the service does is a record.
+    pub async fn buy(&mut self, begin: Instant, attempts: &[Attempt]) -> Result<(), Error> {
+        self.outcome.extend(buyers::run(&self.workload, begin, attempts).await?);
+        Ok(())
+    }
+
+    /// Checks it once more: what was refused must not have happened later.
+    pub async fn check_again(&mut self, order_rows: &OrderRows) -> Result<(), Error> {
+        if self.verdict.is_clean() {
+            let snapshot = order_rows.read(self.workload.voucher_id).await?;
+            self.verdict = self.judge(&snapshot);
+        }
+        Ok(())
+    }
+
+    fn judge(&self, snapshot: &Snapshot) -> SaleVerdict {
+        SaleVerdict::of(&self.outcome, snapshot, self.circumstances)
     }
 
     /// Waits until what is pending is decided and the tables no longer change, and checks; then sells the rest, and
     /// checks again.
     ///
     /// # Errors
-    /// An [`Error`] of the set-up. Violations are no error: see [`SaleResult::verdict`].
+    /// An [`Error`] of the set-up. Violations are no error: see [`Sale::verdict`].
     pub async fn check(
-        self,
+        &mut self,
         cluster: &TestCluster,
         order_rows: &OrderRows,
-        mut outcome: Outcome,
-        circumstances: Circumstances,
-    ) -> Result<SaleResult, Error> {
-        let snapshot = self.wait_until_stable(cluster, order_rows, &mut outcome).await?;
-        let before = SaleVerdict::of(&outcome, &snapshot, circumstances);
-        let rest = snapshot.sale.stock_left;
-        let snapshot = self.sell_rest(cluster, order_rows, &mut outcome, snapshot).await?;
-        let mut verdict = SaleVerdict::of(&outcome, &snapshot, circumstances);
-        verdict.unsold = snapshot.sale.stock_left.max(0);
-        if verdict.is_clean() && !before.is_clean() {
-            verdict = before;
+    ) -> Result<(), Error> {
+        let snapshot = self.wait_until_stable(cluster, order_rows).await?;
+        let before = self.judge(&snapshot);
+        self.rest = snapshot.sale.stock_left;
+        let snapshot = self.sell_rest(cluster, order_rows, snapshot).await?;
+        self.verdict = self.judge(&snapshot);
+        self.verdict.unsold = snapshot.sale.stock_left.max(0);
+        if self.verdict.is_clean() && !before.is_clean() {
+            self.verdict = before;
         }
-        let mut replies = BTreeMap::new();
-        for record in &outcome.records {
-            *replies.entry(record.observed.reply.label().to_owned()).or_default() += 1;
-        }
-        Ok(SaleResult {
-            strategy: self.strategy,
-            voucher_id: self.workload.voucher_id,
-            stock: self.stock,
-            replies,
-            changed: outcome.changes.len(),
-            rest,
-            noes: outcome.noes.len(),
-            verdict,
-            circumstances,
-            outcome,
-        })
+        Ok(())
     }
 
     /// Waits until what is pending is decided and no unpaid order is left; returns how many are, at the limit.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
     pub async fn wait_until_expired(
-        &self,
+        &mut self,
         cluster: &TestCluster,
         order_rows: &OrderRows,
-        outcome: &mut Outcome,
         limit: Duration,
     ) -> Result<usize, Error> {
-        self.wait_until_decided(cluster, order_rows, outcome).await?;
+        self.wait_until_decided(cluster, order_rows).await?;
         let begin = Instant::now();
         loop {
             let left = unpaid(&order_rows.read(self.workload.voucher_id).await?.rows);
@@ -195,10 +163,9 @@ impl Sale {
 
     /// Waits until every order that was told by id is a row or a definite no.
     async fn wait_until_decided(
-        &self,
+        &mut self,
         cluster: &TestCluster,
         order_rows: &OrderRows,
-        outcome: &mut Outcome,
     ) -> Result<(), Error> {
         let scene = PendingSale {
             access: &cluster.access,
@@ -207,28 +174,32 @@ impl Sale {
             voucher_id: self.workload.voucher_id,
             limit: DECIDED_LIMIT,
         };
-        pending::wait(scene, order_rows, &mut outcome.records).await?;
         // What was told by id otherwise may be pending as well.
-        let mut told = outcome.records.clone();
+        let mut told = self.outcome.records.clone();
         for ObservedReply { reply, .. } in told.iter_mut().map(|record| &mut record.observed) {
             if let Reply::AlreadyOrdered(Some(id)) | Reply::Unknown { id: Some(id), .. } = *reply {
                 *reply = Reply::Pending(id);
             }
         }
         pending::wait(scene, order_rows, &mut told).await?;
-        for ObservedReply { user_id, reply, .. } in told.iter().map(|record| &record.observed) {
-            outcome.note(*user_id, reply);
+        for (record, told) in self.outcome.records.iter_mut().zip(told) {
+            let ObservedReply { user_id, reply, .. } = told.observed;
+            if let Reply::Withdrawn { id, .. } = &reply {
+                self.outcome.noes.insert((user_id, *id));
+            }
+            if let Reply::Pending(_) = record.observed.reply {
+                record.observed.reply = reply;
+            }
         }
         Ok(())
     }
 
     async fn wait_until_stable(
-        &self,
+        &mut self,
         cluster: &TestCluster,
         order_rows: &OrderRows,
-        outcome: &mut Outcome,
     ) -> Result<Snapshot, Error> {
-        self.wait_until_decided(cluster, order_rows, outcome).await?;
+        self.wait_until_decided(cluster, order_rows).await?;
         let id = self.workload.voucher_id;
         let (snapshot, still) = order_rows.wait_until_unchanged(id, QUIET, UNCHANGED_LIMIT).await?;
         if still {
@@ -241,10 +212,9 @@ impl Sale {
     /// Sells what is left, to buyers without an order and to new buyers, until nothing is or nobody can buy any more: a busy
     /// machine sells slowly, and what is slow is not stranded.
     async fn sell_rest(
-        &self,
+        &mut self,
         cluster: &TestCluster,
         order_rows: &OrderRows,
-        outcome: &mut Outcome,
         mut snapshot: Snapshot,
     ) -> Result<Snapshot, Error> {
         let mut sold = Instant::now();
@@ -264,10 +234,9 @@ impl Sale {
                 .take(left + left / 4 + 8)
                 .map(|(buyer, _)| self.workload.attempt_now(buyer, number))
                 .collect();
-            let bought = buyers::run(&self.workload, Instant::now(), &attempts).await?;
-            outcome.extend(bought);
+            self.buy(Instant::now(), &attempts).await?;
             number += 1;
-            snapshot = self.wait_until_stable(cluster, order_rows, outcome).await?;
+            snapshot = self.wait_until_stable(cluster, order_rows).await?;
             if snapshot.sale.stock_left < before {
                 sold = Instant::now();
             }

@@ -2,7 +2,7 @@
 //! of it is private, in a temporary folder, and gone at the end.
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -13,17 +13,14 @@ use futures_util::future::try_join_all;
 use testkit::{
     clock,
     database_server::Settings,
-    process::{Process, TemporaryFolder, free_port},
+    process::TemporaryFolder,
     proxy::{Mode, Proxy},
 };
-use tokio::{
-    sync::{Mutex, MutexGuard},
-    time::sleep,
-};
+use tokio::sync::Mutex;
 
 use super::{
     database_servers::DatabaseServers,
-    instance::Instance,
+    instance::{Instance, server},
     layout::Layout,
     redis_data,
     redis_servers::{RedisProxies, RedisServers},
@@ -57,12 +54,6 @@ pub enum ServerKind {
     Database,
 }
 
-impl fmt::Display for ServerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Redis { "redis" } else { "database" })
-    }
-}
-
 /// How the instances are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunAs {
@@ -89,8 +80,9 @@ pub struct TestCluster {
     pub redis: Mutex<RedisServers>,
     /// The database; held while it is broken.
     pub database: Mutex<DatabaseServers>,
-    clocks: [Mutex<()>; 2],
-    run_as: Mutex<RunAs>,
+    /// The file that the clock of each [`ServerKind`] follows; held while it is wrong.
+    pub clocks: [Mutex<PathBuf>; 2],
+    run_as: Mutex<Option<RunAs>>,
     /// The servers themselves, past the proxies.
     pub access: Access,
     /// The instances.
@@ -104,46 +96,28 @@ impl TestCluster {
     /// # Errors
     /// [`Error::Server`]: what did not start, and what it said.
     pub async fn start(program: &Path, layout: Layout) -> Result<Self, Error> {
-        let program = std::path::absolute(program)
-            .map_err(|source| Error::File { path: program.to_owned(), source })?;
         let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
-        let clock_of = |kind: ServerKind| -> Result<Vec<(&'static str, String)>, Error> {
-            let file = clock_file(folder.path(), kind);
-            fs::write(&file, "+0s\n").map_err(server("clock"))?;
-            Ok(clock::environment(&file))
-        };
+        let clocks = ["redis.clock", "database.clock"].map(|name| folder.path().join(name));
+        for file in &clocks {
+            clock::step(file, 0).map_err(server("clock"))?;
+        }
         let settings = Settings {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
-            environment: clock_of(ServerKind::Database)?,
+            environment: clock::environment(&clocks[ServerKind::Database as usize]),
             ..Settings::default()
         };
         let database = DatabaseServers::start(layout.database, folder.clone(), settings).await;
         let database = database.map_err(server("MariaDB"))?;
-        let environment = clock_of(ServerKind::Redis)?;
+        let environment = clock::environment(&clocks[ServerKind::Redis as usize]);
         let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
         let database_proxy = Proxy::start(database.address()).await.map_err(server("proxy"))?;
-        let access = Access {
-            database_url: database.url(),
-            redis_url: redis.url(None),
-            admin_token: format!("{:032x}", rand::random::<u128>()),
-            time_zone: chrono_tz::Asia::Shanghai,
-            key_names: KeyNames::default(),
-        };
-        let preparing = (program.clone(), access.clone(), folder.clone());
-        let prepare = move || prepare(&preparing.0, &preparing.1, preparing.2.path());
+        let access = access(database.url(), redis.url(None));
+        let preparing = (program.to_owned(), access.clone());
+        let prepare = move || prepare(&preparing.0, &preparing.1);
         // In a thread of its own: this one serves the proxies.
         tokio::task::spawn_blocking(prepare).await??;
-        let instance = |number: usize| -> Result<Instance, Error> {
-            let port = free_port().map_err(server("instance"))?;
-            Ok(Instance {
-                program: program.clone(),
-                log: folder.path().join(format!("instance-{}.log", number + 1)),
-                target: format!("http://127.0.0.1:{port}").parse()?,
-                environment: Vec::new(),
-                process: None,
-            })
-        };
-        let instances = [instance(0)?, instance(1)?];
+        let instance = |number| Instance::new(program, number, folder.path());
+        let instances = [instance(1)?, instance(2)?];
         let targets = instances.iter().map(|instance| instance.target.clone()).collect();
         let cluster = Self {
             instances: instances.map(Mutex::new),
@@ -151,22 +125,22 @@ impl TestCluster {
             database_proxy,
             redis: Mutex::new(redis),
             database: Mutex::new(database),
-            clocks: Default::default(),
-            run_as: Mutex::new(RunAs::USUAL),
+            clocks: clocks.map(Mutex::new),
+            run_as: Mutex::default(),
             access,
             targets,
             folder,
         };
-        cluster.start_instances(RunAs::USUAL).await?;
+        cluster.run_as(RunAs::USUAL).await?;
         Ok(cluster)
     }
 
-    /// Starts both instances (again).
-    ///
-    /// # Errors
-    /// [`Error::Server`].
-    pub async fn start_instances(&self, run_as: RunAs) -> Result<(), Error> {
+    /// Starts both instances, again where they run otherwise.
+    pub async fn run_as(&self, run_as: RunAs) -> Result<(), Error> {
         let mut now = self.run_as.lock().await;
+        if *now == Some(run_as) {
+            return Ok(());
+        }
         let mut database = self.access.database_url.clone();
         if run_as.proxied {
             let port = self.database_proxy.address.port();
@@ -191,24 +165,11 @@ impl TestCluster {
             instance.restart().await
         });
         try_join_all(restarting).await?;
-        *now = run_as;
-        drop(now);
+        *now = Some(run_as);
         self.ready().await.map(drop)
     }
 
-    /// Starts both instances again where they do not run like this already.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
-    pub async fn run_as(&self, run_as: RunAs) -> Result<(), Error> {
-        let now = *self.run_as.lock().await;
-        if now == run_as { Ok(()) } else { self.start_instances(run_as).await }
-    }
-
     /// Waits until both instances say that they can sell; returns how long the later one took.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub async fn ready(&self) -> Result<Duration, Error> {
         let waiting =
             self.instances.iter().map(async |instance| instance.lock().await.ready().await);
@@ -224,29 +185,13 @@ impl TestCluster {
         }
     }
 
-    /// The file that a server's clock follows.
-    pub fn clock_file(&self, kind: ServerKind) -> PathBuf {
-        clock_file(self.folder.path(), kind)
-    }
-
-    /// Held while a server's clock is wrong: such faults take turns.
-    pub async fn clock_turn(&self, kind: ServerKind) -> MutexGuard<'_, ()> {
-        self.clocks[kind as usize].lock().await
-    }
-
     /// Writes the snapshot that an old Redis comes back with, on every server, as any may be the one.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn take_snapshot(&self) -> Result<(), Error> {
         let redis = self.redis.lock().await;
         try_join_all(redis.nodes.iter().map(redis_data::take_snapshot)).await.map(drop)
     }
 
     /// Opens the buyers' sessions again, once Redis can be asked.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn sign_in_again(&self, buyers: &[Buyer]) -> Result<(), Error> {
         // Held, so that no fault kills it meanwhile.
         let _redis = self.redis.lock().await;
@@ -254,28 +199,28 @@ impl TestCluster {
     }
 
     /// Copies the servers' logs out of the temporary folder; returns their new folder.
-    ///
-    /// # Errors
-    /// [`Error::File`].
     pub fn save_logs(&self) -> Result<PathBuf, Error> {
-        let saved = self.folder.path().with_extension("logs");
-        copy_logs(self.folder.path(), &saved)
-            .map_err(|source| Error::File { path: saved.clone(), source })?;
-        Ok(saved)
+        save_logs(self.folder.path())
     }
 }
 
-/// An error of a server that the run itself started.
-pub fn server(what: &'static str) -> impl Fn(io::Error) -> Error {
-    move |error| Error::server(what, error.to_string())
+/// How to reach the servers of a run.
+pub(crate) fn access(database_url: String, redis_url: String) -> Access {
+    Access {
+        database_url,
+        redis_url,
+        admin_token: format!("{:032x}", rand::random::<u128>()),
+        time_zone: chrono_tz::Asia::Shanghai,
+        key_names: KeyNames::default(),
+    }
 }
 
 /// Makes the tables, and a shop to which sales can belong.
-pub(crate) fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<(), Error> {
+pub(crate) fn prepare(program: &Path, access: &Access) -> Result<(), Error> {
     for command in ["migrate", "seed"] {
         let failed = |reason: String| Error::server("seckill", format!("{command}: {reason}"));
         let mut prepare = Command::new(program);
-        prepare.arg(command).current_dir(folder).env_clear();
+        prepare.arg(command).env_clear();
         prepare.env("DATABASE_URL", &access.database_url).env("REDIS_URL", &access.redis_url);
         let output = prepare.output().map_err(|error| {
             failed(format!("{} does not run: {error} (--seckill)", program.display()))
@@ -287,22 +232,14 @@ pub(crate) fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<
     Ok(())
 }
 
-/// Stops a process for a time (SIGSTOP, SIGCONT).
-///
-/// # Errors
-/// It has ended.
-pub async fn pause(process: &Process, lasts: Duration) -> io::Result<()> {
-    process.pause()?;
-    sleep(lasts).await;
-    process.resume()
+/// Copies every `*.log` in `folder` and its sub-folders to a folder beside it, which it returns.
+pub(crate) fn save_logs(folder: &Path) -> Result<PathBuf, Error> {
+    let saved = folder.with_extension("logs");
+    let copied = copy_logs(folder, &saved);
+    copied.map(|()| saved.clone()).map_err(|source| Error::File { path: saved, source })
 }
 
-fn clock_file(folder: &Path, kind: ServerKind) -> PathBuf {
-    folder.join(format!("{kind}.clock"))
-}
-
-/// Copies every `*.log` in `from` and its sub-folders to `to`.
-pub(crate) fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let path = entry?.path();

@@ -6,11 +6,9 @@ use std::{
     time::Duration,
 };
 
-use serde::Serialize;
-
 use super::{
     buyers::Outcome,
-    changes::{Answer, Change, What},
+    changes::{Change, What, is_refusal},
 };
 use workload::{
     checker::{self, ObservedReply, OrderRow, Verdict},
@@ -43,7 +41,7 @@ pub struct Circumstances {
 }
 
 /// What was checked of a sale.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SaleVerdict {
     /// Every reply against every row.
     pub checker: Verdict,
@@ -210,11 +208,11 @@ fn false_change(
     change: Option<&Change>,
     circumstances: Circumstances,
 ) -> Option<&'static str> {
-    let answered = |what: What, is: fn(&Answer) -> bool| {
+    let answered = |what: What, is: fn(&Reply) -> bool| {
         change.is_some_and(|change| change.answers.iter().any(|(of, to)| *of == what && is(to)))
     };
-    let done = |what| answered(what, |answer| *answer == Answer::Done);
-    let may_be = |what| answered(what, |answer| matches!(answer, Answer::Done | Answer::Unknown));
+    let done = |what| answered(what, |answer| matches!(answer, Reply::Ordered(_)));
+    let may_be = |what| answered(what, |answer| !is_refusal(answer));
     if done(What::Pay) && row.status != PAID {
         return Some("its payment was confirmed, and it is not paid");
     }
@@ -233,7 +231,7 @@ fn false_change(
 /// Whether the answers show that the order had expired, at an age at which it must not.
 fn expired_early(change: &Change, circumstances: Circumstances) -> bool {
     let asks = |what: What| change.answers.iter().any(|(of, _)| *of == what);
-    let was_cancelled = |(_, answer): &(What, Answer)| matches!(answer, Answer::Refused(code) if code == "ORDER_CANCELLED");
+    let was_cancelled = |(_, answer): &(What, Reply)| matches!(answer, Reply::Refused(code) if code == "ORDER_CANCELLED");
     circumstances.expires.is_some_and(|expires| change.age < expires)
         && !asks(What::Cancel)
         && change.answers.iter().any(was_cancelled)

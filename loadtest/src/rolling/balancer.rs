@@ -14,10 +14,8 @@ use testkit::{
     wait::until,
 };
 
-use workload::{
-    Error, Target,
-    http::{Call, Connection},
-};
+use crate::chaos::instance::{answers, server};
+use workload::{Error, Target};
 
 /// How long a balancer may take to pass requests on.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -70,83 +68,62 @@ impl Balancer {
         deploy: &Path,
         folder: &Path,
     ) -> Result<Running, Error> {
-        let failed = |reason: String| match self {
-            Self::Nginx | Self::NginxUnix => Error::server("nginx", reason),
-            Self::Tcp => Error::server("haproxy", reason),
-        };
-        let port = free_port().map_err(|error| failed(error.to_string()))?;
+        let tcp = self == Self::Tcp;
+        let what = if tcp { "haproxy" } else { "nginx" };
+        let port = free_port().map_err(server(what))?;
         let listen = format!("127.0.0.1:{port}");
-        let name = match self {
-            Self::Nginx | Self::NginxUnix => "nginx.conf",
-            Self::Tcp => "tcp-balancer.cfg",
-        };
-        let template = deploy.join(name);
-        let text = fs::read_to_string(&template)
-            .map_err(|source| Error::File { path: template.clone(), source })?;
-        let tcp = instances.iter().map(Target::authority);
-        let unix = instances.iter().map(|it| format!("unix:{}", socket(folder, it).display()));
-        let text = match self {
-            Self::Nginx => nginx(text, &listen, &tcp.collect::<Vec<_>>()),
-            Self::NginxUnix => nginx(text, &listen, &unix.collect::<Vec<_>>()),
-            Self::Tcp => haproxy(text, &listen, tcp),
-        };
-        let file = folder.join(format!("{port}-{name}"));
-        fs::write(&file, text).map_err(|source| Error::File { path: file.clone(), source })?;
-        let mut command;
-        match self {
-            Self::Nginx | Self::NginxUnix => {
-                command = Command::new("nginx");
-                command.arg("-p").arg(folder.join("")).arg("-c").arg(&file).args(["-e", "stderr"]);
-                // Without a master, so that killing it leaves no worker behind.
-                command.args(["-g", "daemon off; master_process off;"]);
-            }
-            Self::Tcp => {
-                command = Command::new("haproxy");
-                command.args(["-db", "-f"]).arg(&file);
-            }
+        let name = if tcp { "tcp-balancer.cfg" } else { "nginx.conf" };
+        let (template, file) = (deploy.join(name), folder.join(format!("{port}-{name}")));
+        let failed = |path: &Path, source| Error::File { path: path.to_owned(), source };
+        let text = fs::read_to_string(&template).map_err(|error| failed(&template, error))?;
+        let instances = instances.iter().map(|instance| match self {
+            Self::NginxUnix => format!("unix:{}", socket(folder, instance).display()),
+            _ => instance.authority(),
+        });
+        let instances: Vec<String> = instances.collect();
+        let configuration = if tcp { haproxy } else { nginx };
+        let text = configuration(&text, &listen, &instances);
+        fs::write(&file, text).map_err(|error| failed(&file, error))?;
+        let mut command = Command::new(what);
+        if tcp {
+            command.args(["-db", "-f"]).arg(&file);
+        } else {
+            command.arg("-p").arg(folder.join("")).arg("-c").arg(&file).args(["-e", "stderr"]);
+            // Without a master, so that killing it leaves no worker behind.
+            command.args(["-g", "daemon off; master_process off;"]);
         }
         let log = folder.join(format!("{port}.log"));
-        let process = Process::start(command, &log).map_err(|error| failed(error.to_string()))?;
+        let process = Process::start(command, &log).map_err(server(what))?;
         let target: Target = format!("http://{listen}").parse()?;
         let passes = until(START_LIMIT, async || {
-            let mut connection = Connection::new(target.clone(), Duration::from_secs(1));
-            let answer = connection.send(&Call::get("/health/live")).await;
-            answer.is_ok_and(|answer| answer.status == 200) || !process.is_running()
+            answers(&target, "/health/live").await || !process.is_running()
         });
         if passes.await && process.is_running() {
             return Ok(Running { _process: process, target });
         }
-        Err(failed(format!(
-            "it does not pass requests on; its log ends with:\n{}",
-            process.log_end()
-        )))
+        let log = process.log_end();
+        Err(Error::server(what, format!("it does not pass requests on; its log ends with:\n{log}")))
     }
 }
 
 /// The shipped configuration has two servers; the others get the settings of the second.
-fn nginx(text: String, listen: &str, instances: &[String]) -> String {
-    let address = |index: usize| instances.get(index).map(String::as_str).unwrap_or_default();
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        lines.push(line.to_owned());
-        if line.trim_start().starts_with("server ${NGX_TWO}") {
-            let more = instances.iter().skip(2);
-            lines.extend(more.map(|address| line.replace("${NGX_TWO}", address)));
-        }
-    }
-    let values = [
-        ("LISTEN", listen),
-        ("FILES", "16384"),
-        ("CONNECTIONS", CONNECTIONS),
-        ("ONE", address(0)),
-        ("TWO", address(1.min(instances.len().saturating_sub(1)))),
-    ];
-    let text = lines.join("\n") + "\n";
-    values.iter().fold(text, |text, (name, value)| text.replace(&format!("${{NGX_{name}}}"), value))
+fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
+    let others = |line: &str| {
+        let others = instances.iter().skip(1).map(|address| line.replace("${NGX_TWO}", address));
+        others.collect::<Vec<_>>().join("\n")
+    };
+    let is_second = |line: &str| line.trim_start().starts_with("server ${NGX_TWO}");
+    let lines =
+        text.lines().map(|line| if is_second(line) { others(line) } else { line.to_owned() });
+    let text = lines.collect::<Vec<_>>().join("\n") + "\n";
+    let one = instances.first().map(String::as_str).unwrap_or_default();
+    [("LISTEN", listen), ("FILES", "16384"), ("CONNECTIONS", CONNECTIONS), ("ONE", one)]
+        .iter()
+        .fold(text, |text, (name, value)| text.replace(&format!("${{NGX_{name}}}"), value))
 }
 
-fn haproxy(text: String, listen: &str, instances: impl Iterator<Item = String>) -> String {
-    let servers = instances.enumerate();
+fn haproxy(text: &str, listen: &str, instances: &[String]) -> String {
+    let servers = instances.iter().enumerate();
     let servers = servers.map(|(index, address)| format!("    server i{index} {address}\n"));
     text.replace("${HAP_LISTEN}", listen).replace("${HAP_RETRIES}", "0")
         + &servers.collect::<String>()

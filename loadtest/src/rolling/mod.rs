@@ -9,7 +9,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clap::{Args, value_parser};
 use testkit::{
     database_server::DatabaseServer,
-    process::{TemporaryFolder, free_port},
+    process::TemporaryFolder,
     redis_server::{RedisServer, Role},
 };
 use tokio::time::{Instant, sleep};
@@ -17,19 +17,19 @@ use tokio::time::{Instant, sleep};
 use self::{
     balancer::{Balancer, socket},
     load::Load,
-    report::Behind,
+    report::{Behind, report},
 };
 use crate::{
     chaos::{
-        instance::Instance,
-        test_cluster::{copy_logs, prepare, server},
+        instance::{Instance, server},
+        test_cluster::{access, prepare, save_logs},
     },
     options::service,
-    report::{CheckResult, Checked},
+    report::{Checked, Outcome, Report},
 };
 use workload::{
-    Access, Error, Target, burst, generator::Record, keys::KeyNames, latency::Latency,
-    order_rows::OrderRows, pending, pending::PendingSale, publish, sessions,
+    Access, Error, Target, burst, generator::Record, latency::Latency, order_rows::OrderRows,
+    pending, pending::PendingSale, publish, sessions,
 };
 
 pub mod balancer;
@@ -41,12 +41,15 @@ const CAPACITY_CONNECTIONS: usize = 64;
 /// How long that loop lasts; its first second, in which connections and caches warm up, does not count.
 const CAPACITY: Duration = Duration::from_secs(4);
 const WARM_UP: Duration = Duration::from_secs(1);
+/// The load during the restarts, as a share of the capacity.
+const SHARE: f64 = 0.5;
 /// Between a restart and the next, so that a balancer asks the instance again. nginx skips one that refused 20 connections
 /// for up to two seconds, and then until the first request that it sends there is answered.
 const PAUSE: Duration = Duration::from_secs(3);
 /// The buyers' ids; those of other scenarios are smaller.
 const FIRST_BUYER: u64 = 4_000_000_000;
-/// Longest wait for what is in flight at the end.
+/// How long the tables must not change before the check, and the longest wait for what is in flight.
+const QUIET: Duration = Duration::from_millis(500);
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// Options of a rolling restart.
@@ -63,10 +66,7 @@ pub struct RollingOptions {
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["nginx", "nginx-unix", "tcp"],
           value_name = "NAMES")]
     pub balancers: Vec<Balancer>,
-    /// The load, as a share of the orders per second that all instances reach
-    #[arg(long, default_value_t = 0.5, value_name = "SHARE")]
-    pub share: f64,
-    /// The load in purchases per second, instead of a share
+    /// The load in purchases per second [default: half of the orders per second that all instances reach]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<f64>,
     /// Clients' connections [default: one for each purchase a second, at most 256]
@@ -98,16 +98,8 @@ pub async fn run(options: &RollingOptions, said: impl Fn(&str)) -> Result<Checke
     let database = DatabaseServer::start_in(folder.clone()).await.map_err(server("MariaDB"))?;
     let redis = RedisServer::start_in(folder.clone(), Role::Durable).await;
     let redis = redis.map_err(server("Redis"))?;
-    let access = Access {
-        database_url: database.url(),
-        redis_url: redis.url(),
-        admin_token: format!("{:032x}", rand::random::<u128>()),
-        time_zone: chrono_tz::Asia::Shanghai,
-        key_names: KeyNames::default(),
-    };
-    let program = std::path::absolute(&options.program)
-        .map_err(|source| Error::File { path: options.program.clone(), source })?;
-    prepare(&program, &access, folder.path())?;
+    let access = access(database.url(), redis.url());
+    prepare(&options.program, &access)?;
     run_on(&access, folder, options, said).await
 }
 
@@ -122,171 +114,129 @@ pub async fn run_on(
     said: impl Fn(&str),
 ) -> Result<Checked, Error> {
     let order_rows = OrderRows::open(&access.database_url).await?;
-    let mut fleet = Fleet::start(access, &folder, options).await?;
+    let mut instances = start(access, &folder, options).await?;
+    let targets: Vec<Target> = instances.iter().map(|instance| instance.target.clone()).collect();
     let mut behind = Vec::new();
     for (number, &balancer) in options.balancers.iter().enumerate() {
-        let running = balancer.start(&fleet.targets(), &options.deploy, folder.path()).await?;
+        let running = balancer.start(&targets, &options.deploy, folder.path()).await?;
+        let target = std::slice::from_ref(&running.target);
         let first = FIRST_BUYER + number as u64 * u64::from(options.buyers);
         let buyers: Arc<[_]> = sessions::buyers(first, options.buyers as usize)?.into();
         sessions::open(access, &buyers).await?;
         let voucher_id =
-            publish::flash_sale(access, &running.target, &options.strategy, options.buyers).await?;
+            publish::flash_sale(access, &target[0], &options.strategy, options.buyers).await?;
         let load = Load::new(running.target.clone(), voucher_id, buyers);
-        let mut restarts = fleet.under_load(&load, balancer, options, &said).await?;
-        let sale = PendingSale {
-            access,
-            targets: std::slice::from_ref(&running.target),
-            buyers: &load.buyers,
-            voucher_id,
-            limit: END_LIMIT,
-        };
-        pending::wait(sale, &order_rows, &mut restarts.records).await?;
-        let quiet = Duration::from_millis(500);
-        let (snapshot, unchanged) =
-            order_rows.wait_until_unchanged(voucher_id, quiet, END_LIMIT).await?;
-        restarts.behind.violations =
-            burst::judge(&restarts.records, &snapshot).violations().into_iter().collect();
-        restarts.behind.unchanged = unchanged;
-        behind.push(restarts.behind);
-    }
-    fleet.end().await?;
-    let mut logs = None;
-    let RollingOptions { instances, rounds, strategy, .. } = options;
-    let restarts = usize::from(*instances) * *rounds as usize;
-    let checks: Vec<_> = behind.iter().flat_map(|it| it.checks(restarts)).collect();
-    if CheckResult::worst(&checks) == CheckResult::Violation {
-        let saved = folder.path().with_extension("logs");
-        copy_logs(folder.path(), &saved)
-            .map_err(|source| Error::File { path: saved.clone(), source })?;
-        logs = Some(saved);
-    }
-    let heading =
-        format!("{instances} instances, all restarted {rounds} times in turn, {strategy}.");
-    Ok(report::report(heading, &behind, restarts, logs))
-}
-
-/// The instances.
-struct Fleet(Vec<Instance>);
-
-/// What was seen behind one balancer.
-struct Restarts {
-    behind: Behind,
-    records: Vec<Record>,
-}
-
-impl Fleet {
-    async fn start(
-        access: &Access,
-        folder: &TemporaryFolder,
-        options: &RollingOptions,
-    ) -> Result<Self, Error> {
-        let program = std::path::absolute(&options.program)
-            .map_err(|source| Error::File { path: options.program.clone(), source })?;
-        let mut instances = Vec::new();
-        for number in 1..=options.instances {
-            let port = free_port().map_err(server("instance"))?;
-            let target: Target = format!("http://127.0.0.1:{port}").parse()?;
-            let socket = socket(folder.path(), &target);
-            let mut instance = Instance {
-                program: program.clone(),
-                log: folder.path().join(format!("instance-{number}.log")),
-                target,
-                environment: vec![
-                    ("BIND_UNIX", socket.display().to_string()),
-                    ("DATABASE_URL", access.database_url.clone()),
-                    ("REDIS_URL", access.redis_url.clone()),
-                    ("ADMIN_TOKEN", access.admin_token.clone()),
-                    // Many instances share a small server.
-                    ("DATABASE_CONNECTIONS", "16".to_owned()),
-                    ("READ_CONNECTIONS", "4".to_owned()),
-                    ("UNLIMITED_CLIENTS", "127.0.0.0/8".to_owned()),
-                    ("RUST_LOG", "info".to_owned()),
-                ],
-                process: None,
-            };
-            instance.environment.extend(options.environment.iter().cloned());
-            instance.restart().await?;
-            instance.ready().await?;
-            instances.push(instance);
-        }
-        Ok(Self(instances))
-    }
-
-    fn targets(&self) -> Vec<Target> {
-        self.0.iter().map(|instance| instance.target.clone()).collect()
-    }
-
-    async fn end(&mut self) -> Result<(), Error> {
-        for instance in &mut self.0 {
-            instance.end().await?;
-        }
-        Ok(())
-    }
-
-    /// Finds the capacity, then restarts all instances at a share of it.
-    async fn under_load(
-        &mut self,
-        load: &Arc<Load>,
-        balancer: Balancer,
-        options: &RollingOptions,
-        said: &impl Fn(&str),
-    ) -> Result<Restarts, Error> {
-        let (mut records, mut capacity) = (Vec::new(), None);
-        let rate = match options.rate {
-            Some(rate) => rate,
+        let mut records = Vec::new();
+        let (capacity, rate) = match options.rate {
+            Some(rate) => (None, rate),
             None => {
-                let (_, closed) = load.run(CAPACITY_CONNECTIONS, None, sleep(CAPACITY)).await?;
-                let counted = |record: &&Record| {
-                    let end = record.answered;
-                    record.observed.reply.is_success() && end >= WARM_UP && end <= CAPACITY
-                };
-                let orders = closed.iter().filter(counted).count() as f64;
-                records.extend(closed);
-                let found = orders / CAPACITY.saturating_sub(WARM_UP).as_secs_f64();
-                capacity = Some(found);
-                found * options.share
+                records = load.run(CAPACITY_CONNECTIONS, None, sleep(CAPACITY)).await?.1;
+                let capacity = capacity(&records);
+                (Some(capacity), capacity * SHARE)
             }
         };
         said(&format!("behind {balancer}: {rate:.0} purchases a second"));
-        let begin = Instant::now();
-        let restarting = async {
-            let mut drains = Vec::new();
-            for round in 1..=options.rounds {
-                for instance in &mut self.0 {
-                    sleep(PAUSE).await;
-                    let asked = Instant::now();
-                    instance.end().await?;
-                    drains.push(asked.elapsed());
-                    instance.restart().await?;
-                    instance.ready().await?;
-                }
-                said(&format!(
-                    "behind {balancer}: round {round} of {}, {:.0} s",
-                    options.rounds,
-                    begin.elapsed().as_secs_f64()
-                ));
-            }
-            sleep(PAUSE).await;
-            Ok::<_, Error>(drains)
-        };
         // So that none is idle for longer than an instance that ends waits for it.
         let connections = options.connections.unwrap_or((rate as u16).clamp(1, 256));
-        let (drains, rolled) = load.run(usize::from(connections), Some(rate), restarting).await?;
-        let mut drains = drains?;
-        drains.sort_unstable();
-        let behind = Behind {
+        let restarting = restart(&mut instances, options.rounds, &said);
+        let (drains, rolled) = load.run(connections.into(), Some(rate), restarting).await?;
+        let drains = drains?;
+        let (failed, requests) = (report::failures(&rolled), rolled.len());
+        let latency = Latency::of(rolled.iter().map(Record::latency));
+        records.extend(rolled);
+        let buyers = &load.buyers;
+        let sale = PendingSale { access, targets: target, buyers, voucher_id, limit: END_LIMIT };
+        pending::wait(sale, &order_rows, &mut records).await?;
+        let (snapshot, unchanged) =
+            order_rows.wait_until_unchanged(voucher_id, QUIET, END_LIMIT).await?;
+        behind.push(Behind {
             balancer,
             capacity,
             rate,
             drains,
-            requests: rolled.len() as u64,
-            failed: report::failures(&rolled),
-            latency: Latency::of(rolled.iter().map(|record| record.latency())),
-            violations: Default::default(),
-            unchanged: false,
+            requests,
+            failed,
+            latency,
+            verdict: burst::judge(&records, &snapshot),
+            unchanged,
             buyers_left: !load.is_used_up(),
-        };
-        records.extend(rolled);
-        Ok(Restarts { behind, records })
+        });
     }
+    for instance in &mut instances {
+        instance.end().await?;
+    }
+    let RollingOptions { instances, rounds, strategy, .. } = options;
+    let restarts = usize::from(*instances) * *rounds as usize;
+    let heading =
+        format!("{instances} instances, all restarted {rounds} times in turn, {strategy}.");
+    let mut report = report(heading, &behind, restarts);
+    if report.outcome() == Outcome::Violated {
+        let logs = save_logs(folder.path())?;
+        report.notes.push_str(&format!("\nThe servers' logs: {}", logs.display()));
+    }
+    Ok(report)
+}
+
+/// Starts the instances; each listens on a Unix socket as well.
+async fn start(
+    access: &Access,
+    folder: &TemporaryFolder,
+    options: &RollingOptions,
+) -> Result<Vec<Instance>, Error> {
+    let mut instances = Vec::new();
+    for number in 1..=options.instances {
+        let mut instance = Instance::new(&options.program, number.into(), folder.path())?;
+        let socket = socket(folder.path(), &instance.target);
+        instance.environment = vec![
+            ("BIND_UNIX", socket.display().to_string()),
+            ("DATABASE_URL", access.database_url.clone()),
+            ("REDIS_URL", access.redis_url.clone()),
+            ("ADMIN_TOKEN", access.admin_token.clone()),
+            // Many instances share a small server.
+            ("DATABASE_CONNECTIONS", "16".to_owned()),
+            ("READ_CONNECTIONS", "4".to_owned()),
+            ("UNLIMITED_CLIENTS", "127.0.0.0/8".to_owned()),
+            ("RUST_LOG", "info".to_owned()),
+        ];
+        instance.environment.extend(options.environment.iter().cloned());
+        instance.restart().await?;
+        instance.ready().await?;
+        instances.push(instance);
+    }
+    Ok(instances)
+}
+
+/// Orders per second of a closed loop.
+fn capacity(records: &[Record]) -> f64 {
+    let counted = |record: &&Record| {
+        let end = record.answered;
+        record.observed.reply.is_success() && end >= WARM_UP && end <= CAPACITY
+    };
+    let orders = records.iter().filter(counted).count() as f64;
+    orders / CAPACITY.saturating_sub(WARM_UP).as_secs_f64()
+}
+
+/// Restarts every instance in turn, `rounds` times; returns how long each took to end, the longest last.
+async fn restart(
+    instances: &mut [Instance],
+    rounds: u32,
+    said: &impl Fn(&str),
+) -> Result<Vec<Duration>, Error> {
+    let begin = Instant::now();
+    let mut drains = Vec::new();
+    for round in 1..=rounds {
+        for instance in &mut *instances {
+            sleep(PAUSE).await;
+            let asked = Instant::now();
+            instance.end().await?;
+            drains.push(asked.elapsed());
+            instance.restart().await?;
+            instance.ready().await?;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        said(&format!("round {round} of {rounds}, {seconds:.0} s"));
+    }
+    sleep(PAUSE).await;
+    drains.sort_unstable();
+    Ok(drains)
 }

@@ -1,13 +1,13 @@
 //! The report of a rolling restart.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::balancer::Balancer;
 use crate::report::{Check, Checked, Table};
-use workload::{generator::Record, latency::Latency};
-
-/// Seconds with failures that are named.
-const SHOWN: usize = 12;
+use workload::{checker::Verdict, generator::Record, latency::Latency};
 
 /// What was seen behind one balancer.
 pub struct Behind {
@@ -20,13 +20,13 @@ pub struct Behind {
     /// How long each instance took to end, the longest last.
     pub drains: Vec<Duration>,
     /// Purchases made meanwhile.
-    pub requests: u64,
-    /// Those that did not become orders, by the reply they got and the second in which they were due.
-    pub failed: BTreeMap<String, BTreeMap<u64, usize>>,
+    pub requests: usize,
+    /// Those that did not become orders, by the reply they got: how many, and the seconds in which they were due.
+    pub failed: BTreeMap<String, (usize, BTreeSet<u64>)>,
     /// Latency of all of them.
     pub latency: Latency,
-    /// Violated invariants of the checker.
-    pub violations: BTreeMap<&'static str, i64>,
+    /// Every reply against every row.
+    pub verdict: Verdict,
     /// Whether the tables stood still in the end.
     pub unchanged: bool,
     /// Whether there was a buyer for each purchase.
@@ -35,12 +35,12 @@ pub struct Behind {
 
 impl Behind {
     /// Its checks, after `restarts` of instances.
-    pub fn checks(&self, restarts: usize) -> Vec<Check> {
+    fn checks(&self, restarts: usize) -> Vec<Check> {
         let what = |what: &str| format!("{}: {what}", self.balancer);
         let yes = |what: String, holds: bool| {
             Check::new(what, if holds { "yes" } else { "no" }, "yes", holds).needed()
         };
-        let failed: usize = self.failed.values().flat_map(BTreeMap::values).sum();
+        let failed: usize = self.failed.values().map(|(count, _)| count).sum();
         let drained = self.drains.len();
         let mut checks = vec![
             Check::none(what("purchases that failed"), failed as u64),
@@ -49,7 +49,7 @@ impl Behind {
             yes(what("buyers for all (else more --buyers)"), self.buyers_left),
             yes(what("tables stand still"), self.unchanged),
         ];
-        let violations = self.violations.iter();
+        let violations = self.verdict.violations().into_iter();
         checks.extend(violations.map(|(name, count)| Check::new(what(name), count, 0, false)));
         checks
     }
@@ -72,34 +72,26 @@ impl Behind {
 
     /// A line for each reply that was no order.
     fn failures(&self) -> impl Iterator<Item = String> {
-        self.failed.iter().map(|(reply, seconds)| {
-            let count: usize = seconds.values().sum();
-            let shown =
-                seconds.iter().take(SHOWN).map(|(second, count)| format!("{second} ({count})"));
-            let shown = shown.collect::<Vec<_>>().join(", ");
-            let more = if seconds.len() > SHOWN { ", …" } else { "" };
-            format!("{}: {reply} {count}, in seconds {shown}{more}", self.balancer)
+        self.failed.iter().map(|(reply, (count, seconds))| {
+            format!("{}: {reply} {count}, due in seconds {seconds:?}", self.balancer)
         })
     }
 }
 
-/// The purchases that did not become orders, by the reply that they got and the second in which they were due.
-pub fn failures(records: &[Record]) -> BTreeMap<String, BTreeMap<u64, usize>> {
-    let mut failed: BTreeMap<String, BTreeMap<u64, usize>> = BTreeMap::new();
+/// The purchases that did not become orders, as [`Behind`] has them.
+pub fn failures(records: &[Record]) -> BTreeMap<String, (usize, BTreeSet<u64>)> {
+    let mut failed: BTreeMap<String, (usize, BTreeSet<u64>)> = BTreeMap::new();
     for record in records.iter().filter(|record| !record.observed.reply.is_success()) {
         let label = record.observed.reply.label().to_owned();
-        *failed.entry(label).or_default().entry(record.due.as_secs()).or_default() += 1;
+        let (count, seconds) = failed.entry(label).or_default();
+        *count += 1;
+        seconds.insert(record.due.as_secs());
     }
     failed
 }
 
-/// What was seen behind all balancers, with `restarts` each; the servers' logs are in `logs` where they were kept.
-pub fn report(
-    heading: String,
-    behind: &[Behind],
-    restarts: usize,
-    logs: Option<PathBuf>,
-) -> Checked {
+/// What was seen behind all balancers, with `restarts` each.
+pub fn report(heading: String, behind: &[Behind], restarts: usize) -> Checked {
     let columns = [
         "behind",
         ">capacity/s",
@@ -111,8 +103,7 @@ pub fn report(
         ">p99 ms",
         ">max ms",
     ];
-    let mut notes: Vec<String> = behind.iter().flat_map(Behind::failures).collect();
-    notes.extend(logs.map(|logs| format!("The servers' logs are in {}.", logs.display())));
+    let notes: Vec<String> = behind.iter().flat_map(Behind::failures).collect();
     Checked {
         scenario: "rolling",
         heading,

@@ -5,29 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sqlx::{Connection, Executor, MySqlConnection};
 use testkit::database_server::DatabaseServer;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::chaos::test_cluster::{TestCluster, pause, server};
+use super::scene::Scene;
+use crate::chaos::instance::{pause, server};
 use workload::Error;
 
-/// What is done to the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DatabaseFault {
-    /// SIGKILL, then it recovers.
-    Kill,
-    /// SIGSTOP, then SIGCONT.
-    Stop,
-    /// `read_only`, as after a failover: error 1290 for every write.
-    ReadOnly,
-    /// Its file cannot grow and has no page left for rows: error 1114 for a row that needs one.
-    Full,
-    /// The service's connections are closed, and strangers hold all that the server allows: error 1040.
-    ConnectionsExhausted,
-    /// A stranger's transaction holds the row of a sale.
-    RowHeld,
-}
-
-use DatabaseFault::{ConnectionsExhausted, Full, Kill, ReadOnly, RowHeld, Stop};
+/// How it is called in messages.
+const WHAT: &str = "MariaDB";
 
 /// The fewest connections that a server can be told to allow.
 const FEWEST_CONNECTIONS: usize = 10;
@@ -47,65 +32,58 @@ const PAUSE: Duration = Duration::from_millis(5);
 const FILLER: &str =
     "CREATE TABLE IF NOT EXISTS chaos_filler (filler VARCHAR(7900) NOT NULL) CHARACTER SET ascii";
 
-impl DatabaseFault {
-    /// Injects it, and undoes it. `sales` are the vouchers on sale.
-    ///
-    /// # Errors
-    /// [`Error::Server`], [`Error::Database`].
-    pub async fn inject(
-        self,
-        cluster: &TestCluster,
-        sales: &[u64],
-        lasts: Duration,
-    ) -> Result<(), Error> {
-        // Held for as long as it lasts: faults of one server take turns.
-        let mut servers = cluster.database.lock().await;
-        if self == Kill {
-            servers.kill();
-            sleep(lasts).await;
-            return servers.restart().await.map_err(server("MariaDB"));
-        }
-        let database = servers.primary();
-        match self {
-            Kill => Ok(()),
-            Stop => {
-                let process = database.process().map_err(server("MariaDB"))?;
-                pause(process, lasts).await.map_err(server("MariaDB"))
-            }
-            ReadOnly => {
-                let mut administrator = connect(database).await?;
-                run(&mut administrator, "SET GLOBAL read_only = 1").await?;
-                sleep(lasts).await;
-                run(&mut administrator, "SET GLOBAL read_only = 0").await
-            }
-            Full => {
-                let mut administrator = connect(database).await?;
-                run(&mut administrator, FILLER).await?;
-                let filled = fill(database, &mut administrator).await;
-                sleep(lasts).await;
-                database.limit_file_size(None).map_err(server("MariaDB"))?;
-                run(&mut administrator, "TRUNCATE TABLE chaos_filler").await?;
-                filled
-            }
-            ConnectionsExhausted => exhaust(database, lasts).await,
-            RowHeld => {
-                let Some(voucher_id) = sales.first() else { return Ok(()) };
-                let mut stranger = connect(database).await?;
-                run(&mut stranger, "BEGIN").await?;
-                let lock = format!(
-                    "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {voucher_id} FOR UPDATE"
-                );
-                run(&mut stranger, &lock).await?;
-                sleep(lasts).await;
-                run(&mut stranger, "ROLLBACK").await
-            }
-        }
-    }
+/// SIGKILL, then it recovers.
+pub async fn kill(it: Scene<'_>) -> Result<(), Error> {
+    // Held for as long as it lasts, here and below: faults of one server take turns.
+    let mut servers = it.cluster.database.lock().await;
+    servers.kill();
+    sleep(it.lasts).await;
+    servers.restart().await.map_err(server(WHAT))
+}
+
+/// SIGSTOP, then SIGCONT.
+pub async fn stop(it: Scene<'_>) -> Result<(), Error> {
+    let servers = it.cluster.database.lock().await;
+    let process = servers.primary().process().map_err(server(WHAT))?;
+    pause(process, it.lasts).await.map_err(server(WHAT))
+}
+
+/// `read_only`, as after a failover: error 1290 for every write.
+pub async fn read_only(it: Scene<'_>) -> Result<(), Error> {
+    let servers = it.cluster.database.lock().await;
+    let mut administrator = connect(servers.primary()).await?;
+    run(&mut administrator, "SET GLOBAL read_only = 1").await?;
+    sleep(it.lasts).await;
+    run(&mut administrator, "SET GLOBAL read_only = 0").await
+}
+
+/// Its file cannot grow and has no page left for rows: error 1114 for a row that needs one.
+pub async fn full(it: Scene<'_>) -> Result<(), Error> {
+    let servers = it.cluster.database.lock().await;
+    let mut administrator = connect(servers.primary()).await?;
+    run(&mut administrator, FILLER).await?;
+    let filled = fill(servers.primary(), &mut administrator).await;
+    sleep(it.lasts).await;
+    servers.primary().limit_file_size(None).map_err(server(WHAT))?;
+    run(&mut administrator, "TRUNCATE TABLE chaos_filler").await?;
+    filled
+}
+
+/// A stranger's transaction holds the row of a sale.
+pub async fn row_held(it: Scene<'_>) -> Result<(), Error> {
+    let servers = it.cluster.database.lock().await;
+    let Some(voucher_id) = it.sales.first() else { return Ok(()) };
+    let mut stranger = connect(servers.primary()).await?;
+    run(&mut stranger, "BEGIN").await?;
+    let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
+    run(&mut stranger, &format!("{lock} {voucher_id} FOR UPDATE")).await?;
+    sleep(it.lasts).await;
+    run(&mut stranger, "ROLLBACK").await
 }
 
 /// Stops the tablespace from growing, and takes what is free in it.
 async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) -> Result<(), Error> {
-    let failed = server("MariaDB");
+    let failed = server(WHAT);
     let size = std::fs::metadata(database.tablespace()).map_err(&failed)?.len();
     database.limit_file_size(Some(size)).map_err(&failed)?;
     for rows in FILLERS {
@@ -115,23 +93,24 @@ async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) ->
         while run(administrator, &insert).await.is_ok() {
             statements += 1;
             if statements == MOST_FILLERS {
-                return Err(Error::server("MariaDB", "its tablespace does not fill".to_owned()));
+                return Err(Error::server(WHAT, "its tablespace does not fill".to_owned()));
             }
         }
     }
     Ok(())
 }
 
-/// Closes the connections of all others and holds every one that the server allows.
-async fn exhaust(database: &DatabaseServer, lasts: Duration) -> Result<(), Error> {
-    let mut administrator = connect(database).await?;
+/// The service's connections are closed, and strangers hold all that the server allows: error 1040.
+pub async fn exhaust_connections(it: Scene<'_>) -> Result<(), Error> {
+    let servers = it.cluster.database.lock().await;
+    let mut administrator = connect(servers.primary()).await?;
     run(&mut administrator, &format!("SET GLOBAL max_connections = {FEWEST_CONNECTIONS}")).await?;
-    let until = Instant::now() + lasts;
-    let url = database.url();
+    let until = Instant::now() + it.lasts;
+    let url = servers.primary().url();
     let strangers = (0..FEWEST_CONNECTIONS).map(async |_| {
         while Instant::now() < until {
             if let Ok(Ok(stranger)) = timeout(LIMIT, MySqlConnection::connect(&url)).await {
-                tokio::time::sleep_until(until).await;
+                sleep_until(until).await;
                 // How it ends does not matter: its server may be gone.
                 stranger.close().await.ok();
             } else {
@@ -146,12 +125,9 @@ async fn exhaust(database: &DatabaseServer, lasts: Duration) -> Result<(), Error
 }
 
 /// Connects as the administrator.
-///
-/// # Errors
-/// [`Error::Database`].
 pub async fn connect(database: &DatabaseServer) -> Result<MySqlConnection, Error> {
     let connecting = timeout(LIMIT, MySqlConnection::connect(&database.admin_url()));
-    let late = |_| Error::server("MariaDB", format!("it does not answer within {LIMIT:?}"));
+    let late = |_| Error::server(WHAT, format!("it does not answer within {LIMIT:?}"));
     connecting
         .await
         .map_err(late)?
@@ -159,11 +135,8 @@ pub async fn connect(database: &DatabaseServer) -> Result<MySqlConnection, Error
 }
 
 /// Runs one statement.
-///
-/// # Errors
-/// [`Error::Database`].
 pub async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<(), Error> {
-    let late = |_| Error::server("MariaDB", format!("`{sql}` takes longer than {LIMIT:?}"));
+    let late = |_| Error::server(WHAT, format!("`{sql}` takes longer than {LIMIT:?}"));
     timeout(LIMIT, connection.execute(sql))
         .await
         .map_err(late)?

@@ -1,52 +1,30 @@
-//! Faults of an instance of the service: ended, stopped, restarted.
-
-use std::time::Duration;
+//! Faults of an instance of the service, by its index: ended, stopped, restarted.
 
 use tokio::time::sleep;
 
-use crate::chaos::test_cluster::TestCluster;
+use super::scene::Scene;
 use workload::Error;
 
-/// What is done to an instance, by its index, or to all of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InstanceFault {
-    /// SIGKILL, then started again.
-    Kill(usize),
-    /// SIGSTOP, then SIGCONT.
-    Stop(usize),
-    /// As [`InstanceFault::Stop`], longer than the other instance waits before it takes over what this one held.
-    StopForTakeover(usize),
-    /// One after the other is asked to end (SIGTERM) and started again.
-    Roll,
+/// SIGKILL, then started again.
+pub async fn kill(it: Scene<'_>, which: usize) -> Result<(), Error> {
+    let mut instance = it.cluster.instances[which].lock().await;
+    instance.kill();
+    sleep(it.lasts).await;
+    instance.restart().await
 }
 
-use InstanceFault::{Kill, Roll, Stop, StopForTakeover};
+/// SIGSTOP, then SIGCONT.
+pub async fn stop(it: Scene<'_>, which: usize) -> Result<(), Error> {
+    it.cluster.instances[which].lock().await.pause(it.lasts).await
+}
 
-impl InstanceFault {
-    /// Injects it, and undoes it.
-    ///
-    /// # Errors
-    /// An instance that does not end, or does not serve again.
-    pub async fn inject(self, cluster: &TestCluster, lasts: Duration) -> Result<(), Error> {
-        match self {
-            Kill(which) => {
-                let mut instance = cluster.instances[which].lock().await;
-                instance.kill();
-                sleep(lasts).await;
-                instance.restart().await
-            }
-            Stop(which) | StopForTakeover(which) => {
-                cluster.instances[which].lock().await.pause(lasts).await
-            }
-            Roll => {
-                for instance in &cluster.instances {
-                    let mut instance = instance.lock().await;
-                    instance.end().await?;
-                    instance.restart().await?;
-                    sleep(lasts).await;
-                }
-                Ok(())
-            }
-        }
+/// One after the other is asked to end (SIGTERM) and started again.
+pub async fn roll(it: Scene<'_>) -> Result<(), Error> {
+    for instance in &it.cluster.instances {
+        let mut instance = instance.lock().await;
+        instance.end().await?;
+        instance.restart().await?;
+        sleep(it.lasts).await;
     }
+    Ok(())
 }

@@ -8,45 +8,25 @@ use std::time::Duration;
 use testkit::proxy::Mode;
 use tokio::time::sleep;
 
-use crate::chaos::{
-    changes::What,
-    operator::Operator,
-    test_cluster::{ServerKind, TestCluster},
-};
-
-/// The operation whose replies from the database are lost. It happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OperationFault {
-    /// Publishing a sale.
-    Publish,
-    /// Adding stock to a sale.
-    AddStock,
-    /// Paying or cancelling orders, on both instances at once.
-    Change(What),
-}
-
-use OperationFault::{AddStock, Change, Publish};
-
-impl OperationFault {
-    /// Injects it, and undoes it.
-    pub async fn inject(self, cluster: &TestCluster, operator: &Operator, lasts: Duration) {
-        let set = |mode| cluster.set_proxies(ServerKind::Database, mode);
-        set(Mode::LoseCommitReply);
-        let operate = async {
-            match self {
-                Publish => operator.publish(0).await,
-                AddStock => operator.add_stock(1).await,
-                Change(what) => operator.change(what).await,
-            }
-        };
-        let undo = async {
-            // Long enough for the first attempt of each; later ones are to succeed.
-            sleep(lasts + SPELL).await;
-            set(Mode::Forward);
-        };
-        tokio::join!(operate, undo);
-    }
-}
+use super::scene::Scene;
+use crate::chaos::{operator::Operator, test_cluster::ServerKind::Database};
+use workload::Error;
 
 /// How long replies get lost, at least.
 const SPELL: Duration = Duration::from_millis(250);
+
+/// The operation happens, and its replies from the database are lost.
+pub async fn lose_replies(
+    it: Scene<'_>,
+    operate: impl AsyncFnOnce(&Operator),
+) -> Result<(), Error> {
+    let Some(operator) = it.operator else { return Ok(()) };
+    it.cluster.set_proxies(Database, Mode::LoseCommitReply);
+    let undo = async {
+        // Long enough for the first attempt of each; later ones are to succeed.
+        sleep(it.lasts + SPELL).await;
+        it.cluster.set_proxies(Database, Mode::Forward);
+    };
+    tokio::join!(operate(operator), undo);
+    Ok(())
+}

@@ -13,7 +13,8 @@ use testkit::{
 use tokio::time::sleep;
 
 use super::servers::{
-    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, failed, role, source, start_node,
+    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, failed, no_failover, role, source,
+    start_node,
 };
 use crate::chaos::{layout::RedisLayout, redis_data::command};
 use workload::Error;
@@ -47,7 +48,7 @@ pub async fn start(folder: &Arc<TemporaryFolder>) -> Result<RedisServers, Error>
     let mut servers =
         RedisServers { layout, nodes, sentinels: Vec::new(), proxies: Arc::new(proxies) };
     // They have met at their own ports.
-    let announced = until(LIMIT, async || servers.know_the_proxies().await).await;
+    let announced = until(LIMIT, async || servers.know_the_proxies().await.unwrap_or(false)).await;
     if !announced {
         return Err(Error::server(WHAT, "the nodes do not learn the proxies' ports".to_owned()));
     }
@@ -56,19 +57,18 @@ pub async fn start(folder: &Arc<TemporaryFolder>) -> Result<RedisServers, Error>
 }
 
 impl RedisServers {
-    async fn know_the_proxies(&self) -> bool {
+    async fn know_the_proxies(&self) -> Result<bool, Error> {
+        let ports = self.proxies.nodes.iter().zip(&self.proxies.buses);
+        let ports: Vec<String> = ports
+            .map(|(proxy, bus)| format!(":{}@{}", proxy.address.port(), bus.address.port()))
+            .collect();
         for node in &self.nodes {
-            let Ok(known) = command::<String>(node, &["CLUSTER", "NODES"]).await else {
-                return false;
-            };
-            let ports = self.proxies.nodes.iter().zip(&self.proxies.buses);
-            let mut ports = ports
-                .map(|(proxy, bus)| format!(":{}@{}", proxy.address.port(), bus.address.port()));
-            if !ports.all(|ports| known.contains(&ports)) {
-                return false;
+            let known: String = command(node, &["CLUSTER", "NODES"]).await?;
+            if !ports.iter().all(|ports| known.contains(ports)) {
+                return Ok(false);
             }
         }
-        true
+        Ok(true)
     }
 
     /// The node that serves this key, according to another.
@@ -103,45 +103,28 @@ impl RedisServers {
         Ok(known.collect())
     }
 
-    /// What is not as it should be.
-    pub(super) async fn cluster_state(&self) -> String {
-        for (number, node) in self.nodes.iter().enumerate() {
-            let info: String =
-                command(node, &["CLUSTER", "INFO"]).await.unwrap_or_else(|error| error.to_string());
-            if !info.contains("cluster_state:ok") || !info.contains("cluster_slots_ok:16384") {
-                return format!("server {number} says: {info}");
-            }
-        }
+    /// Whether all nodes agree on who serves which slot, and every replica has what its master has.
+    pub(super) async fn cluster_is_whole(&self) -> Result<bool, Error> {
         // A node may not know yet who has taken over, or where a slot is now.
-        let masters = self.masters().await.unwrap_or_default();
-        let agreed = self.slots(&self.nodes[0]).await.unwrap_or_default();
-        for (number, node) in self.nodes.iter().enumerate() {
-            let slots = self.slots(node).await.unwrap_or_default();
-            let named: BTreeSet<usize> = slots.iter().map(|(_, master)| *master).collect();
-            if slots != agreed || !named.iter().eq(&masters) {
-                return format!(
-                    "server {number} names {named:?} as masters, {masters:?} are; or it knows other \
-                     slots of theirs than server 0"
-                );
+        let (masters, agreed) = (self.masters().await?, self.slots(&self.nodes[0]).await?);
+        let named: BTreeSet<usize> = agreed.iter().map(|(_, master)| *master).collect();
+        for node in &self.nodes {
+            let info: String = command(node, &["CLUSTER", "INFO"]).await?;
+            let ok = ["cluster_state:ok", "cluster_slots_ok:16384"];
+            if !ok.iter().all(|ok| info.contains(ok)) || self.slots(node).await? != agreed {
+                return Ok(false);
             }
         }
-        for first in 0..self.nodes.len() / 2 {
-            let second = self.replica_of(first);
-            let is_master = role(&self.nodes[first]).await.is_ok_and(|role| role == "master");
-            let (master, replica) = if is_master { (first, second) } else { (second, first) };
-            let lag = self.lag(master, replica).await;
-            if !lag.is_empty() {
-                return lag;
+        for master in &masters {
+            if !self.in_sync(*master, self.replica_of(*master)).await? {
+                return Ok(false);
             }
         }
-        String::new()
+        Ok(named.iter().eq(&masters) && masters.len() == self.nodes.len() / 2)
     }
 
     /// Moves the slot of `key` to another master while clients use it: for `lasts` some of its keys are here and some
     /// there.
-    ///
-    /// # Errors
-    /// [`Error::Redis`], [`Error::Server`].
     pub async fn move_slot(&self, key: &str, lasts: Duration) -> Result<(), Error> {
         let masters = self.masters().await?;
         let from = self.master_of(key).await?;
@@ -187,9 +170,6 @@ impl RedisServers {
 
     /// Asks a replica to take its master's place, by `how`: nothing, `FORCE` or `TAKEOVER`; again where it was not
     /// elected.
-    ///
-    /// # Errors
-    /// [`Error::Redis`], [`Error::Server`].
     pub async fn replace_by(&self, replica: usize, how: &[&str]) -> Result<(), Error> {
         let words = [&["CLUSTER", "FAILOVER"], how].concat();
         let mut last = Ok(());
@@ -202,42 +182,9 @@ impl RedisServers {
         if replaced.await {
             return Ok(());
         }
-        last.and_then(|()| self.never_replaced())
-    }
-
-    fn never_replaced(&self) -> Result<(), Error> {
-        Err(Error::server(WHAT, format!("no failover within {LIMIT:?}")))
+        last.and_then(|()| Err(no_failover()))
     }
 }
 
 /// How long an election that was asked for may take: the servers give it up after five seconds.
 const ELECTION: Duration = Duration::from_secs(6);
-
-#[cfg(test)]
-mod tests {
-    use testkit::proxy::Mode;
-
-    use super::*;
-
-    /// Otherwise what is asked of the old master next, as moving a slot, is refused.
-    #[tokio::test]
-    async fn the_cluster_is_not_whole_while_a_node_names_the_old_master() {
-        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let mut servers = start(&folder).await.expect("servers");
-        let proxies = servers.proxies.clone();
-        let buses_between_0_and_1_or_4 = |mode| {
-            for other in [1, 4] {
-                proxies.buses[0].set_for(source(other), mode);
-                proxies.buses[other].set_for(source(0), mode);
-            }
-        };
-        buses_between_0_and_1_or_4(Mode::Cut);
-        servers.replace_by(4, &["TAKEOVER"]).await.expect("a failover");
-        let found = until(Duration::from_secs(1), async || {
-            servers.cluster_state().await.contains("server 0 names {0, 1, 2}")
-        });
-        assert!(found.await, "{}", servers.cluster_state().await);
-        buses_between_0_and_1_or_4(Mode::Forward);
-        servers.replicated().await.expect("a whole cluster");
-    }
-}

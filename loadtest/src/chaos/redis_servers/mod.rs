@@ -16,7 +16,7 @@ use super::{
     layout::RedisLayout,
     redis_data::{self, RedisData},
 };
-use servers::{LIMIT, WHAT, failed, role, start_node};
+use servers::{LIMIT, WHAT, failed, no_failover, role, start_node};
 use workload::Error;
 
 mod cluster;
@@ -86,9 +86,6 @@ impl RedisServers {
     }
 
     /// The data servers that are masters.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn masters(&self) -> Result<Vec<usize>, Error> {
         let mut masters = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
@@ -113,9 +110,6 @@ impl RedisServers {
     }
 
     /// Starts a killed server again: as a replica where another has taken over.
-    ///
-    /// # Errors
-    /// [`Error::Server`], [`Error::Redis`].
     pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<(), Error> {
         if self.layout == RedisLayout::Sentinel {
             self.nodes[node].role = match self.named().await {
@@ -127,37 +121,29 @@ impl RedisServers {
     }
 
     /// Waits until every master is the only one of its data and has a replica with all of it, as before any fault.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub async fn replicated(&mut self) -> Result<(), Error> {
-        let mut found = String::new();
         let whole = until(LIMIT, async || {
-            found = match self.layout {
-                RedisLayout::Single => String::new(),
-                RedisLayout::Sentinel => self.sentinel_state().await,
-                RedisLayout::Cluster => self.cluster_state().await,
+            let whole = match self.layout {
+                RedisLayout::Single => Ok(true),
+                RedisLayout::Sentinel => self.sentinels_are_whole().await,
+                RedisLayout::Cluster => self.cluster_is_whole().await,
             };
-            found.is_empty()
+            // A server that is not back yet does not answer.
+            whole.unwrap_or(false)
         });
         if whole.await {
             return Ok(());
         }
-        Err(Error::server(WHAT, format!("still {LIMIT:?} after a fault: {found}")))
+        let reason = format!("not whole {LIMIT:?} after a fault: {}", self.facts().await);
+        Err(Error::server(WHAT, reason))
     }
 
     /// Waits until `replica` is the master.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
     pub async fn took_over(&self, replica: usize) -> Result<(), Error> {
         let taken = until(LIMIT, async || match self.layout {
             RedisLayout::Sentinel => self.named().await == Some(replica),
             _ => role(&self.nodes[replica]).await.is_ok_and(|role| role == "master"),
         });
-        if taken.await {
-            return Ok(());
-        }
-        Err(Error::server(WHAT, format!("no failover within {LIMIT:?}")))
+        if taken.await { Ok(()) } else { Err(no_failover()) }
     }
 }

@@ -86,9 +86,6 @@ impl RedisServers {
     }
 
     /// Makes a replica of a server that still takes itself for the master, as the sentinels do some ten seconds later.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn demote(&mut self, old: usize, new: usize) -> Result<(), Error> {
         self.nodes[old].role = self.copies(new);
         let port = self.proxies.nodes[new].address.port().to_string();
@@ -109,24 +106,16 @@ impl RedisServers {
         last
     }
 
-    /// What is not as it should be.
-    pub(super) async fn sentinel_state(&mut self) -> String {
-        let Some(master) = self.named().await else {
-            return "the sentinels do not agree".to_owned();
-        };
+    /// Whether the sentinels agree on the master, and its replica has what it has.
+    pub(super) async fn sentinels_are_whole(&mut self) -> Result<bool, Error> {
+        let Some(master) = self.named().await else { return Ok(false) };
         let other = self.replica_of(master);
         // Two masters, of which the sentinels have not demoted the old one yet.
-        if role(&self.nodes[other]).await.is_ok_and(|role| role == "master")
-            && let Err(error) = self.demote(other, master).await
-        {
-            return error.to_string();
+        if role(&self.nodes[other]).await? == "master" {
+            self.demote(other, master).await?;
         }
         self.nodes[master].role = Role::Alone;
-        let lag = self.lag(master, other).await;
-        if lag.is_empty() && !self.sentinels_agree().await {
-            return "the sentinels do not see master and replica up".to_owned();
-        }
-        lag
+        Ok(self.in_sync(master, other).await? && self.sentinels_agree().await)
     }
 
     /// Whether every sentinel sees the master, its replica and the other sentinels, and none of them down.

@@ -55,19 +55,6 @@ impl RedisProxies {
     pub fn set(&self, mode: Mode) {
         self.nodes.iter().for_each(|proxy| proxy.set(mode));
     }
-
-    fn partition(&self, node: usize, others: impl Iterator<Item = IpAddr>, cut: bool) {
-        let mode = if cut { Mode::Cut } else { Mode::Forward };
-        for other in others.filter(|other| *other != source(node)) {
-            for proxy in self.nodes.get(node).iter().chain(&self.buses.get(node)) {
-                proxy.set_for(other, mode);
-            }
-        }
-        for proxy in self.nodes.iter().chain(&self.buses) {
-            proxy.set_for(source(node), mode);
-        }
-        self.sentinels.iter().take(1).flatten().for_each(|proxy| proxy.set(mode));
-    }
 }
 
 /// The address from which the `number`-th server connects to others: data servers first, then sentinels.
@@ -80,8 +67,17 @@ impl RedisServers {
     /// Cuts a data server off from all other servers, or connects it again. Its clients reach it all the while, and the
     /// first instance does not reach the sentinels.
     pub fn partition(&self, node: usize, cut: bool) {
-        let others = (0..self.nodes.len() + self.sentinels.len()).map(source);
-        self.proxies.partition(node, others, cut);
+        let mode = if cut { Mode::Cut } else { Mode::Forward };
+        let RedisProxies { nodes, buses, sentinels } = &*self.proxies;
+        for other in (0..self.nodes.len() + self.sentinels.len()).filter(|other| *other != node) {
+            for proxy in nodes.get(node).into_iter().chain(buses.get(node)) {
+                proxy.set_for(source(other), mode);
+            }
+        }
+        for proxy in nodes.iter().chain(buses) {
+            proxy.set_for(source(node), mode);
+        }
+        sentinels.iter().take(1).flatten().for_each(|proxy| proxy.set(mode));
     }
 
     /// The server that copies a master.
@@ -89,31 +85,33 @@ impl RedisServers {
         (master + self.nodes.len() / 2) % self.nodes.len()
     }
 
-    /// What the replica of `master` has not got, if anything; empty where it is in sync.
-    pub(super) async fn lag(&self, master: usize, replica: usize) -> String {
-        let facts = async |node: usize| -> String {
-            command(&self.nodes[node], &["INFO", "replication"]).await.unwrap_or_default()
+    /// Whether the two are master and replica, and the replica has what its master has.
+    pub(super) async fn in_sync(&self, master: usize, replica: usize) -> Result<bool, Error> {
+        let says = async |node: usize, facts: [&str; 2]| -> Result<bool, Error> {
+            let said: String = command(&self.nodes[node], &["INFO", "replication"]).await?;
+            Ok(facts.iter().all(|fact| said.contains(fact)))
         };
-        let (of_master, of_replica) = (facts(master).await, facts(replica).await);
-        let field = |facts: &str, name: &str| {
-            let line = facts.lines().find_map(|line| line.strip_prefix(name));
-            line.unwrap_or_default().trim().to_owned()
-        };
-        let in_sync = field(&of_master, "role:") == "master"
-            && of_master.contains("state=online")
-            && field(&of_replica, "role:") == "slave"
-            && field(&of_replica, "master_link_status:") == "up";
-        if in_sync {
-            return String::new();
-        }
-        let role = |facts: &str| field(facts, "role:");
-        let link = field(&of_replica, "master_link_status:");
-        format!(
-            "server {master} is {:?}, server {replica} is {:?} with its master's link {link:?}",
-            role(&of_master),
-            role(&of_replica)
-        )
+        Ok(says(master, ["role:master", "state=online"]).await?
+            && says(replica, ["role:slave", "master_link_status:up"]).await?)
     }
+
+    /// What each server says of itself and the others, for an error message.
+    pub(super) async fn facts(&self) -> String {
+        let mut all = String::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            for words in [["INFO", "replication"], ["CLUSTER", "NODES"]] {
+                let said = command::<String>(node, &words).await;
+                let said = said.unwrap_or_else(|error| error.to_string());
+                all.push_str(&format!("\nserver {number}: {said}"));
+            }
+        }
+        all
+    }
+}
+
+/// The error of a server that does not take over.
+pub fn no_failover() -> Error {
+    Error::server(WHAT, format!("no failover within {LIMIT:?}"))
 }
 
 /// What a server says that it is: `master`, `slave`, `sentinel`.

@@ -3,16 +3,17 @@
 use workload::{checker::Sale, generator::Record};
 
 use super::*;
-use Answer::{Done, Unknown};
 use What::{Cancel, Pay};
 
-fn change(answers: &[(What, Answer)]) -> Change {
+const DONE: Reply = Reply::Ordered(7);
+
+fn change(answers: &[(What, Reply)]) -> Change {
     let age = Duration::from_millis(300);
     Change { user_id: 1, order_id: 7, answers: answers.to_vec(), age }
 }
 
-fn refused(code: &str) -> Answer {
-    Answer::Refused(code.to_owned())
+fn refused(code: &'static str) -> Reply {
+    Reply::Refused(code.into())
 }
 
 fn told(user_id: u64, reply: Reply) -> Record {
@@ -85,19 +86,19 @@ fn an_order_told_by_id_may_end_as_a_no_where_redis_may_lose_data() {
 
 #[test]
 fn payments_and_cancellations_must_agree_with_their_answers() {
-    let no = || refused("ALREADY_PAID");
-    let is_false = |answers: &[(What, Answer)], status| {
+    let (no, unknown) = (|| refused("ALREADY_PAID"), || Reply::lost("TIME_OUT"));
+    let is_false = |answers: &[(What, Reply)], status| {
         let row = OrderRow { id: 7, user_id: 1, status };
         false_change(&row, Some(&change(answers)), Circumstances::default()).is_some()
     };
-    assert!(!is_false(&[(Cancel, Done), (Cancel, no())], CANCELLED));
-    assert!(is_false(&[(Cancel, Done), (Cancel, no())], UNPAID), "confirmed, did not happen");
+    assert!(!is_false(&[(Cancel, DONE), (Cancel, no())], CANCELLED));
+    assert!(is_false(&[(Cancel, DONE), (Cancel, no())], UNPAID), "confirmed, did not happen");
     assert!(is_false(&[(Cancel, no()), (Cancel, no())], CANCELLED), "refused, happened");
     assert!(!is_false(&[(Cancel, no()), (Cancel, no())], UNPAID));
-    assert!(!is_false(&[(Cancel, no()), (Cancel, Unknown)], CANCELLED));
-    assert!(!is_false(&[(Cancel, Unknown), (Cancel, Unknown)], UNPAID));
-    assert!(!is_false(&[(Pay, Done), (Cancel, no())], PAID));
-    assert!(is_false(&[(Pay, Done), (Cancel, Done)], PAID), "both confirmed");
+    assert!(!is_false(&[(Cancel, no()), (Cancel, unknown())], CANCELLED));
+    assert!(!is_false(&[(Cancel, unknown()), (Cancel, unknown())], UNPAID));
+    assert!(!is_false(&[(Pay, DONE), (Cancel, no())], PAID));
+    assert!(is_false(&[(Pay, DONE), (Cancel, DONE)], PAID), "both confirmed");
     assert!(is_false(&[(Pay, no()), (Pay, no())], PAID), "refused, happened");
 }
 
@@ -111,7 +112,7 @@ fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
     let expired = change(&[(Pay, refused("ORDER_CANCELLED"))]);
     assert!(expired_early(&expired, expires));
     assert!(!expired_early(&Change { age: Duration::from_secs(3), ..expired.clone() }, expires));
-    let both = change(&[(Pay, refused("ORDER_CANCELLED")), (Cancel, Done)]);
+    let both = change(&[(Pay, refused("ORDER_CANCELLED")), (Cancel, DONE)]);
     assert!(!expired_early(&both, expires), "its owner cancelled it");
 }
 

@@ -1,0 +1,18 @@
+//! What a fault is injected into, and for how long.
+
+use std::time::Duration;
+
+use crate::chaos::{operator::Operator, test_cluster::TestCluster};
+
+/// The servers and sales of a round, and how long one of its faults lasts.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// The servers.
+    pub cluster: &'a TestCluster,
+    /// The vouchers on sale.
+    pub sales: &'a [u64],
+    /// Who operates, if anybody does.
+    pub operator: Option<&'a Operator>,
+    /// From the fault to the beginning of its end: a restart, a recovery or a failover comes on top.
+    pub lasts: Duration,
+}
