@@ -69,10 +69,9 @@ impl Instance {
         let Some(process) = &self.process else { return Ok(()) };
         // It may have ended by itself: then there is nothing to ask.
         if process.terminate().is_ok() && !until(END_LIMIT, async || !process.is_running()).await {
-            let log = process.log_end();
-            let reason =
-                format!("it did not end {END_LIMIT:?} after SIGTERM; its log ends with:\n{log}");
-            return Err(Error::server(WHAT, reason));
+            return Err(
+                self.failed(Some(process), format!("did not end {END_LIMIT:?} after SIGTERM"))
+            );
         }
         self.kill();
         Ok(())
@@ -104,11 +103,7 @@ impl Instance {
         let serves = serves.await;
         let process = process?;
         if !serves {
-            let log = process.log_end();
-            return Err(Error::server(
-                WHAT,
-                format!("it did not start; its log ends with:\n{log}"),
-            ));
+            return Err(self.failed(Some(&process), format!("did not start within {LIMIT:?}")));
         }
         self.process = Some(process);
         Ok(())
@@ -127,12 +122,13 @@ impl Instance {
         if until(LIMIT, async || answers(&self.target, "/health/ready").await).await {
             return Ok(begin.elapsed());
         }
-        let log = self.process.as_ref().map(Process::log_end).unwrap_or_default();
-        let reason = format!(
-            "{} is not ready {LIMIT:?} after the last fault; its log ends with:\n{log}",
-            self.target
-        );
-        Err(Error::server(WHAT, reason))
+        let reason = format!("is not ready {LIMIT:?} after the last fault");
+        Err(self.failed(self.process.as_ref(), reason))
+    }
+
+    fn failed(&self, process: Option<&Process>, reason: String) -> Error {
+        let (target, log) = (&self.target, process.map(Process::log_end).unwrap_or_default());
+        Error::server(WHAT, format!("{target} {reason}; its log ends with:\n{log}"))
     }
 }
 

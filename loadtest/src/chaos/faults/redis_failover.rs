@@ -70,7 +70,7 @@ pub async fn replace_while_lagging(it: Scene<'_>, how: &str) -> Result<(), Error
     let replica = redis.replica_of(master);
     stop_copying(&redis, master).await?;
     sleep(it.lasts).await;
-    if redis.layout() == RedisLayout::Sentinel {
+    if redis.layout == RedisLayout::Sentinel {
         redis.ask_for_failover().await?;
         redis.took_over(replica).await?;
         sleep(it.lasts).await;

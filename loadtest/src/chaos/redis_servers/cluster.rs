@@ -13,10 +13,9 @@ use testkit::{
 use tokio::time::sleep;
 
 use super::servers::{
-    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, failed, no_failover, role, source,
-    start_node,
+    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, no_failover, role, source, start_node,
 };
-use crate::chaos::{layout::RedisLayout, redis_data::command};
+use crate::chaos::{instance::server, layout::RedisLayout, redis_data::command};
 use workload::Error;
 
 const NODES: usize = 6;
@@ -27,8 +26,8 @@ const KEYS_AT_A_TIME: usize = 100;
 pub async fn start(folder: &Arc<TemporaryFolder>) -> Result<RedisServers, Error> {
     let (mut nodes, mut proxies) = (Vec::new(), RedisProxies::default());
     for number in 0..NODES {
-        let (mut server, proxy) = start_node(folder, Role::ClusterNode(DOWN_AFTER_MS)).await?;
-        let bus = Proxy::start(format!("127.0.0.1:{}", server.bus())).await.map_err(failed)?;
+        let (mut node, proxy) = start_node(folder, Role::ClusterNode(DOWN_AFTER_MS)).await?;
+        let bus = Proxy::start(format!("127.0.0.1:{}", node.bus())).await.map_err(server(WHAT))?;
         let (port, bus_port) = (proxy.address.port().to_string(), bus.address.port().to_string());
         let from = source(number).to_string();
         let own = [
@@ -37,11 +36,11 @@ pub async fn start(folder: &Arc<TemporaryFolder>) -> Result<RedisServers, Error>
             ["--cluster-announce-bus-port", &bus_port],
             ["--bind-source-addr", &from],
         ];
-        server.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
-        server.try_restart().await.map_err(failed)?;
+        node.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
+        node.try_restart().await.map_err(server(WHAT))?;
         proxies.nodes.push(proxy);
         proxies.buses.push(bus);
-        nodes.push(server);
+        nodes.push(node);
     }
     let nodes = RedisCluster::of(nodes).await.nodes;
     let layout = RedisLayout::Cluster;

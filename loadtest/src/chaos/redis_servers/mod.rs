@@ -13,10 +13,11 @@ use testkit::{
 };
 
 use super::{
+    instance::server,
     layout::RedisLayout,
     redis_data::{self, RedisData},
 };
-use servers::{LIMIT, WHAT, failed, no_failover, role, start_node};
+use servers::{LIMIT, WHAT, no_failover, role, start_node};
 use workload::Error;
 
 mod cluster;
@@ -44,22 +45,17 @@ impl RedisServers {
     ) -> Result<Self, Error> {
         match layout {
             RedisLayout::Single => {
-                let (server, proxy) = start_node(folder, Role::Alone).await?;
+                let (node, proxy) = start_node(folder, Role::Alone).await?;
                 let proxies = RedisProxies { nodes: vec![proxy], ..RedisProxies::default() };
-                let (nodes, proxies) = (vec![server], Arc::new(proxies));
+                let (nodes, proxies) = (vec![node], Arc::new(proxies));
                 let mut servers = Self { layout, nodes, sentinels: Vec::new(), proxies };
                 servers.nodes[0].environment = environment;
-                servers.nodes[0].try_restart().await.map_err(failed)?;
+                servers.nodes[0].try_restart().await.map_err(server(WHAT))?;
                 Ok(servers)
             }
             RedisLayout::Sentinel => sentinel::start(folder, instances).await,
             RedisLayout::Cluster => cluster::start(folder).await,
         }
-    }
-
-    /// The layout.
-    pub fn layout(&self) -> RedisLayout {
-        self.layout
     }
 
     /// The address for clients past the proxies, or for the instance of this number.

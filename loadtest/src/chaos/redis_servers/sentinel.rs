@@ -12,9 +12,9 @@ use testkit::{
 };
 
 use super::servers::{
-    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, failed, role, source, start_node,
+    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, role, source, start_node,
 };
-use crate::chaos::{layout::RedisLayout, redis_data::command};
+use crate::chaos::{instance::server, layout::RedisLayout, redis_data::command};
 use workload::Error;
 
 pub use testkit::redis_sentinel::MASTER;
@@ -26,18 +26,18 @@ const SENTINELS: usize = 3;
 pub async fn start(folder: &Arc<TemporaryFolder>, instances: usize) -> Result<RedisServers, Error> {
     let (mut nodes, mut proxies) = (Vec::new(), RedisProxies::default());
     for number in 0..2 {
-        let (mut server, proxy) = start_node(folder, Role::Alone).await?;
+        let (mut node, proxy) = start_node(folder, Role::Alone).await?;
         let (port, from) = (proxy.address.port().to_string(), source(number).to_string());
         let own = ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", &port];
-        server.arguments.extend(own.map(str::to_owned));
-        server.arguments.extend(["--bind-source-addr".to_owned(), from]);
+        node.arguments.extend(own.map(str::to_owned));
+        node.arguments.extend(["--bind-source-addr".to_owned(), from]);
         proxies.nodes.push(proxy);
-        nodes.push(server);
+        nodes.push(node);
     }
     let watched = proxies.nodes[0].address.port();
     nodes[1].role = Role::ReplicaOf(watched);
     for node in &mut nodes {
-        node.try_restart().await.map_err(failed)?;
+        node.try_restart().await.map_err(server(WHAT))?;
     }
     in_sync(&nodes[0], &nodes[1]).await;
     let starting = (0..SENTINELS).map(|number| {
@@ -51,10 +51,10 @@ pub async fn start(folder: &Arc<TemporaryFolder>, instances: usize) -> Result<Re
         );
         RedisServer::start_in(folder.clone(), Role::Sentinel(configuration))
     });
-    let sentinels = try_join_all(starting).await.map_err(failed)?;
+    let sentinels = try_join_all(starting).await.map_err(server(WHAT))?;
     for _ in 0..instances {
         let starting = sentinels.iter().map(|sentinel| Proxy::start(sentinel.address()));
-        proxies.sentinels.push(try_join_all(starting).await.map_err(failed)?);
+        proxies.sentinels.push(try_join_all(starting).await.map_err(server(WHAT))?);
     }
     let layout = RedisLayout::Sentinel;
     let servers = RedisServers { layout, nodes, sentinels, proxies: Arc::new(proxies) };

@@ -1,7 +1,6 @@
 //! The servers and their proxies, whatever the layout.
 
 use std::{
-    io,
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
     time::Duration,
@@ -14,6 +13,7 @@ use testkit::{
 };
 
 use crate::chaos::{
+    instance::server,
     layout::RedisLayout,
     redis_data::{KEEPS_WRITES, command},
 };
@@ -30,7 +30,8 @@ pub const WHAT: &str = "redis-server";
 /// The servers.
 #[derive(Debug)]
 pub struct RedisServers {
-    pub(super) layout: RedisLayout,
+    /// Which they are.
+    pub layout: RedisLayout,
     /// Those that hold data. All run unless a fault has just ended one.
     pub nodes: Vec<RedisServer>,
     /// Those that watch the others, if the layout has any.
@@ -126,13 +127,8 @@ pub async fn start_node(
     folder: &Arc<TemporaryFolder>,
     role: Role,
 ) -> Result<(RedisServer, Proxy), Error> {
-    let mut server = RedisServer::start_in(folder.clone(), role).await.map_err(failed)?;
-    let proxy = Proxy::start(server.address()).await.map_err(failed)?;
-    server.arguments = KEEPS_WRITES.map(str::to_owned).to_vec();
-    Ok((server, proxy))
-}
-
-/// An error of a server that was started.
-pub fn failed(error: io::Error) -> Error {
-    Error::server(WHAT, error.to_string())
+    let mut node = RedisServer::start_in(folder.clone(), role).await.map_err(server(WHAT))?;
+    let proxy = Proxy::start(node.address()).await.map_err(server(WHAT))?;
+    node.arguments = KEEPS_WRITES.map(str::to_owned).to_vec();
+    Ok((node, proxy))
 }
