@@ -12,7 +12,7 @@
 //!
 //! The text is for people and may change; the code is for programs and may not.
 
-use crate::connection::server_error::{ErrorKind, classify};
+use crate::connection::server_error::{Meaning, meaning_of};
 
 /// Shorthand for results whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -215,18 +215,18 @@ impl Error {
 /// The database failed before anything was committed, or on a read: nothing was done.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        match classify(&error) {
-            ErrorKind::Conflict => Error::Conflict,
-            ErrorKind::Unavailable => {
-                tracing::warn!(%error, "database unavailable");
-                Error::Unavailable("the database")
-            }
-            ErrorKind::Unexpected => {
+        match meaning_of(&error) {
+            Meaning::Conflict => Error::Conflict,
+            Meaning::Row => Error::RowRefused(format!("database: {error}")),
+            Meaning::Bug => Error::Internal(format!("database: {error}")),
+            Meaning::Schema | Meaning::Unknown => {
                 tracing::error!(%error, "the database refuses a statement: is a migration under way?");
                 Error::Unavailable("the database")
             }
-            ErrorKind::Row => Error::RowRefused(format!("database: {error}")),
-            ErrorKind::Bug => Error::Internal(format!("database: {error}")),
+            Meaning::NoAnswer | Meaning::ReadOnly | Meaning::Elsewhere | Meaning::Exhausted => {
+                tracing::warn!(%error, "database unavailable");
+                Error::Unavailable("the database")
+            }
         }
     }
 }

@@ -66,11 +66,11 @@ async fn tables_and_rights(connection: &mut MySqlConnection) -> anyhow::Result<(
 
 fn refused_write(error: &sqlx::Error) -> anyhow::Error {
     match meaning_of(error) {
-        Some(Meaning::Schema) => anyhow!(
+        Meaning::Schema => anyhow!(
             "the tables in the database of DATABASE_URL are not what this release needs; was a column \
              or a table renamed or dropped? ({error})"
         ),
-        Some(Meaning::Elsewhere) => anyhow!(
+        Meaning::Elsewhere => anyhow!(
             "the user of DATABASE_URL cannot write; GRANT SELECT, INSERT, UPDATE, DELETE on the \
              database ({error})"
         ),

@@ -88,7 +88,7 @@ async fn forget_interrupted(connection: &mut MySqlConnection) -> anyhow::Result<
 fn failed_migration(error: sqlx::migrate::MigrateError) -> anyhow::Error {
     use sqlx::migrate::MigrateError::{Execute, ExecuteMigration, VersionMismatch, VersionMissing};
     match &error {
-        Execute(of) | ExecuteMigration(of, _) if meaning_of(of) == Some(Meaning::Elsewhere) => {
+        Execute(of) | ExecuteMigration(of, _) if meaning_of(of) == Meaning::Elsewhere => {
             anyhow!(
                 "the user of DATABASE_URL may not change the tables; run `seckill migrate` as one who has \
              CREATE, ALTER, INDEX, DROP, SELECT, INSERT, UPDATE and DELETE on the database, and again after a GRANT ({of})"

