@@ -68,7 +68,7 @@ impl Database {
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
         let result = tokio::time::timeout(self.timeout, work).await;
         let result = result.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-        result.inspect_err(|error| self.pool.learn_from(error))
+        result.inspect_err(|error| self.pool.shared.learn_from(error))
     }
 
     /// Runs one statement that does not write, or several that are no transaction, [in time](Database::bounded).
@@ -107,22 +107,6 @@ impl Database {
         }))
         .await
     }
-
-    /// Connections of the pool at this moment.
-    pub fn usage(&self) -> PoolUsage {
-        PoolUsage { idle: self.pool.idle(), in_use: self.pool.in_use(), max: self.pool.max() }
-    }
-}
-
-/// Connections of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolUsage {
-    /// Open and idle.
-    pub idle: u32,
-    /// In use, or being opened.
-    pub in_use: u32,
-    /// Upper bound.
-    pub max: u32,
 }
 
 /// A pool of at most `connections`; `timeout` limits the wait for one of them and each step.

@@ -19,6 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool::Status;
 use deadpool::managed::{Object, PoolError, QueueMode};
 use futures_util::future::join_all;
 use sqlx::{Connection, MySqlConnection};
@@ -26,17 +27,29 @@ use sqlx::{Connection, MySqlConnection};
 use super::opener::{Opener, Shared};
 use super::server_check::takes_writes;
 use super::server_error::leaves_usable;
-use crate::histogram::{Counted, Durations};
+use crate::histogram::Durations;
 
 /// Longest wait for those in use when the pool closes, and then for their end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Connections of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// Open and idle.
+    pub idle: usize,
+    /// In use, or being opened.
+    pub in_use: usize,
+    /// Upper bound.
+    pub max: usize,
+}
 
 /// The connections to the database. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Pool {
     connections: deadpool::managed::Pool<Opener>,
-    shared: Arc<Shared>,
-    held: Arc<Durations>,
+    pub(super) shared: Arc<Shared>,
+    /// For how long its connections were in use, each time.
+    pub held: Arc<Durations>,
     limit: Duration,
 }
 
@@ -103,31 +116,16 @@ impl Pool {
         Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
     }
 
-    /// Connections that are open and idle.
-    pub fn idle(&self) -> u32 {
-        u32::try_from(self.connections.status().available).unwrap_or(u32::MAX)
-    }
-
-    /// Connections that are in use.
-    pub fn in_use(&self) -> u32 {
-        let status = self.connections.status();
-        u32::try_from(status.size.saturating_sub(status.available)).unwrap_or(u32::MAX)
-    }
-
-    /// Upper bound of both together.
-    pub fn max(&self) -> u32 {
-        u32::try_from(self.connections.status().max_size).unwrap_or(u32::MAX)
-    }
-
-    /// For how long its connections were in use, each time.
-    pub fn held(&self) -> Counted<f64> {
-        self.held.counted()
+    /// Its connections at this moment.
+    pub fn usage(&self) -> PoolUsage {
+        let Status { max_size, size, available, .. } = self.connections.status();
+        PoolUsage { idle: available, in_use: size.saturating_sub(available), max: max_size }
     }
 
     /// Closes all connections; nothing can be acquired any more. Takes two seconds at most.
     pub async fn close(&self) {
         let came_back = async {
-            while self.in_use() > 0 {
+            while self.usage().in_use > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -141,11 +139,6 @@ impl Pool {
         if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
             tracing::debug!("the database did not answer the end of its connections");
         }
-    }
-
-    /// Learns from a statement's error that the server is the primary no more, or does not answer.
-    pub(super) fn learn_from(&self, error: &sqlx::Error) {
-        self.shared.learn_from(error);
     }
 }
 

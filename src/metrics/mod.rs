@@ -3,6 +3,7 @@
 //! that stands out means. Everything is read from this process's memory: a scrape needs neither
 //! Redis nor the database.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::State;
@@ -79,13 +80,13 @@ impl Metrics {
 
     /// Purchases by strategy and outcome, their durations, and refusals, also of signed-in reads.
     fn purchases(&self, page: &mut Page) {
-        let counts: Vec<_> = self.purchases.stats().by_strategy().collect();
+        let strategies: Vec<_> = self.purchases.stats().by_strategy().collect();
         let help = "Purchases answered, by strategy and outcome. internal: a bug, whose request \
                     id is in the log. outcome_unknown: look the order up. unavailable: a backing \
                     server does not answer. Strategy unknown: the sale was not found or not read.";
         let mut family = page.counter("purchases_total", help);
-        for (strategy, counts) in &counts {
-            for (outcome, count) in &counts.outcomes {
+        for (strategy, counters) in &strategies {
+            for (outcome, count) in counters.outcomes() {
                 let outcome = outcome.to_lowercase();
                 family.sample(&[("strategy", *strategy), ("outcome", &outcome)], count);
             }
@@ -93,8 +94,8 @@ impl Metrics {
         let help = "Time from the admission of a purchase to its reply. Rises with \
                     seckill_database_connections in use (the database) or with seckill_lock_wait_seconds (Redis).";
         let mut family = page.histogram("purchase_duration_seconds", help);
-        for (strategy, counts) in &counts {
-            family.counted(&[("strategy", *strategy)], &counts.took);
+        for (strategy, counters) in &strategies {
+            family.counted(&[("strategy", *strategy)], &counters.took.counted());
         }
         let help = "Purchases admitted and not answered yet. At --max-purchases further ones are \
                     refused.";
@@ -206,10 +207,10 @@ impl Metrics {
         page.gauge("group_batches_in_flight", help).sample(&[], depth.batches);
         let help = "Batches that were split because one order could not be inserted; the log \
                     names its sale.";
-        page.counter("group_splits_total", help).sample(&[], stats.splits());
+        page.counter("group_splits_total", help).sample(&[], stats.splits.load(Relaxed));
         let help = "Orders committed by one transaction. Small under load: something else than \
                     the commit is the limit.";
-        page.histogram("group_batch_orders", help).counted(&[], &stats.sizes());
+        page.histogram("group_batch_orders", help).counted(&[], &stats.sizes.counted());
     }
 
     /// The stream of pending orders.
@@ -272,7 +273,7 @@ impl Metrics {
 
     /// Connections to the database, connections of clients, and sessions.
     fn connections(&self, page: &mut Page) {
-        let pool = self.database.usage();
+        let pool = self.database.pool.usage();
         let help = "Open connections to the database, by state. All in_use for long: \
                     --database-connections, or slow statements.";
         page.gauge("database_connections", help)
@@ -284,8 +285,8 @@ impl Metrics {
         let help = "Time a purchase, or another write, held a connection to the database. \
                     database_connections_max divided by it is the most there can be a second.";
         page.histogram("database_connection_hold_seconds", help)
-            .counted(&[], &self.database.pool.held());
-        let pool = self.reads.usage();
+            .counted(&[], &self.database.pool.held.counted());
+        let pool = self.reads.pool.usage();
         let help = "Open connections of reads to the database, by state. All in_use for long: \
                     slow or very many reads. Purchases do not wait for them.";
         page.gauge("database_read_connections", help)
@@ -308,7 +309,7 @@ impl Metrics {
         let help = "Sign-in codes, by what the sender said. not_sent, refused, unknown: buyers \
                     are told 503; the log says why.";
         let mut family = page.counter("sign_in_codes_total", help);
-        for (outcome, count) in self.codes.sender().counts() {
+        for (outcome, count) in self.codes.sender.counts() {
             family.sample(&[("outcome", outcome)], count);
         }
         let help = "Open connections of clients. Far above the proxy's keep-alive: clients bypass \

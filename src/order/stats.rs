@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::model::Purchased;
 use crate::error::Error;
-use crate::histogram::{Counted, Durations};
+use crate::histogram::Durations;
 use workload::ladder::Strategy;
 
 /// Outcomes, as labels; failures under their codes, those that are not listed under the last.
@@ -33,19 +33,12 @@ pub struct PurchaseStats {
     by_strategy: [StrategyCounters; Strategy::ALL.len() + 1],
 }
 
+/// The counters of one strategy.
 #[derive(Debug, Default)]
-struct StrategyCounters {
+pub struct StrategyCounters {
     outcomes: [AtomicU64; OUTCOMES.len()],
-    took: Durations,
-}
-
-/// The counts of one strategy.
-#[derive(Debug, PartialEq)]
-pub struct Counts {
-    /// Outcomes that happened, and how often.
-    pub outcomes: Vec<(&'static str, u64)>,
-    /// Seconds they took.
-    pub took: Counted<f64>,
+    /// How long its purchases took.
+    pub took: Durations,
 }
 
 impl PurchaseStats {
@@ -67,23 +60,17 @@ impl PurchaseStats {
         of.took.add(took);
     }
 
-    /// The counts of each strategy that had a purchase, by its name.
-    pub fn by_strategy(&self) -> impl Iterator<Item = (&'static str, Counts)> {
+    /// The counters of each strategy that had a purchase, by its name.
+    pub fn by_strategy(&self) -> impl Iterator<Item = (&'static str, &StrategyCounters)> {
         let names = Strategy::ALL.into_iter().map(Strategy::name).chain(["unknown"]);
-        names
-            .zip(&self.by_strategy)
-            .map(|(name, of)| (name, of.counts()))
-            .filter(|(_, counts)| counts.took.count > 0)
+        names.zip(&self.by_strategy).filter(|(_, counters)| counters.outcomes().next().is_some())
     }
 }
 
 impl StrategyCounters {
-    fn counts(&self) -> Counts {
-        let named = OUTCOMES.into_iter().zip(&self.outcomes);
-        let outcomes = named
-            .map(|(name, count)| (name, count.load(Relaxed)))
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        Counts { outcomes, took: self.took.counted() }
+    /// Outcomes that happened, and how often.
+    pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.outcomes.iter().map(|count| count.load(Relaxed));
+        OUTCOMES.into_iter().zip(counts).filter(|(_, count)| *count > 0)
     }
 }

@@ -44,7 +44,8 @@ const ATTEMPTS: &str = "attempts";
 pub struct Codes {
     redis: RoutedConnection,
     limits: SignInConfig,
-    sender: Arc<CodeSender>,
+    /// What sends the codes, and counts them.
+    pub sender: Arc<CodeSender>,
     tasks: TaskTracker,
 }
 
@@ -52,11 +53,6 @@ impl Codes {
     /// Codes kept on this Redis, and sent by `sender`.
     pub fn new(redis: RoutedConnection, limits: SignInConfig, sender: CodeSender) -> Self {
         Codes { redis, limits, sender: Arc::new(sender), tasks: TaskTracker::new() }
-    }
-
-    /// What sends the codes, for its counters.
-    pub fn sender(&self) -> &CodeSender {
-        &self.sender
     }
 
     /// Waits until no code is being sent any more. None may be sent afterwards.

@@ -113,7 +113,7 @@ async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back
         eventually("the database answers", TIMEOUT, async || mysql::ping(&pool).await.is_ok())
             .await;
     }
-    assert_eq!(pool.usage().in_use + pool.usage().idle, 1, "{:?}", pool.usage());
+    assert_eq!(pool.pool.usage().in_use + pool.pool.usage().idle, 1, "{:?}", pool.pool.usage());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -136,7 +136,7 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
             Err(BatchError::Insert(error)) if buyers.len() == 1 => answer_all(buyers, &error),
             Err(BatchError::Insert(error)) => {
                 tracing::warn!(orders = orders.len(), %error, "a batch is split");
-                context.stats.count_split();
+                context.stats.splits.fetch_add(1, Relaxed);
                 let tasks = context.tasks.clone();
                 tasks.spawn(commit_singly(context, buyers, orders));
             }
@@ -178,24 +178,19 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
 
 /// Gives each order a transaction of its own, a few at a time.
 async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders: Vec<NewOrder>) {
-    let mut queue = buyers.into_iter().zip(orders);
-    let one = |(buyer, order): (BatchedBuyer, NewOrder)| {
-        let context = &context;
-        async move {
-            let outcome = match context.commit(&[order], buyer.first.deadline).await {
-                Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
-                Err(
-                    BatchError::Insert(error) | BatchError::Sale(_, error) | BatchError::All(error),
-                ) => Err(error),
-            };
-            let committed = usize::from(outcome.is_ok());
-            buyer.answer(outcome, committed);
-        }
+    let context = &context;
+    let one = |(buyer, order): (BatchedBuyer, NewOrder)| async move {
+        let outcome = match context.commit(&[order], buyer.first.deadline).await {
+            Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
+            Err(
+                BatchError::Insert(error) | BatchError::Sale(_, error) | BatchError::All(error),
+            ) => Err(error),
+        };
+        let committed = usize::from(outcome.is_ok());
+        buyer.answer(outcome, committed);
     };
-    let mut running: FuturesUnordered<_> = queue.by_ref().take(SINGLES_AT_ONCE).map(one).collect();
-    while running.next().await.is_some() {
-        running.extend(queue.next().map(one));
-    }
+    let orders = stream::iter(buyers.into_iter().zip(orders));
+    orders.for_each_concurrent(SINGLES_AT_ONCE, one).await;
 }
 
 impl BatchContext {
@@ -221,7 +216,10 @@ impl BatchContext {
         deadline: Deadline,
     ) -> Result<Outcomes, BatchError> {
         let outcomes = self.committer.commit(orders, deadline).await?;
-        self.stats.count_batch(outcomes.iter().filter(|outcome| outcome.is_ok()).count());
+        let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        if committed > 0 {
+            self.stats.sizes.add(committed as u64);
+        }
         Ok(outcomes)
     }
 }

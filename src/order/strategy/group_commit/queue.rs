@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use super::batch::{BatchAnswer, BatchContext, Ended, QueuedPurchase};
-use super::queues::{Key, QueueDepth, QueueLimits, Queues};
+use super::queues::{Key, QueueDepth, Queues};
 use super::stats::GroupCommitStats;
 use crate::error::Error;
 use crate::id::IdGenerator;
@@ -25,25 +25,12 @@ use crate::order::model::Buyer;
 use crate::order::store::OrderStore;
 use crate::voucher::sales::Sale;
 
+pub use super::queues::GroupCommitLimits;
+
 /// Purchases that may wait in a queue.
 pub const QUEUE: usize = 4096;
-/// After a batch of more orders a worker may pause.
-const LARGE: usize = 16;
 /// How long a worker pauses for those who come back; the timer's resolution makes it up to a millisecond more.
 const PAUSE: Duration = Duration::from_micros(500);
-
-/// Bounds of the queues.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupCommitLimits {
-    /// Orders in one transaction.
-    pub batch: usize,
-    /// Purchases waiting; one more is refused with [`Error::Overloaded`].
-    pub queue: usize,
-    /// Batches in flight at once.
-    pub in_flight: u32,
-    /// Longest wait in the queue, and the limit of one database step.
-    pub timeout: Duration,
-}
 
 /// The queues of this process. Cheap to clone.
 #[derive(Clone)]
@@ -64,13 +51,7 @@ impl GroupCommit {
             tasks: TaskTracker::new(),
             stats: Arc::default(),
         };
-        let queues = Queues::new(QueueLimits {
-            batch: limits.batch,
-            queue: limits.queue,
-            in_flight: limits.in_flight,
-            large: LARGE,
-        });
-        GroupCommit(Arc::new(Inner { batches, queues }))
+        GroupCommit(Arc::new(Inner { batches, queues: Queues::new(limits) }))
     }
 
     /// Queues a purchase; its answer has the id of the committed order. Once queued it is committed, also when this

@@ -3,22 +3,26 @@
 //! no I/O.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::error::Error;
 
+/// After a batch of more items a worker may pause.
+const LARGE: usize = 16;
+
 /// Bounds of each queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct QueueLimits {
-    /// Items in one batch.
+pub struct GroupCommitLimits {
+    /// Orders in one transaction.
     pub batch: usize,
-    /// Items waiting; one more is refused.
+    /// Purchases waiting; one more is refused with [`Error::Overloaded`].
     pub queue: usize,
     /// Batches in flight at once.
     pub in_flight: u32,
-    /// After a batch of more items a worker may pause.
-    pub large: usize,
+    /// Longest wait in the queue, and the limit of one database step.
+    pub timeout: Duration,
 }
 
 /// Which queue: that of all sales, or of one that is apart.
@@ -26,7 +30,7 @@ pub(super) type Key = Option<i64>;
 
 /// The queues.
 pub(super) struct Queues<T> {
-    limits: QueueLimits,
+    limits: GroupCommitLimits,
     all: Mutex<All<T>>,
 }
 
@@ -57,7 +61,7 @@ impl<T> Queue<T> {
     }
 
     /// Counts one more worker, where there is work for it.
-    fn starts_worker(&mut self, limits: QueueLimits) -> bool {
+    fn starts_worker(&mut self, limits: GroupCommitLimits) -> bool {
         let starts = self.workers < limits.in_flight && self.is_ready();
         self.workers += u32::from(starts);
         starts
@@ -76,7 +80,7 @@ pub struct QueueDepth {
 }
 
 impl<T> Queues<T> {
-    pub(super) fn new(limits: QueueLimits) -> Self {
+    pub(super) fn new(limits: GroupCommitLimits) -> Self {
         let all = All { queues: HashMap::new(), apart: HashSet::new() };
         Queues { limits, all: Mutex::new(all) }
     }
@@ -115,7 +119,7 @@ impl<T> Queues<T> {
     /// batch, while few wait. Until it asks, its batch counts as in flight, so that no other worker begins with those few.
     pub(super) fn pauses(&self, key: Key, done: usize) -> bool {
         let few = |queue: &Queue<T>| queue.waiting.len() < done / 2;
-        done > self.limits.large && self.all.lock().queues.get(&key).is_some_and(few)
+        done > LARGE && self.all.lock().queues.get(&key).is_some_and(few)
     }
 
     /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.
@@ -153,7 +157,8 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: QueueLimits = QueueLimits { batch: 2, queue: 4, in_flight: 2, large: 1 };
+    const LIMITS: GroupCommitLimits =
+        GroupCommitLimits { batch: 2, queue: 4, in_flight: 2, timeout: Duration::ZERO };
 
     /// A sale, and a number.
     type Item = (i64, u32);
@@ -218,17 +223,17 @@ mod tests {
 
     #[test]
     fn a_worker_pauses_after_a_large_batch_while_few_wait() {
-        let queues = Queues::new(QueueLimits { batch: 8, queue: 8, in_flight: 2, large: 4 });
-        (0..8).for_each(|_| drop(queues.enqueue(9, ())));
-        assert_eq!(queues.next_batch(None, 0).map(|batch| batch.len()), Some(8));
+        let queues = Queues::new(GroupCommitLimits { batch: 32, queue: 32, ..LIMITS });
+        (0..32).for_each(|_| drop(queues.enqueue(9, ())));
+        assert_eq!(queues.next_batch(None, 0).map(|batch| batch.len()), Some(32));
         assert!(queues.next_batch(None, 0).is_none(), "the second worker ends");
-        assert!(!queues.pauses(None, 4), "the batch is not large");
-        for waiting in 0..4 {
-            assert!(queues.pauses(None, 8), "only {waiting} wait");
+        assert!(!queues.pauses(None, LARGE), "the batch is not large");
+        for waiting in 0..16 {
+            assert!(queues.pauses(None, 32), "only {waiting} wait");
             let starts = queues.enqueue(9, ()).expect("the queue has room");
             assert!(starts.is_none(), "another worker begins");
         }
-        assert!(!queues.pauses(None, 8), "half as many wait");
-        assert_eq!(queues.next_batch(None, 8).map(|batch| batch.len()), Some(4));
+        assert!(!queues.pauses(None, 32), "half as many wait");
+        assert_eq!(queues.next_batch(None, 32).map(|batch| batch.len()), Some(16));
     }
 }
