@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::FromRef;
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
+use tower_http::compression::CompressionLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -73,16 +74,6 @@ borrowed_parts!(
     admission: Admission, signed_in_reads: SignedInReads, clients: ClientNetworks, users.sessions: SharedSessions
 );
 
-/// How the router treats requests.
-pub struct RouterConfig {
-    /// The secret of admin writes.
-    pub admin: AdminToken,
-    /// The zone of date-times on the wire, for the pages.
-    pub zone: Zone,
-    /// With `--lab` only.
-    pub lab: Option<Lab>,
-}
-
 type Group = OpenApiRouter<Arc<AppState>>;
 
 /// A router of these handlers.
@@ -146,30 +137,28 @@ pub fn api_document() -> ApiDocument {
     })
 }
 
-/// The service's routes.
-pub fn routes(state: AppState, config: RouterConfig) -> Router {
+/// The service's routes; those of the lab with `--lab` only. `zone` is the zone of date-times on the wire, for the pages.
+pub fn routes(state: AppState, admin_token: AdminToken, zone: Zone, of_lab: Option<Lab>) -> Router {
     let state = Arc::new(state);
-    let guard = || with_state(config.admin.clone(), require_admin);
+    let guard = || with_state(admin_token.clone(), require_admin);
     let sessions = (state.users.sessions.clone(), state.users.in_memory.clone());
 
-    let lab = config.lab.as_ref().map_or_else(Router::new, |state_of_lab| {
-        let (lab, sign_in) = lab(&config.admin);
-        Router::new()
-            .merge(sign_in.with_state(state.clone()))
-            .merge(lab.with_state(state_of_lab.clone()))
+    let lab = of_lab.as_ref().map_or_else(Router::new, |of_lab| {
+        let (lab, sign_in) = lab(&admin_token);
+        Router::new().merge(sign_in.with_state(state.clone())).merge(lab.with_state(of_lab.clone()))
     });
     let routes = public()
         .merge(signed_in().route_layer(from_fn(require_user)))
         .merge(admin().route_layer(guard()))
         .layer(with_state(sessions, renew_session));
     let routes = routes.merge(purchases()).merge(service()).with_state(state);
-    let docs = Router::from(document().with_state(api_document())).layer(page::compressed());
+    let docs = Router::from(document().with_state(api_document())).layer(CompressionLayer::new());
 
     let router = Router::new()
         .merge(routes)
         .merge(lab)
         .merge(docs)
-        .merge(page::routes(config.lab.is_some(), config.zone))
+        .merge(page::routes(of_lab.is_some(), zone))
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed);
     spans::with_routes(router)

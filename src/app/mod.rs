@@ -17,7 +17,7 @@ use crate::http::sockets;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::expiry;
-use crate::router::{self, RouterConfig};
+use crate::router;
 
 mod state;
 
@@ -78,12 +78,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         traced_as: lab.as_ref().map(|lab| lab.node().into()),
         spans: spans.clone(),
     };
-    let router_config = RouterConfig {
-        admin: AdminToken(config.http.admin_token.clone()),
-        zone: config.sale.time_zone,
-        lab: lab.clone(),
-    };
-    let (policy, routes) = (Arc::new(policy), router::routes(state, router_config));
+    let admin_token = AdminToken(config.http.admin_token.clone());
+    let routes = router::routes(state, admin_token, config.sale.time_zone, lab.clone());
+    let policy = Arc::new(policy);
     let answer = move |request| {
         let (policy, routes) = (policy.clone(), routes.clone());
         async move { per_request(&policy, routes, request).await }

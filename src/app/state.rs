@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
-use cache::{Cache, CacheConfig, CachePolicy};
+use cache::{Cache, CacheConfig};
 use lock::{LockConfig, Locks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{DatabaseConfig, ServeConfig};
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::mysql::Database;
-use crate::connection::redis::{Redis, RoutedConnection, Subscriptions};
+use crate::connection::redis::{Redis, Subscriptions};
 use crate::connection::{self, database_check};
 use crate::health::Health;
 use crate::id::{IdGenerator, LocalClock};
@@ -25,13 +25,11 @@ use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
 use crate::order::strategy::stream::{OrderStream, StreamLimits, StreamParts};
-use crate::request::admission::{Admission, AdmissionLimits, SignedInReads};
+use crate::request::admission::{Admission, SignedInReads};
 use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
 use crate::session::{ProcessSessions, SharedSessions};
 use crate::shop::Shops;
-use crate::shop::filter::existing_shops;
-use crate::shop::reads::{ShopSettings, ShopStores};
 use crate::shop::store::ShopStore;
 use crate::user::Users;
 use crate::user::code::Codes;
@@ -52,7 +50,7 @@ pub(super) async fn connect(
 ) -> anyhow::Result<AppState> {
     let zone = config.sale.time_zone;
     let timeout = config.database.database_timeout;
-    let Servers { database, nodes, keys } = servers(config).await?;
+    let (database, nodes, keys) = servers(config).await?;
     // Of their own, so that no number of reads holds what a purchase needs.
     let reads = connection::mysql::connect_second_pool(&database, config.sale.read_connections);
     // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
@@ -74,11 +72,9 @@ pub(super) async fn connect(
     let cache_config = CacheConfig::default().with_one_slot(one_slot);
     let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout)?;
     let cache = Cache::new(cache_redis.commands(), Subscriptions(nodes.clone()), cache_config);
-    let stores = ShopStores {
-        reads: ShopStore::new(reads.clone()),
-        writes: ShopStore::new(database.clone()),
-    };
-    let shops = shops(config, stores, cache.clone(), redis.clone());
+    let (shop_reads, shop_writes) =
+        (ShopStore::new(reads.clone()), ShopStore::new(database.clone()));
+    let shops = Shops::new(shop_reads, shop_writes, cache.clone(), redis.clone(), &config.sale);
     let voucher_store = VoucherStore::new(database.clone());
     let sales =
         Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), keys.clone(), timeout));
@@ -147,13 +143,8 @@ pub(super) async fn connect(
         database_timeout: timeout,
         commits_within: config.commits_within(),
     };
-    let limits = AdmissionLimits {
-        in_flight: config.sale.max_purchases,
-        per_user_per_second: config.sale.per_user_per_second,
-        per_address_per_second: config.sale.per_address_per_second,
-    };
-    let admission = Admission::new(limits);
-    let signed_in_reads = SignedInReads::new(limits);
+    let admission = Admission::new(&config.sale);
+    let signed_in_reads = SignedInReads::new(&config.sale);
     let purchases = PurchaseService::new(context, sales, config.sale.lab);
     let metrics = Metrics {
         shops: shops.clone(),
@@ -187,16 +178,9 @@ pub(super) async fn connect(
     })
 }
 
-/// The servers, found to be what the service needs.
-struct Servers {
-    database: Database,
-    nodes: Redis,
-    keys: Keys,
-}
-
 /// Connects to the servers and checks them. Those that do not answer in time may be busy, or about to start, and are asked
 /// again for [`PATIENCE`]; what they answer is final.
-async fn servers(config: &ServeConfig) -> anyhow::Result<Servers> {
+async fn servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)> {
     let silence = config.redis.redis_timeout.min(config.database.database_timeout);
     let began = Instant::now();
     loop {
@@ -210,7 +194,7 @@ async fn servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     }
 }
 
-async fn try_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
+async fn try_servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)> {
     let DatabaseConfig { database_url, database_connections, database_timeout } = &config.database;
     let (most, timeout) = (*database_connections, *database_timeout);
     let database = connection::mysql::connect(database_url, most, timeout).await?;
@@ -221,18 +205,5 @@ async fn try_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     let redis = nodes.commands();
     rights::check(&redis).await?;
     record::record(&mut redis.clone(), keys.style()).await?;
-    Ok(Servers { database, nodes, keys })
-}
-
-/// Shops, with their cache.
-fn shops(config: &ServeConfig, stores: ShopStores, cache: Cache, redis: RoutedConnection) -> Shops {
-    let filter = config.sale.shop_filter.then(|| existing_shops(&cache, &stores.reads));
-    let settings = ShopSettings {
-        read_strategy: config.sale.shop_cache,
-        shop_policy: CachePolicy::new("shop").with_bloom_filter(filter),
-        lab: config.sale.lab,
-        per_shop_per_second: config.sale.per_shop_per_second,
-        zone: config.sale.time_zone,
-    };
-    Shops::new(stores, cache, redis, settings)
+    Ok((database, nodes, keys))
 }

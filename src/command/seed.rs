@@ -7,8 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
-use chrono::Duration;
-use chrono::Utc;
+use chrono::{Duration, Utc};
 
 use crate::config::SeedConfig;
 use crate::connection;

@@ -72,11 +72,6 @@ impl File {
     }
 }
 
-/// Compresses replies for clients that take it.
-pub fn compressed() -> CompressionLayer {
-    CompressionLayer::new()
-}
-
 /// The routes of the pages. `zone` is the zone of the API's date-times.
 pub fn routes(lab: bool, zone: Zone) -> Router {
     let mut routes = Router::new()
@@ -88,7 +83,7 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
         let page = File::new("text/html; charset=utf-8", text.into());
         routes = routes.route(route, get(async move |headers: HeaderMap| page.reply(&headers)));
     }
-    routes.layer(compressed())
+    routes.layer(CompressionLayer::new())
 }
 
 /// The text of a file in `web/`.

@@ -13,20 +13,10 @@ use tokio_util::task::TaskTracker;
 use super::client_address::ClientAddress;
 use super::context::in_current_context;
 use super::rate_limiter::RateLimiter;
+use crate::config::SaleConfig;
 use crate::error::Error;
 
-/// The limits of the purchase routes, or of signed-in reads.
-#[derive(Clone, Copy, Debug)]
-pub struct AdmissionLimits {
-    /// Requests in flight at once.
-    pub in_flight: u32,
-    /// Requests a second of one user; 0 for no limit.
-    pub per_user_per_second: u32,
-    /// Requests a second from one address; 0 for no limit.
-    pub per_address_per_second: u32,
-}
-
-/// Admits or refuses requests by [`AdmissionLimits`]. Cheap to clone.
+/// Admits or refuses requests: by their number in flight, by user and by client address. Cheap to clone.
 #[derive(Clone)]
 pub struct Admission(Arc<Inner>);
 
@@ -54,11 +44,11 @@ impl Drop for InFlightPermit {
 }
 
 impl Admission {
-    /// Admission by these limits.
-    pub fn new(limits: AdmissionLimits) -> Self {
+    /// Admission by the configured limits.
+    pub fn new(limits: &SaleConfig) -> Self {
         Admission(Arc::new(Inner {
             in_flight: AtomicU32::new(0),
-            max_in_flight: limits.in_flight,
+            max_in_flight: limits.max_purchases,
             per_user: RateLimiter::new(limits.per_user_per_second),
             per_address: RateLimiter::new(limits.per_address_per_second),
             refused: Default::default(),
@@ -112,8 +102,8 @@ pub struct SignedInReads {
 }
 
 impl SignedInReads {
-    /// Reads that are admitted by these limits.
-    pub fn new(limits: AdmissionLimits) -> Self {
+    /// Reads that are admitted by the configured limits.
+    pub fn new(limits: &SaleConfig) -> Self {
         SignedInReads { admission: Admission::new(limits), tasks: TaskTracker::new() }
     }
 

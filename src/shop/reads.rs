@@ -7,11 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::task::TaskTracker;
 
+use super::filter::existing_shops;
 use super::geo::GeoIndex;
 use super::keys;
 use super::model::{Paging, Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
+use crate::config::SaleConfig;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
@@ -23,7 +25,9 @@ use cache::{Cache, CachePolicy, CachedValue, PolicyStats, ReadError, ReadStrateg
 pub struct Shops(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    pub(super) stores: ShopStores,
+    /// The SQL, on two pools of connections: no number of anonymous reads keeps an administrator from writing.
+    reads: ShopStore,
+    pub(super) writes: ShopStore,
     pub(super) lists: FreshCache<ListQuery, Bytes, Error>,
     pub(super) cache: Cache,
     pub(super) geo: GeoIndex,
@@ -35,14 +39,6 @@ pub(super) struct Inner {
     zone: Zone,
     /// Writes, which go on when their client disconnects.
     pub(super) tasks: TaskTracker,
-}
-
-/// The SQL of shops, on two pools of connections: no number of anonymous reads keeps an administrator from writing.
-pub struct ShopStores {
-    /// For anonymous reads.
-    pub reads: ShopStore,
-    /// For writes.
-    pub writes: ShopStore,
 }
 
 /// A list of shops that was asked for.
@@ -59,39 +55,28 @@ pub enum ListQuery {
 /// How long the reply of a list is valid. Writes on this instance are seen at once.
 const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
 
-/// Settings of [`Shops`].
-pub struct ShopSettings {
-    /// How shops and shop types are read through the cache.
-    pub read_strategy: ReadStrategy,
-    /// Times and filter of cached shops.
-    pub shop_policy: CachePolicy,
-    /// Whether a request may choose another read strategy for itself.
-    pub lab: bool,
-    /// Requests a second for one shop on this instance; 0 for no limit.
-    pub per_shop_per_second: u32,
-    /// The zone of date-times in replies.
-    pub zone: Zone,
-}
-
 impl Shops {
-    /// Shops of these stores, read through this cache.
+    /// Shops that are read, through this cache, and written on these connections.
     pub fn new(
-        stores: ShopStores,
+        reads: ShopStore,
+        writes: ShopStore,
         cache: Cache,
         redis: RoutedConnection,
-        settings: ShopSettings,
+        config: &SaleConfig,
     ) -> Self {
+        let filter = config.shop_filter.then(|| existing_shops(&cache, &reads));
         Shops(Arc::new(Inner {
-            geo: GeoIndex::new(redis, stores.reads.clone()),
-            stores,
+            geo: GeoIndex::new(redis, reads.clone()),
+            reads,
+            writes,
             lists: FreshCache::new(LIST_FRESH_FOR, 1024),
             cache,
-            shop_policy: settings.shop_policy,
+            shop_policy: CachePolicy::new("shop").with_bloom_filter(filter),
             types_policy: CachePolicy::new("shop-type"),
-            read_strategy: settings.read_strategy,
-            lab: settings.lab,
-            per_shop_limiter: RateLimiter::new(settings.per_shop_per_second),
-            zone: settings.zone,
+            read_strategy: config.shop_cache,
+            lab: config.lab,
+            per_shop_limiter: RateLimiter::new(config.per_shop_per_second),
+            zone: config.time_zone,
             tasks: TaskTracker::new(),
         }))
     }
@@ -122,7 +107,7 @@ impl Shops {
         if id < 1 {
             return Ok(None);
         }
-        let store = self.0.stores.reads.clone();
+        let store = self.0.reads.clone();
         let load = move || {
             let store = store.clone();
             async move { store.find(id).await }
@@ -133,7 +118,7 @@ impl Shops {
 
     /// Whether a shop exists, read from the database: a voucher is published for it.
     pub async fn exists(&self, id: i64) -> Result<bool, Error> {
-        Ok(self.0.stores.writes.find(id).await?.is_some())
+        Ok(self.0.writes.find(id).await?.is_some())
     }
 
     /// All shop types.
@@ -141,7 +126,7 @@ impl Shops {
         &self,
         choice: Option<ReadStrategy>,
     ) -> Result<Arc<CachedValue<Vec<ShopType>>>, Error> {
-        let store = self.0.stores.reads.clone();
+        let store = self.0.reads.clone();
         let load = move || {
             let store = store.clone();
             async move { store.types().await.map(Some) }
@@ -154,12 +139,12 @@ impl Shops {
 
     /// A page of a type's shops, by id.
     pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.stores.reads.list_by_type(type_id, page).await?))
+        Ok(self.views(self.0.reads.list_by_type(type_id, page).await?))
     }
 
     /// A page of the shops whose name contains `part`, by id.
     pub async fn search_by_name(&self, part: &str, page: Paging) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.stores.reads.search_by_name(part, page).await?))
+        Ok(self.views(self.0.reads.search_by_name(part, page).await?))
     }
 
     /// A page of a type's shops around a point (longitude, latitude), nearest first, with their distances.
@@ -171,7 +156,7 @@ impl Shops {
     ) -> Result<Vec<ShopView>, Error> {
         let found = self.0.geo.nearest(type_id, point, page).await?;
         let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
-        let shops = self.0.stores.reads.find_many(&ids).await?;
+        let shops = self.0.reads.find_many(&ids).await?;
         let view = |(id, distance): &(i64, f64)| {
             let shop = shops.iter().find(|shop| shop.id == *id)?;
             Some(shop.view(self.0.zone, Some(*distance)))

@@ -35,7 +35,6 @@ impl Inner {
     async fn create(&self, write: RecordedWrite, shop: ShopChange) -> Result<i64, Error> {
         let filter = self.shop_policy.bloom_filter.clone();
         let created = self
-            .stores
             .writes
             .insert(write, &shop, async |id| {
                 // Before the commit: a shop that exists must never be filtered out.
@@ -64,8 +63,8 @@ impl Inner {
     }
 
     async fn update(&self, id: i64, change: ShopChange) -> Result<(), Error> {
-        let before = self.stores.writes.find(id).await?.ok_or(Error::ShopNotFound)?;
-        let updated = self.stores.writes.update(id, &change).await;
+        let before = self.writes.find(id).await?.ok_or(Error::ShopNotFound)?;
+        let updated = self.writes.update(id, &change).await;
         let mut keys = vec![keys::shop(id)];
         if change.x.is_some() || change.y.is_some() || change.type_id.is_some() {
             keys.push(keys::geo_index(before.type_id));
