@@ -28,22 +28,14 @@ struct State {
     held: Durations,
 }
 
-/// A held key; dropping it releases the key to the next waiter.
+/// A call that holds or awaits a key. Dropping it releases the key to the next waiter; the last one removes its slot.
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct ProcessGuard {
-    // Dropped first, so that the lock is free before its slot may be removed.
-    _held: OwnedMutexGuard<()>,
-    _slot: Slot,
-}
-
-/// A call that holds or awaits a key; the slot is removed with the last.
-#[derive(Debug)]
-struct Slot {
     state: Arc<State>,
     key: u64,
-    /// Since when it holds it.
-    held: Option<Instant>,
+    /// Where it holds the key: since when.
+    held: Option<(OwnedMutexGuard<()>, Instant)>,
 }
 
 impl ProcessLocks {
@@ -58,12 +50,12 @@ impl ProcessLocks {
             lock.clone()
         };
         self.0.waiting.fetch_add(1, Relaxed);
-        let mut slot = Slot { state: self.0.clone(), key, held: None };
+        let mut guard = ProcessGuard { state: self.0.clone(), key, held: None };
         let held = lock.lock_owned().await;
         self.0.waiting.fetch_sub(1, Relaxed);
         self.0.waited.add(started.elapsed());
-        slot.held = Some(Instant::now());
-        ProcessGuard { _held: held, _slot: slot }
+        guard.held = Some((held, Instant::now()));
+        guard
     }
 
     /// Statistics of the kind `process`.
@@ -87,10 +79,11 @@ impl ProcessLocks {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ProcessGuard {
     fn drop(&mut self) {
-        match self.held {
-            Some(since) => self.state.held.add(since.elapsed()),
+        // The lock is free before its slot may be removed.
+        match self.held.take() {
+            Some((_held, since)) => self.state.held.add(since.elapsed()),
             None => drop(self.state.waiting.fetch_sub(1, Relaxed)),
         }
         let mut slots = self.state.slots.lock();

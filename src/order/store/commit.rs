@@ -58,7 +58,7 @@ impl OrderTransaction {
     /// # Cancellation
     /// Dropped, the transaction may be committed or not.
     pub async fn take_and_commit(
-        self,
+        mut self,
         order: &NewOrder,
         counts: &[(i64, usize)],
     ) -> Result<Taken, Error> {
@@ -69,38 +69,33 @@ impl OrderTransaction {
                 Ok(Taken::Blocked(..)) | Err(_) => None,
             })
         };
-        trace::step(self.take_and_resolve(order, counts), step).await
-    }
-
-    async fn take_and_resolve(
-        mut self,
-        order: &NewOrder,
-        counts: &[(i64, usize)],
-    ) -> Result<Taken, Error> {
-        self.begin_commit()?;
-        let Sent { replies, error } = self.send(&take_sql(counts)).await;
-        let Some(error) = error else {
-            self.ended();
-            return Ok(Taken::Committed);
+        let taking = async move {
+            self.begin_commit()?;
+            let Sent { replies, error } = self.send(&take_sql(counts)).await;
+            let Some(error) = error else {
+                self.ended();
+                return Ok(Taken::Committed);
+            };
+            // Each sale has two statements: the one that takes, and the one that fails where it took nothing.
+            let (at, answered) = (replies.len() / 2, error.as_database_error().is_some());
+            let is_short =
+                replies.len() % 2 == 1 && replies.last().is_some_and(|taken| taken.changed == 0);
+            if is_short && answered {
+                return Ok(Taken::Short(self, at));
+            }
+            if answered && replies.len() == 2 * at && at < counts.len() {
+                return Ok(Taken::Blocked(self, at, error.into()));
+            }
+            if is_short || is_read_only(&error) {
+                return Err(error.into());
+            }
+            tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
+            let db = self.db.clone();
+            // Closes the connection, so that the server ends the transaction.
+            drop(self);
+            Box::pin(resolve(&db, order)).await.map(|()| Taken::Committed)
         };
-        // Each sale has two statements: the one that takes, and the one that fails where it took nothing.
-        let (at, answered) = (replies.len() / 2, error.as_database_error().is_some());
-        let is_short =
-            replies.len() % 2 == 1 && replies.last().is_some_and(|taken| taken.changed == 0);
-        if is_short && answered {
-            return Ok(Taken::Short(self, at));
-        }
-        if answered && replies.len() == 2 * at && at < counts.len() {
-            return Ok(Taken::Blocked(self, at, error.into()));
-        }
-        if is_short || is_read_only(&error) {
-            return Err(error.into());
-        }
-        tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
-        let db = self.db.clone();
-        // Closes the connection, so that the server ends the transaction.
-        drop(self);
-        Box::pin(resolve(&db, order)).await.map(|()| Taken::Committed)
+        trace::step(taking, step).await
     }
 
     /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the

@@ -9,7 +9,6 @@
 //! different indexes can deadlock.
 
 use super::orders::{OrderStore, id_list};
-use super::transaction::OrderTransaction;
 use crate::connection::row::row;
 use crate::error::Error;
 use crate::id::SEQUENCE_BITS;
@@ -60,20 +59,39 @@ impl OrderStore {
     pub async fn cancel(&self, voucher_id: i64, orders: &[i64]) -> Result<usize, Error> {
         let Some(&first) = orders.first() else { return Ok(0) };
         let mut transaction = self.begin().await?;
-        let unpaid = transaction.lock_unpaid(voucher_id, orders).await?;
+        // Waits for any other transaction that is changing one of them.
+        let lock = format!(
+            "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
+             CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
+             WHERE id IN ({}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE",
+            id_list(orders.iter().copied())
+        );
+        let unpaid: Vec<OrderKey> = transaction.rows(&lock).await?;
         if unpaid.is_empty() {
             transaction.rollback().await?;
             return Ok(0);
         }
-        let cancelled = transaction.cancel(&unpaid).await?;
+        let cancel = format!(
+            "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 4 \
+             WHERE id IN ({}) AND status = 1",
+            id_list(unpaid.iter().map(|order| order.order_id))
+        );
+        let cancelled = transaction.change(&cancel).await?;
         if cancelled != unpaid.len() as u64 {
             // Dropped, the transaction is rolled back.
             let locked = unpaid.len();
             return Err(Error::Internal(format!("{cancelled} of {locked} locked orders changed")));
         }
-        transaction.insert_returns(&unpaid).await?;
+        let row = |order: &OrderKey| format!("({},{voucher_id},{})", order.order_id, order.user_id);
+        let rows = unpaid.iter().map(row).collect::<Vec<_>>().join(",");
+        let outbox =
+            format!("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES {rows}");
+        transaction.change(&outbox).await?;
         // The hot row last.
-        if !transaction.increment_by(voucher_id, cancelled).await? {
+        let raise = format!(
+            "UPDATE tb_seckill_voucher SET stock = stock + {cancelled} WHERE voucher_id = {voucher_id}"
+        );
+        if transaction.change(&raise).await? == 0 {
             tracing::warn!(
                 voucher_id,
                 cancelled,
@@ -114,55 +132,5 @@ impl OrderStore {
         let query = sqlx::query(&sql).persistent(false);
         self.db.write(async |c| query.execute(c).await).await?;
         Ok(())
-    }
-}
-
-impl OrderTransaction {
-    /// Locks those of `orders` that are unpaid until this transaction ends, waiting for any other transaction
-    /// that is changing one of them.
-    async fn lock_unpaid(
-        &mut self,
-        voucher_id: i64,
-        orders: &[i64],
-    ) -> Result<Vec<OrderKey>, Error> {
-        let ids = id_list(orders.iter().copied());
-        let sql = format!(
-            "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
-             CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
-             WHERE id IN ({ids}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE"
-        );
-        self.rows(&sql).await
-    }
-
-    /// Status 1 → 4; returns how many really were 1.
-    async fn cancel(&mut self, orders: &[OrderKey]) -> Result<u64, Error> {
-        let ids = id_list(orders.iter().map(|order| order.order_id));
-        let sql = format!(
-            "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 4 \
-             WHERE id IN ({ids}) AND status = 1"
-        );
-        self.change(&sql).await
-    }
-
-    /// Writes the rows of the outbox.
-    async fn insert_returns(&mut self, cancelled: &[OrderKey]) -> Result<(), Error> {
-        let rows: Vec<String> = cancelled
-            .iter()
-            .map(|OrderKey { order_id, voucher_id, user_id }| {
-                format!("({order_id},{voucher_id},{user_id})")
-            })
-            .collect();
-        let rows = rows.join(",");
-        let sql =
-            format!("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES {rows}");
-        self.change(&sql).await.map(drop)
-    }
-
-    /// Adds `count` to the stock; says whether there is such a sale.
-    async fn increment_by(&mut self, voucher_id: i64, count: u64) -> Result<bool, Error> {
-        let update = format!(
-            "UPDATE tb_seckill_voucher SET stock = stock + {count} WHERE voucher_id = {voucher_id}"
-        );
-        Ok(self.change(&update).await? > 0)
     }
 }

@@ -19,18 +19,14 @@ const PAGE_SIZE: u32 = 10;
 #[derive(Clone)]
 pub struct OrderStore {
     pub(super) db: Database,
-    zone: Zone,
+    /// The zone of times in replies, and of the day of order ids.
+    pub(super) zone: Zone,
 }
 
 impl OrderStore {
     /// A store on this database, giving times in this zone.
     pub fn new(db: Database, zone: Zone) -> Self {
         OrderStore { db, zone }
-    }
-
-    /// The zone of times in replies, and of the day of order ids.
-    pub(super) fn zone(&self) -> Zone {
-        self.zone
     }
 
     /// The stock and the buyer's order, in one round trip and outside any transaction. `None` where there is no such

@@ -48,7 +48,7 @@ row! {
 impl OrderStore {
     /// Totals of one sale or of all, by voucher; also of vouchers that have orders and no sale.
     pub async fn totals(&self, voucher_id: Option<i64>) -> Result<Vec<Totals>, Error> {
-        let (least, most) = offsets(self.zone(), Utc::now());
+        let (least, most) = offsets(self.zone, Utc::now());
         // Not bounded by the request limit: it reads every order there is, and no buyer waits for it. An id begins with
         // local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
         Ok(sqlx::query_as(

@@ -35,17 +35,8 @@ pub struct OrderTransaction {
     /// All statements up to the commit share one time limit, after which it does not begin. The commit has one of its own: it
     /// must not be cut short because the others were slow.
     pub(super) deadline: Instant,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    /// Nothing was sent.
-    New,
-    /// `START TRANSACTION` was sent.
-    Open,
-    /// Committed or rolled back for certain; the connection can be used again.
-    Ended,
+    /// Whether `START TRANSACTION` was sent.
+    begun: bool,
 }
 
 /// What became of statements that were sent together.
@@ -76,7 +67,7 @@ impl OrderTransaction {
         let limit = Instant::now() + db.timeout;
         let deadline = end.map_or(limit, |end| end.min(limit));
         let connection = until(deadline, db.pool.acquire_for_writes()).await?;
-        Ok(OrderTransaction { db, connection, deadline, state: State::New })
+        Ok(OrderTransaction { db, connection, deadline, begun: false })
     }
 
     /// Inserts the order unless the buyer has a committed one already; says whether it did. One round trip, which also opens
@@ -90,13 +81,12 @@ impl OrderTransaction {
     /// # Cancellation
     /// Dropped, nothing is committed.
     pub async fn insert_if_first(&mut self, order: &NewOrder) -> Result<bool, Error> {
-        let placement = trace::step(self.insert_as_text(order), steps::placed).await?;
-        Ok(placement == Placement::Placed)
-    }
-
-    async fn insert_as_text(&mut self, order: &NewOrder) -> Result<Placement, Error> {
-        let inserted = self.change(&insert_sql(order)).await?;
-        Ok(if inserted == 0 { Placement::AlreadyOrdered } else { Placement::Placed })
+        let insert = insert_sql(order);
+        let inserting = async {
+            let inserted = self.change(&insert).await?;
+            Ok(if inserted == 0 { Placement::AlreadyOrdered } else { Placement::Placed })
+        };
+        Ok(trace::step(inserting, steps::placed).await? == Placement::Placed)
     }
 
     /// Inserts the order.
@@ -154,10 +144,6 @@ impl OrderTransaction {
     /// # Cancellation
     /// Dropped, the row is unlocked as soon as the server has closed the connection.
     pub async fn lock_sale(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
-        trace::step(self.lock_and_read(buyer), steps::row_locked).await
-    }
-
-    async fn lock_and_read(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
         let Buyer { user_id, voucher_id } = buyer;
         // Two statements: under READ COMMITTED the second sees what was committed before the lock was won, which a
         // subquery of the locking statement might not.
@@ -166,13 +152,16 @@ impl OrderTransaction {
              WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4 LIMIT 1",
             stock_sql(voucher_id)
         );
-        match &self.run(&statements).await?[..] {
-            [stock, order] => {
-                let stock = stock.number()?.ok_or(Error::VoucherNotFound)?;
-                Ok(BuyerStatus { stock, order_id: order.number()? })
+        let reading = async {
+            match &self.run(&statements).await?[..] {
+                [stock, order] => {
+                    let stock = stock.number()?.ok_or(Error::VoucherNotFound)?;
+                    Ok(BuyerStatus { stock, order_id: order.number()? })
+                }
+                other => Err(Error::Internal(format!("2 statements gave {} results", other.len()))),
             }
-            other => Err(Error::Internal(format!("2 statements gave {} results", other.len()))),
-        }
+        };
+        trace::step(reading, steps::row_locked).await
     }
 
     /// Gives the commit a time limit of its own, unless that of the statements is over: then nothing is committed.
@@ -187,24 +176,22 @@ impl OrderTransaction {
 
     /// Undoes everything.
     pub async fn rollback(mut self) -> Result<(), Error> {
-        if self.state == State::Open {
+        if self.begun {
             self.run("ROLLBACK").await?;
         }
         self.ended();
         Ok(())
     }
 
-    /// The connection can be used again.
-    pub(super) fn ended(&mut self) {
-        self.state = State::Ended;
+    /// Committed or rolled back for certain: the connection can be used again.
+    pub(super) fn ended(mut self) {
         self.connection.answered();
     }
 
     /// Sends statements as one text, in front of which the first one opens the transaction. They are run up to the first
     /// that fails.
     pub(super) async fn send(&mut self, statements: &str) -> Sent {
-        let begins = self.state == State::New;
-        self.state = State::Open;
+        let begins = !mem::replace(&mut self.begun, true);
         let text = format!("{}{statements}", if begins { "START TRANSACTION; " } else { "" });
         let mut replies = Vec::with_capacity(4);
         let running = async {

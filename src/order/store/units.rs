@@ -13,19 +13,18 @@ impl OrderTransaction {
     /// transaction, and another where others have locked all rows that are left. To be committed where the order is
     /// [`Placement::Placed`], else to be rolled back.
     pub async fn place_with_unit(&mut self, order: &NewOrder) -> Result<Placement, Error> {
-        trace::step(self.insert_and_claim(order), steps::placed).await
-    }
-
-    async fn insert_and_claim(&mut self, order: &NewOrder) -> Result<Placement, Error> {
-        match self.claim(&claim_a_free_row(order)).await?[..] {
-            [0, ..] => return Ok(Placement::AlreadyOrdered),
-            [_, _, _, 1] => return Ok(Placement::Placed),
-            _ => {}
-        }
-        match self.claim(&claim_any(order.buyer.voucher_id)).await?[..] {
-            [_, 1, _] | [_, _, 1] => Ok(Placement::Placed),
-            _ => Ok(Placement::SoldOut),
-        }
+        let placing = async {
+            match self.claim(&claim_a_free_row(order)).await?[..] {
+                [0, ..] => return Ok(Placement::AlreadyOrdered),
+                [_, _, _, 1] => return Ok(Placement::Placed),
+                _ => {}
+            }
+            match self.claim(&claim_any(order.buyer.voucher_id)).await?[..] {
+                [_, 1, _] | [_, _, 1] => Ok(Placement::Placed),
+                _ => Ok(Placement::SoldOut),
+            }
+        };
+        trace::step(placing, steps::placed).await
     }
 
     async fn claim(&mut self, statements: &str) -> Result<Vec<u64>, Error> {
