@@ -5,7 +5,6 @@
 //! node whose own clock is wrong cannot open a sale early. The seconds in an order id come from the **node's** clock;
 //! ids are unique whatever it says (see `id/`).
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, NaiveDateTime, TimeZone, Utc};
@@ -23,18 +22,10 @@ impl Zone {
 
     /// A clock that shows the local seconds since 1970, by this node's clock; before 1970 it stands still.
     pub fn seconds(self) -> impl Fn() -> i64 + Send + Sync {
-        let known = KnownOffset::new();
         move || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let utc = since.as_secs() as i64;
-            utc + known.at(utc, |minute| self.offset(minute))
+            let now = SystemTime::now().max(UNIX_EPOCH);
+            self.to_local(now.into()).and_utc().timestamp()
         }
-    }
-
-    /// The zone's offset at an instant, in seconds; zero for one that no calendar has.
-    fn offset(self, seconds: i64) -> i64 {
-        let local = DateTime::from_timestamp(seconds, 0).map(|at| self.to_local(at).and_utc());
-        local.map_or(0, |local| local.timestamp() - seconds)
     }
 
     /// The local date-time at `instant`.
@@ -49,53 +40,12 @@ impl Zone {
     }
 }
 
-/// The offset that was looked up last, in seconds, with the minute in which it is valid: no zone has changed its offset
-/// within a minute since 1972.
-struct KnownOffset(AtomicI64);
-
-impl KnownOffset {
-    /// Bits of the offset, which is stored with a day added, so that it is positive.
-    const BITS: u32 = 18;
-    const DAY: i64 = 86_400;
-
-    fn new() -> Self {
-        Self(AtomicI64::new(i64::MIN))
-    }
-
-    /// The offset at `seconds`; `look_up` is called for the first of each minute.
-    fn at(&self, seconds: i64, look_up: impl Fn(i64) -> i64) -> i64 {
-        let minute = seconds.div_euclid(60);
-        let mut known = self.0.load(Relaxed);
-        if known >> Self::BITS != minute {
-            known = minute << Self::BITS | (look_up(minute * 60) + Self::DAY);
-            self.0.store(known, Relaxed);
-        }
-        (known & ((1 << Self::BITS) - 1)) - Self::DAY
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn local(text: &str) -> NaiveDateTime {
         text.parse().unwrap()
-    }
-
-    #[test]
-    fn a_known_offset_changes_with_the_zone() {
-        for (zone, change) in [
-            (chrono_tz::Europe::Berlin, "2026-03-29T01:00:00"),
-            (chrono_tz::America::St_Johns, "2026-11-01T04:30:00"),
-            (chrono_tz::Pacific::Apia, "2011-12-30T10:00:00"),
-        ] {
-            let (known, change) = (KnownOffset::new(), local(change).and_utc().timestamp());
-            let offset = |seconds| Zone(zone).offset(seconds);
-            assert_ne!(offset(change - 1), offset(change));
-            for seconds in change - 100..change + 100 {
-                assert_eq!(known.at(seconds, offset), offset(seconds));
-            }
-        }
     }
 
     #[test]
