@@ -113,12 +113,14 @@ mod tests {
         };
         let (url, secret) = ("http://127.0.0.1:8090/sms", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         webhook(url, secret).unwrap();
+        webhook("http://[::1]:8090/sms?to=cn", secret).unwrap();
         webhook(url, &format!("whsec_{secret}")).unwrap();
-        for (url, secret) in
-            [("sms", secret), ("ftp://h/", secret), (url, "c2hvcnQ="), (url, "not base64")]
-        {
+        let addresses = ["", "sms", "ftp://h/", "http://", "/sms", "http://user:hidden@h/"];
+        let bad = addresses.map(|url| (url, secret));
+        for (url, secret) in bad.into_iter().chain([(url, "c2hvcnQ="), (url, "not base64")]) {
             let error = webhook(url, secret).unwrap_err().to_string();
-            assert!(error.contains("CODE_WEBHOOK") && !error.contains(secret), "{error}");
+            assert!(error.contains("CODE_WEBHOOK"), "{error}");
+            assert!(!error.contains(secret) && !error.contains("hidden"), "{error}");
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use secrecy::SecretString;
 
 use super::parse;
-use crate::connection::redis::{self, Certificates};
+use crate::connection::redis;
 
 /// Options of the database connection.
 #[derive(Args, Clone, Debug)]
@@ -56,8 +56,8 @@ impl RedisConfig {
     /// # Errors
     /// An address or a file that cannot be used, in one sentence.
     pub fn server(&self) -> anyhow::Result<lock::Server> {
-        let own = self.redis_cert.clone().zip(self.redis_key.clone());
-        redis::server_with(&self.redis_url, &Certificates { authority: self.redis_ca.clone(), own })
+        let own = self.redis_cert.as_deref().zip(self.redis_key.as_deref());
+        redis::server_with(&self.redis_url, self.redis_ca.as_deref(), own)
     }
 }
 

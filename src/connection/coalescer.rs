@@ -18,20 +18,13 @@ struct Waiting<Q, A> {
 }
 
 /// The queue of requests and the task that sends it in batches. Cheap to clone.
+#[derive(Clone)]
 pub struct Coalescer<Q, A> {
     /// Without a bound of its own: the number of requests in flight bounds it, but for those whose callers have gone.
     queue: mpsc::UnboundedSender<Waiting<Q, A>>,
     waiting: Arc<AtomicUsize>,
     tasks: TaskTracker,
     stop: CancellationToken,
-}
-
-impl<Q, A> Clone for Coalescer<Q, A> {
-    fn clone(&self) -> Self {
-        let Coalescer { queue, waiting, tasks, stop } = self;
-        let (queue, waiting) = (queue.clone(), waiting.clone());
-        Coalescer { queue, waiting, tasks: tasks.clone(), stop: stop.clone() }
-    }
 }
 
 impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {

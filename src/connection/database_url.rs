@@ -79,50 +79,46 @@ pub fn cannot_connect(error: &sqlx::Error, options: &MySqlConnectOptions) -> any
         || format!("{}:{}", options.get_host(), options.get_port()),
         |socket| socket.display().to_string(),
     );
-    let what =
-        reason(error).unwrap_or_else(|| "is it running, and is DATABASE_URL right?".to_owned());
-    anyhow!("cannot connect to the database at {server}: {what} ({error})")
+    anyhow!("cannot connect to the database at {server}: {} ({error})", reason(error))
 }
 
-/// What to look at, where the error says so.
-fn reason(error: &sqlx::Error) -> Option<String> {
+const UNTRUSTED: &str = "TLS failed: is ssl-ca in DATABASE_URL the authority of its certificate, and does it want ssl-cert \
+     and ssl-key?";
+
+/// What the text of an error says, of the driver, the TLS library or the server; the first that fits counts.
+const REASONS: [(&str, &str); 5] = [
+    ("does not support TLS", "it has no TLS, which ssl-mode in DATABASE_URL asks for"),
+    ("not valid for name", "its certificate is for another name than the host in DATABASE_URL"),
+    ("certificate", UNTRUSTED),
+    ("UnknownIssuer", UNTRUSTED),
+    ("insecure transport", "it demands TLS: add ssl-mode=VERIFY_IDENTITY to DATABASE_URL"),
+];
+
+/// What to look at.
+fn reason(error: &sqlx::Error) -> &'static str {
     let text = error.to_string();
-    let of_certificate = text.contains("certificate") || text.contains("UnknownIssuer");
-    let what = match error {
-        sqlx::Error::Tls(_) if text.contains("does not support TLS") => {
-            "it has no TLS, which ssl-mode in DATABASE_URL asks for"
+    if let Some((_, says)) = REASONS.iter().find(|(words, _)| text.contains(words)) {
+        return says;
+    }
+    let number = error.as_database_error().and_then(|error| {
+        error.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
+    });
+    match number {
+        Some(1045 | 1698) => {
+            "it refuses the user, the password, or the connection without TLS, of DATABASE_URL"
         }
-        sqlx::Error::Tls(_) | sqlx::Error::Io(_) if text.contains("not valid for name") => {
-            "its certificate is for another name than the host in DATABASE_URL"
+        Some(1044 | 1049) => {
+            "the database of DATABASE_URL is not there, or its user has no right to it"
         }
-        sqlx::Error::Tls(_) | sqlx::Error::Io(_) if of_certificate => {
-            "TLS failed: is ssl-ca in DATABASE_URL the authority of its certificate, and does it want ssl-cert and ssl-key?"
+        Some(1040 | 1203 | 1226) => {
+            "it has no connection left: lower --database-connections, or raise max_connections"
         }
-        sqlx::Error::Tls(_) => {
+        Some(1129 | 1130) => "it does not accept connections from this machine",
+        None if matches!(error, sqlx::Error::Tls(_)) => {
             "TLS failed: see ssl-mode, ssl-ca, ssl-cert and ssl-key in DATABASE_URL"
         }
-        sqlx::Error::Database(database) => {
-            let number = database.try_downcast_ref::<MySqlDatabaseError>()?.number();
-            match number {
-                _ if text.contains("insecure transport") => {
-                    "it demands TLS: add ssl-mode=VERIFY_IDENTITY to DATABASE_URL"
-                }
-                1045 | 1698 => {
-                    "it refuses the user, the password, or the connection without TLS, of DATABASE_URL"
-                }
-                1044 | 1049 => {
-                    "the database of DATABASE_URL is not there, or its user has no right to it"
-                }
-                1040 | 1203 | 1226 => {
-                    "it has no connection left: lower --database-connections, or raise max_connections"
-                }
-                1129 | 1130 => "it does not accept connections from this machine",
-                _ => return None,
-            }
-        }
-        _ => return None,
-    };
-    Some(what.to_owned())
+        _ => "is it running, and is DATABASE_URL right?",
+    }
 }
 
 #[cfg(test)]

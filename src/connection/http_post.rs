@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
-use hyper_util::client::legacy::{Builder, Client, Error};
+use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
 use tokio::time::{Instant, timeout_at};
 
@@ -52,7 +52,11 @@ impl Endpoint {
         clients.pool_max_idle_per_host(0);
         let client = match address.scheme_str() {
             Some("http") => PostClient::Plain(clients.build_http()),
-            Some("https") => with_tls(&clients)?,
+            Some("https") => {
+                let tls = HttpsConnectorBuilder::new().with_native_roots();
+                let tls = tls.context("needs root certificates")?.https_only().enable_http1();
+                PostClient::Tls(clients.build(tls.build()))
+            }
             _ => anyhow::bail!("must begin with http:// or https://"),
         };
         let authority = address.authority().context("names no host")?;
@@ -100,30 +104,9 @@ impl Endpoint {
     }
 }
 
-fn with_tls(clients: &Builder) -> anyhow::Result<PostClient> {
-    let tls =
-        HttpsConnectorBuilder::new().with_native_roots().context("needs root certificates")?;
-    Ok(PostClient::Tls(clients.build(tls.https_only().enable_http1().build())))
-}
-
 /// What lies behind the client's own sentence, which says little.
 fn cause(error: Error) -> String {
     let error = anyhow::Error::from(error);
     let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
     if causes.is_empty() { error.to_string() } else { causes.join(": ") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_that_cannot_be_posted_to_are_refused() {
-        for bad in ["", "sms", "ftp://h/", "http://", "/sms", "http://user:secret@h/"] {
-            let error = Endpoint::parse(bad).err().unwrap_or_else(|| panic!("{bad} is an address"));
-            assert!(!error.to_string().contains("secret"), "{error}");
-        }
-        Endpoint::parse("http://[::1]:8090/sms?to=cn").expect("an address");
-        Endpoint::parse("http://h").expect("an address");
-    }
 }

@@ -2,7 +2,7 @@
 //! a time limit, so that a Redis that hangs delays a request by no more than that.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -15,15 +15,6 @@ use super::redis_requirements;
 
 pub use lock::{Redis, RoutedConnection};
 
-/// Files for TLS, in PEM format.
-#[derive(Clone, Debug, Default)]
-pub struct Certificates {
-    /// The authority that has signed the certificates of the servers; the system's where there is none.
-    pub authority: Option<PathBuf>,
-    /// The client's own certificate with its key.
-    pub own: Option<(PathBuf, PathBuf)>,
-}
-
 /// The Redis that this address names.
 ///
 /// # Errors
@@ -33,32 +24,31 @@ pub fn server(url: &SecretString) -> anyhow::Result<Server> {
         .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {}", cause(error)))
 }
 
-/// As [`server`], with these certificates.
+/// As [`server`], with TLS by files in PEM format: the `authority` that has signed the certificates of the servers (the
+/// system's where there is none), and the client's `own` certificate with its key.
 ///
 /// # Errors
 /// Also for a file that cannot be read or used, and an address without TLS.
-pub fn server_with(url: &SecretString, certificates: &Certificates) -> anyhow::Result<Server> {
+pub fn server_with(
+    url: &SecretString,
+    authority: Option<&Path>,
+    own: Option<(&Path, &Path)>,
+) -> anyhow::Result<Server> {
     let server = server(url)?;
-    if certificates.authority.is_none() && certificates.own.is_none() {
+    if authority.is_none() && own.is_none() {
         return Ok(server);
     }
     anyhow::ensure!(
         url.expose_secret().trim().starts_with("rediss"),
         "REDIS_CA, REDIS_CERT (--redis-ca, --redis-cert) are for TLS: the address in REDIS_URL has to begin with rediss"
     );
-    with_certificates(server, certificates)
-}
-
-fn with_certificates(server: Server, certificates: &Certificates) -> anyhow::Result<Server> {
-    let read = |setting: &str, file: &PathBuf| {
+    let read = |setting: &str, file: &Path| {
         std::fs::read(file).map_err(|error| {
             anyhow::anyhow!("{setting}: {} cannot be read: {error}", file.display())
         })
     };
-    let authority = &certificates.authority;
-    let root_cert =
-        authority.as_ref().map(|file| read("REDIS_CA (--redis-ca)", file)).transpose()?;
-    let own = certificates.own.as_ref().map(|(certificate, key)| {
+    let root_cert = authority.map(|file| read("REDIS_CA (--redis-ca)", file)).transpose()?;
+    let own = own.map(|(certificate, key)| {
         anyhow::Ok(redis::ClientTlsConfig {
             client_cert: read("REDIS_CERT (--redis-cert)", certificate)?,
             client_key: read("REDIS_KEY (--redis-key)", key)?,

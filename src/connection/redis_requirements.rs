@@ -6,7 +6,7 @@ use lock::Redis;
 use super::redis_errors::sentence;
 
 /// The oldest Redis that has what the scripts use: GEOSEARCH came with 6.2.
-pub const OLDEST: (u32, u32) = (6, 2);
+const OLDEST: (u32, u32) = (6, 2);
 
 /// Checks a Redis that answers.
 ///
@@ -54,20 +54,14 @@ fn judge(info: &str, masters: u32) -> anyhow::Result<()> {
          redis-cluster://"
     );
     let told = field(info, "redis_version").unwrap_or("unknown");
+    let mut numbers = told.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     ensure!(
-        version(info) >= OLDEST,
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= OLDEST,
         "REDIS_URL (--redis-url): the server's version is {told}; Redis {}.{} is the oldest that has what is needed",
         OLDEST.0,
         OLDEST.1
     );
     Ok(())
-}
-
-/// The first two numbers of the version that INFO states; zeros where it states none.
-pub fn version(info: &str) -> (u32, u32) {
-    let version = field(info, "redis_version").unwrap_or_default();
-    let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// A field of INFO.
