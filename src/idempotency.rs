@@ -3,8 +3,10 @@
 //! nothing twice. This is the idempotency-key pattern of the IETF draft `Idempotency-Key HTTP Header Field`. Records are
 //! kept for a day.
 
+use std::iter;
 use std::time::Duration;
 
+use backon::Retryable;
 use serde::Serialize;
 use sqlx::{Executor, MySqlConnection};
 use tokio::time::Instant;
@@ -131,11 +133,6 @@ where
     F: Future<Output = sqlx::Result<T>>,
 {
     let deadline = Instant::now() + db.timeout;
-    loop {
-        let answer = db.bounded(ask()).await;
-        if answer.is_ok() || Instant::now() >= deadline {
-            return answer;
-        }
-        tokio::time::sleep(ASK_PAUSE).await;
-    }
+    let pauses = iter::from_fn(move || (Instant::now() < deadline).then_some(ASK_PAUSE));
+    (|| db.bounded(ask())).retry(pauses).await
 }

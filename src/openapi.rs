@@ -7,8 +7,7 @@ use std::sync::OnceLock;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use utoipa::openapi::security::{ApiKey, ApiKeyValue, SecurityScheme};
-use utoipa::{Modify, OpenApi};
+use utoipa::OpenApi;
 
 use crate::error::Error;
 use crate::http::docs;
@@ -16,7 +15,7 @@ use crate::http::page::File;
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "seckill", license(name = "MIT")),
+    info(title = "seckill", license(name = "MIT"), description = include_str!("openapi.md")),
     servers((url = "/", description = "this server"), (url = "/api", description = "the same, behind nginx")),
     tags(
         (name = "user", description = "Sign-in by phone and code, and the signed-in user"),
@@ -27,32 +26,8 @@ use crate::http::page::File;
             `--lab`"),
         (name = "service", description = "For operators. These answer without the envelope."),
     ),
-    modifiers(&Common),
 )]
 struct Api;
-
-/// The description and the security schemes of the API.
-struct Common;
-
-impl Modify for Common {
-    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
-        api.info.description = Some(include_str!("openapi.md").to_owned());
-        let components = api.components.get_or_insert_default();
-        for (name, text) in [
-            (
-                docs::SESSION,
-                "A session's token, as `POST /user/login` returns it, with or without `Bearer ` before it.",
-            ),
-            (
-                docs::ADMIN,
-                "The server's `ADMIN_TOKEN`. Where none is set, every admin write is refused.",
-            ),
-        ] {
-            let key = ApiKey::Header(ApiKeyValue::with_description(name, text));
-            components.add_security_scheme(name, SecurityScheme::ApiKey(key));
-        }
-    }
-}
 
 /// The API's document, made from these operations at its first request.
 #[derive(Clone, Copy)]

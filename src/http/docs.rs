@@ -17,10 +17,10 @@ pub const SERVICE: &str = "service";
 pub const LAB: &str = "lab";
 
 /// The security scheme of a session.
-pub const SESSION: &str = "authorization";
+const SESSION: &str = "authorization";
 
 /// The security scheme of admin writes.
-pub const ADMIN: &str = "x-admin-token";
+const ADMIN: &str = "x-admin-token";
 
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
@@ -61,6 +61,17 @@ pub fn complete(mut document: Value) -> Value {
         schemas.remove("OrderId");
     }
     document["components"]["responses"] = responses.into();
+    let scheme = |name: &str, text: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": text });
+    document["components"]["securitySchemes"] = json!({
+        SESSION: scheme(
+            SESSION,
+            "A session's token, as `POST /user/login` returns it, with or without `Bearer ` before it."
+        ),
+        ADMIN: scheme(
+            ADMIN,
+            "The server's `ADMIN_TOKEN`. Where none is set, every admin write is refused."
+        ),
+    });
     document["components"]["headers"] = json!({
         "x-request-id": {
             "description": "Names the request: the one it came with (at most 64 printable characters), else a new one. \

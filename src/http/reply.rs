@@ -89,14 +89,6 @@ pub fn json(body: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Seconds after which a retry makes sense, for 429 and 503.
-fn retry_after_seconds(error: &Error, status: StatusCode) -> Option<u64> {
-    match error {
-        Error::TooManyRequests { retry_after_seconds } => Some(*retry_after_seconds),
-        _ => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_SECONDS),
-    }
-}
-
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         if let Error::Internal(detail) | Error::RowRefused(detail) = &self {
@@ -106,7 +98,11 @@ impl IntoResponse for Error {
             StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let envelope = failure(self.code(), self.to_string(), self.order_id());
         let mut response = (status, Json(envelope)).into_response();
-        if let Some(seconds) = retry_after_seconds(&self, status) {
+        let retry_after = match &self {
+            Error::TooManyRequests { retry_after_seconds } => Some(*retry_after_seconds),
+            _ => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_SECONDS),
+        };
+        if let Some(seconds) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response

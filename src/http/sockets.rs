@@ -103,7 +103,7 @@ pub async fn bind_unix(path: &Path) -> anyhow::Result<UnixSocketListener> {
     remove_stale(path).await?;
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
-    let file = SocketFile::new(path)?;
+    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
     std::fs::set_permissions(path, Permissions::from_mode(0o666))?;
     Ok(UnixSocketListener { file, listener: socket.listen(BACKLOG)? })
 }
@@ -134,12 +134,6 @@ struct SocketFile {
     path: PathBuf,
     /// Its device and number in it.
     identity: (u64, u64),
-}
-
-impl SocketFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        Ok(SocketFile { path: path.to_owned(), identity: identity(path)? })
-    }
 }
 
 impl Drop for SocketFile {

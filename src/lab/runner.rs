@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use chrono::{NaiveDateTime, Utc};
 use parking_lot::Mutex;
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
@@ -136,8 +135,9 @@ impl Lab {
     pub fn start(&self, setting: Setting) -> Result<Started, Error> {
         setting.check(self.nodes()).map_err(|error| Error::InvalidParameter(error.to_string()))?;
         let id = format!("{:08x}", rand::random::<u32>());
-        let now = self.0.zone.to_local(Utc::now());
-        let run = Arc::new(RunState::new(id.clone(), setting, text(now)));
+        // As date-times are on the wire.
+        let now = self.0.zone.now().format("%Y-%m-%dT%H:%M:%S").to_string();
+        let run = Arc::new(RunState::new(id.clone(), setting, now));
         let started = Started { id: id.clone(), seed: run.seed() };
         let known = {
             let mut runs = self.0.runs.lock();
@@ -239,11 +239,6 @@ impl Lab {
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
-}
-
-/// As date-times are on the wire.
-fn text(local: NaiveDateTime) -> String {
-    local.format("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
 /// Runs it on a runtime of its own, as the load tool does.

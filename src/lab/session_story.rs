@@ -115,21 +115,17 @@ async fn play_part(
     let read = send("read-code", first, Call::get(format!("/lab/code/{phone}"))).await;
     let code = accepted(&mut told, read)?.data;
 
-    let path = match kept_in {
-        KeptIn::Memory => "/lab/login",
-        KeptIn::Redis => "/user/login",
+    let (path, header): (_, HeaderName) = match kept_in {
+        KeptIn::Memory => ("/lab/login", COOKIE),
+        KeptIn::Redis => ("/user/login", AUTHORIZATION),
     };
     let call = Call::post(path).json(&json!({"phone": phone, "code": code}));
     let Answer { headers, data } = accepted(&mut told, send("sign-in", first, call).await)?;
     let token = match kept_in {
-        KeptIn::Memory => cookie(&headers).map(|value| (COOKIE, value)),
-        KeptIn::Redis => {
-            let token = data.as_str().and_then(|token| HeaderValue::from_str(token).ok());
-            token.map(|value| (AUTHORIZATION, value))
-        }
+        KeptIn::Memory => cookie(&headers),
+        KeptIn::Redis => data.as_str().and_then(|token| HeaderValue::from_str(token).ok()),
     };
-    let (header, token) =
-        token.ok_or_else(|| Error::LabFault("the sign-in gave no token".to_owned()))?;
+    let token = token.ok_or_else(|| Error::LabFault("the sign-in gave no token".to_owned()))?;
 
     let mut statuses = Vec::new();
     for instance in [first, second] {

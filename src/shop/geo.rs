@@ -49,11 +49,12 @@ impl GeoIndex {
         page: Paging,
     ) -> Result<Vec<(i64, f64)>, Error> {
         match self.search_or_build(type_id, point, page.offset + u64::from(page.limit)).await {
-            Ok(found) => {
+            Ok(Some(found)) => {
                 let skip = usize::try_from(page.offset).unwrap_or(usize::MAX);
                 Ok(found.into_iter().skip(skip).collect())
             }
-            Err(Error::Unavailable("Redis")) => {
+            // The type has no shops, or one was written while the index was built; or Redis is away.
+            Ok(None) | Err(Error::Unavailable("Redis")) => {
                 self.store.nearest(type_id, point, RADIUS, page).await
             }
             Err(error) => Err(error),
@@ -65,19 +66,12 @@ impl GeoIndex {
         type_id: i64,
         point: (f64, f64),
         count: u64,
-    ) -> Result<Vec<(i64, f64)>, Error> {
+    ) -> Result<Option<Vec<(i64, f64)>>, Error> {
         if let Some(found) = self.search(type_id, point, count).await? {
-            return Ok(found);
+            return Ok(Some(found));
         }
         self.builds.get(type_id, async || self.build(type_id).await).await?;
-        match self.search(type_id, point, count).await? {
-            Some(found) => Ok(found),
-            // The type has no shops, or one was written while the index was built.
-            None => {
-                let limit = u32::try_from(count).unwrap_or(u32::MAX);
-                self.store.nearest(type_id, point, RADIUS, Paging { offset: 0, limit }).await
-            }
-        }
+        self.search(type_id, point, count).await
     }
 
     /// Searches the index; `None` if it is missing.

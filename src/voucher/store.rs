@@ -88,31 +88,6 @@ static UNITS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// [`VoucherStore::list`].
-static SELECT_LISTED: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
-         v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
-         CAST(v.actual_value AS SIGNED) AS actual_value, CAST(v.type AS SIGNED) AS kind, \
-         CAST(s.stock + {} AS SIGNED) AS stock, s.begin_time, s.end_time \
-         FROM tb_voucher v LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id \
-         WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id",
-        *UNITS
-    )
-});
-
-/// [`VoucherStore::sales`].
-static SELECT_SALES: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT CAST(v.id AS SIGNED) AS voucher_id, CAST(v.status AS SIGNED) AS status, \
-         s.begin_time, s.end_time, s.strategy, \
-         CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {} AS SIGNED) AS stock, \
-         UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
-         WHERE s.voucher_id IN (",
-        *UNITS
-    )
-});
-
 /// Vouchers in the database.
 #[derive(Clone)]
 pub struct VoucherStore {
@@ -215,7 +190,16 @@ impl VoucherStore {
 
     /// A shop's vouchers on the shelf, by id.
     pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<ListedVoucher>, Error> {
-        let query = sqlx::query_as(&SELECT_LISTED).bind(shop_id);
+        let sql = format!(
+            "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
+             v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
+             CAST(v.actual_value AS SIGNED) AS actual_value, CAST(v.type AS SIGNED) AS kind, \
+             CAST(s.stock + {} AS SIGNED) AS stock, s.begin_time, s.end_time \
+             FROM tb_voucher v LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id \
+             WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id",
+            *UNITS
+        );
+        let query = sqlx::query_as(&sql).bind(shop_id);
         let mut vouchers: Vec<ListedVoucher> =
             self.db.read(async |c| query.fetch_all(c).await).await?;
         for ListedVoucher { begin_time, end_time, .. } in &mut vouchers {
@@ -228,7 +212,14 @@ impl VoucherStore {
 
     /// The sales of these vouchers, in no order; those that do not exist are left out.
     pub async fn sales(&self, ids: &[i64]) -> Result<Vec<SaleRow>, Error> {
-        let mut query = QueryBuilder::<MySql>::new(&*SELECT_SALES);
+        let mut query = QueryBuilder::<MySql>::new(format!(
+            "SELECT CAST(v.id AS SIGNED) AS voucher_id, CAST(v.status AS SIGNED) AS status, \
+             s.begin_time, s.end_time, s.strategy, \
+             CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {} AS SIGNED) AS stock, \
+             UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
+             WHERE s.voucher_id IN (",
+            *UNITS
+        ));
         let mut list = query.separated(",");
         for id in ids {
             list.push_bind(id);

@@ -14,13 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends on this runtime; the exporting thread has none.
 #[derive(Debug)]
-pub(super) struct Client(Handle);
-
-impl Client {
-    pub(super) fn new(runtime: Handle) -> Self {
-        Client(runtime)
-    }
-}
+pub(super) struct Client(pub(super) Handle);
 
 #[async_trait]
 impl HttpClient for Client {

@@ -62,7 +62,7 @@ impl Spans {
         }
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Client::new(Handle::current()))
+            .with_http_client(Client(Handle::current()))
             .build()
             .context("cannot export spans as OTEL_EXPORTER_OTLP_... is set")?;
         let mut resource = Resource::builder()
