@@ -201,7 +201,7 @@ async fn try_servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, K
     database_check::ready_to_serve(&database).await?;
     let server = config.redis.server()?;
     let nodes = connection::redis::connect(server, config.redis.redis_timeout).await?;
-    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
+    let keys = Keys::new(config.redis.key_style()?);
     let redis = nodes.commands();
     rights::check(&redis).await?;
     record::record(&mut redis.clone(), keys.style()).await?;

@@ -37,7 +37,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     let server = config.redis.server()?;
     let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
     let redis = redis.commands();
-    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
+    let keys = Keys::new(config.redis.key_style()?);
     record::record(&mut redis.clone(), keys.style()).await?;
 
     let [types, inserted] = ShopStore::new(database.clone()).seed().await?;

@@ -3,7 +3,6 @@
 
 use clap::{Parser, Subcommand};
 
-mod keys;
 mod networks;
 mod parse;
 mod sale;
@@ -12,7 +11,6 @@ mod servers;
 mod sign_in;
 mod tools;
 
-pub use keys::KeyConfig;
 pub use networks::Networks;
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, LabConfig, ServeConfig};

@@ -8,7 +8,6 @@ use anyhow::ensure;
 use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::keys::KeyConfig;
 use super::networks::Networks;
 use super::parse;
 use super::sale::SaleConfig;
@@ -27,9 +26,6 @@ pub struct ServeConfig {
     /// Redis.
     #[command(flatten)]
     pub redis: RedisConfig,
-    /// Names of Redis keys.
-    #[command(flatten)]
-    pub keys: KeyConfig,
     /// The HTTP server.
     #[command(flatten)]
     pub http: HttpConfig,
@@ -150,7 +146,7 @@ impl ServeConfig {
     /// The first contradiction, with the flags to change.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_admin_token()?;
-        self.keys.style(&self.redis.redis_url)?;
+        self.redis.key_style()?;
         self.sign_in.webhook()?;
         let purchase = self.purchase_limit();
         ensure!(

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::parse;
 use crate::connection::redis;
+use crate::keys::KeyStyle;
 
 /// Options of the database connection.
 #[derive(Args, Clone, Debug)]
@@ -48,6 +50,11 @@ pub struct RedisConfig {
     #[arg(long = "redis-timeout-ms", env = "REDIS_TIMEOUT_MS", default_value = "1000",
           value_parser = parse::milliseconds)]
     pub redis_timeout: Duration,
+    /// Names of the keys of sales and of the stream of orders: `default`, shared with Java nodes, or `cluster`, with braces
+    /// around what decides the slot of a Redis Cluster. All nodes on a Redis use the same; by default `cluster` where
+    /// --redis-url names a cluster.
+    #[arg(long, env = "KEY_STYLE", value_enum)]
+    pub key_style: Option<KeyStyle>,
 }
 
 impl RedisConfig {
@@ -58,6 +65,23 @@ impl RedisConfig {
     pub fn server(&self) -> anyhow::Result<lock::Server> {
         let own = self.redis_cert.as_deref().zip(self.redis_key.as_deref());
         redis::server_with(&self.redis_url, self.redis_ca.as_deref(), own)
+    }
+
+    /// The style of its keys' names.
+    ///
+    /// # Errors
+    /// Settings that contradict each other, with the flags to change.
+    pub fn key_style(&self) -> anyhow::Result<KeyStyle> {
+        let scheme = self.redis_url.expose_secret().split("://").next().unwrap_or_default();
+        let is_cluster = matches!(scheme, "redis-cluster" | "rediss-cluster");
+        let by_default = if is_cluster { KeyStyle::Cluster } else { KeyStyle::Default };
+        let style = self.key_style.unwrap_or(by_default);
+        ensure!(
+            style == KeyStyle::Cluster || !is_cluster,
+            "--key-style default (KEY_STYLE) has keys of one script in several slots, which a Redis Cluster refuses; leave \
+             it out, or use --key-style cluster"
+        );
+        Ok(style)
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::keys::KeyConfig;
 use super::parse;
 use super::servers::{DatabaseConfig, RedisConfig};
 use crate::clock::Zone;
@@ -18,9 +17,6 @@ pub struct SeedConfig {
     /// Redis.
     #[command(flatten)]
     pub redis: RedisConfig,
-    /// Names of Redis keys.
-    #[command(flatten)]
-    pub keys: KeyConfig,
     /// Users to register and sign in for load tools.
     #[arg(long, default_value_t = 0, requires = "tokens_file",
           value_parser = clap::value_parser!(u32).range(..=1_000_000))]
@@ -56,9 +52,6 @@ pub struct DoctorConfig {
     /// Redis.
     #[command(flatten)]
     pub redis: RedisConfig,
-    /// Names of Redis keys.
-    #[command(flatten)]
-    pub keys: KeyConfig,
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
     pub time_zone: Zone,

@@ -100,7 +100,7 @@ impl Lab {
                 redis_url: secret(&config.redis.redis_url),
                 admin_token: config.http.admin_token.as_ref().map(secret).unwrap_or_default(),
                 time_zone: config.sale.time_zone.0,
-                key_names: KeyNames { key_style: config.keys.key_style },
+                key_names: KeyNames { key_style: config.redis.key_style },
             },
             entry: match &config.lab.lab_entry {
                 Some(entry) => vec![target(entry)?],

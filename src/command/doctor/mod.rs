@@ -32,7 +32,7 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     }
 
     println!("redis");
-    let style = config.keys.style(&config.redis.redis_url)?;
+    let style = config.redis.key_style()?;
     let connecting = async {
         connection::redis::connect(config.redis.server()?, config.redis.redis_timeout).await
     };
