@@ -2,7 +2,7 @@
 //! sentence each; later it would be a 503 to every buyer.
 
 use anyhow::{anyhow, bail, ensure};
-use sqlx::{Executor, MySqlConnection};
+use sqlx::Executor;
 
 use super::migrate;
 use super::mysql::Database;
@@ -43,7 +43,9 @@ pub async fn ready_to_serve(database: &Database) -> anyhow::Result<()> {
             missing == 0,
             "{missing} migration steps are missing: run `seckill migrate` first, on the database of DATABASE_URL"
         );
-        tables_and_rights(&mut connection).await?;
+        for write in WRITES {
+            connection.execute(write).await.map_err(|error| refused_write(&error))?;
+        }
         connection.answered();
         Ok(())
     };
@@ -51,17 +53,6 @@ pub async fn ready_to_serve(database: &Database) -> anyhow::Result<()> {
     let in_time = tokio::time::timeout(limit, checks).await;
     in_time
         .unwrap_or_else(|_| bail!("the database of DATABASE_URL did not answer within {limit:?}"))
-}
-
-/// Checks the tables, which must have been migrated, and the rights to them.
-///
-/// # Errors
-/// As [`ready_to_serve`].
-async fn tables_and_rights(connection: &mut MySqlConnection) -> anyhow::Result<()> {
-    for write in WRITES {
-        connection.execute(write).await.map_err(|error| refused_write(&error))?;
-    }
-    Ok(())
 }
 
 fn refused_write(error: &sqlx::Error) -> anyhow::Error {

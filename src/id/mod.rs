@@ -132,7 +132,8 @@ impl IdGenerator {
         let last = self.next_numbers(day).await?;
         let mut lease = self.lease.lock();
         if lease.abandoned == abandoned {
-            lease.start_block(day, last, self.block_size);
+            (lease.day, lease.next, lease.last) =
+                (day, last - i64::from(self.block_size) + 1, last);
         }
         Ok(())
     }
@@ -166,10 +167,6 @@ enum NextId {
 impl Lease {
     fn is_empty_for(&self, day: i64) -> bool {
         self.day != day || self.next > self.last
-    }
-
-    fn start_block(&mut self, day: i64, last: i64, size: u32) {
-        (self.day, self.next, self.last) = (day, last - i64::from(size) + 1, last);
     }
 
     /// The next id, with a second that is never before an earlier id's.

@@ -55,7 +55,8 @@ impl OrderTransaction {
         let Sent { replies, error } = self.send(&insert_sql(orders)).await;
         match (error, &replies[..]) {
             (None, [inserted]) => Ok(inserted.changed as usize),
-            (Some(error), _) if may_be_of_one_order(&error) => {
+            // Perhaps the fault of one order, so that the others can be tried alone.
+            (Some(error), _) if matches!(meaning_of(&error), Meaning::Row | Meaning::Conflict) => {
                 Err(BatchError::Insert(error.into()))
             }
             (Some(error), _) => Err(BatchError::All(error.into())),
@@ -77,11 +78,6 @@ impl OrderTransaction {
             Err(Error::Internal(format!("{deleted} of {} orders were deleted", ids.len())))
         }
     }
-}
-
-/// Whether a failed insert may be the fault of one order, so that the others can be tried alone.
-fn may_be_of_one_order(error: &sqlx::Error) -> bool {
-    matches!(meaning_of(error), Meaning::Row | Meaning::Conflict)
 }
 
 /// IGNORE makes a duplicate key drop its row instead of failing all.

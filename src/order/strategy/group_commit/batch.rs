@@ -122,7 +122,9 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
                 let answers = buyers.into_iter().zip(outcomes);
                 answers.for_each(|(buyer, outcome)| buyer.answer(outcome, committed));
             }
-            Err(BatchError::Sale(sale, error)) if is_of_several(&orders, sale) => {
+            Err(BatchError::Sale(sale, error))
+                if orders.iter().any(|order| order.buyer.voucher_id != sale) =>
+            {
                 tracing::warn!(voucher_id = sale, %error, "a sale is committed apart from the others");
                 let of_sale = |buyer: &mut BatchedBuyer| buyer.first.buyer.voucher_id == sale;
                 let blocked = buyers.extract_if(.., of_sale);
@@ -143,11 +145,6 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
         }
         return ended;
     }
-}
-
-/// Whether there are orders of other sales, too.
-fn is_of_several(orders: &[NewOrder], sale: i64) -> bool {
-    orders.iter().any(|order| order.buyer.voucher_id != sale)
 }
 
 fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
