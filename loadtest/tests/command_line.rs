@@ -40,9 +40,6 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     let unknown = ["cache", "stampede", "--read-strategies", "mutex,mutexes"];
     refused(&unknown, &[], "values: cache-aside, ");
     refused(&["cache", "read", "--rate", "0"], &[], "above 0");
-    refused(&["cache", "read", "--absent", "101"], &[], "from 0 to 100");
-    let never = ["cache", "avalanche", "--read-strategy", "logical-expiry"];
-    refused(&never, &[], "never leave");
     let closed = "http://127.0.0.1:1";
     refused(&["publish", "--targets", closed], &[("ADMIN_TOKEN", "x")], "./dev up");
     let database = [("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x")];

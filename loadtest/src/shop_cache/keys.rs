@@ -1,25 +1,32 @@
 //! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at these keys, makes them
 //! expire, and removes what it caused; it never invents a value.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use chrono::Utc;
 use lock::RoutedConnection;
 use redis::{AsyncCommands, Pipeline, RedisError, ScanOptions};
-use serde_json::Value;
-use testkit::wait::until;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use workload::{Access, Error, redis_connection};
 
 /// Keys in one pipeline.
 const BATCH: usize = 1000;
-/// How long a key may take to expire.
-const EXPIRY_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection to the service's Redis that comes back after an outage.
 #[derive(Clone)]
 pub struct RedisKeys {
     url: String,
     redis: RoutedConnection,
+}
+
+/// A value that never leaves, with the time until which it is good, in epoch milliseconds.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Logical {
+    data: Value,
+    expire_time: i64,
 }
 
 fn key(id: u64) -> String {
@@ -30,16 +37,8 @@ fn failed(what: &'static str) -> impl Fn(RedisError) -> Error {
     move |source| Error::Redis { what, source }
 }
 
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
 impl RedisKeys {
     /// Connects.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] without an address, [`Error::Redis`].
     pub async fn open(access: &Access) -> Result<Self, Error> {
         if access.redis_url.is_empty() {
             return Err(Error::Usage(
@@ -70,43 +69,22 @@ impl RedisKeys {
         Ok(replies)
     }
 
-    /// Whether a shop is there, and, where it has a logical expiry, whether that lies in the future.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
-    pub async fn is_fresh(&self, id: u64, logically: bool) -> Result<bool, Error> {
-        let text = self.value(id).await?;
-        Ok(match text {
-            Some(text) if logically => logical_expiry(&text).is_some_and(|at| at > now_ms()),
-            found => found.is_some() && !logically,
-        })
-    }
-
     async fn value(&self, id: u64) -> Result<Option<String>, Error> {
         self.redis.clone().get(key(id)).await.map_err(failed("while reading a cached shop"))
     }
 
-    /// Lets the key of a shop expire by itself, 1 ms from now, and waits until it has.
-    ///
-    /// # Errors
-    /// [`Error::Redis`]; [`Error::Usage`] where it comes back.
+    /// Whether a shop is there and, where it has a logical expiry, that lies in the future.
+    pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
+        Ok(self.value(id).await?.is_some_and(|text| {
+            let logical = serde_json::from_str::<Logical>(&text).ok();
+            logical.is_none_or(|value| value.expire_time > Utc::now().timestamp_millis())
+        }))
+    }
+
+    /// Lets the key of a shop expire by itself, 1 ms from now.
     pub async fn expire(&self, id: u64) -> Result<(), Error> {
-        let failed = failed("while letting a key expire");
-        let mut redis = self.redis.clone();
-        let _was_there: bool = redis.pexpire(key(id), 1).await.map_err(&failed)?;
-        let mut exists = Ok(true);
-        until(EXPIRY_LIMIT, async || {
-            exists = redis.exists(key(id)).await;
-            !matches!(exists, Ok(true))
-        })
-        .await;
-        if exists.map_err(&failed)? {
-            return Err(Error::Usage(format!(
-                "{} comes back as soon as it expires: does another client read that shop?",
-                key(id)
-            )));
-        }
-        Ok(())
+        let expired: Result<bool, _> = self.redis.clone().pexpire(key(id), 1).await;
+        expired.map(drop).map_err(failed("while letting a key expire"))
     }
 
     /// Puts the logical expiry of a shop into the past, leaving its value as it is.
@@ -114,21 +92,21 @@ impl RedisKeys {
     /// # Errors
     /// [`Error::Redis`]; [`Error::Usage`]: the key does not hold a value with a logical expiry.
     pub async fn expire_logically(&self, id: u64) -> Result<(), Error> {
-        let text = self.value(id).await?;
-        let Some(aged) = text.and_then(|text| aged(&text, now_ms() - 1000)) else {
-            return Err(Error::Usage(format!(
-                "{} holds no logical expiry although it was read that way",
-                key(id)
-            )));
-        };
+        let text = self.value(id).await?.unwrap_or_default();
+        let Logical { data, .. } = serde_json::from_str(&text).map_err(|_| {
+            Error::Usage(
+                "a shop was stored without the logical expiry that x-lab-cache asked for: are all \
+                 instances started with --lab, on the Redis of REDIS_URL?"
+                    .to_owned(),
+            )
+        })?;
+        let past = Utc::now().timestamp_millis() - 1000;
+        let aged = json!({"data": data, "expireTime": past}).to_string();
         self.redis.clone().set(key(id), aged).await.map_err(failed("while ageing a cached shop"))
     }
 
     /// In how many milliseconds from `begin` the keys of these shops expire; those that are not there or never expire are
     /// left out.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn expiries(&self, ids: &[u64], begin: Instant) -> Result<Vec<i64>, Error> {
         let mut expiries = Vec::with_capacity(ids.len());
         for ids in ids.chunks(BATCH) {
@@ -137,29 +115,13 @@ impl RedisKeys {
                 pipeline.pttl(key);
             });
             let left = left.await?;
-            let now = i64::try_from(begin.elapsed().as_millis()).unwrap_or(i64::MAX);
+            let now = begin.elapsed().as_millis() as i64;
             expiries.extend(left.into_iter().filter(|left| *left >= 0).map(|left| now + left));
         }
         Ok(expiries)
     }
 
-    /// Gives the keys of these shops one and the same time to live.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
-    pub async fn set_ttl(&self, ids: &[u64], ttl: Duration) -> Result<(), Error> {
-        let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let keys: Vec<_> = ids.iter().copied().map(key).collect();
-        let set = self.each(&keys, "while setting times to live", |pipeline, key| {
-            pipeline.pexpire(key, ttl);
-        });
-        set.await.map(drop)
-    }
-
     /// Removes the keys of these shops; returns how many were there.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn remove(&self, ids: &[u64]) -> Result<u64, Error> {
         let keys: Vec<_> = ids.iter().copied().map(key).collect();
         self.unlink(&keys).await
@@ -188,9 +150,6 @@ impl RedisKeys {
 
     /// Removes the Bloom filters. The service answers "maybe" until it has filled them anew from the table, by itself,
     /// within seconds.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn drop_filters(&self) -> Result<(), Error> {
         self.unlink(&self.filters().await?).await.map(drop)
     }
@@ -220,9 +179,6 @@ impl RedisKeys {
     }
 
     /// Cuts every connection that has subscribed to a channel; returns how many those were.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
     pub async fn cut_subscribers(&self) -> Result<u64, Error> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("pubsub");
@@ -232,38 +188,5 @@ impl RedisKeys {
             cut += of_server.map_err(failed("while cutting invalidation connections"))?;
         }
         Ok(cut)
-    }
-}
-
-/// The value with another logical expiry; `None` if it is not `{"data":…,"expireTime":…}`.
-fn aged(text: &str, expire_time: i64) -> Option<String> {
-    let mut value: Value = serde_json::from_str(text).ok()?;
-    let fields = value.as_object_mut().filter(|fields| fields.contains_key("data"))?;
-    *fields.get_mut("expireTime")? = expire_time.into();
-    Some(value.to_string())
-}
-
-fn logical_expiry(text: &str) -> Option<i64> {
-    let value: Value = serde_json::from_str(text).ok()?;
-    value.get("data")?;
-    value.get("expireTime")?.as_i64()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_expiry_of_a_logical_value_is_changed() {
-        let value = r#"{"data":{"id":1,"name":"店"},"expireTime":99}"#;
-        let aged_value = aged(value, 5).unwrap();
-        assert_eq!(logical_expiry(&aged_value), Some(5));
-        assert_eq!(logical_expiry(value), Some(99));
-        let data = |text: &str| serde_json::from_str::<Value>(text).unwrap()["data"].clone();
-        assert_eq!(data(&aged_value), data(value));
-        for other in ["", "{", r#"{"id":1,"expireTime":3}"#, r#"{"data":1}"#, "[]"] {
-            assert_eq!(aged(other, 5), None, "{other}");
-            assert_eq!(logical_expiry(other), None, "{other}");
-        }
     }
 }

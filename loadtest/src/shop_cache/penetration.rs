@@ -6,30 +6,19 @@
 //!    id may be loaded once per null's time to live. Two reads of one id are a whole lap apart, so they cannot share a load.
 //! 3. `cache-aside`, the filter kept away, a tenth of the requests: every one is loaded. This shows what the other two
 //!    save, and is not checked.
-//!
-//! The cached nulls that came of it are removed afterwards, by their ids.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use rand::Rng;
 use testkit::wait::poll;
 use workload::{Error, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
-    keys::RedisKeys,
-    metrics::{Layers, Nodes},
-    place::{CONNECTIONS, Place, connect},
+    place::{CONNECTIONS, Counts, Place, Stage},
     reads::{Answer, Read, ReadStrategy, Tally, read_all},
-    shops::ShopTable,
 };
-use crate::report::{Check, Checked};
+use crate::report::{Check, Checked, Table};
 
-/// Random ids are taken from here, far above those in use.
-const RANGE: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
 /// How often each id is asked for in the passes without the filter.
 const LAPS: u32 = 10;
 /// The service's rate of false positives of the filter, and how long it remembers a cached null, in seconds.
@@ -47,43 +36,57 @@ pub struct PenetrationOptions {
     /// Requests of each checked pass
     #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
     requests: u32,
+    #[command(flatten)]
+    place: Place,
 }
 
-/// Makes all passes, and removes what they left in Redis.
-pub(super) async fn run(options: &PenetrationOptions, place: &Place) -> Result<Checked, Error> {
-    let (table, keys) = place.open().await?;
-    let readers = place.connect(CONNECTIONS).await?;
-    let nodes = Nodes::new(&place.targets);
-    let used = HashSet::new();
-    let mut run = Run { options, place, table, keys, nodes, readers, used };
-    let passes = run.passes().await;
-    // Whatever happened: what was caused is removed.
-    let used: Vec<_> = run.used.iter().copied().collect();
-    run.keys.remove(&used).await?;
-    let passes = passes?;
+/// Makes all passes.
+pub(super) async fn run(options: &PenetrationOptions) -> Result<Checked, Error> {
+    let (place, requests) = (&options.place, options.requests);
+    let distinct = requests.div_ceil(LAPS);
+    let passing = place.on_shops(0, async |stage: &mut Stage| {
+        await_filter(place, stage).await?;
+        let mut readers = (place.connect(CONNECTIONS).await?, place.progress);
+        let layered = pass(stage, &mut readers, ReadStrategy::Layered, requests, requests).await?;
+        let keys = stage.keys.clone();
+        let nulls = pass(stage, &mut readers, ReadStrategy::NullCaching, distinct, requests);
+        let nulls = keys.without_filters(nulls).await?;
+        let (naive, tenth) = (ReadStrategy::CacheAside, requests.div_ceil(10));
+        let naive = keys.without_filters(pass(stage, &mut readers, naive, distinct, tenth)).await?;
+        Ok::<_, Error>([layered, nulls, naive])
+    });
+    let passes = passing.await?;
+    let names = passes.each_ref().map(|pass| format!("{}, {} ids", pass.strategy, pass.distinct));
+    let latencies: Vec<_> =
+        names.iter().zip(&passes).map(|(name, pass)| (name.as_str(), pass.latency)).collect();
     Ok(Checked {
         scenario: "cache penetration",
         heading: format!("Random absent ids, asked of {} in turn.", place.urls()),
-        figures: Vec::new(),
+        figures: vec![Table::latencies(&latencies)],
         notes: format!(
-            "{}\n\nlayered may load its filter's rate of false positives, {} of all requests; the filter reaches that rate only\n\
-             with as many shops as it was made for. null-caching may load each id once per {} s.",
-            passes.iter().map(line).collect::<Vec<_>>().join("\n"),
-            FALSE_POSITIVES,
-            NULL_TTL
+            "layered may load its filter's rate of false positives, {FALSE_POSITIVES} of all requests; the filter reaches\n\
+             that rate only with as many shops as it was made for. null-caching may load each id once per {NULL_TTL} s."
         ),
         checks: passes.iter().flat_map(check).collect(),
     })
 }
 
-struct Run<'a> {
-    options: &'a PenetrationOptions,
-    place: &'a Place,
-    table: ShopTable,
-    keys: RedisKeys,
-    nodes: Nodes,
-    readers: Connections,
-    used: HashSet<u64>,
+/// Asks each instance for absent ids until all of their filters are seen to answer.
+async fn await_filter(place: &Place, stage: &mut Stage) -> Result<(), Error> {
+    let mut one_each = place.connect(1).await?;
+    let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
+        let before = stage.nodes.layers().await?;
+        let (ids, due) = (stage.absent(one_each.count()), Some(Instant::now()));
+        let (strategy, all) = (Some(ReadStrategy::Layered), ids.len() as u64);
+        read_all(&mut one_each, strategy, ids, due, (Progress::Silent, "")).await?;
+        Ok::<_, Error>((stage.nodes.layers().await?.since(before).filter() >= all).then_some(()))
+    });
+    answered.await?.ok_or_else(|| {
+        Error::Usage(format!(
+            "no Bloom filter answers on one of {}: is it switched off there?",
+            place.urls()
+        ))
+    })
 }
 
 /// One pass.
@@ -91,197 +94,126 @@ struct Pass {
     strategy: ReadStrategy,
     requests: u64,
     distinct: u64,
-    elapsed_s: f64,
     /// Most loads it may cause; `None`: as many as it likes.
     most_loads: Option<u64>,
-    layers: Layers,
-    statements: u64,
+    counts: Counts,
     answers: Tally,
     latency: Latency,
 }
 
-impl Run<'_> {
-    async fn passes(&mut self) -> Result<[Pass; 3], Error> {
-        let (requests, distinct) = (self.options.requests, self.options.requests.div_ceil(LAPS));
-        self.await_filter().await?;
-        let layered = self.pass(ReadStrategy::Layered, requests, requests).await?;
-        let keys = self.keys.clone();
-        let pass = self.pass(ReadStrategy::NullCaching, distinct, requests);
-        let nulls = keys.without_filters(pass).await?;
-        let pass = self.pass(ReadStrategy::CacheAside, distinct, requests.div_ceil(10));
-        let naive = keys.without_filters(pass).await?;
-        Ok([layered, nulls, naive])
-    }
-
-    /// So many ids that were not used before.
-    fn fresh(&mut self, count: u32) -> Vec<u64> {
-        let mut rng = rand::rng();
-        let mut ids = Vec::new();
-        while ids.len() < count as usize {
-            let id = rng.random_range(RANGE);
-            if self.used.insert(id) {
-                ids.push(id);
-            }
+/// Asks for `distinct` ids, lap after lap.
+async fn pass(
+    stage: &mut Stage,
+    (readers, progress): &mut (Connections, Progress),
+    strategy: ReadStrategy,
+    distinct: u32,
+    requests: u32,
+) -> Result<Pass, Error> {
+    let distinct = distinct.min(requests);
+    let ids = stage.absent(distinct as usize);
+    let laps = ids.iter().copied().cycle().take(requests as usize).collect();
+    readers.open().await?;
+    let before = stage.counts().await?;
+    let begin = Instant::now();
+    let what = format!("{strategy}, {distinct} ids");
+    let reads = read_all(readers, Some(strategy), laps, None, (*progress, &what)).await?;
+    let distinct = u64::from(distinct);
+    let most_loads = match strategy {
+        ReadStrategy::CacheAside => None,
+        ReadStrategy::NullCaching => {
+            Some(distinct * (1 + (begin.elapsed().as_secs_f64() / NULL_TTL) as u64))
         }
-        ids
-    }
-
-    /// Asks each instance for absent ids until its filter is seen to answer.
-    async fn await_filter(&mut self) -> Result<(), Error> {
-        for target in &self.place.targets {
-            let one = std::slice::from_ref(target);
-            let (mut node, mut readers) = (Nodes::new(one), connect(one, 1).await?);
-            let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
-                let before = node.layers().await?;
-                let (strategy, id) = (Some(ReadStrategy::Layered), self.fresh(1));
-                read_all(&mut readers, strategy, id, None, (Progress::Silent, "")).await?;
-                Ok::<_, Error>((node.layers().await?.since(before).filter() > 0).then_some(()))
-            });
-            if answered.await?.is_none() {
-                return Err(Error::Usage(format!(
-                    "no Bloom filter answers on {target}: is it switched off there?"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks for `distinct` ids, lap after lap.
-    async fn pass(
-        &mut self,
-        strategy: ReadStrategy,
-        distinct: u32,
-        requests: u32,
-    ) -> Result<Pass, Error> {
-        let ids = self.fresh(distinct.min(requests));
-        let distinct = ids.len() as u64;
-        self.readers.open().await?;
-        let layers = self.nodes.layers().await?;
-        let statements = self.table.statements().await?;
-        let begin = Instant::now();
-        let what = format!("{strategy}, {distinct} ids");
-        let laps = (0..requests as usize).map(|at| ids[at % ids.len()]).collect();
-        let progress = (self.place.progress, what.as_str());
-        let reads = read_all(&mut self.readers, Some(strategy), laps, None, progress).await?;
-        let elapsed_s = begin.elapsed().as_secs_f64();
-        let most_loads = match strategy {
-            ReadStrategy::CacheAside => None,
-            ReadStrategy::NullCaching => Some(distinct * (1 + (elapsed_s / NULL_TTL) as u64)),
-            _ => Some((FALSE_POSITIVES * f64::from(requests)) as u64),
-        };
-        Ok(Pass {
-            strategy,
-            requests: requests.into(),
-            distinct,
-            elapsed_s,
-            most_loads,
-            layers: self.nodes.layers().await?.since(layers),
-            statements: self.table.statements().await?.saturating_sub(statements),
-            answers: reads.iter().map(|read| &read.answer).collect(),
-            latency: Latency::of(reads.iter().map(Read::latency)),
-        })
-    }
+        _ => Some((FALSE_POSITIVES * f64::from(requests)) as u64),
+    };
+    Ok(Pass {
+        strategy,
+        requests: requests.into(),
+        distinct,
+        most_loads,
+        counts: stage.counts().await?.since(before),
+        answers: reads.iter().map(|read| read.answer).collect(),
+        latency: Latency::of(reads.iter().map(Read::latency)),
+    })
 }
 
 /// Checks a pass by its counts.
 fn check(pass: &Pass) -> Vec<Check> {
     let what = |what: &str| format!("{}: {what}", pass.strategy);
-    let mut checks = vec![Check::none(what("shops that do not exist"), pass.answers.found())];
-    let loads = pass.layers.loads();
+    let (loads, statements) = (pass.counts.layers.loads(), pass.counts.statements);
+    let absent = pass.answers.of(&[Answer::Absent]);
     let Some(most) = pass.most_loads else {
-        checks.push(Check::shown(what("loads"), loads));
-        return checks;
+        let phantoms = pass.answers.of(&[Answer::Shop, Answer::Unexpected]);
+        return vec![
+            Check::none(what("shops that do not exist"), phantoms),
+            Check::shown(what("loads"), loads),
+        ];
     };
-    let answered = pass.answers.of(&Answer::Absent) + pass.answers.found();
-    checks.extend([
-        Check::new(what("answers"), &pass.answers, "all absent", answered == pass.answers.total()),
+    let (filtered, half) = (pass.counts.layers.filter(), pass.requests / 2);
+    let most_statements = most + OTHERS;
+    let mut checks = vec![
+        Check::new(what("answers"), &pass.answers, "all absent", absent == pass.answers.total()),
         Check::new(what("loads"), loads, most, loads <= most),
         Check::new(
             what("statements of the database"),
-            pass.statements,
-            most + OTHERS,
-            pass.statements <= most + OTHERS,
+            statements,
+            most_statements,
+            statements <= most_statements,
         ),
-    ]);
+    ];
     if pass.strategy == ReadStrategy::NullCaching {
-        let (filtered, half) = (pass.layers.filter(), pass.requests / 2);
-        let check = Check::new(
-            what("answered by the filter before a null"),
-            filtered,
-            half,
-            filtered <= half,
-        );
-        checks.push(check.needed());
+        let what = what("answered by the filter before a null");
+        checks.push(Check::new(what, filtered, half, filtered <= half).needed());
     }
     checks
 }
 
-/// What a pass was, in a line.
-fn line(pass: &Pass) -> String {
-    format!(
-        "{}: {} requests for {} ids, {:.0}/s, p99 {:.1} ms; {} answered by a null, {} from memory",
-        pass.strategy,
-        pass.requests,
-        pass.distinct,
-        pass.requests as f64 / pass.elapsed_s.max(1e-6),
-        pass.latency.p99_ms,
-        pass.layers.null(),
-        pass.layers.memory()
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::metrics::Layers, *};
     use crate::report::CheckResult;
 
-    fn pass(strategy: ReadStrategy, most_loads: Option<u64>, loads: u64) -> Pass {
-        Pass {
+    /// The worst result of a pass of so many loads, with this one more answer.
+    fn result(
+        strategy: ReadStrategy,
+        most: Option<u64>,
+        counts: Counts,
+        more: Answer,
+    ) -> CheckResult {
+        let pass = Pass {
             strategy,
             requests: 1000,
             distinct: 100,
-            elapsed_s: 1.0,
-            most_loads,
-            layers: Layers::of(0, loads),
-            statements: loads,
-            answers: std::iter::repeat_n(&Answer::Absent, 1000).collect(),
+            most_loads: most,
+            counts,
+            answers: std::iter::repeat_n(Answer::Absent, 999).chain([more]).collect(),
             latency: Latency::default(),
-        }
-    }
-
-    /// The worst result.
-    fn result(pass: &Pass) -> CheckResult {
-        let checks = check(pass);
-        CheckResult::worst(&checks)
+        };
+        CheckResult::worst(&check(&pass))
     }
 
     #[test]
-    fn one_load_too_many_is_found() {
+    fn one_load_too_many_and_wrong_answers_are_found() {
+        let counts = |loads, statements| Counts { layers: Layers::of(0, loads), statements };
         for (strategy, most) in [(ReadStrategy::Layered, 10), (ReadStrategy::NullCaching, 100)] {
-            assert_eq!(result(&pass(strategy, Some(most), most)), CheckResult::Holds);
-            assert_eq!(result(&pass(strategy, Some(most), most + 1)), CheckResult::Violation);
-            let lying = Pass { statements: 1000, ..pass(strategy, Some(most), 1) };
-            assert_eq!(result(&lying), CheckResult::Violation, "the database counts, too");
+            let of = |counts, more| result(strategy, Some(most), counts, more);
+            assert_eq!(of(counts(most, most), Answer::Absent), CheckResult::Holds);
+            assert_eq!(of(counts(most + 1, most), Answer::Absent), CheckResult::Violation);
+            let witness = of(counts(1, 1000), Answer::Absent);
+            assert_eq!(witness, CheckResult::Violation, "the database counts, too");
+            for wrong in [Answer::ServerError, Answer::Shop] {
+                assert_eq!(of(counts(1, 1), wrong), CheckResult::Violation);
+            }
         }
-    }
-
-    #[test]
-    fn missing_and_wrong_answers_are_found() {
-        let mut failing = pass(ReadStrategy::Layered, Some(10), 1);
-        failing.answers.count(&Answer::ServerError);
-        assert_eq!(result(&failing), CheckResult::Violation);
-        for most in [Some(10), None] {
-            let mut phantom = pass(ReadStrategy::Layered, most, 1);
-            phantom.answers.count(&Answer::Found(1, "a".into()));
-            assert_eq!(result(&phantom), CheckResult::Violation);
-        }
+        let naive = |more| result(ReadStrategy::CacheAside, None, counts(1000, 1000), more);
+        assert_eq!(naive(Answer::Absent), CheckResult::Shown);
+        assert_eq!(naive(Answer::Shop), CheckResult::Violation);
     }
 
     #[test]
     fn filtered_requests_prove_nothing_about_cached_nulls() {
-        let mut idle = pass(ReadStrategy::NullCaching, Some(100), 5);
-        idle.layers = Layers::of(900, 5);
-        assert_eq!(result(&idle), CheckResult::Unclear);
-        assert_eq!(result(&pass(ReadStrategy::CacheAside, None, 1000)), CheckResult::Shown);
+        let idle = Counts { layers: Layers::of(900, 5), statements: 5 };
+        let of = |strategy| result(strategy, Some(100), idle, Answer::Absent);
+        assert_eq!(of(ReadStrategy::NullCaching), CheckResult::Unclear);
+        assert_eq!(of(ReadStrategy::Layered), CheckResult::Holds);
     }
 }

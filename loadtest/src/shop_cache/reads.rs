@@ -1,7 +1,6 @@
 //! Reads of shops: the requests, and what their answers mean to a reader.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -18,6 +17,8 @@ use workload::{
     live::{Live, Progress},
 };
 
+/// Ids that do not exist are taken from here, far above those in use.
+pub const ABSENT: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
 /// Time limit of one read or write.
 pub const LIMIT: Duration = Duration::from_secs(10);
 /// The header that chooses the read strategy of one request; a server without `--lab` ignores it.
@@ -53,7 +54,7 @@ impl ReadStrategy {
 
 impl fmt::Display for ReadStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.write_str(self.name())
     }
 }
 
@@ -62,21 +63,12 @@ pub fn name(strategy: Option<ReadStrategy>) -> &'static str {
     strategy.map_or("the configured one", ReadStrategy::name)
 }
 
-/// `GET /shop/{id}`, by this strategy or the configured one.
-fn call(strategy: Option<ReadStrategy>, id: u64) -> Call {
-    let call = Call::get(format!("/shop/{id}"));
-    match strategy {
-        Some(strategy) => call.header(LAB_CACHE, HeaderValue::from_static(strategy.name())),
-        None => call,
-    }
-}
-
-/// The answer to a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a read was answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// A shop with this id and name.
-    Found(u64, Box<str>),
-    /// "There is no such shop."
+    /// The shop.
+    Shop,
+    /// "There is no such shop", of an id that is absent.
     Absent,
     /// Too many requests (429).
     Throttled,
@@ -84,9 +76,12 @@ pub enum Answer {
     ServerError,
     /// Nothing came: refused, cut, or too late.
     Nothing,
-    /// Anything else: never expected of a read.
+    /// Anything else, such as another shop, or that a shop which exists does not: never expected of a read.
     Unexpected,
 }
+
+/// The answers' names in a report.
+const LABELS: [&str; 6] = ["a shop", "absent", "429", "5xx", "no answer", "unexpected"];
 
 #[derive(Deserialize)]
 struct Shop {
@@ -95,83 +90,52 @@ struct Shop {
 }
 
 impl Answer {
-    /// Reads what came back.
-    fn of(answer: &Result<Response, Failure>) -> Self {
-        let Ok(Response { status, body, .. }) = answer else { return Self::Nothing };
-        match (*status, serde_json::from_slice::<Envelope<Shop>>(body)) {
+    /// Reads what came back for shop `id`; also the shop's name.
+    fn of(id: u64, answer: &Result<Response, Failure>) -> (Self, Box<str>) {
+        let Ok(Response { status, body, .. }) = answer else { return (Self::Nothing, "".into()) };
+        let answer = match (*status, serde_json::from_slice::<Envelope<Shop>>(body)) {
             (429, _) => Self::Throttled,
             (500.., _) => Self::ServerError,
-            (200, Ok(Envelope { success: true, data: Some(Shop { id, name }), .. })) => {
-                Self::Found(id, name)
+            (200, Ok(Envelope { success: true, data: Some(shop), .. })) if shop.id == id => {
+                return (Self::Shop, shop.name);
             }
             // A Java node has no codes, only texts.
             (200, Ok(Envelope { success: false, code, error_msg, .. }))
-                if code.as_deref() == Some("SHOP_NOT_FOUND")
-                    || (code.is_none() && error_msg.as_deref() == Some("店铺不存在")) =>
+                if ABSENT.contains(&id)
+                    && (code.as_deref() == Some("SHOP_NOT_FOUND")
+                        || (code.is_none() && error_msg.as_deref() == Some("店铺不存在"))) =>
             {
                 Self::Absent
             }
             _ => Self::Unexpected,
-        }
-    }
-
-    /// Whether it is this shop.
-    pub fn is_shop(&self, wanted: u64) -> bool {
-        matches!(self, Self::Found(id, _) if *id == wanted)
-    }
-
-    fn label(&self) -> &'static str {
-        match self {
-            Self::Found(..) => "a shop",
-            Self::Absent => "absent",
-            Self::Throttled => "429",
-            Self::ServerError => "5xx",
-            Self::Nothing => "no answer",
-            Self::Unexpected => "unexpected",
-        }
+        };
+        (answer, "".into())
     }
 }
 
 /// Answers by kind.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally(BTreeMap<&'static str, u64>);
+#[derive(Debug, Clone, Default)]
+pub struct Tally([u64; LABELS.len()]);
 
 impl Tally {
     /// Counts one.
-    pub fn count(&mut self, answer: &Answer) {
-        *self.0.entry(answer.label()).or_default() += 1;
+    pub fn count(&mut self, answer: Answer) {
+        self.0[answer as usize] += 1;
     }
 
-    /// Counts what another has.
-    pub fn add(&mut self, other: &Self) {
-        for (label, count) in &other.0 {
-            *self.0.entry(label).or_default() += count;
-        }
-    }
-
-    /// Answers like this one.
-    pub fn of(&self, answer: &Answer) -> u64 {
-        self.0.get(answer.label()).copied().unwrap_or_default()
-    }
-
-    /// Shops.
-    pub fn found(&self) -> u64 {
-        self.of(&Answer::Found(0, "".into()))
-    }
-
-    /// Answers that "no 5xx" forbids: 5xx, and none at all.
-    pub fn failures(&self) -> u64 {
-        self.of(&Answer::ServerError) + self.of(&Answer::Nothing)
+    /// Answers like these.
+    pub fn of(&self, answers: &[Answer]) -> u64 {
+        answers.iter().map(|answer| self.0[*answer as usize]).sum()
     }
 
     /// All answers.
     pub fn total(&self) -> u64 {
-        self.0.values().sum()
+        self.0.iter().sum()
     }
 }
 
-impl<'a> FromIterator<&'a Answer> for Tally {
-    fn from_iter<I: IntoIterator<Item = &'a Answer>>(answers: I) -> Self {
+impl FromIterator<Answer> for Tally {
+    fn from_iter<I: IntoIterator<Item = Answer>>(answers: I) -> Self {
         let mut tally = Self::default();
         answers.into_iter().for_each(|answer| tally.count(answer));
         tally
@@ -180,8 +144,8 @@ impl<'a> FromIterator<&'a Answer> for Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<_> =
-            self.0.iter().map(|(label, count)| format!("{label} {count}")).collect();
+        let seen = LABELS.iter().zip(self.0).filter(|(_, count)| *count > 0);
+        let parts: Vec<_> = seen.map(|(label, count)| format!("{label} {count}")).collect();
         f.write_str(&if parts.is_empty() { "none".to_owned() } else { parts.join(", ") })
     }
 }
@@ -199,6 +163,8 @@ pub struct Read {
     pub ended: Instant,
     /// What came.
     pub answer: Answer,
+    /// The shop's name, if the shop came.
+    pub name: Box<str>,
 }
 
 impl Read {
@@ -208,14 +174,11 @@ impl Read {
     }
 }
 
-/// Reads of shops: which id comes next, and when; and what is done with what came back.
-pub struct Reads<N, E> {
-    /// How they are read; `None`: as configured.
-    pub strategy: Option<ReadStrategy>,
-    /// The next id and when it is due; no id ends the connection's work.
-    pub next: N,
-    /// Takes a finished read.
-    pub ended: E,
+struct Reads<N, E> {
+    strategy: Option<ReadStrategy>,
+    next: N,
+    ended: E,
+    live: Arc<Live>,
 }
 
 impl<N, E> Source for Reads<N, E>
@@ -223,23 +186,46 @@ where
     N: Fn() -> Option<(u64, Option<Instant>)> + Send + Sync + 'static,
     E: Fn(Read) + Send + Sync + 'static,
 {
-    type What = ();
+    type What = u64;
 
-    fn next(&self, _target: usize) -> Option<Job<()>> {
+    fn next(&self, _target: usize) -> Option<Job<u64>> {
         let (id, due) = (self.next)()?;
-        Some(Job { call: call(self.strategy, id), due, what: () })
+        let mut call = Call::get(format!("/shop/{id}"));
+        if let Some(strategy) = self.strategy {
+            call = call.header(LAB_CACHE, HeaderValue::from_static(strategy.name()));
+        }
+        Some(Job { call, due, what: id })
     }
 
-    fn ended(&self, done: Done<()>) {
-        let Done { target, due, sent, ended, ref answer, .. } = done;
-        (self.ended)(Read { target, due, sent, ended, answer: Answer::of(answer) });
+    fn ended(&self, done: Done<u64>) {
+        let Done { what: id, target, due, sent, ended, answer } = done;
+        let (answer, name) = Answer::of(id, &answer);
+        self.live.count(false);
+        (self.ended)(Read { target, due, sent, ended, answer, name });
     }
 }
 
-/// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection.
+/// The driver of reads: `next` gives an id and when it is due, or ends a connection's work; `ended` takes each finished
+/// read. With no strategy shops are read as the service is configured.
 ///
 /// # Errors
 /// Only a bug in the tool; whatever a server does is an [`Answer`].
+pub async fn read<N, E>(
+    connections: &mut Connections,
+    strategy: Option<ReadStrategy>,
+    live: &Arc<Live>,
+    next: N,
+    ended: E,
+) -> Result<(), Error>
+where
+    N: Fn() -> Option<(u64, Option<Instant>)> + Send + Sync + 'static,
+    E: Fn(Read) + Send + Sync + 'static,
+{
+    let source = Reads { strategy, next, ended, live: Arc::clone(live) };
+    connections.drive(&Arc::new(source), live).await
+}
+
+/// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection.
 pub async fn read_all(
     connections: &mut Connections,
     strategy: Option<ReadStrategy>,
@@ -247,21 +233,20 @@ pub async fn read_all(
     due: Option<Instant>,
     (progress, what): (Progress, &str),
 ) -> Result<Vec<Read>, Error> {
-    let total = ids.len() as u64;
-    let (ids, reads, live) =
-        (Mutex::new(ids.into_iter()), Arc::new(Mutex::new(Vec::new())), Arc::default());
-    let (ended, counted): (_, Arc<Live>) = (Arc::clone(&reads), Arc::clone(&live));
-    let source = Arc::new(Reads {
-        strategy,
-        next: move || Some((ids.lock().unwrap_or_else(PoisonError::into_inner).next()?, due)),
-        ended: move |read| {
-            counted.count(false);
-            ended.lock().unwrap_or_else(PoisonError::into_inner).push(read);
-        },
-    });
-    progress.watch(what, total, &live, connections.drive(&source, &live)).await?;
-    let mut reads = reads.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(std::mem::take(&mut reads))
+    let (total, live) = (ids.len() as u64, Arc::default());
+    let (ids, reads) = (Mutex::new(ids.into_iter()), Arc::new(Mutex::new(Vec::new())));
+    let ended = Arc::clone(&reads);
+    let next = move || Some((lock(&ids).next()?, due));
+    let reading =
+        read(connections, strategy, &live, next, move |read: Read| lock(&ended).push(read));
+    progress.watch(what, total, &live, reading).await?;
+    let mut reads = lock(&reads);
+    Ok(std::mem::take(&mut *reads))
+}
+
+/// Locks what reads on all connections share.
+pub fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -269,40 +254,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_and_travel_in_the_header() {
+    fn strategies_have_the_names_of_the_command_line() {
         for strategy in ReadStrategy::value_variants() {
             assert_eq!(ReadStrategy::from_str(strategy.name(), false), Ok(*strategy));
-            assert_eq!(call(Some(*strategy), 7).headers[LAB_CACHE], strategy.name());
         }
-        let plain = call(None, 7);
-        assert_eq!((plain.path.as_str(), plain.headers.get(LAB_CACHE)), ("/shop/7", None));
     }
 
     #[test]
     fn answers_are_told_apart() {
-        let answer = |status: u16, body: &'static str| {
+        let of = |id: u64, status: u16, body: &'static str| {
             let body = hyper::body::Bytes::from_static(body.as_bytes());
-            Answer::of(&Ok(Response { status, body, ..Response::default() }))
+            Answer::of(id, &Ok(Response { status, body, ..Response::default() }))
         };
-        let found = answer(200, r#"{"success":true,"data":{"id":1,"name":"a","x":1.5}}"#);
-        assert_eq!(found, Answer::Found(1, "a".into()));
+        let found = of(1, 200, r#"{"success":true,"data":{"id":1,"name":"a","x":1.5}}"#);
+        assert_eq!(found, (Answer::Shop, "a".into()));
         let absent = r#"{"success":false,"errorMsg":"店铺不存在","code":"SHOP_NOT_FOUND"}"#;
-        assert_eq!(answer(200, absent), Answer::Absent);
-        assert_eq!(answer(200, r#"{"success":false,"errorMsg":"店铺不存在"}"#), Answer::Absent);
-        for body in [r#"{"success":false,"code":"OTHER"}"#, r#"{"success":true}"#, "<html>"] {
-            assert_eq!(answer(200, body), Answer::Unexpected, "{body}");
+        let other = r#"{"success":true,"data":{"id":2,"name":"b"}}"#;
+        for (status, body, expected) in [
+            (200, absent, Answer::Absent),
+            (200, r#"{"success":false,"errorMsg":"店铺不存在"}"#, Answer::Absent),
+            (200, r#"{"success":false,"code":"OTHER"}"#, Answer::Unexpected),
+            (200, r#"{"success":true}"#, Answer::Unexpected),
+            (200, other, Answer::Unexpected),
+            (200, "<html>", Answer::Unexpected),
+            (404, absent, Answer::Unexpected),
+            (429, "", Answer::Throttled),
+            (503, "{}", Answer::ServerError),
+        ] {
+            assert_eq!(of(ABSENT.start, status, body).0, expected, "{status} {body}");
         }
-        assert_eq!(answer(404, absent), Answer::Unexpected);
-        assert_eq!((answer(429, ""), answer(503, "{}")), (Answer::Throttled, Answer::ServerError));
-        assert_eq!(Answer::of(&Err(Failure::TimedOut)), Answer::Nothing);
+        assert_eq!(of(1, 200, absent).0, Answer::Unexpected, "the shop exists");
+        assert_eq!(Answer::of(1, &Err(Failure::TimedOut)).0, Answer::Nothing);
     }
 
     #[test]
     fn a_tally_counts_every_answer_once() {
-        let answers = [Answer::Absent, Answer::Nothing, Answer::ServerError, Answer::Unexpected];
-        let mut tally: Tally = answers.iter().collect();
-        assert_eq!((tally.total(), tally.failures(), tally.found()), (4, 2, 0));
-        tally.add(&[Answer::Found(1, "a".into()), Answer::Absent].iter().collect());
-        assert_eq!(tally.to_string(), "5xx 1, a shop 1, absent 2, no answer 1, unexpected 1");
+        let answers = [Answer::Absent, Answer::Nothing, Answer::Absent, Answer::Unexpected];
+        let tally: Tally = answers.into_iter().collect();
+        assert_eq!((tally.total(), tally.of(&[Answer::Absent, Answer::Nothing])), (4, 3));
+        assert_eq!(tally.to_string(), "absent 2, no answer 1, unexpected 1");
     }
 }

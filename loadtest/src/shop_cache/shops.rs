@@ -1,7 +1,7 @@
-//! The table of shops: its ids, temporary rows, the time of a query, the number of statements the database has executed,
-//! and a lock that makes loads slow.
+//! The table of shops: temporary rows, the number of statements the database has executed, and a lock that makes loads
+//! slow.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::{
     Connection as _, MySqlConnection, Row,
@@ -9,19 +9,14 @@ use sqlx::{
 };
 use workload::Error;
 
-/// The shop that is hot or changed: the sample data's first.
-pub const SHOP: u64 = 1;
 /// The address that marks temporary shops, so that nothing else is ever removed.
 const MARK: &str = "made by the load tool, to be removed by it";
 /// A type that no list shows.
 const TYPE_ID: u64 = 2_000_000_000;
 /// Rows in one INSERT.
 const BATCH: usize = 500;
-/// Queries of which the median time is taken.
-const TIMED: usize = 21;
 
 /// The service's database, as far as shops are concerned.
-#[derive(Clone)]
 pub struct ShopTable {
     pool: MySqlPool,
     url: String,
@@ -33,9 +28,6 @@ fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
 
 impl ShopTable {
     /// Connects.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] without an address, [`Error::Database`].
     pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
             return Err(Error::Usage(
@@ -49,53 +41,8 @@ impl ShopTable {
         Ok(Self { pool: pool.map_err(failed("while connecting"))?, url: database_url.to_owned() })
     }
 
-    /// The lowest ids of shops that are not temporary, at most `limit`.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
-    pub async fn ids(&self, limit: u64) -> Result<Vec<u64>, Error> {
-        let ids =
-            sqlx::query_scalar("SELECT id FROM tb_shop WHERE address <> ? ORDER BY id LIMIT ?");
-        let ids = ids.bind(MARK).bind(limit).fetch_all(&self.pool).await;
-        ids.map_err(failed("while listing shops"))
-    }
-
-    /// The name of a shop.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] when there is none, [`Error::Database`].
-    pub async fn name(&self, id: u64) -> Result<String, Error> {
-        let name = sqlx::query_scalar("SELECT name FROM tb_shop WHERE id = ?").bind(id);
-        let name: Option<String> =
-            name.fetch_optional(&self.pool).await.map_err(failed("while reading a shop"))?;
-        name.ok_or_else(|| {
-            Error::Usage(format!(
-                "there is no shop {id} in the database: `seckill seed` makes some"
-            ))
-        })
-    }
-
-    /// How long one read of this shop takes: the median, from this tool.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
-    pub async fn query_time(&self, id: u64) -> Result<Duration, Error> {
-        let mut times = [Duration::ZERO; TIMED];
-        for time in &mut times {
-            let begin = Instant::now();
-            let read = sqlx::query("SELECT * FROM tb_shop WHERE id = ?").bind(id);
-            read.fetch_optional(&self.pool).await.map_err(failed("while timing a read"))?;
-            *time = begin.elapsed();
-        }
-        times.sort_unstable();
-        Ok(times[TIMED / 2])
-    }
-
     /// Prepared statements the whole server has executed since it started: an independent count beside the service's own.
     /// This tool sends text where it matters, which is not counted.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
     pub async fn statements(&self) -> Result<u64, Error> {
         let failed = failed("while reading the server's status");
         let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'");
@@ -106,9 +53,6 @@ impl ShopTable {
 
     /// Locks the table against readers until [`TableLock::unlock`] (or the end of this process): every load begun
     /// meanwhile lasts until then.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
     pub async fn lock(&self) -> Result<TableLock, Error> {
         let failed =
             failed("while locking the table of shops (this needs the privilege LOCK TABLES)");
@@ -118,9 +62,6 @@ impl ShopTable {
     }
 
     /// Inserts so many temporary shops, after those of an interrupted run were removed; returns their ids.
-    ///
-    /// # Errors
-    /// [`Error::Database`]; the next run then removes them.
     pub async fn make_temporary(&self, count: u64) -> Result<Vec<u64>, Error> {
         self.remove_temporary().await?;
         let failed = failed("while making temporary shops");
@@ -137,13 +78,17 @@ impl ShopTable {
             insert.build().persistent(false).execute(&self.pool).await.map_err(&failed)?;
         }
         let ids = sqlx::query_scalar("SELECT id FROM tb_shop WHERE address = ?").bind(MARK);
-        ids.fetch_all(&self.pool).await.map_err(&failed)
+        let ids: Vec<u64> = ids.fetch_all(&self.pool).await.map_err(&failed)?;
+        if ids.len() as u64 == count {
+            return Ok(ids);
+        }
+        let found = ids.len();
+        Err(Error::Usage(format!(
+            "of {count} temporary shops {found} are there: does another run make and remove them?"
+        )))
     }
 
     /// Removes all temporary shops.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
     pub async fn remove_temporary(&self) -> Result<(), Error> {
         let removed = sqlx::query("DELETE FROM tb_shop WHERE address = ?").bind(MARK);
         let removed = removed.execute(&self.pool).await;

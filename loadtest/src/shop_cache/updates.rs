@@ -6,13 +6,13 @@
 //! the connections on which the instances hear of invalidations are cut now and then.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use clap::{Args, value_parser};
 use hyper::{Method, header::HeaderValue};
-use testkit::wait::poll;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use workload::{
     Error, Target,
@@ -23,18 +23,13 @@ use workload::{
 };
 
 use super::{
-    keys::RedisKeys,
-    place::Place,
-    reads::{self, Answer, LIMIT, Read, ReadStrategy, Reads, Tally},
-    shops::SHOP,
+    place::{Place, Stage},
+    reads::{self, Answer, LIMIT, Read, ReadStrategy, Tally, lock},
 };
 use crate::report::{Check, Checked, Table};
 
 /// Beyond the bound, readers go on for so long after the last change.
 const TAIL: Duration = Duration::from_millis(500);
-/// Longest attempt to give the shop its name back.
-const RESTORE_LIMIT: Duration = Duration::from_secs(5);
-
 /// Readers of each instance.
 const READERS: u32 = 16;
 /// Pause after each change.
@@ -54,46 +49,38 @@ pub struct UpdatesOptions {
     /// The readers' read strategy [default: the configured one]
     #[arg(long, value_name = "NAME")]
     read_strategy: Option<ReadStrategy>,
+    #[command(flatten)]
+    place: Place,
 }
 
-/// Makes the changes, judges the reads, and gives the shop its name back.
-pub(super) async fn run(options: &UpdatesOptions, place: &Place) -> Result<Checked, Error> {
+/// Makes the changes, and judges the reads.
+pub(super) async fn run(options: &UpdatesOptions) -> Result<Checked, Error> {
+    let place = &options.place;
     let token = place.access.admin_header("changing a shop")?;
-    let (table, keys) = place.open().await?;
-    let name = table.name(SHOP).await?;
-    let mut readers = place.connect(READERS).await?;
-    let prefix = format!("load test {:08x} version ", rand::random::<u32>());
     let state = Arc::new(Mutex::new(State::new(place.targets.len())));
-    let live = Arc::new(Live::default());
-    let source = Arc::new(Reads {
-        strategy: options.read_strategy,
-        next: || Some((SHOP, None)),
-        ended: {
-            let (state, name, prefix) = (state.clone(), name.clone(), prefix.clone());
-            // Version 0 is what was there before.
-            let version = move |read: &str| match read.strip_prefix(&prefix) {
-                Some(version) => version.parse().ok(),
-                None => (read == name).then_some(0),
-            };
-            move |read| lock(&state).take(&read, &version)
-        },
+    let running = place.on_shops(1, async |stage: &mut Stage| {
+        let shop = stage.shops[0];
+        let mut readers = place.connect(READERS).await?;
+        let live = Arc::new(Live::default());
+        let seen = Arc::clone(&state);
+        let take = move |read: Read| lock(&seen).take(&read, version(&read.name));
+        let next = move || Some((shop, None));
+        let reading = reads::read(&mut readers, options.read_strategy, &live, next, take);
+        // Only what the changes did: readers count elsewhere.
+        let changes = Live::default();
+        let writing = async {
+            let written = write(options, &token, stage, &state, &changes).await;
+            // The readers must see for themselves that the last version is there everywhere.
+            sleep(Duration::from_millis(options.bound_ms) + TAIL).await;
+            live.stop();
+            written
+        };
+        let both = async { tokio::join!(reading, writing) };
+        let (read, written) =
+            place.progress.watch("changes", options.updates, &changes, both).await;
+        read.and(written)
     });
-    let connection = |target: &Target| (target.clone(), Connection::new(target.clone(), LIMIT));
-    let mut writer = Writer { connections: place.targets.iter().map(connection).collect(), token };
-    // Only what the changes did: readers count elsewhere.
-    let changes = Live::default();
-    let writing = async {
-        let written = writer.write(options, &prefix, &state, &keys, &changes).await;
-        // The readers must see for themselves that the last version is there everywhere.
-        sleep(Duration::from_millis(options.bound_ms) + TAIL).await;
-        live.stop();
-        written
-    };
-    let both = async { tokio::join!(readers.drive(&source, &live), writing) };
-    let (read, written) = place.progress.watch("changes", options.updates, &changes, both).await;
-    writer.restore(&name).await?;
-    read?;
-    written?;
+    running.await?;
     let state = lock(&state);
     let figures = [
         ("PUT /shop", state.put.summary()),
@@ -103,8 +90,7 @@ pub(super) async fn run(options: &UpdatesOptions, place: &Place) -> Result<Check
     Ok(Checked {
         scenario: "cache updates",
         heading: format!(
-            "Shop {} is changed through {} in turn; read strategy: {}.",
-            SHOP,
+            "A shop is changed through {} in turn; read strategy: {}.",
             place.urls(),
             reads::name(options.read_strategy)
         ),
@@ -116,70 +102,61 @@ pub(super) async fn run(options: &UpdatesOptions, place: &Place) -> Result<Check
     })
 }
 
-fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+/// The version that a shop's name says; before the first change it is 0.
+fn version(name: &str) -> Option<u64> {
+    match name.strip_prefix("version ") {
+        Some(version) => version.parse().ok(),
+        None => name.starts_with("temporary ").then_some(0),
+    }
 }
 
 /// Makes the changes.
-struct Writer {
-    connections: Vec<(Target, Connection)>,
-    token: HeaderValue,
+async fn write(
+    options: &UpdatesOptions,
+    token: &HeaderValue,
+    stage: &Stage,
+    state: &Mutex<State>,
+    changes: &Live,
+) -> Result<(), Error> {
+    let targets = options.place.targets.iter();
+    let mut connections: Vec<_> =
+        targets.map(|target| (target, Connection::new(target.clone(), LIMIT))).collect();
+    let count = connections.len();
+    for version in 1..=options.updates {
+        lock(state).issued = version;
+        let begin = Instant::now();
+        let (target, connection) = &mut connections[version as usize % count];
+        let put = put(target, connection, token, stage.shops[0], version);
+        let confirmed = if version % CUT_EVERY == 0 {
+            // At the same time, so that the invalidation itself may be lost.
+            let (confirmed, cut) = tokio::join!(put, stage.keys.cut_subscribers());
+            lock(state).cut += cut?;
+            confirmed?
+        } else {
+            put.await?
+        };
+        lock(state).wrote(version, begin, confirmed);
+        changes.count(false);
+        sleep(PAUSE).await;
+    }
+    Ok(())
 }
 
-impl Writer {
-    async fn write(
-        &mut self,
-        options: &UpdatesOptions,
-        prefix: &str,
-        state: &Mutex<State>,
-        keys: &RedisKeys,
-        changes: &Live,
-    ) -> Result<(), Error> {
-        for version in 1..=options.updates {
-            lock(state).issued = version;
-            let begin = Instant::now();
-            let name = format!("{prefix}{version}");
-            let put = self.put(version as usize, &name);
-            let confirmed = if version % CUT_EVERY == 0 {
-                // At the same time, so that the invalidation itself may be lost.
-                let (confirmed, cut) = tokio::join!(put, keys.cut_subscribers());
-                lock(state).cut += cut?;
-                confirmed?
-            } else {
-                put.await?
-            };
-            lock(state).wrote(version, begin, confirmed);
-            changes.count(false);
-            sleep(PAUSE).await;
-        }
-        Ok(())
-    }
-
-    /// `PUT /shop`; `false`: not confirmed. A refusal that would meet every change ends the run.
-    async fn put(&mut self, turn: usize, name: &str) -> Result<bool, Error> {
-        let at = turn % self.connections.len();
-        let (target, connection) = &mut self.connections[at];
-        let call = Call::new(Method::PUT, "/shop").admin(&self.token);
-        let call = call.json(&serde_json::json!({"id": SHOP, "name": name}));
-        let way_out = "ADMIN_TOKEN must be the service's own (`./dev env` prints it).";
-        let put =
-            insist::<serde_json::Value>(connection, target, &call, "a change of a shop", way_out);
-        match put.await {
-            Ok(_) => Ok(true),
-            Err(Error::Refused { status: 500.., .. } | Error::Unreachable { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn restore(&mut self, name: &str) -> Result<(), Error> {
-        let mut turn = 0;
-        let restored = poll(RESTORE_LIMIT, TAIL, async || {
-            turn += 1;
-            Ok::<_, Error>(self.put(turn, name).await?.then_some(()))
-        });
-        restored.await?.ok_or_else(|| {
-            Error::Usage(format!("shop {SHOP} could not be given its name back; it was '{name}'"))
-        })
+/// `PUT /shop`; `false`: not confirmed. A refusal that would meet every change ends the run.
+async fn put(
+    target: &Target,
+    connection: &mut Connection,
+    token: &HeaderValue,
+    shop: u64,
+    version: u64,
+) -> Result<bool, Error> {
+    let call = Call::new(Method::PUT, "/shop").admin(token);
+    let call = call.json(&json!({"id": shop, "name": format!("version {version}")}));
+    let way_out = "ADMIN_TOKEN must be the service's own (`./dev env` prints it).";
+    match insist::<Value>(connection, target, &call, "a change of a shop", way_out).await {
+        Ok(_) => Ok(true),
+        Err(Error::Refused { status: 500.., .. } | Error::Unreachable { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -196,8 +173,7 @@ struct State {
     answers: Tally,
     latency: Recorder,
     staleness: Recorder,
-    /// Every staleness.
-    stale: Vec<Duration>,
+    worst: Duration,
     /// Reads of a version that was not issued yet, or of a name that is no version.
     foreign: u64,
     /// Reads of each instance sent after the latest confirmation so far, and fresh.
@@ -215,7 +191,7 @@ impl State {
             answers: Tally::default(),
             latency: Recorder::new(3),
             staleness: Recorder::new(3),
-            stale: Vec::new(),
+            worst: Duration::ZERO,
             foreign: 0,
             tail: vec![0; instances],
         }
@@ -238,22 +214,21 @@ impl State {
         sent.checked_duration_since(*superseded).filter(|by| !by.is_zero())
     }
 
-    fn take(&mut self, read: &Read, version: impl Fn(&str) -> Option<u64>) {
-        self.answers.count(&read.answer);
+    fn take(&mut self, read: &Read, version: Option<u64>) {
+        self.answers.count(read.answer);
         self.latency.record(read.latency());
-        let Answer::Found(_, name) = &read.answer else { return };
-        let Some(version) = version(name).filter(|version| *version <= self.issued) else {
+        if read.answer != Answer::Shop {
+            return;
+        }
+        let Some(version) = version.filter(|version| *version <= self.issued) else {
             self.foreign += 1;
             return;
         };
+        let is_after = |(last, at): &(u64, Instant)| *last <= version && *at < read.sent;
         if let Some(stale) = self.stale_by(version, read.sent) {
-            self.stale.push(stale);
+            self.worst = self.worst.max(stale);
             self.staleness.record(stale);
-        } else if self
-            .confirmed
-            .last()
-            .is_some_and(|(last, at)| *last <= version && *at < read.sent)
-        {
+        } else if self.confirmed.last().is_some_and(is_after) {
             self.tail[read.target] += 1;
         }
     }
@@ -261,30 +236,23 @@ impl State {
     fn check(&self, options: &UpdatesOptions) -> Vec<Check> {
         let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
         let bound = Duration::from_millis(options.bound_ms);
-        let worst = self.stale.iter().max().copied().unwrap_or_default();
         let confirmed = self.confirmed.len() as u64;
         // A rate limit per shop is no violation: those readers were told to come back.
-        let got_it = self.answers.found() + self.answers.of(&Answer::Throttled);
+        let got_it = self.answers.of(&[Answer::Shop, Answer::Throttled]);
         let least = self.tail.iter().min().copied().unwrap_or_default();
-        let is_read = got_it == self.answers.total();
+        let more = format!("more than {} that were not", self.unconfirmed);
+        let fresh = "fresh reads of each instance after a change";
         let mut checks = vec![
-            Check::new("worst staleness", ms(worst), ms(bound), worst <= bound),
+            Check::new("worst staleness", ms(self.worst), ms(bound), self.worst <= bound),
             Check::none("reads of a name that was not written", self.foreign),
-            Check::new("answers", &self.answers, "the shop, or 429", is_read),
             Check::new(
-                "changes confirmed",
-                confirmed,
-                format!("more than {} that were not", self.unconfirmed),
-                confirmed > self.unconfirmed,
-            )
-            .needed(),
-            Check::new(
-                "fresh reads of each instance after a change",
-                least,
-                "at least 1",
-                least > 0,
-            )
-            .needed(),
+                "answers",
+                &self.answers,
+                "the shop, or 429",
+                got_it == self.answers.total(),
+            ),
+            Check::new("changes confirmed", confirmed, more, confirmed > self.unconfirmed).needed(),
+            Check::new(fresh, least, "at least 1", least > 0).needed(),
         ];
         if options.updates >= CUT_EVERY {
             let what = "invalidation connections cut";
@@ -312,15 +280,14 @@ mod tests {
 
     /// A read of a version, sent so many milliseconds after `begin` to instance 0 or 1.
     fn read(state: &mut State, begin: Instant, target: usize, ms: u32, version: Option<u64>) {
-        let sent = begin + ms * MS;
-        let answer = Answer::Found(1, "a name".into());
-        state.take(&Read { target, due: sent, sent, ended: sent + MS, answer }, |_| version);
+        let (sent, answer) = (begin + ms * MS, Answer::Shop);
+        let read = Read { target, due: sent, sent, ended: sent + MS, answer, name: "".into() };
+        state.take(&read, version);
     }
 
     /// The worst result, with so many milliseconds allowed.
     fn result(state: &State, bound_ms: u64) -> CheckResult {
-        let checks = state.check(&UpdatesOptions { bound_ms, ..defaults() });
-        CheckResult::worst(&checks)
+        CheckResult::worst(&state.check(&UpdatesOptions { bound_ms, ..defaults() }))
     }
 
     #[test]
@@ -331,10 +298,8 @@ mod tests {
         assert_eq!(stale(0, 9), None, "before the change was confirmed");
         assert_eq!(stale(0, 10), None, "at that very instant");
         assert_eq!(stale(0, 15), Some(5 * MS));
-        assert_eq!(stale(0, 500), Some(490 * MS));
         assert_eq!(stale(1, 29), None, "2 was never confirmed");
-        assert_eq!(stale(1, 31), Some(MS));
-        assert_eq!(stale(2, 31), Some(MS));
+        assert_eq!((stale(1, 31), stale(2, 31)), (Some(MS), Some(MS)));
         assert_eq!((stale(3, 500), stale(4, 500)), (None, None));
     }
 
@@ -345,28 +310,24 @@ mod tests {
         read(&mut state, begin, 0, 40, Some(3));
         read(&mut state, begin, 1, 40, Some(4));
         read(&mut state, begin, 1, 40, Some(1));
-        read(&mut state, begin, 0, 35, Some(2));
-        assert_eq!((&state.stale, &state.tail), (&vec![10 * MS, 5 * MS], &vec![1, 1]));
-        assert_eq!(
-            (result(&state, 10), result(&state, 9)),
-            (CheckResult::Holds, CheckResult::Violation)
-        );
-        for foreign in [Some(5), None] {
+        assert_eq!((state.worst, &state.tail), (10 * MS, &vec![1, 1]));
+        let both = (result(&state, 10), result(&state, 9));
+        assert_eq!(both, (CheckResult::Holds, CheckResult::Violation));
+        for foreign in [Some(5), version("another shop")] {
             let mut state = self::state(begin);
             read(&mut state, begin, 0, 40, foreign);
             assert_eq!(result(&state, 1000), CheckResult::Violation);
         }
-        state.answers.count(&Answer::Throttled);
+        state.answers.count(Answer::Throttled);
         assert_eq!(result(&state, 10), CheckResult::Holds);
-        state.answers.count(&Answer::ServerError);
+        state.answers.count(Answer::ServerError);
         assert_eq!(result(&state, 10), CheckResult::Violation);
     }
 
     #[test]
     fn a_run_that_tried_nothing_proves_nothing() {
-        let begin = Instant::now();
         let with = |change: fn(&mut State)| {
-            let mut state = state(begin);
+            let mut state = state(Instant::now());
             state.tail = vec![10, 10];
             change(&mut state);
             result(&state, 1000)
