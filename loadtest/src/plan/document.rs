@@ -71,31 +71,27 @@ pub fn count(value: u64) -> String {
     with_commas(&value.to_string())
 }
 
+/// A time with its unit.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{} ms", figure(s * 1e3)),
+        s if s < 600.0 => format!("{} s", figure(s)),
+        s if s < 36_000.0 => format!("{} min", figure(s / 60.0)),
+        s => format!("{} h", figure(s / 3_600.0)),
+    }
+}
+
+/// A size with its unit.
+pub fn bytes(count: f64) -> String {
+    match count {
+        c if c < 1e3 => format!("{} B", figure(c)),
+        c if c < 1e6 => format!("{} KB", figure(c / 1e3)),
+        c if c < 1e9 => format!("{} MB", figure(c / 1e6)),
+        c => format!("{} GB", figure(c / 1e9)),
+    }
+}
+
 fn with_commas(digits: &str) -> String {
     let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
     groups.collect::<Vec<_>>().join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_section_is_between_its_comments() {
-        let text = "a\n<!-- x:begin -->\n| t |\n<!-- x:end -->\nb\n";
-        assert_eq!(section(text, "x"), Some("| t |\n"));
-        assert_eq!(section(text, "y"), None);
-    }
-
-    #[test]
-    fn figures_have_three_digits() {
-        let shown = [0.1234, 1.5, 12.34, 123.4, 1234.0, 12_345_678.0, f64::INFINITY].map(figure);
-        assert_eq!(shown, ["0.123", "1.50", "12.3", "123", "1,230", "12,300,000", "–"]);
-    }
-
-    #[test]
-    fn columns_are_aligned_by_their_titles() {
-        let rows = [vec!["a".to_owned(), "1".to_owned()]];
-        assert_eq!(table(&["what", ">count"], &rows), "| what | count |\n|---|---:|\n| a | 1 |\n");
-    }
 }

@@ -1,13 +1,10 @@
 //! The tables of docs/BENCHMARKS.md: cost as something grows, and memory.
 
 use crate::plan::{
-    document::{count, figure, table},
+    document::{bytes, count, figure, table},
     figures::{Answer, Figures, Level},
-    report::bytes,
 };
 
-/// Characters in a line of a document.
-const WIDTH: usize = 120;
 /// Growth beyond this is set in bold, and explained in the document.
 const EXPECTED: f64 = 1.2;
 
@@ -16,7 +13,7 @@ pub fn tables(figures: &Figures) -> [(&'static str, String); 3] {
     [
         ("scale-growth", growth(figures)),
         ("scale-memory", memory(figures)),
-        ("scale-conditions", wrapped(&conditions(figures))),
+        ("scale-conditions", conditions(figures)),
     ]
 }
 
@@ -72,26 +69,6 @@ fn memory(figures: &Figures) -> String {
 }
 
 fn conditions(figures: &Figures) -> String {
-    match figures.quick {
-        true => format!("**A quick run, not fit for conclusions.** {}", figures.conditions),
-        false => figures.conditions.clone(),
-    }
-}
-
-/// A paragraph in lines of a document's width.
-fn wrapped(text: &str) -> String {
-    let mut out = String::new();
-    let mut width = 0;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        let separator = match width {
-            0 => "",
-            _ if width + 1 + length > WIDTH => "\n",
-            _ => " ",
-        };
-        width = if separator == " " { width + 1 + length } else { length };
-        out += separator;
-        out += word;
-    }
-    out + "\n"
+    let unfit = if figures.quick { "**A quick run, not fit for conclusions.** " } else { "" };
+    format!("{unfit}{}\n", figures.conditions)
 }

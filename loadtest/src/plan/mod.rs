@@ -1,8 +1,7 @@
 //! The capacity plan: how a sale goes on given machines, and which machines it needs.
 //!
 //! - [`figures`]: what an answer costs, as measured.
-//! - [`model`]: stations and what an answer costs there; what a target needs of them.
-//! - [`sale`]: the formulas of the queue.
+//! - [`model`]: stations and what an answer takes of them; what a target needs. [`sale`]: the formula of the queue.
 //! - [`report`]: the report; [`tables`]: the tables of the documents, among them the comparison with a measured sale;
 //!   [`growth`]: those of measured growth.
 

@@ -1,10 +1,10 @@
-//! The capacity model: stations with processors, what an order and a refusal cost at each, the commits; and what a target
-//! needs of them.
+//! The capacity model: stations, what an order and a refusal take of each; and what a target needs of them.
 
 use serde::Serialize;
 
 use crate::plan::{
-    figures::{Figures, Memory},
+    document::{bytes, count, figure},
+    figures::Figures,
     options::PlanOptions,
     sale::{self, Outcome, Rates, needed_rate},
 };
@@ -21,42 +21,31 @@ const PLANNED_LOAD: f64 = 0.7;
 
 const SERVICE: &str = "service";
 const REDIS: &str = "Redis";
-const SALE_SHARD: &str = "the sale's Redis shard";
 const DATABASE: &str = "database";
+/// What one sale has for itself, however many servers there are.
+const SALE_SHARD: &str = "the sale's Redis shard";
+const ROW: &str = "the lock of the sale's row";
 
 /// A rate, and what limits it.
 pub type Limit = (f64, &'static str);
 
-/// A pool of processors, and the processor time of an answer there, seconds.
+/// Processors, or what else does so many things at once; and how long an answer takes one of them, seconds.
 #[derive(Debug)]
 struct Station {
     name: &'static str,
-    processors: f64,
+    servers: f64,
     order_s: f64,
     refusal_s: f64,
-}
-
-/// How orders reach the disk before they are answered.
-#[derive(Debug)]
-struct Commit {
-    /// Processor time of one order, seconds.
-    order_s: f64,
-    /// How long the sale's row is locked for a transaction: one at a time. Seconds.
-    row_s: f64,
-    /// Orders in a transaction at most.
-    batch: f64,
-    /// Transactions at once at most.
-    in_flight: f64,
 }
 
 /// A sale on its machines.
 #[derive(Debug)]
 pub struct Model<'a> {
     options: &'a PlanOptions,
-    memory: Memory,
+    session_bytes: f64,
     stations: Vec<Station>,
-    /// `None`: nothing waits for it.
-    commit: Option<Commit>,
+    /// Time of an order and of a refusal without waiting, seconds.
+    alone_s: [f64; 2],
 }
 
 /// What a target needs, with processors that are busy for seventy percent of the time.
@@ -66,8 +55,6 @@ pub struct Needs {
     pub answers_per_s: f64,
     /// Instances of the given size.
     pub nodes: f64,
-    /// Processors of all instances.
-    pub service_cores: f64,
     /// Redis servers.
     pub redis_shards: f64,
     /// Processors of the database.
@@ -76,8 +63,43 @@ pub struct Needs {
     pub session_bytes: f64,
     /// Requests under way at once, each on a connection.
     pub connections: f64,
-    /// What they take of the instances' memory, bytes.
-    pub connection_bytes: f64,
+}
+
+impl Needs {
+    /// What [`Needs::cells`] are.
+    pub const TITLES: [&str; 6] = [
+        "answers/s needed",
+        "instances",
+        "Redis",
+        "database cores",
+        "sessions",
+        "requests at once",
+    ];
+
+    /// As text.
+    pub fn cells(&self) -> [String; 6] {
+        [
+            figure(self.answers_per_s),
+            count(self.nodes as u64),
+            count(self.redis_shards as u64),
+            figure(self.database_cores),
+            bytes(self.session_bytes),
+            figure(self.connections),
+        ]
+    }
+
+    /// What of the planned machines is too small for that, the worst of it, and how many times as much is needed.
+    pub fn gives_way_first(&self, options: &PlanOptions) -> String {
+        let worst = [
+            ("instances", self.nodes / f64::from(options.nodes)),
+            ("Redis", self.redis_shards / f64::from(options.redis_shards)),
+            ("database", self.database_cores / options.database_cores),
+        ];
+        match worst.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+            Some((name, times)) if times > 1.0 => format!("{name} ({})", figure(times)),
+            _ => "nothing".to_owned(),
+        }
+    }
 }
 
 impl<'a> Model<'a> {
@@ -88,84 +110,79 @@ impl<'a> Model<'a> {
     pub fn new(figures: &Figures, options: &'a PlanOptions) -> Result<Self, Error> {
         let strategy = options.strategy.as_str();
         let (order, refusal) = (figures.answer(strategy)?.cost, figures.answer("sold-out")?.cost);
-        let s = |us: f64| us / 1e6;
         // A refusal asks Redis for the session and nothing else, so that is also an order's part of it.
         let asked = if options.session_memory { 1.0 / options.tries.max(1.0) } else { 1.0 };
-        let session = s(refusal.redis_us) * asked;
-        let rest = s((order.redis_us - refusal.redis_us).max(0.0));
+        let session = refusal.redis_us * asked;
+        let rest = (order.redis_us - refusal.redis_us).max(0.0);
         // On `stream` one sale's keys are on one shard, which does one thing at a time.
         let (spread, own) = if strategy == "stream" { (0.0, rest) } else { (rest, 0.0) };
         let nodes = f64::from(options.nodes);
-        let station =
-            |name, processors, order_s, refusal_s| Station { name, processors, order_s, refusal_s };
-        let (service, database) = (nodes * options.node_cores, options.database_cores);
+        let station = |name, servers, order_us: f64, refusal_us: f64| Station {
+            name,
+            servers,
+            order_s: order_us / 1e6,
+            refusal_s: refusal_us / 1e6,
+        };
+        let service = nodes * options.node_cores;
         let mut stations = vec![
-            station(SERVICE, service, s(order.service_us), s(refusal.service_us)),
+            station(SERVICE, service, order.service_us, refusal.service_us),
             station(REDIS, options.redis_shards.into(), session + spread, session),
             station(SALE_SHARD, 1.0, own, 0.0),
-            station(DATABASE, database, s(order.database_us), s(refusal.database_us)),
+            station(DATABASE, options.database_cores, order.database_us, refusal.database_us),
         ];
         if let Some(cores) = options.one_machine {
-            let sum = |of: fn(&Station) -> f64| stations.iter().map(of).sum::<f64>();
-            let order_s = s(order.client_us) + sum(|station| station.order_s);
-            let refusal_s = s(refusal.client_us) + sum(|station| station.refusal_s);
-            stations = vec![station("the machine", cores, order_s, refusal_s)];
+            let sum = |of: fn(&Station) -> f64| 1e6 * stations.iter().map(of).sum::<f64>();
+            let order_us = order.client_us + sum(|station| station.order_s);
+            let refusal_us = refusal.client_us + sum(|station| station.refusal_s);
+            stations = vec![station("the machine", cores, order_us, refusal_us)];
         }
-        let row_s = options.commit_ms.unwrap_or(figures.commit_ms) / 1e3;
-        let commit = |batch, each| {
-            Some(Commit { order_s: s(order.database_us), row_s, batch, in_flight: nodes * each })
-        };
-        let commit = match strategy {
-            "group-commit" => commit(GROUP_BATCH, GROUP_IN_FLIGHT),
-            // Admitted by Redis; the rows come later.
-            "stream" => None,
-            _ => commit(1.0, MAX_PURCHASES),
-        };
-        Ok(Self { options, memory: figures.memory, stations, commit })
-    }
-
-    fn limits(&self, cost: fn(&Station) -> f64) -> Vec<Limit> {
-        let used = self.stations.iter().filter(|station| cost(station) > 0.0);
-        used.map(|station| (station.processors / cost(station), station.name)).collect()
+        let mut alone_s: [f64; 2] = [
+            stations.iter().map(|station| station.order_s).sum(),
+            stations.iter().map(|station| station.refusal_s).sum(),
+        ];
+        // Of `stream` the rows come later: Redis has admitted the order.
+        if strategy != "stream" {
+            let (batch, in_flight) = match strategy {
+                "group-commit" => (GROUP_BATCH, GROUP_IN_FLIGHT),
+                _ => (1.0, MAX_PURCHASES),
+            };
+            // The sale's row is locked for a transaction's commit, one at a time.
+            let commit_us = 1e3 * options.commit_ms.unwrap_or(figures.commit_ms);
+            let transaction_us = commit_us / batch + order.database_us;
+            stations.push(station(ROW, 1.0, commit_us / batch, 0.0));
+            stations.push(station(
+                "transactions in flight",
+                nodes * in_flight,
+                transaction_us,
+                0.0,
+            ));
+            alone_s[0] += commit_us / 1e6;
+        }
+        Ok(Self { options, session_bytes: figures.memory.session_redis, stations, alone_s })
     }
 
     /// Orders a second of one sale at most.
     pub fn orders_per_s(&self) -> Limit {
-        let mut limits = self.limits(|station| station.order_s);
-        if let Some(Commit { order_s, row_s, batch, in_flight }) = self.commit {
-            limits.push((batch / row_s.max(1e-9), "the lock of the sale's row"));
-            let transaction = (row_s + batch * order_s).max(1e-9);
-            limits.push((in_flight * batch / transaction, "transactions in flight"));
-        }
-        lowest(limits)
+        lowest(&self.stations, |station| station.order_s)
     }
 
     /// Refusals a second at most.
     pub fn refusals_per_s(&self) -> Limit {
-        lowest(self.limits(|station| station.refusal_s))
+        lowest(&self.stations, |station| station.refusal_s)
     }
 
-    /// How the sale goes, by the formulas.
+    /// How the sale goes, by the formula.
     pub fn formula(&self) -> Outcome {
-        let row_s = self.commit.as_ref().map_or(0.0, |commit| commit.row_s);
-        let order_s = self.stations.iter().map(|station| station.order_s).sum::<f64>() + row_s;
-        let refusal_s = self.stations.iter().map(|station| station.refusal_s).sum();
         let (orders, refusals) = (self.orders_per_s().0, self.refusals_per_s().0);
-        sale::sale(self.options, &Rates { orders, refusals, alone_s: [order_s, refusal_s] })
+        sale::sale(self.options, &Rates { orders, refusals, alone_s: self.alone_s })
     }
 
     /// What is needed so that 99 % of the answers come within the target; `None` where no size reaches it, as the orders of
-    /// one sale have a limit of their own, and on one machine.
+    /// one sale have a limit of their own.
     pub fn needs(&self) -> Option<Needs> {
         let options = self.options;
-        if options.one_machine.is_some() {
-            return None;
-        }
-        // Of one sale, whatever the machines: its row, and its keys' Redis.
-        let row = self.commit.as_ref().map(|commit| (commit.batch / commit.row_s, ""));
-        let shard = self.limits(|station| station.order_s);
-        let shard = shard.into_iter().filter(|(_, name)| *name == SALE_SHARD);
-        let (orders, _) = lowest(shard.chain(row));
+        let is_own = |station: &&Station| [SALE_SHARD, ROW].contains(&station.name);
+        let (orders, _) = lowest(self.stations.iter().filter(is_own), |station| station.order_s);
         let answers_per_s = needed_rate(options, orders)?;
         let needed = |name: &str| {
             let found = self.stations.iter().filter(|station| station.name == name);
@@ -174,34 +191,23 @@ impl<'a> Model<'a> {
             });
             busy.sum::<f64>() / PLANNED_LOAD
         };
-        let connections = answers_per_s * options.target;
         Some(Needs {
             answers_per_s,
             nodes: (needed(SERVICE) / options.node_cores).ceil(),
-            service_cores: needed(SERVICE),
             redis_shards: (needed(REDIS) + needed(SALE_SHARD)).ceil(),
             database_cores: needed(DATABASE),
-            session_bytes: options.buyers as f64 * self.memory.session_redis,
-            connections,
-            connection_bytes: connections * self.memory.connection_instance,
+            session_bytes: options.buyers as f64 * self.session_bytes,
+            connections: answers_per_s * options.target,
         })
-    }
-
-    /// What is too small for the target, the worst first: name, and how many times as much is needed.
-    pub fn short_of(&self) -> Vec<(&'static str, f64)> {
-        let Some(needs) = self.needs() else { return Vec::new() };
-        let options = self.options;
-        let mut times = vec![
-            ("instances", needs.nodes / f64::from(options.nodes)),
-            ("Redis", needs.redis_shards / f64::from(options.redis_shards)),
-            ("database", needs.database_cores / options.database_cores),
-        ];
-        times.retain(|(_, times)| *times > 1.0);
-        times.sort_by(|a, b| b.1.total_cmp(&a.1));
-        times
     }
 }
 
-fn lowest(limits: impl IntoIterator<Item = Limit>) -> Limit {
-    limits.into_iter().fold((f64::INFINITY, "nothing"), |a, b| if b.0 < a.0 { b } else { a })
+/// The station that allows the lowest rate.
+fn lowest<'a>(
+    stations: impl IntoIterator<Item = &'a Station>,
+    takes_s: fn(&Station) -> f64,
+) -> Limit {
+    let used = stations.into_iter().filter(|station| takes_s(station) > 0.0);
+    let limits = used.map(|station| (station.servers / takes_s(station), station.name));
+    limits.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, "nothing"))
 }

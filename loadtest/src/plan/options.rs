@@ -2,20 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::options::number;
-
-/// When attempts come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Curve {
-    /// All in the same instant
-    AtOnce,
-    /// Equally many in each second of --over
-    Even,
-    /// Most at the beginning: 63 % within --over, 86 % within twice that
-    Decay,
-}
 
 /// A sale, and what it is to run on.
 #[derive(Debug, Clone, Args)]
@@ -29,11 +18,8 @@ pub struct PlanOptions {
     /// Vouchers on sale, all in one sale
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub stock: u64,
-    /// When the attempts come
-    #[arg(long, value_enum, default_value_t = Curve::Decay)]
-    pub arrival: Curve,
-    /// Length of that curve, in seconds
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
+    /// Within how many seconds 63 % of the attempts come, and 86 % within twice that; 0: all at once
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = not_negative)]
     pub over: f64,
     /// The sale's strategy: group-commit, reentrant-lock or stream
     #[arg(long, default_value = "group-commit", value_name = "NAME")]
@@ -53,8 +39,9 @@ pub struct PlanOptions {
     /// A commit with its write to the disk, in milliseconds [default: as measured]
     #[arg(long, value_name = "MS", value_parser = positive)]
     pub commit_ms: Option<f64>,
-    /// Everything, the load generator too, on one machine with so many processors, instead of the above
-    #[arg(long, value_name = "CORES", value_parser = positive)]
+    /// Everything, the load generator too, on one machine with so many processors, instead of the above: as the measured
+    /// sale was.
+    #[arg(skip)]
     pub one_machine: Option<f64>,
     /// Once sold out, "sold out" is answered before the service (by a CDN or the proxies)
     #[arg(long)]
@@ -88,4 +75,8 @@ impl PlanOptions {
 
 fn positive(text: &str) -> Result<f64, String> {
     number(text, |value| value > 0.0, "above 0")
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, |value| value >= 0.0, "of at least 0")
 }

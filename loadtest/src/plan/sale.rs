@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::plan::options::{Curve, PlanOptions};
+use crate::plan::options::PlanOptions;
 
 /// Steps of the recursion for the attempts that find stock, and for the others.
 const STEPS: f64 = 2_000.0;
@@ -28,24 +28,16 @@ pub struct Outcome {
     pub sold_out_s: Option<f64>,
     /// From the opening to the last answer.
     pub answered_s: f64,
-    /// Of the waiting times, from an attempt (behind the waiting room) to its answer, the median.
-    pub p50_s: f64,
-    /// And the 99th percentile.
+    /// The 99th percentile of the times from an attempt (behind the waiting room) to its answer.
     pub p99_s: f64,
     /// The longest wait in the waiting room.
     pub room_s: f64,
-    /// Attempts waiting at once at most.
-    pub waiting: f64,
 }
 
-/// When this share (0 to 1) of the attempts has come.
+/// When this share (0 to 1) of the attempts has come. The last of them would never come: the curve ends at ten times its
+/// length.
 fn arrival_s(options: &PlanOptions, share: f64) -> f64 {
-    match options.arrival {
-        Curve::AtOnce => 0.0,
-        Curve::Even => options.over * share,
-        // The last of them would never come: the curve ends at ten times the length.
-        Curve::Decay => options.over * -(1.0 - share).max(4.54e-5).ln(),
-    }
+    options.over * -(1.0 - share).max(4.54e-5).ln()
 }
 
 /// Calculates how a sale goes.
@@ -56,25 +48,22 @@ pub fn sale(options: &PlanOptions, rates: &Rates) -> Outcome {
         (orders, rates.orders, rates.alone_s[0]),
         (attempts - orders, rates.refusals, rates.alone_s[1]),
     ];
-    let (mut free_s, mut room_s, mut waiting) = (0.0_f64, 0.0_f64, 0.0_f64);
-    let (mut let_in_s, mut sold_out_s) = (0.0_f64, None);
+    let (mut free_s, mut room_s, mut let_in_s) = (0.0_f64, 0.0_f64, 0.0_f64);
+    let (mut done, mut arrived_before_s, mut sold_out_s) = (0.0, 0.0_f64, None::<f64>);
     // Each with the number of attempts that had it.
     let mut waits: Vec<(f64, f64)> = Vec::new();
-    let (mut done, mut arrived_before_s) = (0.0, arrival_s(options, 0.0));
     for (count, rate, alone_s) in parts {
         let steps = count.clamp(1.0, STEPS).ceil();
         let width = count / steps;
         for _ in 0..steps as u64 {
             done += width;
             let arrived_s = arrival_s(options, (done / attempts).min(1.0));
-            let (begin_s, entered_s) = match options.waiting_room {
-                Some(rate) => {
-                    let begin_s = arrived_before_s.max(let_in_s);
-                    let_in_s = (begin_s + width / rate).max(arrived_s);
-                    (begin_s, let_in_s)
-                }
-                None => (arrived_before_s, arrived_s),
-            };
+            let (mut begin_s, mut entered_s) = (arrived_before_s, arrived_s);
+            if let Some(rate) = options.waiting_room {
+                begin_s = begin_s.max(let_in_s);
+                let_in_s = (begin_s + width / rate).max(arrived_s);
+                entered_s = let_in_s;
+            }
             arrived_before_s = arrived_s;
             if options.edge && sold_out_s.is_some_and(|at| begin_s > at + EDGE_DELAY_S) {
                 waits.push((0.0, width));
@@ -82,9 +71,7 @@ pub fn sale(options: &PlanOptions, rates: &Rates) -> Outcome {
             }
             room_s = room_s.max(entered_s - arrived_s);
             free_s = entered_s.max(begin_s.max(free_s) + width / rate);
-            let queued_s = free_s - entered_s;
-            waiting = waiting.max(queued_s * rate);
-            waits.push((queued_s + alone_s, width));
+            waits.push((free_s - entered_s + alone_s, width));
         }
         if sold_out_s.is_none() && stock <= attempts {
             sold_out_s = Some(free_s + alone_s);
@@ -92,16 +79,13 @@ pub fn sale(options: &PlanOptions, rates: &Rates) -> Outcome {
     }
     waits.sort_by(|a, b| a.0.total_cmp(&b.0));
     let all: f64 = waits.iter().map(|(_, count)| count).sum();
-    let within = |share: f64| {
-        let mut below = 0.0;
-        let found = waits.iter().find(|(_, count)| {
-            below += count;
-            below >= all * share
-        });
-        found.map_or(0.0, |(wait, _)| *wait)
-    };
-    let answered_s = free_s + rates.alone_s[1];
-    Outcome { sold_out_s, answered_s, p50_s: within(0.5), p99_s: within(0.99), room_s, waiting }
+    let mut below = 0.0;
+    let p99 = waits.iter().find(|(_, count)| {
+        below += count;
+        below >= 0.99 * all
+    });
+    let p99_s = p99.map_or(0.0, |(wait, _)| *wait);
+    Outcome { sold_out_s, answered_s: free_s + rates.alone_s[1], p99_s, room_s }
 }
 
 /// The least rate of answers, orders at most at `orders` a second, at which the 99th percentile stays within the target;
@@ -120,19 +104,4 @@ pub fn needed_rate(options: &PlanOptions, orders: f64) -> Option<f64> {
         if is_enough(middle) { high = middle } else { low = middle }
     }
     Some(high)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::defaults;
-
-    #[test]
-    fn shares_come_when_the_curve_says() {
-        let at =
-            |arrival, share| arrival_s(&PlanOptions { arrival, over: 10.0, ..defaults() }, share);
-        assert_eq!((at(Curve::AtOnce, 0.9), at(Curve::Even, 0.5)), (0.0, 5.0));
-        assert!((at(Curve::Decay, 0.632) - 10.0).abs() < 0.01);
-        assert!((at(Curve::Decay, 1.0) - 100.0).abs() < 0.01);
-    }
 }
