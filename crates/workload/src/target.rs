@@ -12,7 +12,7 @@ mod addresses;
 /// A base URL such as `http://127.0.0.1:8080` or `http://127.0.0.1:8080/api`. Plain HTTP only.
 ///
 /// A host name is looked up by the first connection, for all connections of this value and its clones; again only once
-/// a connection has failed, and at most once a second.
+/// a connection has failed.
 #[derive(Debug, Clone)]
 pub struct Target {
     host: String,
