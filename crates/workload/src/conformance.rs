@@ -86,53 +86,37 @@ mod tests {
     }
 
     #[test]
-    fn a_safe_strategy_must_keep_every_invariant() {
-        let judge = |instances, verdict: &Verdict, sold_out| {
-            Conformance::of(Strategy::ReentrantLock, instances, verdict, sold_out)
-        };
-        for instances in [1, 2] {
-            let judge = |verdict: &Verdict, sold_out| judge(instances, verdict, sold_out);
-            assert_eq!(judge(&verdict(0, 0, 0), true), Conformance::Holds);
-            assert!(!judge(&verdict(0, 0, 0), false).is_as_promised(), "unsold stock");
-            assert!(!judge(&verdict(1, 0, 0), true).is_as_promised());
-            assert!(!judge(&verdict(0, 1, 0), true).is_as_promised());
-            assert!(!judge(&verdict(0, 0, 1), true).is_as_promised());
-            let lost = Verdict { lost: 1, ..verdict(0, 0, 0) };
-            assert!(!judge(&lost, true).is_as_promised());
+    fn each_strategy_is_held_to_its_own_guarantees() {
+        use Strategy::{Conditional, Naive, ProcessLock, ReentrantLock};
+        let lost = |verdict| Verdict { lost: 1, ..verdict };
+        for (strategy, instances, verdict, expected) in [
+            (ReentrantLock, 1, verdict(0, 0, 0), "holds"),
+            (ReentrantLock, 2, verdict(0, 0, 0), "holds"),
+            (ReentrantLock, 2, verdict(1, 0, 0), "VIOLATION: oversold 1"),
+            (ReentrantLock, 2, verdict(0, 1, 0), "VIOLATION: duplicates 1"),
+            (ReentrantLock, 2, verdict(0, 0, 1), "VIOLATION: drift 1"),
+            (ReentrantLock, 2, lost(verdict(0, 0, 0)), "VIOLATION: lost 1"),
+            // It holds on one instance, and must fail on two.
+            (ProcessLock, 1, verdict(0, 0, 0), "holds"),
+            (ProcessLock, 1, verdict(0, 2, 0), "VIOLATION: duplicates 2"),
+            (ProcessLock, 2, verdict(0, 2, 0), "BROKEN, as expected"),
+            (ProcessLock, 2, verdict(0, 0, 0), "did not show: duplicates"),
+            (ProcessLock, 2, verdict(3, 2, 0), "VIOLATION: oversold 3"),
+            // A flaw that need not show is not called safe.
+            (Conditional, 1, verdict(0, 0, 0), "no duplicates this time"),
+            (Conditional, 1, verdict(0, 1, 0), "BROKEN, as expected"),
+            (Conditional, 1, verdict(1, 1, 0), "VIOLATION: oversold 1"),
+            // It must oversell, but never lie about an order.
+            (Naive, 1, verdict(0, 5, 0), "did not show: oversold"),
+            (Naive, 1, verdict(9, 5, -9), "BROKEN, as expected"),
+            (Naive, 1, lost(verdict(9, 5, -9)), "VIOLATION: lost 1"),
+        ] {
+            let found = Conformance::of(strategy, instances, &verdict, true);
+            assert_eq!(found.text(), expected, "{strategy} on {instances}: {verdict:?}");
+            let bad = expected.starts_with("VIOLATION") || expected.starts_with("did not show");
+            assert_eq!(found.is_as_promised(), !bad, "{found:?}");
         }
-    }
-
-    #[test]
-    fn a_process_lock_holds_on_one_instance_and_must_fail_on_two() {
-        let judge = |instances, verdict: &Verdict, sold_out| {
-            Conformance::of(Strategy::ProcessLock, instances, verdict, sold_out)
-        };
-        assert_eq!(judge(1, &verdict(0, 0, 0), true), Conformance::Holds);
-        assert!(matches!(judge(1, &verdict(0, 2, 0), true), Conformance::Violation(_)));
-        assert!(matches!(judge(2, &verdict(0, 2, 0), true), Conformance::Broken(_)));
-        assert!(matches!(judge(2, &verdict(0, 0, 0), true), Conformance::DidNotShow(_)));
-        assert!(matches!(judge(2, &verdict(3, 2, 0), true), Conformance::Violation(_)));
-    }
-
-    #[test]
-    fn a_flaw_that_need_not_show_is_not_called_safe() {
-        let judge = |instances, verdict: &Verdict, sold_out| {
-            Conformance::of(Strategy::Conditional, instances, verdict, sold_out)
-        };
-        let conformance = judge(1, &verdict(0, 0, 0), true);
-        assert!(matches!(conformance, Conformance::NotSeen(_)) && conformance.is_as_promised());
-        assert!(matches!(judge(1, &verdict(0, 1, 0), true), Conformance::Broken(_)));
-        assert!(matches!(judge(1, &verdict(1, 1, 0), true), Conformance::Violation(_)));
-    }
-
-    #[test]
-    fn a_naive_sale_must_oversell_but_never_lie_about_an_order() {
-        let judge = |instances, verdict: &Verdict, sold_out| {
-            Conformance::of(Strategy::Naive, instances, verdict, sold_out)
-        };
-        assert!(matches!(judge(1, &verdict(0, 5, 0), true), Conformance::DidNotShow(_)));
-        assert!(matches!(judge(1, &verdict(9, 5, -9), true), Conformance::Broken(_)));
-        let lost = Verdict { lost: 1, ..verdict(9, 5, -9) };
-        assert!(matches!(judge(1, &lost, true), Conformance::Violation(_)));
+        let unsold = Conformance::of(ReentrantLock, 1, &verdict(0, 0, 0), false);
+        assert!(matches!(unsold, Conformance::Violation(_)), "{unsold:?}");
     }
 }

@@ -28,7 +28,7 @@ const CANCELLED: u8 = 4;
 const EXAMPLES: usize = 10;
 
 /// The sale as the tables have it at the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sale {
     /// How many were put on sale.
     pub issued: i64,

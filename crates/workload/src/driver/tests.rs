@@ -124,13 +124,3 @@ async fn what_is_stopped_sends_no_more() {
     driven.unwrap();
     assert_eq!(source.done.lock().unwrap().len(), 1);
 }
-
-#[tokio::test]
-async fn a_dead_target_is_named() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    drop(listener);
-    let mut connections = Connections::new(std::slice::from_ref(&target), 2, LIMIT).unwrap();
-    let error = connections.open().await.unwrap_err();
-    assert!(error.to_string().contains(&target.to_string()), "{error}");
-}
