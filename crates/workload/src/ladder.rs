@@ -4,13 +4,12 @@
 //! is in the service's `src/order/strategy/`. To add one, add a row to `ladder/table.rs`; the compiler then asks
 //! for its code, and `UPDATE=1 cargo test -p seckill-workload` writes the documents' tables.
 
-use std::{error::Error, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
-pub mod markdown;
 mod row;
 mod table;
 
-pub use row::{Guarantee, Row, Success, Text};
+pub use row::{Guarantee, Row, Text};
 pub use table::Strategy;
 
 impl Strategy {
@@ -38,7 +37,7 @@ impl Strategy {
 
     /// Whether a success means that the buyer is admitted and the order is committed later.
     pub const fn is_deferred(self) -> bool {
-        matches!(self.row().success, Success::Admitted)
+        matches!(self, Self::Stream)
     }
 }
 
@@ -49,16 +48,9 @@ impl fmt::Display for Strategy {
 }
 
 /// The text is not the name of a strategy.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such strategy; there are {}", Strategy::ALL.map(Strategy::name).join(", "))]
 pub struct UnknownStrategy;
-
-impl fmt::Display for UnknownStrategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no such strategy; there are {}", Strategy::ALL.map(Strategy::name).join(", "))
-    }
-}
-
-impl Error for UnknownStrategy {}
 
 impl FromStr for Strategy {
     type Err = UnknownStrategy;

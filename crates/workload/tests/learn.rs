@@ -1,6 +1,6 @@
 //! The model behind the page `/learn` (`web/learn-*.js`), run by Node.js: a violation can be reached in it exactly where
 //! the table of strategies says that it can happen; what the lab recorded is one of its interleavings; and docs/LAB-AND-LEARN.md
-//! shows its figures. `UPDATE=1` writes what is generated.
+//! shows its figures. The READMEs show the present table. `UPDATE=1` writes what is generated.
 
 use std::{
     env, fs,
@@ -10,11 +10,9 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use workload::ladder::{Guarantee, Strategy};
+use workload::ladder::{Guarantee, Strategy, Text};
 
 const LADDER_FILE: &str = "web/learn-ladder.js";
-const BEGIN: &str = "<!-- levels:begin -->\n";
-const END: &str = "<!-- levels:end -->\n";
 
 /// What the model says; see `learn/model.js`.
 static MODEL: LazyLock<Value> = LazyLock::new(|| {
@@ -53,6 +51,58 @@ fn write_or_compare(file: &Path, wanted: &str) {
          Write it with `UPDATE=1 cargo test -p seckill-workload`.",
         file.display()
     );
+}
+
+/// The text between the marks `<!-- name:begin -->` and `<!-- name:end -->` of a page is `wanted`.
+fn page_shows(page: &str, name: &str, wanted: &str) {
+    let file = root().join(page);
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{page}: {error}"));
+    let [begin, end] = ["begin", "end"].map(|mark| format!("<!-- {name}:{mark} -->\n"));
+    let parts = text.split_once(&begin).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(&end)?;
+        Some((before, after))
+    });
+    let (before, after) = parts.unwrap_or_else(|| panic!("{page} has no lines {begin:?}, {end:?}"));
+    write_or_compare(&file, &[before, &begin, wanted, &end, after].concat());
+}
+
+#[test]
+fn the_readmes_show_the_present_table() {
+    let bold = "**Bold**: `./dev demo` shows it.";
+    let head = "strategy | the idea | oversell | second order, one node | second order, two nodes";
+    let words = ["never", "possible", " (default)"];
+    let table =
+        ladder_table(head, words, |text| text.en, |condition| format!("never while {condition}"));
+    page_shows("README.md", "ladder", &format!("{table}\n{bold}\n"));
+    let bold = "**加粗**：`./dev demo` 会当场演示。";
+    let head = "策略 | 思路 | 超卖 | 单节点一人多单 | 双节点一人多单";
+    let words = ["不会", "可能", "（默认）"];
+    let table = ladder_table(head, words, |text| text.zh, |condition| format!("{condition}时不会"));
+    page_shows("README.zh-CN.md", "ladder", &format!("{table}\n{bold}\n"));
+}
+
+/// The strategies and their guarantees, in a language of the READMEs. What the demonstration shows is bold.
+fn ladder_table(
+    head: &str,
+    [never, possible, default]: [&str; 3],
+    of: fn(Text) -> &'static str,
+    never_while: fn(&str) -> String,
+) -> String {
+    let cell = |guarantee| match guarantee {
+        Guarantee::Never => never.to_owned(),
+        Guarantee::NeverWhile(condition) => never_while(of(condition)),
+        Guarantee::Possible => possible.to_owned(),
+        Guarantee::Shown => format!("**{possible}**"),
+    };
+    let mut table = format!("| {head} |\n|---|---|---|---|---|\n");
+    for strategy in Strategy::ALL {
+        let row = strategy.row();
+        let cells = [row.oversell, row.second_order_on_one_node, row.second_order_on_two_nodes];
+        let cells = cells.map(cell).join(" | ");
+        let default = if strategy == Strategy::default() { default } else { "" };
+        table += &format!("| `{strategy}`{default} | {} | {cells} |\n", of(row.idea));
+    }
+    table
 }
 
 /// The table's texts for the page, which must work without a server.
@@ -148,14 +198,7 @@ fn the_levels_are_the_ladder_and_their_figures_are_documented() {
     let half_cure = half_cure.expect("a level with a lock that is compared before its deletion");
     assert!(number(half_cure, "/broken") > 0, "compare, then delete, in two commands: no cure");
 
-    let page = root().join("docs/LAB-AND-LEARN.md");
-    let text = fs::read_to_string(&page).expect("docs/LAB-AND-LEARN.md");
-    let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(END)?;
-        Some((before, after))
-    });
-    let (before, after) = parts.expect("docs/LAB-AND-LEARN.md has the marks of the table");
-    write_or_compare(&page, &[before, BEGIN, &levels_table(levels), END, after].concat());
+    page_shows("docs/LAB-AND-LEARN.md", "levels", &levels_table(levels));
 }
 
 fn levels_table(levels: &[Value]) -> String {

@@ -40,15 +40,6 @@ impl Guarantee {
     }
 }
 
-/// What a successful reply to a purchase means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Success {
-    /// The order is committed.
-    Committed,
-    /// The buyer is admitted, and the order is committed or refused later.
-    Admitted,
-}
-
 /// The row of one strategy.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -67,6 +58,4 @@ pub struct Row {
     pub second_order_on_one_node: Guarantee,
     /// A second order of one user, with several instances running.
     pub second_order_on_two_nodes: Guarantee,
-    /// What a successful reply means.
-    pub success: Success,
 }

@@ -1,7 +1,7 @@
 //! The table itself: a row for each strategy, in the order in which a learner meets them.
 
 use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
-use super::row::{Row, Success, text};
+use super::row::{Row, text};
 
 /// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {
@@ -43,7 +43,6 @@ table! {
         oversell: Shown,
         second_order_on_one_node: Possible,
         second_order_on_two_nodes: Possible,
-        success: Success::Committed,
     };
     /// Decrement where the stock is what was read.
     CompareAndSet = Row {
@@ -66,7 +65,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Possible,
         second_order_on_two_nodes: Possible,
-        success: Success::Committed,
     };
     /// Decrement where there is stock left.
     Conditional = Row {
@@ -89,7 +87,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Possible,
         second_order_on_two_nodes: Possible,
-        success: Success::Committed,
     };
     /// Lock the sale's row first.
     RowLock = Row {
@@ -111,7 +108,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Never,
         second_order_on_two_nodes: Never,
-        success: Success::Committed,
     };
     /// Conditional, under a lock that is released before the commit.
     LockInTransaction = Row {
@@ -134,7 +130,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Shown,
         second_order_on_two_nodes: Shown,
-        success: Success::Committed,
     };
     /// Conditional, under a per-user lock inside the process.
     ProcessLock = Row {
@@ -156,7 +151,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Never,
         second_order_on_two_nodes: Shown,
-        success: Success::Committed,
     };
     /// Conditional, under a SET NX lock whose lease is too short and which anybody deletes.
     SetnxUnowned = Row {
@@ -182,7 +176,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Possible,
         second_order_on_two_nodes: Shown,
-        success: Success::Committed,
     };
     /// Conditional, under a per-user SET NX lock in Redis.
     SetnxLock = Row {
@@ -205,7 +198,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Never,
         second_order_on_two_nodes: NeverWhile(text("the lease outlives the work", "租期长过业务")),
-        success: Success::Committed,
     };
     /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     #[default]
@@ -230,7 +222,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Never,
         second_order_on_two_nodes: Never,
-        success: Success::Committed,
     };
     /// A script in Redis admits, a consumer group commits.
     Stream = Row {
@@ -252,7 +243,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Never,
         second_order_on_two_nodes: Never,
-        success: Success::Admitted,
     };
     /// Purchases that arrive while a commit runs share the next one.
     GroupCommit = Row {
@@ -274,7 +264,6 @@ table! {
         oversell: Never,
         second_order_on_one_node: Never,
         second_order_on_two_nodes: Never,
-        success: Success::Committed,
     };
     /// One row per unit of the stock, claimed without waiting for others.
     UnitRows = Row {
@@ -296,6 +285,5 @@ table! {
         oversell: Never,
         second_order_on_one_node: Never,
         second_order_on_two_nodes: Never,
-        success: Success::Committed,
     };
 }
