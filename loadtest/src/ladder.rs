@@ -16,7 +16,6 @@ use workload::{
     Error, Target,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
-    checker::Verdict,
     conformance::Conformance,
     live::Live,
     order_rows::OrderRows,
@@ -62,26 +61,16 @@ pub struct LadderOptions {
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
     /// The strategy.
-    pub strategy: &'static str,
+    #[serde(skip)]
+    pub strategy: Strategy,
     /// On how many instances.
     pub instances: u32,
-    /// How many were on sale.
-    pub stock: u32,
-    /// Attempts made.
-    pub requests: u64,
-    /// Attempts per second.
-    pub requests_per_s: f64,
-    /// Orders per second; `None` where the strategy breaks, for what it sells is not worth counting.
-    pub orders_per_s: Option<f64>,
-    /// 99 of 100 successes were answered within this, in milliseconds; likewise.
-    pub p99_ordered_ms: Option<f64>,
-    /// The sale's voucher.
-    pub voucher_id: u64,
     /// How many sales it took.
     pub sales: u32,
-    /// The checker's verdict on the last of them.
-    pub verdict: Verdict,
-    /// That verdict compared to the strategy's guarantees.
+    /// The last of them.
+    #[serde(flatten)]
+    pub report: Report,
+    /// Its verdict compared to the strategy's guarantees.
     pub check: Conformance,
 }
 
@@ -128,21 +117,21 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
                 let report =
                     sell(&mut burst, &order_rows, &buyers, strategy.holds_on(instances)).await?;
                 sales += 1;
-                let line = line(strategy, instances, sales, report);
-                if let Conformance::DidNotShow(what) = &line.check
-                    && sales < ATTEMPTS
-                {
-                    progress.say(&format!("  {what} did not show this time: a fresh sale"));
-                    continue;
+                let sold_out = report.verdict.stock_left == 0;
+                let check = if report.tables_unchanged {
+                    Conformance::of(strategy, instances, &report.verdict, sold_out)
+                } else {
+                    Conformance::Violation("the tables never stood still".to_owned())
+                };
+                match &check {
+                    Conformance::DidNotShow(what) if sales < ATTEMPTS => {
+                        progress.say(&format!("  {what} did not show this time: a fresh sale"));
+                    }
+                    _ => break Line { strategy, instances, sales, report, check },
                 }
-                break line;
             };
             let on = if instances == 1 { "instance" } else { "instances" };
-            progress.say(&format!(
-                "  {} on {instances} {on}: {}",
-                strategy.name(),
-                line.check.text()
-            ));
+            progress.say(&format!("  {strategy} on {instances} {on}: {}", line.check.text()));
             lines.push(line);
         }
     }
@@ -160,7 +149,8 @@ async fn sell(
     should_sell_out: bool,
 ) -> Result<Report, Error> {
     burst.live = Arc::new(Live::default());
-    let mut report = burst::sale(burst, order_rows, buyers.clone()).await?;
+    let voucher_id = burst::publish(burst).await?;
+    let mut report = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
     for _ in 0..RETURNS {
         let left = report.verdict.stock_left;
         if !(should_sell_out && report.clean && left > 0 && report.met_trouble()) {
@@ -168,33 +158,10 @@ async fn sell(
         }
         burst.progress.say(&format!("  {left} left, and buyers were told to try again: they do"));
         burst.live = Arc::new(Live::default());
-        let again = burst::on(report.voucher_id, burst, order_rows, buyers.clone()).await?;
+        let again = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
         report = report.followed_by(again);
     }
     Ok(report)
-}
-
-fn line(strategy: Strategy, instances: u32, sales: u32, report: Report) -> Line {
-    let sold_out = report.verdict.stock_left == 0;
-    let check = if report.tables_unchanged {
-        Conformance::of(strategy, instances, &report.verdict, sold_out)
-    } else {
-        Conformance::Violation("the tables never stood still".to_owned())
-    };
-    let safe = strategy.holds_on(instances);
-    Line {
-        strategy: strategy.name(),
-        instances,
-        stock: report.stock,
-        requests: report.requests,
-        requests_per_s: report.requests_per_s,
-        orders_per_s: safe.then_some(report.orders_per_s),
-        p99_ordered_ms: safe.then_some(report.latency_ordered.p99_ms),
-        voucher_id: report.voucher_id,
-        sales,
-        verdict: report.verdict,
-        check,
-    }
 }
 
 impl report::Report for Climb {
@@ -227,16 +194,14 @@ impl fmt::Display for Climb {
         if self.as_promised {
             f.write_str(MEANING)
         } else {
-            let failed: Vec<_> = self
-                .lines
-                .iter()
-                .filter(|line| !line.check.is_as_promised())
-                .map(|line| format!("{} on {}", line.strategy, line.instances))
-                .collect();
-            writeln!(f, "NOT as promised: {}.", failed.join(", "))?;
-            for line in self.lines.iter().filter(|line| !line.check.is_as_promised()) {
-                for example in &line.verdict.examples {
-                    writeln!(f, "  {} (voucher {}): {example}", line.strategy, line.voucher_id)?;
+            let failed: Vec<_> =
+                self.lines.iter().filter(|line| !line.check.is_as_promised()).collect();
+            let names =
+                failed.iter().map(|line| format!("{} on {}", line.strategy, line.instances));
+            writeln!(f, "NOT as promised: {}.", names.collect::<Vec<_>>().join(", "))?;
+            for Line { strategy, report, .. } in failed {
+                for example in &report.verdict.examples {
+                    writeln!(f, "  {strategy} (voucher {}): {example}", report.voucher_id)?;
                 }
             }
             Ok(())
@@ -245,24 +210,28 @@ impl fmt::Display for Climb {
 }
 
 fn cells(line: &Line) -> Vec<String> {
-    let mut verdict = line.check.text();
+    let Line { strategy, instances, sales, report, check } = line;
+    let mut verdict = check.text();
     // What compare-and-set pays for its safety: losers of a race go away, and the stock stays.
-    if line.verdict.stock_left > 0 && line.check.is_as_promised() {
-        verdict.push_str(&format!("; {} unsold", line.verdict.stock_left));
+    if report.verdict.stock_left > 0 && check.is_as_promised() {
+        verdict.push_str(&format!("; {} unsold", report.verdict.stock_left));
     }
-    if line.sales > 1 {
-        verdict.push_str(&format!(" (sale {} of {ATTEMPTS})", line.sales));
+    if *sales > 1 {
+        verdict.push_str(&format!(" (sale {sales} of {ATTEMPTS})"));
     }
+    // What a strategy sells that breaks is not worth counting.
+    let safe = strategy.holds_on(*instances);
+    let figure = |figure: f64| if safe { format!("{figure:.0}") } else { "–".to_owned() };
     vec![
-        line.strategy.to_owned(),
-        line.instances.to_string(),
-        line.stock.to_string(),
-        line.requests.to_string(),
-        line.verdict.orders.to_string(),
-        line.verdict.oversold.to_string(),
-        line.verdict.duplicates.to_string(),
-        line.orders_per_s.map_or("–".to_owned(), |rate| format!("{rate:.0}")),
-        line.p99_ordered_ms.map_or("–".to_owned(), |ms| format!("{ms:.0}")),
+        strategy.to_string(),
+        instances.to_string(),
+        report.stock.to_string(),
+        report.requests.to_string(),
+        report.verdict.orders.to_string(),
+        report.verdict.oversold.to_string(),
+        report.verdict.duplicates.to_string(),
+        figure(report.orders_per_s),
+        figure(report.latency_ordered.p99_ms),
         verdict,
     ]
 }

@@ -119,7 +119,7 @@ async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
     let run = RunState::new("comparison".to_owned(), setting, started);
     comparison::run(&environment, &run, &[]).await?;
     let document = run.document(0);
-    println!("{}", comparison::Summary(&document));
+    println!("{document}");
     if let Some(path) = html {
         write(&path, comparison::report::html(&document)).await?;
     }

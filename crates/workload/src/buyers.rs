@@ -7,10 +7,7 @@ use std::{
     collections::HashSet,
     fmt,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -27,6 +24,8 @@ use crate::{
     live::{Live, Progress},
     phones, redis_connection,
 };
+
+pub use crate::reply::Envelope;
 
 /// Sign-ins under way at once.
 const PARALLEL: usize = 32;
@@ -46,20 +45,6 @@ impl fmt::Debug for Buyer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buyer").field("user_id", &self.user_id).finish_non_exhaustive()
     }
-}
-
-/// The reply envelope, as far as preparing needs it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Envelope<T> {
-    /// Whether it was done.
-    pub success: bool,
-    /// Why not, for people.
-    pub error_msg: Option<String>,
-    /// Why not, for programs.
-    pub code: Option<String>,
-    /// What was asked for.
-    pub data: Option<T>,
 }
 
 #[derive(Deserialize)]
@@ -96,15 +81,12 @@ pub async fn insist<T: for<'de> Deserialize<'de>>(
     }
 }
 
-async fn redis(access: &Access) -> Result<RoutedConnection, Error> {
-    if access.redis_url.is_empty() {
-        return Err(Error::Usage(
-            "signing in needs the service's Redis, where the codes are: set REDIS_URL to the \
-             service's own (`eval \"$(./dev env)\"`), give --redis-url, or use --tokens-file"
-                .to_owned(),
-        ));
-    }
-    redis_connection::connect(&access.redis_url).await
+/// What a buyer is made of.
+enum Origin {
+    /// Signs in with this number; the code is in that Redis.
+    Phone(String, RoutedConnection),
+    /// Has signed in.
+    Token(HeaderValue),
 }
 
 /// Registers and signs in `count` new users with random phones, spread over `targets`.
@@ -117,75 +99,17 @@ pub async fn sign_in(
     count: usize,
     progress: Progress,
 ) -> Result<Vec<Buyer>, Error> {
-    let redis = redis(access).await?;
-    let phones: Arc<[String]> = phones::distinct(count, &mut rand::rng()).into();
-    let (next, live) = (Arc::new(AtomicUsize::new(0)), Arc::new(Live::default()));
-    let mut workers = JoinSet::new();
-    for worker in 0..PARALLEL.min(count) {
-        let Some(target) = targets.get(worker % targets.len().max(1)).cloned() else {
-            return Err(Error::Usage("at least one target is needed".to_owned()));
-        };
-        let (phones, next, live, mut redis) =
-            (phones.clone(), next.clone(), live.clone(), redis.clone());
-        workers.spawn(async move {
-            let mut connection = Connection::new(target.clone(), LIMIT);
-            let mut buyers = Vec::new();
-            while let Some(phone) = phones.get(next.fetch_add(1, Ordering::Relaxed)) {
-                buyers.push(sign_in_one(&mut connection, &target, &mut redis, phone).await?);
-                live.count(false);
-            }
-            Ok::<_, Error>(buyers)
-        });
+    if access.redis_url.is_empty() {
+        return Err(Error::Usage(
+            "signing in needs the service's Redis, where the codes are: set REDIS_URL to the \
+             service's own (`eval \"$(./dev env)\"`), give --redis-url, or use --tokens-file"
+                .to_owned(),
+        ));
     }
-    let gather = async {
-        let mut buyers = Vec::with_capacity(count);
-        while let Some(joined) = workers.join_next().await {
-            buyers.extend(joined??);
-        }
-        Ok(buyers)
-    };
-    progress.watch("signing in buyers", count as u64, &live, gather).await
-}
-
-async fn sign_in_one(
-    connection: &mut Connection,
-    target: &Target,
-    redis: &mut RoutedConnection,
-    phone: &str,
-) -> Result<Buyer, Error> {
-    let call = Call::post(format!("/user/code?phone={phone}"));
-    insist::<()>(connection, target, &call, "a sign-in code", "Is the service healthy?").await?;
-    let key = format!("login:code:{phone}");
-    let code: Option<String> = redis
-        .get(&key)
-        .await
-        .map_err(|source| Error::Redis { what: "while reading a sign-in code", source })?;
-    let code = code.ok_or_else(|| {
-        Error::Usage(format!(
-            "the service sent a code, but {key} is not in Redis: REDIS_URL names another server \
-             or database than the service uses (`./dev env` prints the right one)"
-        ))
-    })?;
-    let call = Call::post("/user/login").json(&json!({"phone": phone, "code": code}));
-    let way_out = "Does another service share this Redis?";
-    let token: Option<String> = insist(connection, target, &call, "the sign-in", way_out).await?;
-    let token = token.unwrap_or_default();
-    let token = HeaderValue::from_str(&token)
-        .map_err(|_| Error::Usage("the service gave an unusable session token".to_owned()))?;
-    who_is(connection, target, token).await
-}
-
-async fn who_is(
-    connection: &mut Connection,
-    target: &Target,
-    token: HeaderValue,
-) -> Result<Buyer, Error> {
-    let call = Call::get("/user/me").token(&token);
-    let way_out = "The token has expired: sign in again, or `seckill seed` a new token file.";
-    match insist::<Me>(connection, target, &call, "the user of a token", way_out).await? {
-        Some(me) => Ok(Buyer { user_id: me.id, token }),
-        None => Err(Error::Usage("GET /user/me names no user".to_owned())),
-    }
+    let redis = redis_connection::connect(&access.redis_url).await?;
+    let phones = phones::distinct(count, &mut rand::rng()).into_iter();
+    let origins = phones.map(|phone| Origin::Phone(phone, redis.clone())).collect();
+    buyers(targets, origins, "signing in buyers", progress).await
 }
 
 /// Reads the first `count` tokens of a file (one per line) and asks the service whose they are.
@@ -203,7 +127,8 @@ pub async fn from_file(
         .await
         .map_err(|source| Error::File { path: file.to_owned(), source })?;
     let tokens = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(count);
-    let tokens: Result<Vec<HeaderValue>, _> = tokens.map(HeaderValue::from_str).collect();
+    let tokens: Result<Vec<_>, _> =
+        tokens.map(|token| HeaderValue::from_str(token).map(Origin::Token)).collect();
     let tokens =
         tokens.map_err(|_| Error::Usage(format!("{} is not a file of tokens", file.display())))?;
     if tokens.len() < count {
@@ -215,15 +140,43 @@ pub async fn from_file(
             file.display()
         )));
     }
-    let live = Arc::new(Live::default());
+    let buyers = buyers(targets, tokens, "reading sessions", progress).await?;
+    let users: HashSet<u64> = buyers.iter().map(|buyer| buyer.user_id).collect();
+    if users.len() < buyers.len() {
+        return Err(Error::Usage(format!(
+            "{} has several tokens of one user: give one token per user",
+            file.display()
+        )));
+    }
+    Ok(buyers)
+}
+
+/// The buyers of these origins, asked for over [`PARALLEL`] connections to the targets in turn.
+async fn buyers(
+    targets: &[Target],
+    origins: Vec<Origin>,
+    what: &str,
+    progress: Progress,
+) -> Result<Vec<Buyer>, Error> {
+    if targets.is_empty() {
+        return Err(Error::Usage("at least one target is needed".to_owned()));
+    }
+    let count = origins.len();
+    let (origins, live) = (Arc::new(Mutex::new(origins.into_iter())), Arc::new(Live::default()));
     let mut workers = JoinSet::new();
-    let slice = count.div_ceil(PARALLEL).max(1);
-    for (tokens, target) in tokens.chunks(slice).zip(targets.iter().cycle()) {
-        let (tokens, target, live) = (tokens.to_vec(), target.clone(), live.clone());
+    for target in targets.iter().cycle().take(PARALLEL) {
+        let (target, origins, live) = (target.clone(), origins.clone(), live.clone());
         workers.spawn(async move {
             let mut connection = Connection::new(target.clone(), LIMIT);
-            let mut buyers = Vec::with_capacity(tokens.len());
-            for token in tokens {
+            let mut buyers = Vec::new();
+            let next = || origins.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some(origin) = next() {
+                let token = match origin {
+                    Origin::Token(token) => token,
+                    Origin::Phone(phone, redis) => {
+                        sign_in_one(&mut connection, &target, redis, &phone).await?
+                    }
+                };
                 buyers.push(who_is(&mut connection, &target, token).await?);
                 live.count(false);
             }
@@ -235,15 +188,47 @@ pub async fn from_file(
         while let Some(joined) = workers.join_next().await {
             buyers.extend(joined??);
         }
-        Ok::<_, Error>(buyers)
+        Ok(buyers)
     };
-    let buyers = progress.watch("reading sessions", count as u64, &live, gather).await?;
-    let users: HashSet<u64> = buyers.iter().map(|buyer| buyer.user_id).collect();
-    if users.len() < buyers.len() {
-        return Err(Error::Usage(format!(
-            "{} has several tokens of one user: give one token per user",
-            file.display()
-        )));
+    progress.watch(what, count as u64, &live, gather).await
+}
+
+/// The token of a new session.
+async fn sign_in_one(
+    connection: &mut Connection,
+    target: &Target,
+    mut redis: RoutedConnection,
+    phone: &str,
+) -> Result<HeaderValue, Error> {
+    let call = Call::post(format!("/user/code?phone={phone}"));
+    insist::<()>(connection, target, &call, "a sign-in code", "Is the service healthy?").await?;
+    let key = format!("login:code:{phone}");
+    let code: Option<String> = redis
+        .get(&key)
+        .await
+        .map_err(|source| Error::Redis { what: "while reading a sign-in code", source })?;
+    let code = code.ok_or_else(|| {
+        Error::Usage(format!(
+            "the service sent a code, but {key} is not in Redis: REDIS_URL names another server \
+             or database than the service uses (`./dev env` prints the right one)"
+        ))
+    })?;
+    let call = Call::post("/user/login").json(&json!({"phone": phone, "code": code}));
+    let way_out = "Does another service share this Redis?";
+    let token: Option<String> = insist(connection, target, &call, "the sign-in", way_out).await?;
+    HeaderValue::from_str(&token.unwrap_or_default())
+        .map_err(|_| Error::Usage("the service gave an unusable session token".to_owned()))
+}
+
+async fn who_is(
+    connection: &mut Connection,
+    target: &Target,
+    token: HeaderValue,
+) -> Result<Buyer, Error> {
+    let call = Call::get("/user/me").token(&token);
+    let way_out = "The token has expired: sign in again, or `seckill seed` a new token file.";
+    match insist::<Me>(connection, target, &call, "the user of a token", way_out).await? {
+        Some(me) => Ok(Buyer { user_id: me.id, token }),
+        None => Err(Error::Usage("GET /user/me names no user".to_owned())),
     }
-    Ok(buyers)
 }

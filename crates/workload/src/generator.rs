@@ -12,10 +12,10 @@ use std::{
 };
 
 use hyper::header::HeaderValue;
-use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
 use crate::{
-    Error, Target,
+    Error,
+    burst::options::BurstOptions,
     buyers::Buyer,
     checker::ObservedReply,
     driver::{Connections, Done, Job, Source},
@@ -23,56 +23,6 @@ use crate::{
     live::Live,
     reply::Reply,
 };
-
-/// The load to generate.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// Base URLs; attempts go to them in turn.
-    pub targets: Vec<Target>,
-    /// The voucher to buy.
-    pub voucher_id: u64,
-    /// The buyers.
-    pub buyers: Arc<[Buyer]>,
-    /// Attempts of each buyer.
-    pub tries: u32,
-    /// Keep-alive connections over all targets; at least one per target is used.
-    pub connections: usize,
-    /// Time limit of one attempt, from sending it to the last byte of its answer.
-    pub timeout: Duration,
-    /// When the buyers arrive.
-    pub arrivals: Arrivals,
-    /// Whether each attempt asks the service for its steps; a server without `--lab` sends none.
-    pub traced: bool,
-}
-
-/// When the buyers arrive. All attempts of one buyer are made at the same moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrivals {
-    /// All at once.
-    AtOnce,
-    /// One after the other, at random moments of this span, drawn from the seed.
-    Spread {
-        /// From the first to the last.
-        over: Duration,
-        /// What the moments and the order of the buyers are drawn from.
-        seed: u64,
-    },
-}
-
-impl Arrivals {
-    /// The buyers by index, in the order in which they arrive, each with its time.
-    fn draw(self, buyers: usize) -> Vec<(usize, Duration)> {
-        let mut order: Vec<usize> = (0..buyers).collect();
-        let mut due = vec![Duration::ZERO; buyers];
-        if let Self::Spread { over, seed } = self {
-            let mut dice = StdRng::seed_from_u64(seed);
-            order.shuffle(&mut dice);
-            due.fill_with(|| over.mul_f64(dice.random()));
-            due.sort_unstable();
-        }
-        order.into_iter().zip(due).collect()
-    }
-}
 
 /// One finished attempt. Times count from the opening of the sale, and are cut off before it.
 #[derive(Debug, Clone)]
@@ -144,20 +94,24 @@ fn queues(arriving: &[(usize, Duration)], tries: u32, targets: usize) -> Vec<Que
 ///
 /// # Errors
 /// An [`Error`] only before that; later, every failure is part of a record.
-pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Error> {
-    let targets = plan.targets.len();
-    let total = plan.buyers.len() * plan.tries as usize;
-    let count = plan.connections.clamp(1, total.max(1)).max(targets);
-    let mut connections = Connections::new(&plan.targets, count, plan.timeout)?;
+pub async fn generate(
+    options: &BurstOptions,
+    voucher_id: u64,
+    buyers: &Arc<[Buyer]>,
+) -> Result<Vec<Record>, Error> {
+    let BurstOptions { targets, tries, live, .. } = options;
+    let total = buyers.len() * *tries as usize;
+    let count = options.connections_for(total);
+    let mut connections = Connections::new(targets, count, options.timeout)?;
     connections.open().await?;
-    let arriving = plan.arrivals.draw(plan.buyers.len());
-    let mut call = Call::post(format!("/voucher-order/seckill/{}", plan.voucher_id));
-    if plan.traced {
+    let arriving = options.arrivals.draw(buyers.len());
+    let mut call = Call::post(format!("/voucher-order/seckill/{voucher_id}"));
+    if options.traced {
         call = call.header(TRACE, HeaderValue::from_static("1"));
     }
     let buying = Arc::new(Buying {
-        queues: queues(&arriving, plan.tries, targets),
-        buyers: plan.buyers.clone(),
+        queues: queues(&arriving, *tries, targets.len()),
+        buyers: buyers.clone(),
         call,
         live: live.clone(),
         begin: Instant::now(),
@@ -169,7 +123,7 @@ pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Erro
     Ok(std::mem::take(&mut records))
 }
 
-/// The attempts of a plan.
+/// The attempts of a burst.
 struct Buying {
     queues: Vec<Queue>,
     buyers: Arc<[Buyer]>,

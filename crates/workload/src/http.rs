@@ -10,7 +10,7 @@ use hyper::{
     Method, Request,
     body::Bytes,
     client::conn::http1::{SendRequest, handshake},
-    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -96,18 +96,9 @@ pub struct Response {
 }
 
 impl Response {
-    /// Whether it says when to come back (`Retry-After`, in whole seconds).
-    pub fn has_retry_after(&self) -> bool {
-        self.text(&RETRY_AFTER).is_some_and(|text| text.parse::<u32>().is_ok())
-    }
-
     /// The steps of the request, where they were asked for and sent.
     pub fn trace(&self) -> Option<&str> {
-        self.text(&TRACE)
-    }
-
-    fn text(&self, name: &HeaderName) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
+        self.headers.get(TRACE)?.to_str().ok()
     }
 }
 

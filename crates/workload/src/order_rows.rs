@@ -25,7 +25,7 @@ pub struct OrderRows {
 }
 
 /// Stock and rows of one sale, at one instant.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// What was issued and what is left.
     pub sale: Sale,

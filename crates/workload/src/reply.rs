@@ -63,17 +63,23 @@ const TEXTS: [(&str, &str); 8] = [
     ("优惠券不存在！", "VOUCHER_NOT_FOUND"),
 ];
 
-#[derive(Deserialize)]
+/// What every reply of the service is wrapped in.
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope {
-    success: bool,
-    error_msg: Option<String>,
-    code: Option<String>,
-    data: Option<Value>,
-    order_id: Option<String>,
+pub struct Envelope<T> {
+    /// Whether it was done.
+    pub success: bool,
+    /// Why not, for people.
+    pub error_msg: Option<String>,
+    /// Why not, for programs.
+    pub code: Option<String>,
+    /// What was asked for.
+    pub data: Option<T>,
+    /// The id of an order, as text: JavaScript's numbers end at 2^53.
+    pub order_id: Option<String>,
 }
 
-impl Envelope {
+impl Envelope<Value> {
     /// The order id, `Ok(None)` if there is none, `Err` if what is there contradicts itself.
     fn id(&self) -> Result<Option<i64>, ()> {
         let number = match &self.data {
@@ -112,7 +118,7 @@ impl Reply {
 
     /// Reads an answer: HTTP status and body.
     pub fn read(status: u16, body: &[u8]) -> Self {
-        let envelope = serde_json::from_slice::<Envelope>(body).ok();
+        let envelope = serde_json::from_slice::<Envelope<Value>>(body).ok();
         let http = || Cow::Owned(format!("HTTP_{status}"));
         let Some(envelope) = envelope else {
             return match status {

@@ -52,15 +52,8 @@ impl fmt::Display for Report {
 
         writeln!(
             f,
-            "{} requests in {:.2} s: {:.0} requests/s, {:.0} orders/s until the last order; \
-             {} timed out, {} connections lost, {} not sent",
-            self.requests,
-            self.elapsed_s,
-            self.requests_per_s,
-            self.orders_per_s,
-            self.timeouts,
-            self.connections_lost,
-            self.not_sent
+            "{} requests in {:.2} s: {:.0} requests/s, {:.0} orders/s until the last order",
+            self.requests, self.elapsed_s, self.requests_per_s, self.orders_per_s
         )?;
         if self.unknown > 0 {
             let (unknown, unacknowledged) = (self.unknown, verdict.unacknowledged);

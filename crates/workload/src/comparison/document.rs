@@ -84,7 +84,7 @@ pub struct Setting {
 }
 
 /// A fault that was injected into the servers, or an instance that is back.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Event {
     /// When.
     pub at: f64,

@@ -9,8 +9,7 @@ use tokio::time::sleep;
 
 use super::{document::Event, environment::Environment, run_state::RunState};
 use crate::{
-    Access, Error,
-    buyers::Buyer,
+    Error,
     http::{Call, Connection},
     redis_connection::masters,
     sessions,
@@ -61,7 +60,7 @@ impl InjectedFault {
     /// # Errors
     /// A [`Error`] where that failed.
     pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
-        let event = |at| Event { at, what: self.name(), seconds: None, node: None, cut: None };
+        let event = |at| Event { at, what: self.name(), ..Event::default() };
         match self {
             Self::PauseRedis => {
                 let lasts = LASTS.as_millis() as u64;
@@ -76,7 +75,7 @@ impl InjectedFault {
                     ask(&mut redis::cmd("FLUSHALL"), &mut redis).await?;
                 }
                 run.record_event(event);
-                restore_sessions(&environment.access, run.buyers().unwrap_or_default()).await?;
+                sessions::open(&environment.access, run.buyers().unwrap_or_default()).await?;
             }
             Self::KillInstance => kill(environment, run, event).await?,
             Self::CutLease => {
@@ -96,11 +95,6 @@ impl InjectedFault {
         }
         Ok(())
     }
-}
-
-/// Opens the sessions of those whose sessions are gone, and lets the others live on.
-pub(super) async fn restore_sessions(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
-    sessions::open(access, buyers).await
 }
 
 async fn ask(command: &mut redis::Cmd, redis: &mut MultiplexedConnection) -> Result<(), Error> {
@@ -172,9 +166,8 @@ async fn kill(
             run.record_event(|at| Event {
                 at,
                 what: "instance-back",
-                seconds: None,
                 node: Some(node.authority()),
-                cut: None,
+                ..Event::default()
             });
             return Ok(());
         }

@@ -7,19 +7,19 @@
 //! - [`faults`] injects faults into the servers meanwhile; `sampler`, `batches` and `commits` read figures.
 //! - [`report`] and [`raw`] are its results as files.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::ladder::Strategy;
 
 use crate::{
     Error, Target,
-    burst::{self, BurstOptions, BuyerSource, Report},
+    burst::{self, BurstOptions, BuyerSource, Report, options::Arrivals},
     buyers::Buyer,
     conformance::Conformance,
     descriptors,
-    generator::Arrivals,
     latency::Recorder,
     order_rows::OrderRows,
+    sessions,
 };
 
 pub mod batches;
@@ -131,7 +131,10 @@ pub async fn run(
         timeout: TIMEOUT,
         wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
-        arrivals: arrivals(&setting),
+        arrivals: Arrivals {
+            over: Duration::from_secs(setting.spread_seconds.into()),
+            seed: setting.seed.unwrap_or_default(),
+        },
         traced: true,
         progress: environment.progress,
         ..BurstOptions::new(environment.access.clone(), targets.clone())
@@ -214,20 +217,10 @@ async fn buyers_of_lanes(
         buyers.extend_from_slice(&burst::prepare(&options).await?);
     }
     // Those of an earlier run may have lost their sessions with a Redis that was emptied.
-    faults::restore_sessions(&environment.access, &buyers).await?;
+    sessions::open(&environment.access, &buyers).await?;
     let lanes = [buyers[..each].into(), buyers[each..].into()];
     run_state.buyers.get_or_init(|| buyers);
     Ok(lanes)
-}
-
-fn arrivals(setting: &Setting) -> Arrivals {
-    match setting.spread_seconds {
-        0 => Arrivals::AtOnce,
-        seconds => Arrivals::Spread {
-            over: Duration::from_secs(seconds.into()),
-            seed: setting.seed.unwrap_or_default(),
-        },
-    }
 }
 
 fn finish(
@@ -316,15 +309,6 @@ fn conformance(setting: &Setting, report: &Report) -> Conformance {
             }
         }
         _ => Conformance::Violation("the tables never stood still".to_owned()),
-    }
-}
-
-/// A comparison that is over, for people.
-pub struct Summary<'a>(pub &'a document::Document);
-
-impl fmt::Display for Summary<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show::write(self.0, f)
     }
 }
 

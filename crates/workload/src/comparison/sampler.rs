@@ -19,7 +19,7 @@ pub(super) struct Sampler<'a> {
     pub run: &'a RunState,
     pub order_rows: &'a OrderRows,
     pub vouchers: [u64; 2],
-    /// ObservedReply for the sizes of commits, where a lane shares them; else empty.
+    /// Asked for the sizes of commits where a lane shares them; else empty.
     pub nodes: &'a [Target],
 }
 
@@ -35,14 +35,9 @@ impl Sampler<'_> {
             tick.tick().await;
             let elapsed = before.elapsed().as_secs_f64();
             before = Instant::now();
-            let size = if self.nodes.is_empty() {
-                None
-            } else {
-                let now = Batches::read(self.nodes).await;
-                let size = now.since(&batches).average();
-                batches = now;
-                size
-            };
+            let now = Batches::read(self.nodes).await;
+            let size = now.since(&batches).average();
+            batches = now;
             self.take(elapsed, size).await;
         }
     }

@@ -5,50 +5,52 @@ use std::fmt;
 use super::document::Document;
 use crate::table::render;
 
-pub(super) fn write(document: &Document, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let setting = &document.setting;
-    writeln!(
-        f,
-        "\nEach lane: {} buyers x {} tries for {} vouchers over {} s, {} instance(s), seed {}\n",
-        setting.buyers,
-        setting.tries,
-        setting.stock,
-        setting.spread_seconds,
-        setting.instances,
-        document.seed
-    )?;
-    let columns = [
-        "lane",
-        ">requests",
-        ">orders",
-        ">oversold",
-        ">duplicates",
-        ">p50 ms",
-        ">p99 ms",
-        "verdict",
-    ];
-    let rows: Vec<_> = document
-        .lanes
-        .iter()
-        .filter_map(|lane| {
-            let result = lane.result.as_ref()?;
-            let (report, verdict) = (&result.report, &result.report.verdict);
-            Some(vec![
-                lane.strategy.clone(),
-                report.requests.to_string(),
-                verdict.orders.to_string(),
-                verdict.oversold.to_string(),
-                verdict.duplicates.to_string(),
-                format!("{:.1}", report.latency.p50_ms),
-                format!("{:.1}", report.latency.p99_ms),
-                result.conformance.text(),
-            ])
-        })
-        .collect();
-    writeln!(f, "{}", render(&columns, &rows))?;
-    for event in &document.events {
-        let node = event.node.as_deref().unwrap_or_default();
-        writeln!(f, "at {:.1} s: {} {node}", event.at, event.what)?;
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let setting = &self.setting;
+        writeln!(
+            f,
+            "\nEach lane: {} buyers x {} tries for {} vouchers over {} s, {} instance(s), seed {}\n",
+            setting.buyers,
+            setting.tries,
+            setting.stock,
+            setting.spread_seconds,
+            setting.instances,
+            self.seed
+        )?;
+        let columns = [
+            "lane",
+            ">requests",
+            ">orders",
+            ">oversold",
+            ">duplicates",
+            ">p50 ms",
+            ">p99 ms",
+            "verdict",
+        ];
+        let rows: Vec<_> = self
+            .lanes
+            .iter()
+            .filter_map(|lane| {
+                let result = lane.result.as_ref()?;
+                let (report, verdict) = (&result.report, &result.report.verdict);
+                Some(vec![
+                    lane.strategy.clone(),
+                    report.requests.to_string(),
+                    verdict.orders.to_string(),
+                    verdict.oversold.to_string(),
+                    verdict.duplicates.to_string(),
+                    format!("{:.1}", report.latency.p50_ms),
+                    format!("{:.1}", report.latency.p99_ms),
+                    result.conformance.text(),
+                ])
+            })
+            .collect();
+        writeln!(f, "{}", render(&columns, &rows))?;
+        for event in &self.events {
+            let node = event.node.as_deref().unwrap_or_default();
+            writeln!(f, "at {:.1} s: {} {node}", event.at, event.what)?;
+        }
+        Ok(())
     }
-    Ok(())
 }

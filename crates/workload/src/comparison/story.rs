@@ -82,12 +82,27 @@ fn micros(value: u128) -> i64 {
 /// The traced attempts of one sale.
 pub struct Attempts<'a>(Vec<Attempt<'a>>);
 
+/// Attempts that make one story.
+type Chosen<'a> = Vec<&'a Attempt<'a>>;
+
 impl<'a> Attempts<'a> {
     /// Those of `records` that tell their steps. `commits` are the seconds from the first request at which orders that
     /// were committed after the reply were in the table.
     pub fn of(records: &'a [Record], commits: &HashMap<i64, f64>) -> Self {
-        let mut attempts = attempts(records);
+        let traced = records.iter().filter_map(|record| {
+            let trace = Trace::read(record.trace.as_deref()?)?;
+            let at_us = micros(trace.at_us.into());
+            Some(Attempt { record, trace, at_us, committed_us: None })
+        });
+        let mut attempts: Vec<_> = traced.collect();
+        let mut ahead: HashMap<String, i64> = HashMap::new();
+        for attempt in &attempts {
+            let difference = attempt.at_us - attempt.sent_us();
+            let least = ahead.entry(attempt.trace.node.clone()).or_insert(difference);
+            *least = difference.min(*least);
+        }
         for attempt in &mut attempts {
+            attempt.at_us -= ahead[&attempt.trace.node];
             let seen = attempt.order_id().and_then(|id| commits.get(&id));
             attempt.committed_us = seen.map(|seconds| (seconds * 1e6) as i64);
         }
@@ -97,11 +112,20 @@ impl<'a> Attempts<'a> {
     /// The stories, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where nothing went
     /// wrong. Attempts that met one of the `faults` are preferred.
     pub fn stories(&self, faults: &[FaultSpan]) -> Vec<Story> {
-        let mut found: Vec<Story> = Vec::new();
-        found.extend(two_orders(&self.0, faults));
-        found.extend(oversold(&self.0, faults));
+        let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
+        let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
+        let two = self.two_orders().into_iter().min_by_key(rank);
+        let two = two.map(|chosen| story(StoryKind::TwoOrders, chosen, faults));
+        // The first of several, which is that of the fewest vouchers.
+        let oversold = self.oversold().into_iter().min_by_key(|(_, chosen)| missed(chosen));
+        let oversold = oversold.map(|(readers, chosen)| Story {
+            readers: Some(readers),
+            ..story(StoryKind::Oversold, chosen, faults)
+        });
+        let mut found: Vec<Story> = two.into_iter().chain(oversold).collect();
         if found.is_empty() {
-            found.extend(held(&self.0, faults));
+            let held = self.held().into_iter().min_by_key(rank);
+            found.extend(held.map(|chosen| story(StoryKind::Held, chosen, faults)));
         }
         found
     }
@@ -110,125 +134,79 @@ impl<'a> Attempts<'a> {
     pub fn index_refused(&self) -> u64 {
         self.0.iter().filter(|attempt| attempt.is_index_refused()).count() as u64
     }
-}
 
-fn attempts(records: &[Record]) -> Vec<Attempt<'_>> {
-    let traced = records.iter().filter_map(|record| {
-        let trace = Trace::read(record.trace.as_deref()?)?;
-        Some((record, trace))
-    });
-    let traced: Vec<_> = traced.collect();
-    let mut ahead: HashMap<String, i64> = HashMap::new();
-    for (record, trace) in &traced {
-        let difference = micros(trace.at_us.into()) - micros(record.sent.as_micros());
-        let least = ahead.entry(trace.node.clone()).or_insert(difference);
-        *least = difference.min(*least);
+    /// The attempts of each user: those that got an order, and the others.
+    fn by_user(&self) -> impl Iterator<Item = (Chosen<'_>, Chosen<'_>)> {
+        let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
+        for attempt in &self.0 {
+            let (ordered, others) = users.entry(attempt.record.observed.user_id).or_default();
+            if attempt.order_id().is_some() { ordered } else { others }.push(attempt);
+        }
+        users.into_values()
     }
-    let on_our_clock = |(record, trace): (_, Trace)| {
-        let at_us = micros(trace.at_us.into()) - ahead[&trace.node];
-        Attempt { record, trace, at_us, committed_us: None }
-    };
-    traced.into_iter().map(on_our_clock).collect()
-}
 
-/// The attempts of each user.
-fn by_user<'a>(attempts: &'a [Attempt<'a>]) -> BTreeMap<u64, Vec<&'a Attempt<'a>>> {
-    let mut users: BTreeMap<u64, Vec<_>> = BTreeMap::new();
-    for attempt in attempts {
-        users.entry(attempt.record.observed.user_id).or_default().push(attempt);
-    }
-    users
-}
-
-/// One user's orders, best within a fault, on different nodes and close together.
-fn two_orders(attempts: &[Attempt<'_>], faults: &[FaultSpan]) -> Option<Story> {
-    let mut best = None;
-    for attempts in by_user(attempts).into_values() {
-        let mut ordered: Vec<_> =
-            attempts.into_iter().filter(|attempt| attempt.order_id().is_some()).collect();
-        if ordered.len() > 1 {
+    /// Each user's orders, where there are several.
+    fn two_orders(&self) -> Vec<Chosen<'_>> {
+        let several = self.by_user().filter_map(|(mut ordered, _)| {
             ordered.truncate(MOST);
-            better(&mut best, ordered, faults);
-        }
-    }
-    best.map(|(_, chosen)| story(StoryKind::TwoOrders, chosen, faults))
-}
-
-/// The fewest vouchers that were left when more read that number, and took one, than there were; best within a fault.
-fn oversold(attempts: &[Attempt<'_>], faults: &[FaultSpan]) -> Option<Story> {
-    let mut readers: BTreeMap<i64, Vec<&Attempt<'_>>> = BTreeMap::new();
-    for attempt in attempts.iter().filter(|attempt| attempt.order_id().is_some()) {
-        // Only where the stock that was read is what let it through.
-        if attempt.trace.step("placed").is_none()
-            && let Some(stock) = attempt.saw_stock().filter(|stock| *stock > 0)
-        {
-            readers.entry(stock).or_default().push(attempt);
-        }
-    }
-    // More took one than there were.
-    readers.retain(|stock, readers| readers.len() as i64 > *stock);
-    let chosen = |mut readers: Vec<_>| {
-        let count = readers.len();
-        readers.sort_by_key(|attempt: &&Attempt<'_>| attempt.at_us);
-        readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
-        readers.truncate(MOST);
-        (count, readers)
-    };
-    let mut found: Vec<_> = readers.into_values().map(chosen).collect();
-    found.retain(|(_, readers)| readers.len() > 1);
-    // Stable: the fewest vouchers stay first.
-    found.sort_by_key(|(_, readers)| met(readers, faults).is_none());
-    let (count, readers) = found.into_iter().next()?;
-    Some(Story { readers: Some(count), ..story(StoryKind::Oversold, readers, faults) })
-}
-
-/// One user's order, and the attempts at the same time that did not get one.
-fn held(attempts: &[Attempt<'_>], faults: &[FaultSpan]) -> Option<Story> {
-    let mut best = None;
-    for attempts in by_user(attempts).into_values() {
-        let (ordered, others): (Vec<_>, Vec<_>) =
-            attempts.into_iter().partition(|attempt| attempt.order_id().is_some());
-        let [ordered] = ordered[..] else { continue };
-        // One that met a server in trouble tells nothing of the strategy.
-        let tells = |other: &&Attempt<'_>| {
-            other.overlaps(ordered) && !other.record.observed.reply.is_trouble()
-        };
-        let mut chosen: Vec<_> = others.into_iter().filter(tells).collect();
-        if chosen.is_empty() {
-            continue;
-        }
-        // Those that the index alone refused are the clearest, then those that met the lock, on another node.
-        chosen.sort_by_key(|other| {
-            let busy = other.trace.step("lock-busy").is_some();
-            let here = other.trace.node == ordered.trace.node;
-            (!other.is_index_refused(), here, !busy, other.at_us)
+            (ordered.len() > 1).then_some(ordered)
         });
-        chosen.truncate(MOST - 1);
-        chosen.push(ordered);
-        better(&mut best, chosen, faults);
+        several.collect()
     }
-    best.map(|(_, chosen)| story(StoryKind::Held, chosen, faults))
+
+    /// Those who read the same number of vouchers and took one, where they were more than that, and their number; the
+    /// fewest vouchers first.
+    fn oversold(&self) -> Vec<(usize, Chosen<'_>)> {
+        let mut readers: BTreeMap<i64, Chosen<'_>> = BTreeMap::new();
+        for attempt in self.0.iter().filter(|attempt| attempt.order_id().is_some()) {
+            // Only where the stock that was read is what let it through.
+            if attempt.trace.step("placed").is_none()
+                && let Some(stock) = attempt.saw_stock().filter(|stock| *stock > 0)
+            {
+                readers.entry(stock).or_default().push(attempt);
+            }
+        }
+        readers.retain(|stock, readers| readers.len() as i64 > *stock);
+        let chosen = readers.into_values().map(|mut readers| {
+            let count = readers.len();
+            readers.sort_by_key(|attempt| attempt.at_us);
+            readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
+            readers.truncate(MOST);
+            (count, readers)
+        });
+        chosen.filter(|(_, readers)| readers.len() > 1).collect()
+    }
+
+    /// Each user's order, and the attempts at the same time that did not get one.
+    fn held(&self) -> Vec<Chosen<'_>> {
+        let contrasts = self.by_user().filter_map(|(ordered, mut others)| {
+            let [ordered] = ordered[..] else { return None };
+            // One that met a server in trouble tells nothing of the strategy.
+            others.retain(|other| {
+                other.overlaps(ordered) && !other.record.observed.reply.is_trouble()
+            });
+            // Those that the index alone refused are the clearest, then those that met the lock, on another node.
+            others.sort_by_key(|other| {
+                let busy = other.trace.step("lock-busy").is_some();
+                let here = other.trace.node == ordered.trace.node;
+                (!other.is_index_refused(), here, !busy, other.at_us)
+            });
+            others.truncate(MOST - 1);
+            others.push(ordered);
+            (others.len() > 1).then_some(others)
+        });
+        contrasts.collect()
+    }
 }
 
-/// How little a story shows: whether it missed the faults, whether the index refused nothing in it, whether it is of one
-/// node only, and how long it took, in µs.
-type Rank = (bool, bool, bool, i64);
-
-/// Keeps the attempts of the lower rank.
-fn better<'a>(
-    best: &mut Option<(Rank, Vec<&'a Attempt<'a>>)>,
-    chosen: Vec<&'a Attempt<'a>>,
-    faults: &[FaultSpan],
-) {
+/// How little a story shows: whether the index refused nothing in it, whether it is of one node only, and how long it took,
+/// in µs.
+fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
     let one_node = chosen.iter().all(|attempt| attempt.trace.node == chosen[0].trace.node);
     let from = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
     let to = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
-    let missed = !faults.is_empty() && met(&chosen, faults).is_none();
     let refused = chosen.iter().any(|attempt| attempt.is_index_refused());
-    let rank = (missed, !refused, one_node, to - from);
-    if best.as_ref().is_none_or(|(known, _)| rank < *known) {
-        *best = Some((rank, chosen));
-    }
+    (!refused, one_node, to - from)
 }
 
 fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[FaultSpan]) -> Story {

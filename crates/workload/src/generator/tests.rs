@@ -6,11 +6,11 @@ use std::{collections::HashMap, convert::Infallible, sync::Mutex};
 use tokio::{net::TcpListener, sync::Barrier};
 
 use super::*;
-use crate::checker::ObservedReply;
+use crate::{Access, Target, burst::options::Arrivals, keys::KeyNames};
 
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
-    let queues = queues(&Arrivals::AtOnce.draw(10), 3, 2);
+    let queues = queues(&Arrivals::default().draw(10), 3, 2);
     let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
     all.sort_unstable();
     let due = Duration::ZERO;
@@ -27,7 +27,7 @@ fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
 #[test]
 fn buyers_come_as_the_seed_says_and_within_the_span() {
     let over = Duration::from_secs(5);
-    let draw = |seed| Arrivals::Spread { over, seed }.draw(100);
+    let draw = |seed| Arrivals { over, seed }.draw(100);
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
     let (mut buyers, when): (Vec<_>, Vec<_>) = draw(7).into_iter().unzip();
@@ -40,6 +40,17 @@ fn buyers_come_as_the_seed_says_and_within_the_span() {
 fn buyers(count: u64) -> Arc<[Buyer]> {
     let token = |user_id| HeaderValue::from_str(&format!("token-{user_id}")).unwrap();
     (1..=count).map(|user_id| Buyer { user_id, token: token(user_id) }).collect()
+}
+
+fn options(targets: Vec<Target>) -> BurstOptions {
+    let access = Access {
+        database_url: String::new(),
+        redis_url: String::new(),
+        key_names: KeyNames::default(),
+        admin_token: String::new(),
+        time_zone: chrono_tz::UTC,
+    };
+    BurstOptions::new(access, targets)
 }
 
 /// A server that answers once `expected` requests are waiting, then sells one to each.
@@ -79,18 +90,9 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     // 5 buyers, 4 tries, 2 servers: each answers only once its whole share of 10 is in flight.
     let seen = Arc::new(Mutex::new(HashMap::new()));
     let targets = vec![server(10, seen.clone()).await, server(10, seen.clone()).await];
-    let plan = Plan {
-        targets,
-        voucher_id: 77,
-        buyers: buyers(5),
-        tries: 4,
-        connections: 20,
-        timeout: Duration::from_secs(5),
-        arrivals: Arrivals::AtOnce,
-        traced: false,
-    };
-    let live = Arc::new(Live::default());
-    let records = generate(&plan, &live).await.unwrap();
+    let options = BurstOptions { tries: 4, connections: Some(20), ..options(targets) };
+    let live = &options.live;
+    let records = generate(&options, 77, &buyers(5)).await.unwrap();
     assert_eq!((live.done(), live.orders()), (20, 20));
     let mut asked: Vec<ObservedReply> = records.into_iter().map(|record| record.observed).collect();
     asked.sort_by_key(|asked| (asked.user_id, asked.attempt));
@@ -111,20 +113,14 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
     let seen = Arc::new(Mutex::new(HashMap::new()));
     let up = server(1, seen.clone()).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let down = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let down: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
-    let plan = Plan {
-        targets: vec![up, down],
-        voucher_id: 77,
-        buyers: buyers(2),
-        tries: 2,
-        connections: 4,
-        timeout: Duration::from_secs(1),
-        arrivals: Arrivals::AtOnce,
-        traced: false,
-    };
-    let live = Arc::new(Live::default());
-    let error = generate(&plan, &live).await.unwrap_err();
-    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let options = options(vec![up, down.clone()]);
+    let live = &options.live;
+    let error = generate(&options, 77, &buyers(2)).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Unreachable { url, .. } if *url == down.to_string()),
+        "{error}"
+    );
     assert_eq!((live.done(), seen.lock().unwrap().len()), (0, 0));
 }
