@@ -11,7 +11,6 @@ use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Time limit for a command that does not wait for a lock.
@@ -43,8 +42,6 @@ pub struct ClientProcess {
     child: Child,
     input: UnboundedSender<String>,
     actors: Actors,
-    /// Copies lines to and from the process; they end with it.
-    tasks: [JoinHandle<()>; 2],
 }
 
 /// An owner of locks in a client process. Its commands run one after the other, and independently of
@@ -67,11 +64,10 @@ impl ClientProcess {
         let (input, lines) = unbounded_channel();
         let (sender, replies) = unbounded_channel();
         register(&actors, "client", sender);
-        let tasks = [
-            tokio::spawn(write(stdin, lines)),
-            tokio::spawn(read(BufReader::new(stdout).lines(), actors.clone())),
-        ];
-        let peer = Self { child, input: input.clone(), actors, tasks };
+        // Both end with the process.
+        tokio::spawn(write(stdin, lines));
+        tokio::spawn(read(BufReader::new(stdout).lines(), actors.clone()));
+        let peer = Self { child, input: input.clone(), actors };
         let mut client = Actor { name: "client".to_owned(), input, replies };
         client.reply(START_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
         Ok(peer)
@@ -88,15 +84,7 @@ impl ClientProcess {
 
     /// Ends the process at once (SIGKILL) and waits until it is gone.
     pub async fn kill(mut self) -> anyhow::Result<()> {
-        self.child.kill().await.context("cannot kill a client process")?;
-        for task in &mut self.tasks {
-            task.abort();
-            match task.await {
-                Err(error) if error.is_panic() => return Err(error.into()),
-                _ => {}
-            }
-        }
-        Ok(())
+        self.child.kill().await.context("cannot kill a client process")
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::scenarios::{LONG, WAKEUP_LIMIT, WATCH, rival};
+use crate::scenarios::{LONG, WAKEUP_LIMIT, WATCH, hand_over, millis, rival};
 use crate::test_bed::{Language, Launcher, TestBed};
 
 /// The README of the lock crate, which states the rights.
@@ -13,7 +13,7 @@ const README: &str = include_str!("../../README.md");
 
 /// A Rust client whose Redis user has the rights that the lock's README lists, and no others, takes
 /// turns with Java.
-pub async fn few_rights(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
+pub async fn few_rights(bed: &TestBed, kind: &str, _: Language) -> anyhow::Result<String> {
     let rights = README.lines().find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
     let rights = rights.context("the README states no rights")?;
     let mut redis = bed.redis.clone();
@@ -35,19 +35,13 @@ pub async fn few_rights(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
         rust.get(&format!("lock {kind} {name} {LONG}")).await?;
         java.send(&format!("lock {rival} {name} {LONG}"))?;
         java.waits(WATCH).await.context("Java")?;
-        let released = rust.ask(&format!("unlock {kind} {name}")).await?;
-        released.ok()?;
-        let won = java.reply(WAKEUP_LIMIT).await.context("Java was not woken")?;
-        won.ok()?;
-        slowest = slowest.max(won.ended.saturating_sub(released.begun));
+        let took = hand_over(&mut rust, &format!("unlock {kind} {name}"), &mut java).await;
+        slowest = slowest.max(took.context("Java")?);
 
         rust.send(&format!("lock {kind} {name} {LONG}"))?;
         rust.waits(WATCH).await.context("Rust")?;
-        let released = java.ask(&format!("unlock {rival} {name}")).await?;
-        released.ok()?;
-        let won = rust.reply(WAKEUP_LIMIT).await.context("Rust was not woken")?;
-        won.ok()?;
-        slowest = slowest.max(won.ended.saturating_sub(released.begun));
+        let took = hand_over(&mut java, &format!("unlock {rival} {name}"), &mut rust).await;
+        slowest = slowest.max(took.context("Rust")?);
         rust.get(&format!("unlock {kind} {name}")).await?;
     }
     if !is_semaphore {
@@ -57,11 +51,11 @@ pub async fn few_rights(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
         ensure!(rust.get(&format!("force {kind} {name}")).await? == "true", "by force");
         bed.gone(&name).await?;
     }
-    Ok(format!("four turns, woken within {:.1} ms", slowest as f64 / 1000.0))
+    Ok(format!("four turns, woken within {:.1} ms", millis(slowest)))
 }
 
 /// Java force-unlocks what Rust holds: Rust learns of the loss at once, by a message of its server's.
-pub async fn loss_heard(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
+pub async fn loss_heard(bed: &TestBed, kind: &str, _: Language) -> anyhow::Result<String> {
     let name = bed.name();
     let (mut rust, mut java) = (bed.actor(Language::Rust, 0), bed.actor(Language::Java, 0));
     // Java loads what it needs for that.
@@ -101,10 +95,7 @@ pub async fn all_or_none(bed: &TestBed, kind: &str, holder: Language) -> anyhow:
     other.ask(&format!("try {kind} {name} 0")).await?.no().context("both of them")?;
     waiter.send(&format!("lock {kind} {name} {LONG}"))?;
     waiter.waits(WATCH).await.context("the waiter")?;
-    let released = holding.ask(&format!("unlock {kind} {name}")).await?;
-    released.ok()?;
-    let won = waiter.reply(WAKEUP_LIMIT).await.context("the waiter was not woken")?;
-    won.ok()?;
+    let took = hand_over(&mut holding, &format!("unlock {kind} {name}"), &mut waiter).await?;
     waiter.get(&format!("unlock {kind} {name}")).await?;
     bed.gone(&name).await?;
 
@@ -116,5 +107,5 @@ pub async fn all_or_none(bed: &TestBed, kind: &str, holder: Language) -> anyhow:
     );
     other.get(&format!("unlock reentrant {name}:b")).await?;
     bed.gone(&name).await?;
-    Ok(format!("woken in {:.1} ms", won.ended.saturating_sub(released.begun) as f64 / 1000.0))
+    Ok(format!("woken in {:.1} ms", millis(took)))
 }

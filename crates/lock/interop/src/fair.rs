@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use redis::AsyncCommands;
 
 use crate::client_process::Actor;
-use crate::scenarios::{LONG, RedissonDefect, WAKEUP_LIMIT, WATCH};
+use crate::scenarios::{LONG, RedissonDefect, WAKEUP_LIMIT, WATCH, hand_over, millis};
 use crate::test_bed::{Language, Launcher, TestBed};
 
 /// What Java's names are mapped with.
@@ -36,22 +36,13 @@ pub async fn order(bed: &TestBed, kind: &str, holder: Language) -> anyhow::Resul
     }
     let released = holding.ask(&format!("unlock {kind} {name}")).await?;
     released.ok()?;
-    let mut last = released.begun;
-    for (number, waiter) in waiters.iter_mut().enumerate() {
-        let won = waiter.reply(WAKEUP_LIMIT).await.with_context(|| format!("waiter {number}"))?;
-        won.ok()?;
-        ensure!(won.ended >= last, "waiter {number} acquired before the one in front of it");
-        let left = waiter.reply(WAKEUP_LIMIT).await?;
-        left.ok()?;
-        // It held the lock until after its release began, so the next acquires later than that.
-        last = left.begun;
-    }
+    let took = in_order(&mut waiters, released.begun).await?;
     bed.gone(&name).await?;
-    Ok(format!("six in order within {} ms", (last - released.begun) / 1000))
+    Ok(format!("six in order within {took} ms"))
 }
 
 /// A Rust waiter that is killed in the queue is removed within a lease.
-pub async fn dead_waiter(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
+pub async fn dead_waiter(bed: &TestBed, kind: &str, _: Language) -> anyhow::Result<String> {
     let name = bed.name();
     let lock = format!("lock {kind} {name} {LONG}");
     let mut holding = bed.actor(Language::Java, 0);
@@ -94,19 +85,16 @@ pub async fn gives_up(bed: &TestBed, kind: &str, waiter: Language) -> anyhow::Re
             queued(bed, &name, 2).await?;
         }
         impatient.reply(WAKEUP_LIMIT).await?.no().context("the one that gives up")?;
-        let released = holding.ask(&release).await?;
-        released.ok()?;
-        let won = if queue_up {
-            behind.reply(WAKEUP_LIMIT).await.context("the one behind it was not woken")?
+        if queue_up {
+            took = hand_over(&mut holding, &release, &mut behind).await?;
         } else {
-            behind.ask(&format!("try {kind} {name} 0")).await?
-        };
-        won.ok().context("the other language")?;
-        took = won.ended.saturating_sub(released.begun);
+            holding.get(&release).await?;
+            behind.get(&format!("try {kind} {name} 0")).await?;
+        }
         behind.get(&release).await?;
         bed.gone(&name).await?;
     }
-    Ok(format!("the one behind it in {:.1} ms", took as f64 / 1000.0))
+    Ok(format!("the one behind it in {:.1} ms", millis(took)))
 }
 
 /// Eight waiters, alternately of both languages, each of which acquires for a second and dies, follow
@@ -182,17 +170,24 @@ pub async fn mapped_names(bed: &TestBed, kind: &str, holder: Language) -> anyhow
     }
     let released = holding.ask(&format!("unlock {kind} {name}")).await?;
     released.ok()?;
-    let mut last = released.begun;
+    let took = in_order(&mut waiters, released.begun).await?;
+    bed.gone(&unmapped).await?;
+    Ok(format!("four in order within {took} ms"))
+}
+
+/// Waiters that release at once acquire in their order; returns within how many ms after `released`, in µs.
+async fn in_order(waiters: &mut [Actor], released: u64) -> anyhow::Result<u64> {
+    let mut last = released;
     for (number, waiter) in waiters.iter_mut().enumerate() {
         let won = waiter.reply(WAKEUP_LIMIT).await.with_context(|| format!("waiter {number}"))?;
         won.ok()?;
         ensure!(won.ended >= last, "waiter {number} acquired before the one in front of it");
         let left = waiter.reply(WAKEUP_LIMIT).await?;
         left.ok()?;
+        // It held the lock until after its release began, so the next acquires later than that.
         last = left.begun;
     }
-    bed.gone(&unmapped).await?;
-    Ok(format!("four in order within {} ms", (last - released.begun) / 1000))
+    Ok((last - released) / 1000)
 }
 
 /// Waits until a fair lock's queue has so many waiters.

@@ -5,7 +5,7 @@ use anyhow::{Context, ensure};
 use redis::AsyncCommands;
 
 use crate::client_process::Actor;
-use crate::scenarios::{LONG, WAKEUP_LIMIT, WATCH};
+use crate::scenarios::{LONG, WAKEUP_LIMIT, WATCH, hand_over, millis};
 use crate::test_bed::{Language, TestBed};
 
 /// Readers of both languages hold the lock together; a writer waits for the last of them.
@@ -24,20 +24,14 @@ pub async fn readers_share(bed: &TestBed, _: &str, writer: Language) -> anyhow::
     let [first, last] = &mut readers;
     first.get(&format!("unlock read {name}")).await?;
     waiter.waits(WATCH).await.context("the writer, with one reader")?;
-    let released = last.ask(&format!("unlock read {name}")).await?;
-    released.ok()?;
-    let won = waiter.reply(WAKEUP_LIMIT).await.context("the writer was not woken")?;
-    won.ok()?;
+    let took = hand_over(last, &format!("unlock read {name}"), &mut waiter).await?;
     for reader in &mut readers {
-        reader
-            .ask(&format!("try read {name} 0"))
-            .await?
-            .no()
-            .context("a reader beside a writer")?;
+        let try_it = format!("try read {name} 0");
+        reader.ask(&try_it).await?.no().context("a reader beside a writer")?;
     }
     waiter.get(&format!("unlock write {name}")).await?;
     bed.gone(&name).await?;
-    Ok(woke_after(released.begun, won.ended))
+    Ok(format!("{:.1} ms of {LONG}", millis(took)))
 }
 
 /// A writer's release wakes all waiting readers of both languages.
@@ -69,7 +63,7 @@ pub async fn readers_woken(bed: &TestBed, _: &str, writer: Language) -> anyhow::
         reader.get(&format!("unlock read {name}")).await?;
     }
     bed.gone(&name).await?;
-    Ok(woke_after(released.begun, last))
+    Ok(format!("{:.1} ms of {LONG}", millis(last.saturating_sub(released.begun))))
 }
 
 /// A writer that acquires the read lock and releases the write lock goes on reading, as the other
@@ -94,7 +88,7 @@ pub async fn downgrade(bed: &TestBed, _: &str, holder: Language) -> anyhow::Resu
 }
 
 /// Each acquire, in either language, has a higher fencing token than all before.
-pub async fn fences(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
+pub async fn fences(bed: &TestBed, kind: &str, _: Language) -> anyhow::Result<String> {
     let name = bed.name();
     let mut last = 0;
     for number in 0..10 {
@@ -110,8 +104,4 @@ pub async fn fences(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
     }
     bed.gone(&name).await?;
     Ok(format!("ten in turn, up to {last}"))
-}
-
-fn woke_after(begun: u64, ended: u64) -> String {
-    format!("{:.1} ms of {LONG}", ended.saturating_sub(begun) as f64 / 1000.0)
 }

@@ -16,7 +16,6 @@ mod table;
 mod test_bed;
 mod versions;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -79,20 +78,12 @@ async fn main() -> anyhow::Result<()> {
     let redis = RedisServer::start().await;
     let logs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("redisson/target/log");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
-    let mut classpaths: HashMap<String, String> = HashMap::new();
-    let mut classpath = |version: &str| -> anyhow::Result<String> {
-        if let Some(known) = classpaths.get(version) {
-            return Ok(known.clone());
-        }
-        let compiled = compile(version)?;
-        Ok(classpaths.entry(version.to_owned()).or_insert(compiled).clone())
-    };
-    let mut launcher = |version: &str| -> anyhow::Result<Launcher> {
+    let launcher = |version: &str| -> anyhow::Result<Launcher> {
         let second = if version == NEWEST { OLDEST } else { NEWEST };
         Ok(Launcher {
             redisson: version.to_owned(),
-            classpath: classpath(version)?,
-            second: (second.to_owned(), classpath(second)?),
+            classpath: compile(version)?,
+            second: (second.to_owned(), compile(second)?),
             prefix: None,
             fault: None,
             watchdog: WATCHDOG,

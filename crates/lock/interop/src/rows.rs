@@ -38,50 +38,39 @@ pub const DETECTED_BY: [(Fault, &str); 9] = [
     (Fault::IgnoresLeases, "leased: Rust is killed, Java gets its permit"),
 ];
 
-type Run = for<'a> fn(&'a TestBed, &'a str) -> BoxFuture<'a, anyhow::Result<String>>;
+type Run = for<'a> fn(&'a TestBed, &'a str, Language) -> BoxFuture<'a, anyhow::Result<String>>;
 
 struct Row {
+    /// Run with either language in place of `{holder}`, where it is there; the other one is `{other}`.
     what: &'static str,
     run: Run,
 }
 
 /// Makes rows: the type of an `async fn` cannot be named.
 macro_rules! rows {
-    ($($what:literal => $function:path $(, $language:ident)?;)*) => {
-        &[$(Row { what: $what, run: |bed, kind| {
-            $function(bed, kind $(, Language::$language)?).boxed()
-        } }),*]
+    ($($what:literal => $function:path;)*) => {
+        &[$(Row { what: $what, run: |bed, kind, holder| $function(bed, kind, holder).boxed() }),*]
     };
 }
 
 /// For every kind with one holder at a time.
 const EXCLUSIVE: &[Row] = rows! {
-    "Java releases, Rust is woken" => scenarios::woken, Java;
-    "Rust releases, Java is woken" => scenarios::woken, Rust;
-    "Java re-enters, seen alike" => scenarios::reentry, Java;
-    "Rust re-enters, seen alike" => scenarios::reentry, Rust;
-    "Java's watchdog" => scenarios::watchdog, Java;
-    "Rust's watchdog" => scenarios::watchdog, Rust;
-    "Java is killed, Rust gets in" => scenarios::killed, Java;
-    "Rust is killed, Java gets in" => scenarios::killed, Rust;
-    "Rust frees Java's by force" => scenarios::forced, Java;
-    "Java frees Rust's by force" => scenarios::forced, Rust;
-    "Java and six waiters" => scenarios::many_waiters, Java;
-    "Rust and six waiters" => scenarios::many_waiters, Rust;
+    "{holder} releases, {other} is woken" => scenarios::woken;
+    "{holder} re-enters, seen alike" => scenarios::reentry;
+    "{holder}'s watchdog" => scenarios::watchdog;
+    "{holder} is killed, {other} gets in" => scenarios::killed;
+    "{other} frees {holder}'s by force" => scenarios::forced;
+    "{holder} and six waiters" => scenarios::many_waiters;
     "four processes count" => scenarios::counter;
 };
 
 /// For fair locks.
 const FAIR: &[Row] = rows! {
-    "Java holds, six come in order" => fair::order, Java;
-    "Rust holds, six come in order" => fair::order, Rust;
+    "{holder} holds, six come in order" => fair::order;
     "a killed waiter is passed over" => fair::dead_waiter;
-    "Java gives up, Rust behind it gets in" => fair::gives_up, Java;
-    "Rust gives up, Java behind it gets in" => fair::gives_up, Rust;
-    "eight holders die, Java first" => fair::dying_holders, Java;
-    "eight holders die, Rust first" => fair::dying_holders, Rust;
-    "Java holds and maps its names" => fair::mapped_names, Java;
-    "Rust holds, Java maps its names" => fair::mapped_names, Rust;
+    "{holder} gives up, {other} behind it gets in" => fair::gives_up;
+    "eight holders die, {holder} first" => fair::dying_holders;
+    "{holder} holds, Java maps its names" => fair::mapped_names;
 };
 
 /// For every kind with an owner.
@@ -96,29 +85,20 @@ const ALL: &[Row] = rows! {
 
 /// For locks over several names.
 const MULTI: &[Row] = rows! {
-    "Java holds all or none" => clients::all_or_none, Java;
-    "Rust holds all or none" => clients::all_or_none, Rust;
+    "{holder} holds all or none" => clients::all_or_none;
     "four processes count" => scenarios::counter;
 };
 
 /// For read locks, which exclude writers.
 const READ: &[Row] = rows! {
-    "Java reads, Rust's writer is woken" => scenarios::woken, Java;
-    "Rust reads, Java's writer is woken" => scenarios::woken, Rust;
-    "Java re-enters, seen alike" => scenarios::reentry, Java;
-    "Rust re-enters, seen alike" => scenarios::reentry, Rust;
-    "Java's watchdog" => scenarios::watchdog, Java;
-    "Rust's watchdog" => scenarios::watchdog, Rust;
-    "Java is killed, Rust's writer gets in" => scenarios::killed, Java;
-    "Rust is killed, Java's writer gets in" => scenarios::killed, Rust;
-    "both read, Java's writer waits" => kinds::readers_share, Java;
-    "both read, Rust's writer waits" => kinds::readers_share, Rust;
-    "Java writes, four readers are woken" => kinds::readers_woken, Java;
-    "Rust writes, four readers are woken" => kinds::readers_woken, Rust;
-    "Java downgrades" => kinds::downgrade, Java;
-    "Rust downgrades" => kinds::downgrade, Rust;
-    "Java renews its own hold only" => versions::own_renewal, Java;
-    "Rust renews its own hold only" => versions::own_renewal, Rust;
+    "{holder} reads, {other}'s writer is woken" => scenarios::woken;
+    "{holder} re-enters, seen alike" => scenarios::reentry;
+    "{holder}'s watchdog" => scenarios::watchdog;
+    "{holder} is killed, {other}'s writer gets in" => scenarios::killed;
+    "both read, {holder}'s writer waits" => kinds::readers_share;
+    "{holder} writes, four readers are woken" => kinds::readers_woken;
+    "{holder} downgrades" => kinds::downgrade;
+    "{holder} renews its own hold only" => versions::own_renewal;
     "two Redissons and Rust read" => versions::readers_of_two_versions;
 };
 
@@ -129,25 +109,20 @@ const FENCED: &[Row] = rows! {
 
 /// For both kinds of semaphore.
 const PERMITS: &[Row] = rows! {
-    "Java gives a permit, Rust is woken" => semaphores::permits, Java;
-    "Rust gives a permit, Java is woken" => semaphores::permits, Rust;
+    "{holder} gives a permit, {other} is woken" => semaphores::permits;
     "one permit, four processes count" => semaphores::one_permit;
-    "Java gives two, Rust waits for two" => semaphores::several, Java;
-    "Rust gives two, Java waits for two" => semaphores::several, Rust;
+    "{holder} gives two, {other} waits for two" => semaphores::several;
 };
 
 /// For semaphores whose permits have no lease.
 const SEMAPHORE: &[Row] = rows! {
-    "Java adds permits if it exists" => semaphores::added_if_exists, Java;
-    "Rust adds permits if it exists" => semaphores::added_if_exists, Rust;
+    "{holder} adds permits if it exists" => semaphores::added_if_exists;
 };
 
 /// For leased semaphores.
 const LEASED: &[Row] = rows! {
-    "Java is killed, Rust gets its permit" => semaphores::killed, Java;
-    "Rust is killed, Java gets its permit" => semaphores::killed, Rust;
-    "Java extends its lease" => semaphores::extended, Java;
-    "Rust extends its lease" => semaphores::extended, Rust;
+    "{holder} is killed, {other} gets its permit" => semaphores::killed;
+    "{holder} extends its lease" => semaphores::extended;
 };
 
 /// The kinds of lock and their rows.
@@ -168,8 +143,16 @@ pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(
     let mut outcomes = Vec::new();
     for (kind, groups) in KINDS {
         let supported = bed.supports(kind).await?;
-        for row in groups.iter().copied().flatten() {
-            let name = format!("{kind}: {}", row.what);
+        let languages = [Language::Java, Language::Rust];
+        let rows = groups.iter().copied().flatten().flat_map(|row| {
+            let holders =
+                if row.what.contains("{holder}") { &languages[..] } else { &languages[..1] };
+            holders.iter().map(move |holder| (row, *holder))
+        });
+        for (row, holder) in rows {
+            let what = row.what.replace("{holder}", &format!("{holder:?}"));
+            let what = what.replace("{other}", &format!("{:?}", holder.other()));
+            let name = format!("{kind}: {what}");
             if !name.contains(only) {
                 continue;
             }
@@ -178,7 +161,7 @@ pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(
             for _ in 0..repeat.max(1) {
                 outcome = match supported {
                     Err(language) => Outcome::NotRun(format!("{language:?} has no {kind} lock")),
-                    Ok(()) => once(bed, row, kind).await,
+                    Ok(()) => once((row.run)(bed, kind, holder), &name).await,
                 };
                 if !matches!(outcome, Outcome::Passed(_)) {
                     break;
@@ -199,11 +182,11 @@ pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(
     Ok(outcomes)
 }
 
-async fn once(bed: &TestBed, row: &Row, kind: &str) -> Outcome {
-    match tokio::time::timeout(LIMIT, (row.run)(bed, kind)).await {
+async fn once(row: BoxFuture<'_, anyhow::Result<String>>, name: &str) -> Outcome {
+    match tokio::time::timeout(LIMIT, row).await {
         Ok(Ok(figures)) => Outcome::Passed(figures),
         Ok(Err(error)) if error.is::<RedissonDefect>() || error.is::<Unsupported>() => {
-            Outcome::NotRun(format!("{kind}, {}: {error:#}", row.what))
+            Outcome::NotRun(format!("{name}: {error:#}"))
         }
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
         Err(_) => Outcome::Failed(format!("not done within {} s", LIMIT.as_secs())),

@@ -22,6 +22,10 @@ use tokio::task::JoinSet;
 pub use fault::Fault;
 use held::Held;
 
+/// The kinds of lock that this library has.
+const KINDS: [&str; 8] =
+    ["reentrant", "fair", "read", "write", "fenced", "multi", "semaphore", "leased"];
+
 /// Runs commands until the standard input ends.
 pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
     let begun = micros();
@@ -81,28 +85,57 @@ impl Actor {
 
     async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
         let [command, kind, name, more @ ..] = words else { anyhow::bail!("too few words") };
-        let locks = self.locks.clone();
-        match *kind {
-            "reentrant" => self.act_on(locks.lock(name), |_| None, command, words, more).await,
-            "fair" if self.fault == Some(Fault::IgnoresQueues) => {
-                self.act_on(locks.lock(name), |_| None, command, words, more).await
+        match (*command, more) {
+            ("supports", []) => {
+                Ok(if KINDS.contains(kind) { "ok" } else { "unsupported" }.to_owned())
             }
-            "fair" => self.act_on(locks.fair(name), |_| None, command, words, more).await,
+            ("unlock", _) => {
+                self.release(kind, name).await?;
+                Ok("ok".to_owned())
+            }
+            ("count", [counter, times]) => {
+                for _ in 0..times.parse()? {
+                    self.on_kind("lock", kind, name, &[]).await?;
+                    self.increment(counter).await?;
+                    self.release(kind, name).await?;
+                }
+                Ok("ok".to_owned())
+            }
+            _ => self.on_kind(command, kind, name, more).await,
+        }
+    }
+
+    async fn on_kind(
+        &mut self,
+        command: &str,
+        kind: &str,
+        name: &str,
+        more: &[&str],
+    ) -> anyhow::Result<String> {
+        let locks = self.locks.clone();
+        let held = held_as(kind, name);
+        match kind {
+            "fair" if self.fault != Some(Fault::IgnoresQueues) => {
+                self.on_lock(locks.fair(name), |_| None, command, held, more).await
+            }
+            "reentrant" | "fair" => {
+                self.on_lock(locks.lock(name), |_| None, command, held, more).await
+            }
             "read" => {
                 let lock = locks.read_write(name).read().clone();
-                self.act_on(lock, |_| None, command, words, more).await
+                self.on_lock(lock, |_| None, command, held, more).await
             }
             "write" => {
                 let lock = locks.read_write(name).write().clone();
-                self.act_on(lock, |_| None, command, words, more).await
+                self.on_lock(lock, |_| None, command, held, more).await
             }
             "fenced" => {
                 let fence = |guard: &Guard<_>| Some(guard.fence());
-                self.act_on(locks.fenced(name), fence, command, words, more).await
+                self.on_lock(locks.fenced(name), fence, command, held, more).await
             }
-            "multi" => self.on_multi(command, name, more).await,
-            "semaphore" => self.on_semaphore(command, name, more).await,
-            "leased" => self.on_leased(command, name, more).await,
+            "multi" => self.on_multi(command, name, held, more).await,
+            "semaphore" => self.on_semaphore(command, name, held, more).await,
+            "leased" => self.on_leased(command, name, held, more).await,
             _ => Ok("unsupported".to_owned()),
         }
     }
@@ -111,70 +144,52 @@ impl Actor {
         &mut self,
         command: &str,
         name: &str,
+        held: String,
         more: &[&str],
     ) -> anyhow::Result<String> {
         let names = [format!("{name}:a"), format!("{name}:b")];
         let mut lock = self.locks.multi(names.iter().map(String::as_str));
-        let held = format!("multi {name}");
-        Ok(match (command, more) {
-            ("supports", []) => "ok".to_owned(),
+        let guard = match (command, more) {
             ("lock", more) => {
                 if let [lease] = more {
                     lock = lock.without_renewal(millis(lease)?);
                 }
-                let guard = lock.acquire_as(&self.owner).await?;
-                self.hold(held, Held::releasing(|| guard.release().boxed()));
-                "ok".to_owned()
+                Some(lock.acquire_as(&self.owner).await?)
             }
-            ("try", [wait]) => match lock.acquire_within_as(&self.owner, millis(wait)?).await? {
-                Some(guard) => {
-                    self.hold(held, Held::releasing(|| guard.release().boxed()));
-                    yes_or_no(true)
-                }
-                None => yes_or_no(false),
-            },
-            ("unlock", []) => self.unlock(name, &held).await?,
-            ("count", [counter, times]) => {
-                for _ in 0..times.parse()? {
-                    let guard = lock.acquire_as(&self.owner).await?;
-                    self.increment(counter).await?;
-                    guard.release().await?;
-                }
-                "ok".to_owned()
-            }
+            ("try", [wait]) => lock.acquire_within_as(&self.owner, millis(wait)?).await?,
             _ => return unknown(command),
-        })
+        };
+        let hold = guard.map(|guard| Held::releasing(|| guard.release().boxed()));
+        Ok(self.hold(held, hold))
     }
 
-    async fn act_on<K: LockKind>(
+    async fn on_lock<K: LockKind>(
         &mut self,
         mut lock: Lock<K>,
         fence: fn(&Guard<K>) -> Option<u64>,
         command: &str,
-        words: &[&str],
+        held: String,
         more: &[&str],
     ) -> anyhow::Result<String> {
-        // An actor may hold both the read lock and the write lock of a name.
-        let held = words[1..3].join(" ");
-        let name = words[2];
+        let hold = |guard: Guard<K>| {
+            let (fence, lost) = (fence(&guard), Some(guard.lost().boxed()));
+            Held { fence, lost, ..Held::releasing(|| guard.release().boxed()) }
+        };
         Ok(match (command, more) {
-            ("supports", []) => "ok".to_owned(),
             ("lock", more) => {
                 if let [lease] = more {
                     lock = lock.without_renewal(millis(lease)?);
                 }
-                let guard = self.lock(name, lock).await?;
-                self.hold_guard(held, guard, fence);
-                "ok".to_owned()
-            }
-            ("try", [wait]) => match lock.acquire_within_as(&self.owner, millis(wait)?).await? {
-                Some(guard) => {
-                    self.hold_guard(held, Some(guard), fence);
-                    "ok".to_owned()
+                if self.fault == Some(Fault::NeverLocks) {
+                    return Ok("ok".to_owned());
                 }
-                None => "no".to_owned(),
-            },
-            ("unlock", []) => self.unlock(name, &held).await?,
+                let guard = self.acquire(lock).await?;
+                self.hold(held, Some(hold(guard)))
+            }
+            ("try", [wait]) => {
+                let guard = lock.acquire_within_as(&self.owner, millis(wait)?).await?;
+                self.hold(held, guard.map(hold))
+            }
             ("depth", []) => format!("ok {}", lock.hold_count(&self.owner).await?),
             ("locked", []) => format!("ok {}", lock.is_locked().await?),
             ("remaining", []) => match lock.remaining().await? {
@@ -190,48 +205,28 @@ impl Actor {
                 let last = self.held.get_mut(&held).and_then(|held| held.last_mut()?.lost.take());
                 format!("ok {}", last.context("nothing that can be lost is held")?.await)
             }
-            ("count", [counter, times]) => {
-                for _ in 0..times.parse()? {
-                    let guard = self.lock(name, lock.clone()).await?;
-                    self.hold_guard(held.clone(), guard, fence);
-                    self.increment(counter).await?;
-                    self.release(name, &held).await?;
-                }
-                "ok".to_owned()
-            }
             _ => return unknown(command),
         })
     }
 
-    /// `None` with [`Fault::NeverLocks`].
-    async fn lock<K: LockKind>(
-        &mut self,
-        name: &str,
-        lock: Lock<K>,
-    ) -> anyhow::Result<Option<Guard<K>>> {
-        Ok(Some(match self.fault {
-            Some(Fault::NeverLocks) => return Ok(None),
+    async fn acquire<K: LockKind>(&mut self, lock: Lock<K>) -> anyhow::Result<Guard<K>> {
+        Ok(match self.fault {
             Some(Fault::NeverRenews) => {
                 lock.without_renewal(self.watchdog).acquire_as(&self.owner).await?
             }
             Some(Fault::IgnoresMessages) => {
                 // It subscribes, as the scenarios wait for that, and ignores the messages.
                 let mut pubsub = self.client.get_async_pubsub().await?;
-                pubsub.subscribe(format!("redisson_lock__channel:{{{name}}}")).await?;
+                pubsub.subscribe(format!("redisson_lock__channel:{{{}}}", lock.name())).await?;
                 wait_for_lease_end(&lock, &self.owner).await?
             }
             _ => lock.acquire_as(&self.owner).await?,
-        }))
+        })
     }
 
-    /// The answer to the command.
-    async fn unlock(&mut self, name: &str, held: &str) -> anyhow::Result<String> {
-        self.release(name, held).await?;
-        Ok("ok".to_owned())
-    }
-
-    async fn release(&mut self, name: &str, held: &str) -> anyhow::Result<()> {
-        let last = match (self.held.get_mut(held).and_then(Vec::pop), self.fault) {
+    async fn release(&mut self, kind: &str, name: &str) -> anyhow::Result<()> {
+        let last = self.held.get_mut(&held_as(kind, name)).and_then(Vec::pop);
+        let last = match (last, self.fault) {
             (Some(held), _) => held,
             (None, Some(Fault::NeverLocks)) => return Ok(()),
             (None, _) => anyhow::bail!("not held by this actor"),
@@ -247,20 +242,11 @@ impl Actor {
         Ok(last.release().await?)
     }
 
-    fn hold_guard<K: LockKind>(
-        &mut self,
-        held: String,
-        guard: Option<Guard<K>>,
-        fence: fn(&Guard<K>) -> Option<u64>,
-    ) {
-        let Some(guard) = guard else { return };
-        let (fence, lost) = (fence(&guard), Some(guard.lost().boxed()));
-        let hold = Held { fence, lost, ..Held::releasing(|| guard.release().boxed()) };
-        self.hold(held, hold);
-    }
-
-    fn hold(&mut self, held: String, hold: Held) {
-        self.held.entry(held).or_default().push(hold);
+    /// The answer to the command.
+    fn hold(&mut self, held: String, hold: Option<Held>) -> String {
+        let acquired = hold.is_some();
+        self.held.entry(held).or_default().extend(hold);
+        yes_or_no(acquired)
     }
 
     /// Loses updates if the lock does not exclude.
@@ -280,6 +266,11 @@ async fn wait_for_lease_end<K: LockKind>(
         }
         tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
     }
+}
+
+/// The key of holds: an actor may hold both the read lock and the write lock of a name.
+fn held_as(kind: &str, name: &str) -> String {
+    format!("{kind} {name}")
 }
 
 fn yes_or_no(yes: bool) -> String {

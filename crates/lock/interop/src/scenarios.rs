@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use redis::AsyncCommands;
 use tokio::time::sleep;
 
+use crate::client_process::Actor;
 use crate::test_bed::{Language, TestBed};
 
 /// A lease in ms, so long that a wake-up by its end cannot pass for one by a message.
@@ -26,6 +27,24 @@ pub fn rival(kind: &str) -> &str {
     if kind == "read" { "write" } else { kind }
 }
 
+/// `holder` releases, which wakes `waiter`; returns how long that took, in µs.
+pub async fn hand_over(
+    holder: &mut Actor,
+    release: &str,
+    waiter: &mut Actor,
+) -> anyhow::Result<u64> {
+    let released = holder.ask(release).await?;
+    released.ok().context("the release")?;
+    let won = waiter.reply(WAKEUP_LIMIT).await.context("not woken by the release")?;
+    won.ok().context("the waiter")?;
+    Ok(won.ended.saturating_sub(released.begun))
+}
+
+/// Microseconds in milliseconds.
+pub fn millis(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
 /// `holder` holds the lock; the other language waits and is woken by the release, well before the
 /// lease ends.
 pub async fn woken(bed: &TestBed, kind: &str, holder: Language) -> anyhow::Result<String> {
@@ -43,11 +62,7 @@ pub async fn woken(bed: &TestBed, kind: &str, holder: Language) -> anyhow::Resul
             left > WAKEUP_LIMIT.as_millis() as i64 * 2,
             "too little of the lease is left: {left} ms"
         );
-        let released = first.ask(&format!("unlock {kind} {name}")).await?;
-        released.ok().context("the release")?;
-        let won = second.reply(WAKEUP_LIMIT).await.context("not woken by the release")?;
-        won.ok().context("the waiter")?;
-        took.push(won.ended.saturating_sub(released.begun));
+        took.push(hand_over(&mut first, &format!("unlock {kind} {name}"), &mut second).await?);
         second.get(&format!("unlock {rival} {name}")).await?;
         bed.gone(&name).await?;
     }
@@ -55,7 +70,6 @@ pub async fn woken(bed: &TestBed, kind: &str, holder: Language) -> anyhow::Resul
     let took = &mut took[1..];
     took.sort_unstable();
     let (median, max) = (took[took.len() / 2], took[took.len() - 1]);
-    let millis = |micros: u64| micros as f64 / 1000.0;
     Ok(format!("{:.1} ms (max {:.1}) of {LONG}", millis(median), millis(max)))
 }
 
@@ -262,7 +276,7 @@ pub async fn many_waiters(bed: &TestBed, kind: &str, holder: Language) -> anyhow
 }
 
 /// Two processes of each language increment one counter by reading and writing it.
-pub async fn counter(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
+pub async fn counter(bed: &TestBed, kind: &str, _: Language) -> anyhow::Result<String> {
     let (name, counter) = (bed.name(), format!("{}:counter", bed.name()));
     let figures = increments(bed, kind, &name, &counter).await?;
     bed.gone(&name).await?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use redis::AsyncCommands;
 
-use crate::scenarios::{self, LONG, RedissonDefect, WAKEUP_LIMIT, WATCH};
+use crate::scenarios::{self, LONG, RedissonDefect, WAKEUP_LIMIT, WATCH, hand_over, millis};
 use crate::test_bed::{Language, TestBed};
 
 /// Both languages count permits alike, and a released permit wakes a waiter of the other language.
@@ -28,11 +28,7 @@ pub async fn permits(bed: &TestBed, kind: &str, holder: Language) -> anyhow::Res
         waiter.send(&format!("lock {kind} {name}"))?;
         bed.subscribed(&name, 1).await?;
         waiter.waits(WATCH).await.context("the waiter")?;
-        let released = holding.ask(&format!("unlock {kind} {name}")).await?;
-        released.ok()?;
-        let won = waiter.reply(WAKEUP_LIMIT).await.context("not woken by the release")?;
-        won.ok()?;
-        took.push(won.ended.saturating_sub(released.begun));
+        took.push(hand_over(&mut holding, &format!("unlock {kind} {name}"), &mut waiter).await?);
         for actor in [&mut waiter, &mut other] {
             actor.get(&format!("unlock {kind} {name}")).await?;
         }
@@ -42,11 +38,11 @@ pub async fn permits(bed: &TestBed, kind: &str, holder: Language) -> anyhow::Res
         );
     }
     took.sort_unstable();
-    Ok(format!("woken in {:.1} ms", took[took.len() / 2] as f64 / 1000.0))
+    Ok(format!("woken in {:.1} ms", millis(took[took.len() / 2])))
 }
 
 /// A semaphore with one permit excludes like a lock.
-pub async fn one_permit(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
+pub async fn one_permit(bed: &TestBed, kind: &str, _: Language) -> anyhow::Result<String> {
     let (name, counter) = (bed.name(), format!("{}:counter", bed.name()));
     bed.actor(Language::Java, 0).get(&format!("permits {kind} {name} 1")).await?;
     scenarios::increments(bed, kind, &name, &counter).await
@@ -83,14 +79,11 @@ async fn two_at_once(
     bed.subscribed(&name, 1).await?;
     waiting.waits(WATCH).await.context("a waiter for two permits, with one free")?;
     ensure!(other.get(&format!("available {kind} {name}")).await? == "1", "one of two was taken");
-    let released = holding.ask(&format!("unlock {kind} {name} 2")).await?;
-    released.ok()?;
-    let won = waiting.reply(WAKEUP_LIMIT).await.context("not woken by the release of two")?;
-    won.ok()?;
+    let took = hand_over(&mut holding, &format!("unlock {kind} {name} 2"), &mut waiting).await?;
     ensure!(holding.get(&format!("available {kind} {name}")).await? == "1", "not counted");
     waiting.get(&format!("unlock {kind} {name} 2")).await?;
     ensure!(other.get(&format!("available {kind} {name}")).await? == "3", "not all are free");
-    Ok(format!("woken in {:.1} ms", won.ended.saturating_sub(released.begun) as f64 / 1000.0))
+    Ok(format!("woken in {:.1} ms", millis(took)))
 }
 
 /// Permits are added to a semaphore only if it exists, and wake a waiter.
@@ -103,13 +96,11 @@ pub async fn added_if_exists(bed: &TestBed, kind: &str, adder: Language) -> anyh
     other.send(&format!("lock {kind} {name}"))?;
     bed.subscribed(&name, 1).await?;
     other.waits(WATCH).await.context("the waiter")?;
-    let added = adding.ask(&format!("add-if-exists {kind} {name} 2")).await?;
-    added.ok()?;
-    let won = other.reply(WAKEUP_LIMIT).await.context("not woken")?;
-    won.ok()?;
+    let add = format!("add-if-exists {kind} {name} 2");
+    let took = hand_over(&mut adding, &add, &mut other).await?;
     ensure!(adding.get(&format!("available {kind} {name}")).await? == "1", "not counted");
     other.get(&format!("unlock {kind} {name}")).await?;
-    Ok(format!("woken in {:.1} ms", won.ended.saturating_sub(added.begun) as f64 / 1000.0))
+    Ok(format!("woken in {:.1} ms", millis(took)))
 }
 
 /// The permit of a holder that is killed is free when its lease ends, not before, also for a waiter of

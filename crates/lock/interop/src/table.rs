@@ -29,18 +29,10 @@ pub fn print(columns: &[Column]) {
         line.extend(outcomes.into_iter().map(cell));
         lines.push(line);
     }
-    let widths: Vec<usize> = (0..lines[0].len())
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-        .collect();
+    lines.insert(1, vec!["---".to_owned(); lines[0].len()]);
     println!();
-    for (number, line) in lines.iter().enumerate() {
-        let cells: Vec<String> =
-            line.iter().zip(&widths).map(|(text, &width)| format!("{text:width$}")).collect();
-        println!("| {} |", cells.join(" | "));
-        if number == 0 {
-            let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
-            println!("| {} |", rules.join(" | "));
-        }
+    for line in lines {
+        println!("| {} |", line.join(" | "));
     }
     if !reasons.is_empty() {
         println!("\nNot run:");

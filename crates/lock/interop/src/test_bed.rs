@@ -168,12 +168,9 @@ impl TestBed {
             let pattern = format!("*{name}*");
             let channels: Vec<String> =
                 redis::cmd("PUBSUB").arg("CHANNELS").arg(pattern).query_async(&mut redis).await?;
-            let mut found = 0;
-            for channel in channels {
-                let (_, count): (String, usize) =
-                    redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(&mut redis).await?;
-                found += count;
-            }
+            let counts: HashMap<String, usize> =
+                redis::cmd("PUBSUB").arg("NUMSUB").arg(channels).query_async(&mut redis).await?;
+            let found: usize = counts.values().sum();
             if found >= subscribers {
                 return Ok(());
             }

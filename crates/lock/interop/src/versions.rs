@@ -5,12 +5,16 @@ use anyhow::{Context, ensure};
 use tokio::time::sleep;
 
 use crate::client_process::Actor;
-use crate::scenarios::{LONG, RedissonDefect, WAKEUP_LIMIT, WATCH};
+use crate::scenarios::{LONG, RedissonDefect, WAKEUP_LIMIT, WATCH, hand_over, millis};
 use crate::test_bed::{Language, Launcher, TestBed};
 
 /// Two versions of Redisson and Rust read together, each with its watchdog; then a writer of the second
 /// version is woken by the last of them, and wakes them all.
-pub async fn readers_of_two_versions(bed: &TestBed, _: &str) -> anyhow::Result<String> {
+pub async fn readers_of_two_versions(
+    bed: &TestBed,
+    _: &str,
+    _: Language,
+) -> anyhow::Result<String> {
     let (version, classpath) = bed.launcher.second.clone();
     let launcher = Launcher { redisson: version.clone(), classpath, ..bed.launcher.clone() };
     let second = launcher.start(Language::Java).await?;
@@ -31,10 +35,7 @@ pub async fn readers_of_two_versions(bed: &TestBed, _: &str) -> anyhow::Result<S
         reader.get(&format!("unlock read {name}")).await?;
         writer.waits(lease + WATCH).await.context("the writer, while one still reads")?;
     }
-    let released = last.ask(&format!("unlock read {name}")).await?;
-    released.ok()?;
-    let won = writer.reply(WAKEUP_LIMIT).await.context("the writer was not woken")?;
-    won.ok()?;
+    let took = hand_over(last, &format!("unlock read {name}"), &mut writer).await?;
     for reader in &mut readers {
         reader.send(&format!("lock read {name} {LONG}"))?;
         reader.waits(WATCH).await.context("a reader, beside the writer")?;
@@ -47,7 +48,7 @@ pub async fn readers_of_two_versions(bed: &TestBed, _: &str) -> anyhow::Result<S
         reader.get(&format!("unlock read {name}")).await?;
     }
     bed.gone(&name).await?;
-    let took = won.ended.saturating_sub(released.begun) as f64 / 1000.0;
+    let took = millis(took);
     Ok(format!("with {version}: held 3 leases together, the writer woken in {took:.1} ms"))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::FutureExt;
-use lock::{LeasedPermits, LeasedSemaphore, Permits};
+use lock::LeasedSemaphore;
 
 use super::held::{Held, Kept};
 use super::{Actor, Fault, millis, unknown, yes_or_no};
@@ -17,77 +17,57 @@ impl Actor {
         &mut self,
         command: &str,
         name: &str,
+        held: String,
         more: &[&str],
     ) -> anyhow::Result<String> {
         let semaphore = self.locks.semaphore(name);
-        let held = format!("semaphore {name}");
-        Ok(match (command, more) {
-            ("supports", []) => "ok".to_owned(),
-            ("permits", [permits]) => yes_or_no(semaphore.try_set_permits(permits.parse()?).await?),
+        let permits = match (command, more) {
+            ("permits", [permits]) => {
+                return Ok(yes_or_no(semaphore.try_set_permits(permits.parse()?).await?));
+            }
             ("add-if-exists", [permits]) => {
-                yes_or_no(semaphore.add_permits_if_exists(permits.parse()?).await?)
+                return Ok(yes_or_no(semaphore.add_permits_if_exists(permits.parse()?).await?));
             }
-            ("lock", more) => {
-                let permits = semaphore.acquire(self.permits(more)?).await?;
-                self.hold_permits(held, Some(permits))
-            }
+            ("available", []) => return Ok(format!("ok {}", semaphore.available().await?)),
+            ("lock", more) => Some(semaphore.acquire(self.permits(more)?).await?),
             ("try", [wait, ..]) => {
-                let permits = semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?;
-                self.hold_permits(held, permits)
-            }
-            ("unlock", _) => self.unlock(name, &held).await?,
-            ("available", []) => format!("ok {}", semaphore.available().await?),
-            ("count", [counter, times]) => {
-                for _ in 0..times.parse()? {
-                    let permits = semaphore.acquire(1).await?;
-                    self.increment(counter).await?;
-                    permits.release().await?;
-                }
-                "ok".to_owned()
+                semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?
             }
             _ => return unknown(command),
-        })
+        };
+        let hold = permits.map(|permits| Held::releasing(|| permits.release().boxed()));
+        Ok(self.hold(held, hold))
     }
 
     pub(super) async fn on_leased(
         &mut self,
         command: &str,
         name: &str,
+        held: String,
         more: &[&str],
     ) -> anyhow::Result<String> {
         let semaphore = self.locks.leased_semaphore(name, LEASE);
-        let held = format!("leased {name}");
-        Ok(match (command, more) {
-            ("supports", []) => "ok".to_owned(),
-            ("permits", [permits]) => yes_or_no(semaphore.try_set_permits(permits.parse()?).await?),
-            ("lock", more) => {
-                let permit = self.leased(name, more)?.acquire(self.permits(more)?).await?;
-                self.hold_leased(held, Some(permit))
+        let permits = match (command, more) {
+            ("permits", [permits]) => {
+                return Ok(yes_or_no(semaphore.try_set_permits(permits.parse()?).await?));
             }
-            ("try", [wait, ..]) => {
-                let permit = semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?;
-                self.hold_leased(held, permit)
-            }
-            ("unlock", _) => self.unlock(name, &held).await?,
+            ("available", []) => return Ok(format!("ok {}", semaphore.available().await?)),
             ("extend", [lease]) => {
                 let last = self.held.get_mut(&held).and_then(|held| held.last_mut());
                 let Some(Held { kept: Kept::Leased(permit), .. }) = last else {
                     anyhow::bail!("no permit is held");
                 };
                 permit.extend(millis(lease)?).await?;
-                "ok".to_owned()
+                return Ok("ok".to_owned());
             }
-            ("available", []) => format!("ok {}", semaphore.available().await?),
-            ("count", [counter, times]) => {
-                for _ in 0..times.parse()? {
-                    let permit = semaphore.acquire(1).await?;
-                    self.increment(counter).await?;
-                    permit.release().await?;
-                }
-                "ok".to_owned()
+            ("lock", more) => Some(self.leased(name, more)?.acquire(self.permits(more)?).await?),
+            ("try", [wait, ..]) => {
+                semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?
             }
             _ => return unknown(command),
-        })
+        };
+        let hold = |permits| Held { fence: None, lost: None, kept: Kept::Leased(permits) };
+        Ok(self.hold(held, permits.map(hold)))
     }
 
     /// With the lease of the first argument.
@@ -95,18 +75,6 @@ impl Actor {
         let more = if self.fault == Some(Fault::IgnoresLeases) { &[] } else { more };
         let lease = more.first().map_or(Ok(LEASE), |lease| millis(lease))?;
         Ok(self.locks.leased_semaphore(name, lease))
-    }
-
-    fn hold_permits(&mut self, held: String, permits: Option<Permits>) -> String {
-        let Some(permits) = permits else { return yes_or_no(false) };
-        self.hold(held, Held::releasing(|| permits.release().boxed()));
-        yes_or_no(true)
-    }
-
-    fn hold_leased(&mut self, held: String, permit: Option<LeasedPermits>) -> String {
-        let Some(permit) = permit else { return yes_or_no(false) };
-        self.hold(held, Held { fence: None, lost: None, kept: Kept::Leased(permit) });
-        yes_or_no(true)
     }
 
     /// How many permits: the argument after the lease or the time limit.
