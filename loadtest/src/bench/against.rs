@@ -23,9 +23,6 @@ pub struct Node {
 
 impl Node {
     /// The node at `target`, which is to sell by `strategy`.
-    ///
-    /// # Errors
-    /// Its name cannot be resolved.
     pub fn new(target: &Target, strategy: &str) -> anyhow::Result<Self> {
         let mut addresses = (target.host(), target.port()).to_socket_addrs()?;
         let address = addresses.next().with_context(|| format!("{target} has no address"))?;
@@ -55,18 +52,4 @@ fn listener(port: u16) -> Option<u32> {
         let mut links = files.flatten().flat_map(|file| std::fs::read_link(file.path()));
         links.any(|link| link.to_str() == Some(&inode))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_process_that_listens_is_found() {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = socket.local_addr().expect("its address").port();
-        assert_eq!(listener(port), Some(std::process::id()));
-        drop(socket);
-        assert_eq!(listener(port), None);
-    }
 }

@@ -1,51 +1,42 @@
 //! The price of durability (`./dev bench --durable`): the same sales on three databases of its own, beside each other, in
 //! interleaved rounds. The databases differ in what a confirmed order survives; all flush the log at each commit.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
-use seckill_loadtest::plan::document;
+use seckill_loadtest::plan::document::{self, figure};
 use testkit::database_server::{DatabaseServer, Settings as DatabaseSettings};
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};
-use workload::Access;
-use workload::live::Progress;
 
-use crate::bench::environment::{Buyers, Databases, Environment};
-use crate::bench::ratios::{figure, median};
-use crate::bench::report::Conditions;
-use crate::bench::runs::{Plan, Run, Runner};
-use crate::bench::sales;
+use crate::bench::conditions;
+use crate::bench::environment::{BUYERS, Databases, Environment};
+use crate::bench::micro;
+use crate::bench::plan::Plan;
+use crate::bench::rounds::interleaved;
+use crate::bench::run::Run;
 use crate::bench::servers::{self, Server};
-
-/// Buyers of a run.
-const BUYERS: usize = 100_000;
+use crate::bench::settings::{Settings, say};
+use crate::bench::spread::{beside, median};
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
-/// What a confirmed order survives, and the first number of the Redis databases of the benchmark's own.
+/// What a confirmed order survives.
 const SETUPS: [&str; 3] =
     ["no binary log", "binary log, `sync_binlog=1`", "a replica has it (`AFTER_SYNC`)"];
-const REDIS: u8 = 9;
 
-/// What to measure.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Rounds that count.
-    pub rounds: usize,
-    /// Duration of each run.
-    pub duration: Duration,
-    /// Write the table into docs/BENCHMARKS.md.
-    pub write: bool,
+/// One for each, on a database server of its own.
+pub const DATABASES: [Databases; 3] = [on_redis(10), on_redis(11), on_redis(12)];
+
+const fn on_redis(redis: u8) -> Databases {
+    Databases { database: "seckill", redis, keeps_orders: false }
 }
 
 /// A database with an instance of the service on it. In the order in which they are to end.
 struct Setup {
     instance: Server,
     environment: Environment,
-    buyers: Buyers,
     _database: Database,
 }
 
@@ -81,83 +72,25 @@ impl Database {
     }
 }
 
-/// Measures, and prints the table.
-///
-/// # Errors
-/// A server fails, or a run fails the audit.
-pub async fn run(
-    access: Access,
-    seckill: PathBuf,
-    folder: PathBuf,
-    settings: &Settings,
-) -> anyhow::Result<()> {
+/// Measures, and prints the table: a row for each strategy and database.
+pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut setups = Vec::new();
     for number in 0..SETUPS.len() {
-        setups.push(setup(number, access.clone(), &seckill, &folder).await?);
-    }
-    let measured = tokio::select! {
-        measured = measure(&setups, settings) => measured,
-        signal = tokio::signal::ctrl_c() => {
-            signal.map_err(Into::into).and_then(|()| Err(anyhow::anyhow!("interrupted")))
-        }
-    };
-    for Setup { environment, buyers, .. } in &setups {
-        buyers.sign_out(environment).await.context("signing out")?;
-    }
-    let rounds = (settings.rounds, settings.duration);
-    let conditions = Conditions::gather(&setups[0].environment, rounds, began.elapsed()).await?;
-    let text = format!("{}\n{}\n", measured?, conditions.text());
-    println!("{text}");
-    if settings.write {
-        document::write(&document::path("BENCHMARKS.md"), "durable", &text)?;
-        println!("Written: docs/BENCHMARKS.md");
-    }
-    Ok(())
-}
-
-async fn setup(
-    number: usize,
-    mut access: Access,
-    seckill: &Path,
-    folder: &Path,
-) -> anyhow::Result<Setup> {
-    say(&format!("starting a database: {}", SETUPS[number]));
-    let files = Arc::new(TemporaryFolder::new()?);
-    let database = Database::start(number, files).await.context("starting a database")?;
-    access.database_url = database.url();
-    let redis = REDIS + u8::try_from(number)?;
-    let databases = Databases { database: "seckill", redis, keeps_orders: false };
-    let (seckill, folder) = (seckill.to_owned(), folder.to_owned());
-    let environment = Environment::prepare(access, seckill, folder, databases).await?;
-    // Its sales have the ids of earlier ones.
-    environment.flush_redis().await?;
-    let buyers = Buyers::sign_in(&environment, BUYERS).await.context("signing in")?;
-    let instance = servers::instance(&environment, &format!("durable-{number}"), &[]).await?;
-    Ok(Setup { instance, environment, buyers, _database: database })
-}
-
-/// The table: a row for each strategy and database.
-async fn measure(setups: &[Setup], settings: &Settings) -> anyhow::Result<String> {
-    let mut commits_ms = Vec::new();
-    for Setup { environment, .. } in setups {
-        let one = sales::commit_time(&environment.pool).await?;
-        commits_ms.push(one.as_secs_f64() * 1e3);
+        setups.push(setup(number, settings.clone()).await?);
     }
     let mut rows = Vec::new();
     for strategy in STRATEGIES {
-        let mut runs = vec![Vec::new(); setups.len()];
-        // The first round warms up.
-        for round in 0..=settings.rounds {
-            for (setup, runs) in setups.iter().zip(&mut runs) {
-                let run = one_run(setup, strategy, round, settings.duration).await?;
-                if round > 0 {
-                    runs.push(run);
-                }
-            }
-        }
-        for (number, of) in runs.iter().enumerate() {
-            rows.push(row(strategy, SETUPS[number], commits_ms[number], of, &runs[0]));
+        let one = async |_: usize, setup: &Setup| {
+            let plan = Plan::new(strategy, &setup.environment, &setup.instance, settings.duration);
+            anyhow::Ok(plan.run().await?.0)
+        };
+        let runs = interleaved(settings.rounds, &setups, one).await?;
+        for ((name, setup), of) in SETUPS.into_iter().zip(&setups).zip(&runs) {
+            let mut row = vec![format!("`{strategy}`"), name.to_owned()];
+            row.extend(figures(of, &runs[0]));
+            row.push(figure(micro::commit_ms(&setup.environment.pool).await?));
+            rows.push(row);
         }
     }
     let titles = [
@@ -169,46 +102,35 @@ async fn measure(setups: &[Setup], settings: &Settings) -> anyhow::Result<String
         ">processor time an order, µs",
         ">one commit, ms",
     ];
-    Ok(document::table(&titles, &rows))
+    let table = document::table(&titles, &rows);
+    let conditions = conditions::text(&setups[0].environment, settings, began.elapsed()).await?;
+    let text = format!("{table}\n{conditions}\n");
+    println!("{text}");
+    if settings.write {
+        document::write(&document::path("BENCHMARKS.md"), "durable", &text)?;
+        println!("Written: docs/BENCHMARKS.md");
+    }
+    Ok(())
 }
 
-async fn one_run(
-    setup: &Setup,
-    strategy: &'static str,
-    round: usize,
-    duration: Duration,
-) -> anyhow::Result<Run> {
-    let Setup { instance, environment, buyers, .. } = setup;
-    let publisher = instance.target.clone();
-    let mut runner = Runner { environment, buyers, publisher, runs: Vec::new() };
-    let run = runner.run(&Plan::new(strategy, instance, duration), round).await?;
-    say(&format!("    {strategy}: {} orders/s", figure(run.orders_per_s)));
-    Ok(run)
+async fn setup(number: usize, mut settings: Settings) -> anyhow::Result<Setup> {
+    say(&format!("starting a database: {}", SETUPS[number]));
+    let files = Arc::new(TemporaryFolder::new()?);
+    let database = Database::start(number, files).await.context("starting a database")?;
+    settings.access.database_url = database.url();
+    let environment = Environment::open(&settings, DATABASES[number], BUYERS).await?;
+    let instance = servers::instance(&environment, &format!("durable-{number}"), &[]).await?;
+    Ok(Setup { instance, environment, _database: database })
 }
 
 /// Medians; `first` are the runs without a binary log of the same rounds.
-fn row(strategy: &str, setup: &str, commit_ms: f64, runs: &[Run], first: &[Run]) -> Vec<String> {
-    let of = |value: &dyn Fn(&Run) -> f64| {
-        let values: Vec<f64> = runs.iter().map(value).collect();
-        median(&values).map_or("–".to_owned(), figure)
-    };
-    let pairs = runs.iter().zip(first);
-    let shares: Vec<f64> =
-        pairs.map(|(run, first)| run.orders_per_s / first.orders_per_s).collect();
-    let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = shares.iter().copied().fold(0.0, f64::max);
-    let share = median(&shares).unwrap_or(f64::NAN);
-    vec![
-        format!("`{strategy}`"),
-        setup.to_owned(),
-        of(&|run| run.orders_per_s),
-        format!("{share:.2} ({least:.2}–{most:.2})"),
-        of(&|run| run.latency.p99_ms),
-        of(&|run| run.cpu.servers_us()),
-        figure(commit_ms),
+fn figures(runs: &[Run], first: &[Run]) -> [String; 4] {
+    let of = |value: fn(&Run) -> f64| figure(median(runs.iter().map(value)));
+    let share = beside(runs, first, |run| run.orders_per_s);
+    [
+        of(|run| run.orders_per_s),
+        share.map_or_else(String::new, |share| share.to_string()),
+        of(|run| run.latency.p99_ms),
+        of(|run| run.cpu.servers_us()),
     ]
-}
-
-fn say(text: &str) {
-    Progress::Stderr.say(text);
 }

@@ -4,16 +4,18 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use lock::RoutedConnection;
 use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{Executor, MySqlPool};
+use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
 use workload::{Access, buyers::Buyer, redis_connection, sessions};
 
-use crate::bench::command;
-use crate::bench::generator::wire::TOKEN;
+use crate::bench::buyers::Buyers;
+use crate::bench::settings::Settings;
+
+/// Signed-in buyers, where sessions are not what grows.
+pub const BUYERS: usize = 100_000;
 
 /// Databases of the benchmark's own. `./dev` grants its user every database whose name begins with `seckill_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,161 +28,116 @@ pub struct Databases {
     pub keeps_orders: bool,
 }
 
-/// Where the ratios are measured.
+/// Where the ratios are measured. Nodes that others have started (`--against`) use these as well.
 pub const MAIN: Databases = Databases { database: "seckill_bench", redis: 9, keeps_orders: false };
 
-/// Signed-in buyers. Their sessions are in Redis until [`Buyers::sign_out`].
-#[derive(Debug)]
-pub struct Buyers {
-    /// Their session tokens.
-    pub tokens: Arc<[[u8; TOKEN]]>,
-    /// Their user ids, in the same order.
-    pub users: Vec<u64>,
-    /// A file of lines `token user`, for the baseline without sessions.
-    pub file: PathBuf,
-    signed_in: Vec<Buyer>,
-}
-
-impl Buyers {
-    /// Signs in `count` buyers by writing their sessions to Redis.
-    ///
-    /// # Errors
-    /// Redis fails, or the file cannot be written.
-    pub async fn sign_in(environment: &Environment, count: usize) -> anyhow::Result<Self> {
-        let signed_in = sessions::buyers(1, count)?;
-        sessions::open(&environment.access, &signed_in).await?;
-        let users = signed_in.iter().map(|buyer| buyer.user_id).collect();
-        let tokens: Option<Arc<[[u8; TOKEN]]>> =
-            signed_in.iter().map(|buyer| buyer.token.as_bytes().try_into().ok()).collect();
-        let line = |buyer: &Buyer| Ok(format!("{} {}\n", buyer.token.to_str()?, buyer.user_id));
-        let lines = signed_in.iter().map(line).collect::<anyhow::Result<String>>()?;
-        let file = environment.folder.join("buyers");
-        std::fs::write(&file, lines)?;
-        Ok(Self { tokens: tokens.context("a token's length")?, users, file, signed_in })
-    }
-
-    /// `count` of them, spread over all; others for every `turn`.
-    pub fn part(&self, count: usize, turn: usize) -> Self {
-        let step = (self.users.len() / count.max(1)).max(1);
-        let chosen = || (turn % step..self.users.len()).step_by(step).take(count);
-        Self {
-            tokens: chosen().map(|at| self.tokens[at]).collect(),
-            users: chosen().map(|at| self.users[at]).collect(),
-            file: self.file.clone(),
-            signed_in: Vec::new(),
+impl Databases {
+    /// Empties Redis, and drops the database of a past with many orders.
+    pub async fn clear(&self, access: &Access) -> anyhow::Result<()> {
+        let mut redis = redis_connection::connect(&ending(&access.redis_url, self.redis)?).await?;
+        redis::cmd("FLUSHDB").query_async::<()>(&mut redis).await?;
+        if self.keeps_orders {
+            let mut connection = MySqlConnection::connect(&access.database_url).await?;
+            let drop = format!("DROP DATABASE IF EXISTS {}", self.database);
+            connection.execute(drop.as_str()).await?;
         }
-    }
-
-    /// Removes their sessions, which the service would keep for weeks after the last request.
-    ///
-    /// # Errors
-    /// Redis fails.
-    pub async fn sign_out(&self, environment: &Environment) -> anyhow::Result<()> {
-        Ok(sessions::end(&environment.access, &self.signed_in).await?)
+        Ok(())
     }
 }
 
-/// The servers and files that all measurements share.
-#[derive(Debug, Clone)]
+/// The address with `last` as its database.
+fn ending(url: &str, last: impl std::fmt::Display) -> anyhow::Result<String> {
+    let (server, _) = url
+        .rsplit_once('/')
+        .context("DATABASE_URL and REDIS_URL must end with a database: `eval \"$(./dev env)\"`")?;
+    Ok(format!("{server}/{last}"))
+}
+
+/// The servers, files and buyers that the runs on the same databases share.
+#[derive(Debug)]
 pub struct Environment {
     /// Addresses and secrets.
     pub access: Access,
     /// The service's binary.
     pub seckill: PathBuf,
-    /// Folder for the report, logs and other files.
+    /// Folder for logs and other files.
     pub folder: PathBuf,
-    /// Process ids of the database and of Redis.
-    pub pids: Pids,
+    /// Process ids on this machine of the database and of Redis; `None` where they cannot be found, as in a container.
+    pub pids: [Option<u32>; 2],
     /// Connections to the database.
     pub pool: MySqlPool,
+    /// Buyers with sessions.
+    pub buyers: Buyers,
+    /// Bytes of Redis for each session.
+    pub session_bytes: f64,
+    signed_in: Vec<Buyer>,
     databases: Databases,
 }
 
-/// Process ids on this machine; `None` where they cannot be found, as in a container.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Pids {
-    /// The database.
-    pub database: Option<u32>,
-    /// Redis.
-    pub redis: Option<u32>,
-}
-
-/// Versions and durability settings of the database and of Redis.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Versions {
-    /// Such as `10.11.6-MariaDB`.
-    pub database: String,
-    /// `innodb_flush_log_at_trx_commit`.
-    pub flush_at_commit: i64,
-    /// `redis_version`.
-    pub redis: String,
-    /// `appendfsync`, or `off` where there is no append-only file.
-    pub redis_sync: String,
-}
-
 impl Environment {
-    /// Creates the database and its tables where they are missing.
-    ///
-    /// # Errors
-    /// A server cannot be reached, or refuses.
-    pub async fn prepare(
-        mut access: Access,
-        seckill: PathBuf,
-        folder: PathBuf,
+    /// Creates the database and its tables where they are missing, and signs in `buyers`.
+    pub async fn open(
+        settings: &Settings,
         databases: Databases,
+        buyers: usize,
     ) -> anyhow::Result<Self> {
-        let (Some((server, _)), Some((redis, _))) =
-            (access.database_url.rsplit_once('/'), access.redis_url.rsplit_once('/'))
-        else {
-            bail!("DATABASE_URL and REDIS_URL must end with a database: `eval \"$(./dev env)\"`");
-        };
-        let (database_url, redis_url) =
-            (format!("{server}/{}", databases.database), format!("{redis}/{}", databases.redis));
+        if databases != MAIN {
+            databases.clear(&settings.access).await.context("emptying the databases")?;
+        }
+        let mut access = settings.access.clone();
+        let mut connection = MySqlConnection::connect(&access.database_url).await?;
         let create =
             format!("CREATE DATABASE IF NOT EXISTS {} CHARACTER SET utf8mb4", databases.database);
-        let pool = MySqlPoolOptions::new().max_connections(1).connect(&access.database_url).await?;
-        pool.execute(create.as_str()).await.context("creating the benchmark's database")?;
-        pool.close().await;
-        (access.database_url, access.redis_url) = (database_url, redis_url);
-        let mut migrate = Command::new(&seckill);
+        connection.execute(create.as_str()).await.context("creating the benchmark's database")?;
+        access.database_url = ending(&access.database_url, databases.database)?;
+        access.redis_url = ending(&access.redis_url, databases.redis)?;
+        let mut migrate = Command::new(&settings.seckill);
         migrate.args(["migrate", "--database-url", &access.database_url]);
-        let output = command::output(migrate).await?;
+        let output = tokio::task::block_in_place(|| migrate.output()).context("seckill migrate")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
         let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
-        let mut environment =
-            Self { access, seckill, folder, pids: Pids::default(), pool, databases };
-        environment.pids = environment.find_pids().await?;
+        let file =
+            "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
+        let file: String = sqlx::query_scalar(file).fetch_one(&pool).await?;
+        let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
+        let redis = redis_info(&access, "process_id").await?.parse().ok();
+        let signed_in = sessions::buyers(1, buyers)?;
+        let before: f64 = redis_info(&access, "used_memory").await?.parse()?;
+        sessions::open(&access, &signed_in).await.context("signing in")?;
+        let after: f64 = redis_info(&access, "used_memory").await?.parse()?;
+        let environment = Self {
+            access,
+            seckill: settings.seckill.clone(),
+            folder: settings.folder.clone(),
+            pids: [database, redis],
+            pool,
+            buyers: Buyers::of(&signed_in)?,
+            session_bytes: (after - before) / buyers.max(1) as f64,
+            signed_in,
+            databases,
+        };
+        environment.delete_orders().await?;
         Ok(environment)
     }
 
-    async fn find_pids(&self) -> anyhow::Result<Pids> {
-        let file =
-            "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
-        let file: String = sqlx::query_scalar(file).fetch_one(&self.pool).await?;
-        let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
-        let redis = self.redis_info("process_id").await?;
-        Ok(Pids { database, redis: redis.and_then(|pid| pid.parse().ok()) })
+    /// Ends the buyers' sessions, which the service would keep for weeks after the last request.
+    pub async fn sign_out(&self) -> anyhow::Result<()> {
+        Ok(sessions::end(&self.access, &self.signed_in).await?)
     }
 
-    /// One field of Redis' INFO.
-    ///
-    /// # Errors
-    /// Redis fails.
-    pub async fn redis_info(&self, field: &str) -> anyhow::Result<Option<String>> {
-        let info: String = redis::cmd("INFO").query_async(&mut self.redis().await?).await?;
-        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
-        Ok(fields.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()))
+    /// Lines `token user`, for the baseline without sessions.
+    pub fn lines_of_buyers(&self) -> anyhow::Result<String> {
+        let line = |buyer: &Buyer| Ok(format!("{} {}\n", buyer.token.to_str()?, buyer.user_id));
+        self.signed_in.iter().map(line).collect()
     }
 
-    async fn redis(&self) -> anyhow::Result<RoutedConnection> {
+    /// A connection to Redis.
+    pub async fn redis(&self) -> anyhow::Result<RoutedConnection> {
         Ok(redis_connection::connect(&self.access.redis_url).await?)
     }
 
     /// Deletes all orders, so that every run starts with an empty table; nothing where they are to stay.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn delete_orders(&self) -> anyhow::Result<()> {
         if !self.databases.keeps_orders {
             self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
@@ -189,73 +146,25 @@ impl Environment {
     }
 
     /// Deletes the claims of sales that are over, so that no run finds a larger Redis than another.
-    ///
-    /// # Errors
-    /// Redis fails.
     pub async fn delete_claims(&self, sales: RangeInclusive<u64>) -> anyhow::Result<()> {
         let claims: Vec<String> = sales.map(|sale| format!("seckill:order:{sale}")).collect();
         redis::cmd("UNLINK").arg(claims).query_async::<()>(&mut self.redis().await?).await?;
         Ok(())
     }
 
-    /// Deletes all keys of the Redis database, which is the benchmark's own.
-    ///
-    /// # Errors
-    /// Redis fails.
-    pub async fn flush_redis(&self) -> anyhow::Result<()> {
-        Ok(redis::cmd("FLUSHDB").query_async::<()>(&mut self.redis().await?).await?)
-    }
-
-    /// Whether this is the one on these databases.
-    pub fn is(&self, databases: Databases) -> bool {
-        self.databases == databases
-    }
-
-    /// Drops the database that these name, if it is there.
-    ///
-    /// # Errors
-    /// The database fails.
-    pub async fn drop_database(&self, databases: Databases) -> anyhow::Result<()> {
-        let drop = format!("DROP DATABASE IF EXISTS {}", databases.database);
-        self.pool.execute(drop.as_str()).await?;
-        Ok(())
-    }
-
-    /// Memory that Redis uses, in bytes.
-    ///
-    /// # Errors
-    /// Redis fails, or does not say.
-    pub async fn redis_memory(&self) -> anyhow::Result<f64> {
-        let memory = self.redis_info("used_memory").await?;
-        memory.and_then(|bytes| bytes.parse().ok()).context("Redis' used_memory")
-    }
-
     /// A shop; publishing a sale makes one.
-    ///
-    /// # Errors
-    /// The database fails, or there is none.
     pub async fn shop(&self) -> anyhow::Result<u64> {
         let id = sqlx::query_scalar("SELECT id FROM tb_shop ORDER BY id LIMIT 1");
         Ok(id.fetch_one(&self.pool).await?)
     }
+}
 
-    /// Reads versions and durability settings.
-    ///
-    /// # Errors
-    /// A server fails.
-    pub async fn versions(&self) -> anyhow::Result<Versions> {
-        let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
-        let (database, flush_at_commit) = sqlx::query_as(query).fetch_one(&self.pool).await?;
-        let version = self.redis_info("redis_version").await?;
-        let mut redis = self.redis().await?;
-        let mut setting = async |name: &str| -> anyhow::Result<String> {
-            let pair: Vec<String> =
-                redis::cmd("CONFIG").arg("GET").arg(name).query_async(&mut redis).await?;
-            Ok(pair.into_iter().nth(1).unwrap_or_default())
-        };
-        let on = setting("appendonly").await? == "yes";
-        let redis_sync = if on { setting("appendfsync").await? } else { "off".to_owned() };
-        let redis = version.unwrap_or_else(|| "unknown".to_owned());
-        Ok(Versions { database, flush_at_commit, redis, redis_sync })
-    }
+/// One field of Redis' INFO; empty where there is none.
+pub async fn redis_info(access: &Access, field: &str) -> anyhow::Result<String> {
+    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let info: String = redis::cmd("INFO").query_async(&mut redis).await?;
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    Ok(fields
+        .find(|(name, _)| *name == field)
+        .map_or_else(String::new, |(_, value)| value.trim().to_owned()))
 }

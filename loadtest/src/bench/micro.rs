@@ -1,47 +1,111 @@
-//! Micro-benchmarks without HTTP: locks inside this process, called as the service calls them, and the same
-//! scripts and commands sent by redis-benchmark.
+//! Measurements without HTTP: locks inside this process, called as the service calls them; the same scripts and commands
+//! sent by redis-benchmark; and single commands and commits, in whose time others are expressed.
 
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use lock::{LockConfig, Locks, Server};
 use redis::AsyncCommands;
+use sqlx::{Executor, MySqlPool};
 use tokio::task::JoinSet;
-use workload::{Access, redis_connection};
+use workload::latency::Latency;
 
-use crate::bench::ratios::median;
+use crate::bench::environment::Environment;
+use crate::bench::ratios;
+use crate::bench::run::Run;
 
 /// Tasks, and clients of redis-benchmark.
 pub const CLIENTS: usize = 64;
 
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    Commit,
+    HandOver,
+    LockPairs,
+    RawLockPairs,
+    RawGets,
+    RawAdmissions,
+}
+
+/// Measures it for about `duration`, where it is a rate.
+pub async fn measure(
+    kind: Kind,
+    environment: &Environment,
+    shop: u64,
+    duration: Duration,
+) -> anyhow::Result<Vec<Run>> {
+    let rate =
+        |name, answers_per_s| vec![Run { name, clients: CLIENTS, answers_per_s, ..Run::default() }];
+    let times =
+        |name, times| Run { name, clients: 1, latency: Latency::of(times), ..Run::default() };
+    Ok(match kind {
+        Kind::Commit => vec![times(ratios::COMMIT, commits(&environment.pool).await?)],
+        Kind::HandOver => {
+            let [took, pings] = hand_overs(environment).await?;
+            vec![times(ratios::HAND_OVER, took), times(ratios::PING, pings)]
+        }
+        Kind::LockPairs => rate(ratios::LOCK_PAIRS, lock_pairs(environment, duration).await?),
+        Kind::RawLockPairs => {
+            rate(ratios::RAW_LOCK_PAIRS, raw_lock_pairs(environment, duration).await?)
+        }
+        Kind::RawGets => {
+            let call = ["GET", &format!("cache:shop:{shop}")];
+            let requests = requests(duration, 40_000.0);
+            rate(ratios::RAW_GETS, redis_benchmark(environment, requests, 1, &call).await?)
+        }
+        Kind::RawAdmissions => {
+            rate(ratios::RAW_ADMISSIONS, raw_admissions(environment, duration).await?)
+        }
+    })
+}
+
+/// Times of small transactions of one client, each with its commit.
+async fn commits(pool: &MySqlPool) -> anyhow::Result<Vec<Duration>> {
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        let begun = Instant::now();
+        pool.execute("UPDATE tb_seckill_voucher SET stock = stock + 1 ORDER BY voucher_id LIMIT 1")
+            .await?;
+        times.push(begun.elapsed());
+    }
+    Ok(times)
+}
+
+/// Median time of such a transaction, in milliseconds.
+pub async fn commit_ms(pool: &MySqlPool) -> anyhow::Result<f64> {
+    Ok(Latency::of(commits(pool).await?).p50_ms)
+}
+
+async fn locks(environment: &Environment) -> anyhow::Result<Locks> {
+    let server = Server::from_url(&environment.access.redis_url)?;
+    Ok(Locks::connect(server, LockConfig::default()).await?)
+}
+
 /// Acquires and releases locks from [`CLIENTS`] tasks, one lock per task, as each buyer has its own; pairs per second.
-pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let server = Server::from_url(&access.redis_url)?;
-    let locks = Arc::new(Locks::connect(server, LockConfig::default()).await?);
-    let (over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
+    let locks = std::sync::Arc::new(locks(environment).await?);
     let mut tasks = JoinSet::new();
     let begin = Instant::now();
     for task in 0..CLIENTS {
-        let (over, count, locks) = (over.clone(), count.clone(), locks.clone());
+        let locks = locks.clone();
         tasks.spawn(async move {
-            while !over.load(Relaxed) {
+            let mut count = 0_u64;
+            while begin.elapsed() < duration {
                 let lock = locks.lock(&format!("bench:lock:{task}"));
                 let guard = lock.try_acquire().await?;
                 guard.context("a lock of one task alone was held")?.release().await?;
-                count.fetch_add(1, Relaxed);
+                count += 1;
             }
-            anyhow::Ok(())
+            anyhow::Ok(count)
         });
     }
-    tokio::time::sleep(duration).await;
-    let rate = count.load(Relaxed) as f64 / begin.elapsed().as_secs_f64();
-    over.store(true, Relaxed);
+    let mut count = 0;
     while let Some(ended) = tasks.join_next().await {
-        ended??;
+        count += ended??;
     }
+    let rate = count as f64 / begin.elapsed().as_secs_f64();
     locks.shutdown().await;
     Ok(rate)
 }
@@ -49,16 +113,12 @@ pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f
 /// Hand-overs of a lock, and PINGs between them.
 const HAND_OVERS: usize = 200;
 
-/// Median time from before the release of a lock until a waiter with connections of its own has it, in median PINGs. The
+/// Times from before the release of a lock until a waiter with connections of its own has it, and of PINGs. The
 /// pause before each differs, so that one that polled would not be met in step.
-pub async fn hand_over(access: &Access) -> anyhow::Result<f64> {
+async fn hand_overs(environment: &Environment) -> anyhow::Result<[Vec<Duration>; 2]> {
     const NAME: &str = "bench:baton";
-    let connect = async || {
-        let server = Server::from_url(&access.redis_url)?;
-        anyhow::Ok(Locks::connect(server, LockConfig::default()).await?)
-    };
-    let (holder, waiter) = (connect().await?, connect().await?);
-    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let (holder, waiter) = (locks(environment).await?, locks(environment).await?);
+    let mut redis = environment.redis().await?;
     let (mut took, mut pings) = (Vec::new(), Vec::new());
     for number in 0..HAND_OVERS {
         let guard = holder.lock(NAME).acquire().await?;
@@ -68,51 +128,40 @@ pub async fn hand_over(access: &Access) -> anyhow::Result<f64> {
         tokio::time::sleep(pause).await;
         let pinged = Instant::now();
         redis::cmd("PING").query_async::<()>(&mut redis).await?;
-        pings.push(pinged.elapsed().as_secs_f64());
+        pings.push(pinged.elapsed());
         tokio::time::sleep(pause / 5).await;
         let begun = Instant::now();
         guard.release().await?;
         let (acquired, at) = waiting.await?;
-        took.push((at - begun).as_secs_f64());
+        took.push(at - begun);
         acquired?.release().await?;
     }
     holder.shutdown().await;
     waiter.shutdown().await;
-    median(&took).zip(median(&pings)).map(|(took, ping)| took / ping).context("no hand-over")
-}
-
-/// GETs of a cached shop by redis-benchmark; per second.
-pub async fn raw_gets(access: &Access, shop: u64, duration: Duration) -> anyhow::Result<f64> {
-    redis_benchmark(
-        access,
-        requests(duration, 40_000.0),
-        1,
-        &["GET", &format!("cache:shop:{shop}")],
-    )
-    .await
+    Ok([took, pings])
 }
 
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
 /// other. Some releases find no lock, which favours this side.
-pub async fn raw_lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let acquire = load(access, include_str!("../../../crates/lock/lua/acquire.lua")).await?;
+async fn raw_lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
+    let acquire = load(environment, include_str!("../../../crates/lock/lua/acquire.lua")).await?;
     let text = concat!(
         include_str!("../../../crates/lock/lua/notify.lua"),
         include_str!("../../../crates/lock/lua/release.lua")
     );
-    let release = load(access, text).await?;
+    let release = load(environment, text).await?;
     let owner = "00000000-0000-4000-8000-000000000000:1";
     let key = "bench:raw:__rand_int__";
-    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let mut redis = environment.redis().await?;
     let first = requests(duration, 60_000.0);
     let keys = (first / 10).max(1);
     let acquired = ["EVALSHA", &acquire, "1", key, "30000", owner, "1"];
-    let acquires = redis_benchmark(access, first, keys, &acquired).await?;
+    let acquires = redis_benchmark(environment, first, keys, &acquired).await?;
     let held: bool = redis.exists("bench:raw:000000000000").await?;
     ensure!(held, "redis-benchmark's keys are not what was expected");
     let channel = "redisson_lock__channel:{bench}";
     let released = ["EVALSHA", &release, "1", key, "PUBLISH", "0", channel, "30000", owner, "0"];
-    let releases = redis_benchmark(access, keys, keys, &released).await?;
+    let releases = redis_benchmark(environment, keys, keys, &released).await?;
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
 }
 
@@ -121,16 +170,16 @@ const BENCH_SALE: &str = "999999999999";
 
 /// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
 /// second.
-pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Result<f64> {
+async fn raw_admissions(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
     let script = load(
-        access,
+        environment,
         concat!(
             include_str!("../../../lua/stream_mark.lua"),
             include_str!("../../../lua/stream_admit.lua")
         ),
     )
     .await?;
-    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let mut redis = environment.redis().await?;
     let (stream, pending) = ("bench:stream", "bench:pending");
     let [stock, claims, open] =
         ["stock", "order", "open"].map(|part| format!("seckill:{part}:{BENCH_SALE}"));
@@ -151,7 +200,7 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
     let buyer = ["1", BENCH_SALE, "__rand_int__", "__rand_int__"];
     let call = [&["EVALSHA", &script, "5"], &keys[..], &limits, &buyer].concat();
     let wanted = requests(duration, 40_000.0);
-    let rate = redis_benchmark(access, wanted, 1_000_000_000, &call).await?;
+    let rate = redis_benchmark(environment, wanted, 1_000_000_000, &call).await?;
     let admitted: u64 = redis::cmd("XLEN").arg(stream).query_async(&mut redis).await?;
     ensure!(admitted * 100 > wanted * 99, "only {admitted} of {wanted} were admitted");
     let _: () = redis.del(&keys).await?;
@@ -162,19 +211,19 @@ fn requests(duration: Duration, per_s: f64) -> u64 {
     (duration.as_secs_f64() * per_s) as u64
 }
 
-async fn load(access: &Access, script: &str) -> anyhow::Result<String> {
-    let mut redis = redis_connection::connect(&access.redis_url).await?;
+async fn load(environment: &Environment, script: &str) -> anyhow::Result<String> {
+    let mut redis = environment.redis().await?;
     Ok(redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut redis).await?)
 }
 
 /// Runs redis-benchmark without pipelining; requests per second. `__rand_int__` becomes one of `keys`.
 async fn redis_benchmark(
-    access: &Access,
+    environment: &Environment,
     requests: u64,
     keys: u64,
     call: &[&str],
 ) -> anyhow::Result<f64> {
-    let client = redis::Client::open(access.redis_url.as_str())?;
+    let client = redis::Client::open(environment.access.redis_url.as_str())?;
     let info = client.get_connection_info();
     let redis::ConnectionAddr::Tcp(host, port) = info.addr() else {
         anyhow::bail!("redis-benchmark needs a plain TCP address");
@@ -185,7 +234,8 @@ async fn redis_benchmark(
         .args(["--dbnum", &info.redis_settings().db().to_string()])
         .args(["-n", &requests.to_string(), "-r", &keys.to_string()])
         .args(call);
-    let output = crate::bench::command::output(command).await?;
+    let output =
+        tokio::task::block_in_place(|| command.output()).context("running redis-benchmark")?;
     let text = String::from_utf8_lossy(&output.stdout);
     // A header, then a line of quoted figures. A script's arguments come first and contain commas, so count from the
     // end.

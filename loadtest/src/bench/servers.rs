@@ -13,8 +13,7 @@ use testkit::wait::until;
 use workload::Target;
 use workload::http::{Call, Connection};
 
-use crate::bench::command::is_installed;
-use crate::bench::environment::{Buyers, Environment};
+use crate::bench::environment::Environment;
 
 /// Longest wait for a server to be ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -59,25 +58,20 @@ impl Server {
         Server { address, target, process: None, pids: pid.into_iter().collect() }
     }
 
-    /// Processor time that all its processes have used, in seconds; 0 where the system does not report it.
+    /// Processor time that all its processes have used, in seconds; NaN where none is known.
     pub fn processor_s(&self) -> f64 {
-        self.pids.iter().copied().map(processor_s).sum()
+        match self.pids.is_empty() {
+            true => f64::NAN,
+            false => self.pids.iter().copied().map(processor_s).sum(),
+        }
     }
-}
 
-impl Server {
     /// Resident memory, in bytes.
-    ///
-    /// # Errors
-    /// The system does not report it.
     pub fn memory(&self) -> anyhow::Result<u64> {
         self.status("VmRSS:")
     }
 
     /// The most resident memory that it ever had, in bytes.
-    ///
-    /// # Errors
-    /// The system does not report it.
     pub fn peak_memory(&self) -> anyhow::Result<u64> {
         self.status("VmHWM:")
     }
@@ -117,51 +111,32 @@ pub struct Servers {
     pub bare: Server,
     /// A second process of it.
     pub bare_two: Server,
-    /// `None` where nginx is not installed.
-    pub nginx: Option<Proxies>,
-}
-
-/// The same nginx in front of two servers of each kind.
-#[derive(Debug)]
-pub struct Proxies {
-    /// In front of [`Servers::one`] and [`Servers::two`].
-    pub service: Server,
-    /// In front of both processes of the bare route.
-    pub bare: Server,
+    /// nginx in front of [`Servers::one`] and [`Servers::two`].
+    pub nginx: Server,
+    /// The same in front of both processes of the bare route.
+    pub nginx_bare: Server,
 }
 
 impl Servers {
-    /// Starts them; `connections` is the pool of the one-transaction-per-order.
-    ///
-    /// # Errors
-    /// One of them does not become ready.
-    pub async fn start(
-        environment: &Environment,
-        buyers: &Buyers,
-        connections: u32,
-    ) -> anyhow::Result<Self> {
+    /// Starts them.
+    pub async fn start(environment: &Environment) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
         let two = instance(environment, "two", &[]).await?;
         let bare = bare_route(environment, "bare").await?;
         let bare_two = bare_route(environment, "bare-two").await?;
-        let nginx = match is_installed("nginx") {
-            true => Some(Proxies {
-                service: nginx(environment, "nginx", [("one", &one), ("two", &two)]).await?,
-                bare: nginx(environment, "nginx-bare", [("bare", &bare), ("bare-two", &bare_two)])
-                    .await?,
-            }),
-            false => None,
-        };
+        let behind = [("bare", &bare), ("bare-two", &bare_two)];
+        let nginx_bare = nginx(environment, "nginx-bare", behind).await?;
         let strict = ["--max-purchases", OVERLOAD_PURCHASES];
         Ok(Self {
+            nginx: nginx(environment, "nginx", [("one", &one), ("two", &two)]).await?,
+            nginx_bare,
             strict: instance(environment, "strict", &strict).await?,
             quiet: instance(environment, "quiet", &["--log", "off"]).await?,
-            transaction: transaction(environment, buyers, connections).await?,
+            transaction: transaction(environment).await?,
             one,
             two,
             bare,
             bare_two,
-            nginx,
         })
     }
 }
@@ -177,9 +152,6 @@ fn socket(name: &str) -> String {
 }
 
 /// Starts an instance of the service, with `flags` beyond the addresses.
-///
-/// # Errors
-/// It does not become ready.
 pub async fn instance(
     environment: &Environment,
     name: &str,
@@ -214,17 +186,11 @@ async fn bare_route(environment: &Environment, name: &str) -> anyhow::Result<Ser
     start((command, bind), name, environment).await
 }
 
-async fn transaction(
-    environment: &Environment,
-    buyers: &Buyers,
-    connections: u32,
-) -> anyhow::Result<Server> {
+async fn transaction(environment: &Environment) -> anyhow::Result<Server> {
+    let buyers = environment.folder.join("buyers");
+    std::fs::write(&buyers, environment.lines_of_buyers()?)?;
     let (mut command, bind) = baseline("transaction")?;
-    command
-        .args(["--connections", &connections.to_string(), "--buyers"])
-        .arg(&buyers.file)
-        .env("DATABASE_URL", &environment.access.database_url)
-        .env("REDIS_URL", &environment.access.redis_url);
+    command.arg("--buyers").arg(&buyers).env("DATABASE_URL", &environment.access.database_url);
     start((command, bind), "transaction", environment).await
 }
 

@@ -27,9 +27,6 @@ pub enum Baseline {
 }
 
 /// Serves it until the process is ended.
-///
-/// # Errors
-/// The address, the database or Redis cannot be used.
 pub async fn serve(baseline: Baseline) -> anyhow::Result<()> {
     match baseline {
         Baseline::Bare { bind, bind_unix } => bare_route::serve(bind, &bind_unix).await,

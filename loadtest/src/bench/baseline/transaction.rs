@@ -3,16 +3,16 @@
 //!
 //! Tuned: the order is inserted first and the hot stock row updated last, so that it is locked for one statement and
 //! the commit only; prepared statements, READ COMMITTED, `autocommit = 0` instead of a BEGIN (three round trips per
-//! order), no ping before a connection is used, nodelay, ids from a leased block, mimalloc. The driver's pool pings each
-//! connection when it is handed back, beside the reply: a fourth round trip, which has no setting. **It does less than the
-//! service**: no session check (a map in memory has the tokens' users), no check of the sale's window, no limits, no log.
+//! order), no ping before a connection is used, nodelay, mimalloc. The driver's pool pings each connection when it is
+//! handed back, beside the reply: a fourth round trip, which has no setting. **It does less than the service**: no
+//! session check and no ids from Redis (a map and a counter in memory), no check of the sale's window, no limits, no log.
 //! The same unique index refuses second orders.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::Context;
 use axum::Router;
@@ -22,22 +22,15 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
 use chrono::Utc;
-use lock::RoutedConnection;
-use redis::AsyncCommands;
 use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
-use tokio::sync::Mutex;
-use workload::redis_connection;
 
 use super::bare_route;
 
-/// The zero of the ids' seconds: 2022-01-01T00:00:00.
-const EPOCH_SECONDS: i64 = 1_640_995_200;
+/// Connections to the database.
+const CONNECTIONS: u32 = 32;
 
-/// Numbers that are taken at a time.
-const BLOCK: i64 = 1_000;
-
-/// Addresses and sizes.
+/// Addresses, and the buyers.
 #[derive(Debug, clap::Args)]
 pub struct Settings {
     /// Address to listen on
@@ -46,44 +39,15 @@ pub struct Settings {
     /// File of lines `token user`
     #[arg(long)]
     buyers: PathBuf,
-    /// Connections to the database
-    #[arg(long)]
-    connections: u32,
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     database_url: String,
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    redis_url: String,
 }
 
 struct App {
     pool: MySqlPool,
-    ids: Ids,
+    /// The next order's id; no earlier process has used it.
+    next_id: AtomicI64,
     users: HashMap<String, u64>,
-}
-
-/// Ids in the service's form and from its counter, whose numbers are taken by the thousand.
-struct Ids {
-    redis: RoutedConnection,
-    /// The numbers that are left.
-    block: Mutex<Range<i64>>,
-}
-
-impl Ids {
-    async fn next(&self) -> anyhow::Result<i64> {
-        // In the zone of the instances that are measured beside it: the counter is the local day's.
-        let now = Utc::now().with_timezone(&chrono_tz::Asia::Shanghai).naive_local();
-        let mut block = self.block.lock().await;
-        let number = match block.next() {
-            Some(number) => number,
-            None => {
-                let counter = now.format("icr:order:%Y:%m:%d").to_string();
-                let last: i64 = self.redis.clone().incr(counter, BLOCK).await?;
-                *block = last - BLOCK + 2..last + 1;
-                last - BLOCK + 1
-            }
-        };
-        Ok((now.and_utc().timestamp() - EPOCH_SECONDS) << 32 | number)
-    }
 }
 
 /// Serves until the process ends.
@@ -98,7 +62,7 @@ pub async fn serve(settings: &Settings) -> anyhow::Result<()> {
         })
         .collect::<anyhow::Result<_>>()?;
     let pool = MySqlPoolOptions::new()
-        .max_connections(settings.connections)
+        .max_connections(CONNECTIONS)
         .test_before_acquire(false)
         .after_connect(|connection, _| {
             Box::pin(async move {
@@ -110,12 +74,11 @@ pub async fn serve(settings: &Settings) -> anyhow::Result<()> {
         })
         .connect(&settings.database_url)
         .await?;
-    let redis = redis_connection::connect(&settings.redis_url).await?;
-    let ids = Ids { redis, block: Mutex::new(0..0) };
+    let next_id = AtomicI64::new(Utc::now().timestamp_micros());
     let router = Router::new()
         .route("/voucher-order/seckill/{id}", post(buy))
         .route("/health/ready", any(|| async { bare_route::ORDERED }))
-        .with_state(Arc::new(App { pool, ids, users }));
+        .with_state(Arc::new(App { pool, next_id, users }));
     super::server::serve(settings.bind, router).await
 }
 
@@ -147,7 +110,7 @@ enum Outcome {
 }
 
 async fn order(app: &App, user: u64, voucher: u64) -> anyhow::Result<Outcome> {
-    let id = app.ids.next().await?;
+    let id = app.next_id.fetch_add(1, Ordering::Relaxed);
     let mut connection = app.pool.acquire().await?;
     let outcome = transact(&mut connection, id, user, voucher).await;
     if outcome.is_err() {

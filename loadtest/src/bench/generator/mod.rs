@@ -215,9 +215,6 @@ impl Connection {
 }
 
 /// Opens the connections and generates the load. Blocks its thread until the last answer.
-///
-/// # Errors
-/// A target that does not accept, or too few file descriptors.
 pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
     ensure!(
         !load.targets.is_empty() && !load.tokens.is_empty() && !load.paths.is_empty(),

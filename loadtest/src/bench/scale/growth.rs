@@ -1,73 +1,108 @@
-//! The sizes of one thing beside each other, and the medians of their rounds.
+//! The sizes of one thing beside each other.
 
-use seckill_loadtest::plan::figures::{Answer, Cost, Level};
+use std::ops::Range;
 
-use super::{Scale, Size, say};
-use crate::bench::ratios::{figure, median};
-use crate::bench::runs::Run;
+use seckill_loadtest::plan::figures::Level;
 
-impl Scale<'_> {
-    /// Measures all `sizes` in interleaved rounds, after one that does not count.
-    pub(super) async fn growth(
-        &self,
-        dimension: &str,
-        sizes: &[Size<'_>],
-    ) -> anyhow::Result<Vec<Level>> {
-        let mut orders = vec![Vec::new(); sizes.len()];
-        let mut refusals = orders.clone();
-        for round in 0..=self.settings.rounds {
-            for (at, size) in sizes.iter().enumerate() {
-                let order = self.answers(size, round, true).await?;
-                let refusal = self.answers(size, round, false).await?;
-                say(&format!(
-                    "    {} {dimension}: an order {} µs, a refusal {} µs",
-                    size.count,
-                    figure(order.cpu.servers_us()),
-                    figure(refusal.cpu.servers_us())
-                ));
-                if round > 0 {
-                    orders[at].push(order);
-                    refusals[at].push(refusal);
-                }
-            }
+use super::answers::{Asked, answer};
+use crate::bench::environment::{Databases, Environment};
+use crate::bench::rounds::interleaved;
+use crate::bench::run::Run;
+use crate::bench::sales;
+use crate::bench::servers::{self, Server};
+use crate::bench::settings::{Settings, say};
+
+/// What is measured beside other sizes.
+#[derive(Debug, Clone)]
+pub struct Size {
+    /// How many there are of what grows.
+    pub count: u64,
+    pub databases: Databases,
+    /// Orders in the table already.
+    pub orders: u64,
+    /// Buyers with sessions.
+    pub buyers: usize,
+    /// Which of the instances on these databases are asked.
+    pub instances: Range<usize>,
+    /// Sales that are open at once.
+    pub sales: u64,
+    /// Of the buyers so many in a run, others each time; all where there is none.
+    pub part: Option<usize>,
+}
+
+/// What was found.
+pub struct Grown {
+    pub levels: Vec<Level>,
+    /// Bytes of the database for an order, and of Redis for a session, at the largest size.
+    pub order_bytes: Option<f64>,
+    pub session_bytes: f64,
+}
+
+/// Databases with all the instances on them.
+struct Place {
+    databases: Databases,
+    environment: Environment,
+    servers: Vec<Server>,
+}
+
+impl Place {
+    async fn open(settings: &Settings, size: &Size) -> anyhow::Result<Self> {
+        let (databases, orders) = (size.databases, size.orders);
+        let environment = Environment::open(settings, databases, size.buyers).await?;
+        if orders > 0 {
+            say(&format!("making {orders} orders"));
+            sales::past_orders(&environment.pool, orders).await?;
         }
-        let level = |(at, size): (usize, &Size<'_>)| Level {
-            dimension: dimension.to_owned(),
-            count: size.count,
-            order: answer(&orders[at], &orders[0], |run| run.orders_per_s),
-            refusal: answer(&refusals[at], &refusals[0], |run| run.answers_per_s),
+        Ok(Self { databases, environment, servers: Vec::new() })
+    }
+}
+
+/// Measures all `sizes` in interleaved rounds.
+pub async fn grow(settings: &Settings, what: &str, sizes: &[Size]) -> anyhow::Result<Grown> {
+    say(what);
+    let mut places: Vec<Place> = Vec::new();
+    for size in sizes {
+        let known = places.iter().position(|place| place.databases == size.databases);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                places.push(Place::open(settings, size).await?);
+                places.len() - 1
+            }
         };
-        Ok(sizes.iter().enumerate().map(level).collect())
+        let Place { environment, servers, .. } = &mut places[at];
+        while servers.len() < size.instances.end {
+            let name = format!("scale-{}-{}", size.databases.redis, servers.len());
+            servers.push(servers::instance(environment, &name, &[]).await?);
+        }
     }
-}
-
-/// The medians of `runs`, each beside the run of `smallest` of the same round.
-pub(super) fn answer(runs: &[Run], smallest: &[Run], rate: impl Fn(&Run) -> f64) -> Answer {
-    let of = |value: &dyn Fn(&Run) -> f64| middle(runs.iter().map(value));
-    let beside = |value: &dyn Fn(&Run) -> f64| -> Vec<f64> {
-        runs.iter().zip(smallest).map(|(run, small)| value(run) / value(small)).collect()
+    let asked = |size: &Size| {
+        let place = places.iter().find(|place| place.databases == size.databases)?;
+        Some(Asked {
+            environment: &place.environment,
+            servers: place.servers.get(size.instances.clone())?.iter().collect(),
+            sales: size.sales,
+            part: size.part,
+            duration: settings.duration,
+        })
     };
-    let growth = beside(&|run| run.cpu.servers_us());
-    let [least, most] = [
-        growth.iter().copied().fold(f64::INFINITY, f64::min),
-        growth.iter().copied().fold(0.0, f64::max),
-    ];
-    Answer {
-        cost: Cost {
-            service_us: of(&|run| run.cpu.service_us),
-            database_us: of(&|run| run.cpu.database_us),
-            redis_us: of(&|run| run.cpu.redis_us),
-            client_us: of(&|run| run.cpu.client_us),
-        },
-        p99_ms: of(&|run| run.latency.p99_ms),
-        per_s: of(&rate),
-        growth: [middle(growth.iter().copied()), least, most],
-        p99_growth: middle(beside(&|run| run.latency.p99_ms).into_iter()),
-        batch: median(&runs.iter().filter_map(|run| run.batch).collect::<Vec<_>>()),
-    }
-}
-
-/// The median.
-pub(super) fn middle(values: impl Iterator<Item = f64>) -> f64 {
-    median(&values.collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    let asked: Vec<_> = sizes.iter().filter_map(asked).collect();
+    let one = async |round, asked: &Asked<'_>| {
+        anyhow::Ok((asked.answers(round, true).await?.0, asked.answers(round, false).await?.0))
+    };
+    let runs = interleaved(settings.rounds, &asked, one).await?;
+    let runs: Vec<(Vec<Run>, Vec<Run>)> =
+        runs.into_iter().map(|runs| runs.into_iter().unzip()).collect();
+    let level = |(size, (orders, refusals)): (&Size, &(Vec<Run>, Vec<Run>))| Level {
+        dimension: what.to_owned(),
+        count: size.count,
+        order: answer(orders, &runs[0].0, |run| run.orders_per_s),
+        refusal: answer(refusals, &runs[0].1, |run| run.answers_per_s),
+    };
+    let levels = sizes.iter().zip(&runs).map(level).collect();
+    let Some(Place { environment, .. }) = places.last() else {
+        anyhow::bail!("{what}: nothing was measured");
+    };
+    let order_bytes = sales::bytes_per_order(&environment.pool).await?;
+    Ok(Grown { levels, order_bytes, session_bytes: environment.session_bytes })
 }

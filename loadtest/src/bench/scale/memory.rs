@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use seckill_loadtest::plan::figures::Memory;
 use workload::descriptors;
 
-use super::{Scale, Size, say};
-use crate::bench::environment::{Buyers, Environment};
+use super::answers::{Asked, FEW_SESSIONS};
+use crate::bench::environment::Environment;
 use crate::bench::servers;
 
 /// Connections opened; as many descriptors are needed here and in the instance.
@@ -17,49 +17,36 @@ const CONNECTIONS: usize = 3_000;
 /// Sales opened.
 const SALES: u64 = 10_000;
 
-impl Scale<'_> {
-    /// Measures a fresh instance, after a run that fills its pools.
-    pub(super) async fn memory(
-        &self,
-        main: &Environment,
-        buyers: &Buyers,
-    ) -> anyhow::Result<Memory> {
-        say("memory");
-        descriptors::reserve(CONNECTIONS)?;
-        let server = servers::instance(main, "scale-memory", &[]).await?;
-        let few = buyers.part(super::FEW_SESSIONS, 0);
-        let size = |buyers, sales| Size {
-            count: 0,
-            environment: main,
-            buyers,
-            servers: vec![&server],
-            sales,
-        };
-        for is_order in [true, false] {
-            self.answers(&size(&few, 1), 0, is_order).await?;
-        }
-        let fresh = server.memory()?;
-        // As many as were asked for: a slow machine does not get through all of them.
-        let run = self.answers(&size(buyers, 1), 0, false).await?;
-        let sessions = run.attempts.list.len().min(buyers.users.len()).max(1);
-        let seen = server.memory()?;
-        let run = self.answers(&size(buyers, SALES), 0, true).await?;
-        let sales = run.attempts.list.len().min(usize::try_from(SALES)?).max(1);
-        let selling = server.memory()?;
-        let address = server.address;
-        let connections = tokio::task::spawn_blocking(move || open(address, CONNECTIONS)).await??;
-        let connected = server.memory()?;
-        let per = |after: u64, before: u64, count: usize| {
-            (after as f64 - before as f64).max(0.0) / count as f64
-        };
-        Ok(Memory {
-            session_redis: 0.0,
-            session_instance: per(seen, fresh, sessions),
-            sale_instance: per(selling, seen, sales),
-            connection_instance: per(connected, selling, connections.len()),
-            order_database: 0.0,
-        })
+/// Measures a fresh instance, after runs that fill its pools. Redis and the database are not measured here.
+pub async fn measure(environment: &Environment, duration: Duration) -> anyhow::Result<Memory> {
+    descriptors::reserve(CONNECTIONS)?;
+    let server = servers::instance(environment, "scale-memory", &[]).await?;
+    let servers = vec![&server];
+    let all = Asked { environment, servers, sales: 1, part: None, duration };
+    let few = Asked { part: Some(FEW_SESSIONS), ..all.clone() };
+    for is_order in [true, false] {
+        few.answers(0, is_order).await?;
     }
+    let fresh = server.memory()?;
+    // As many as were asked for: a slow machine does not get through all of them.
+    let (_, answers) = all.answers(0, false).await?;
+    let sessions = answers.min(environment.buyers.users.len());
+    let seen = server.memory()?;
+    let (_, answers) = Asked { sales: SALES, ..all.clone() }.answers(0, true).await?;
+    let sales = answers.min(usize::try_from(SALES)?);
+    let selling = server.memory()?;
+    let address = server.address;
+    let connections = tokio::task::spawn_blocking(move || open(address, CONNECTIONS)).await??;
+    let connected = server.memory()?;
+    let per = |after: u64, before: u64, count: usize| {
+        (after as f64 - before as f64).max(0.0) / count.max(1) as f64
+    };
+    Ok(Memory {
+        session_instance: per(seen, fresh, sessions),
+        sale_instance: per(selling, seen, sales),
+        connection_instance: per(connected, selling, connections.len()),
+        ..Memory::default()
+    })
 }
 
 /// Opens connections and sends a request on each, so that the instance has made all that it keeps for one.

@@ -1,0 +1,62 @@
+//! The conditions of a measurement, which stand below its figures.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::bench::environment::{Environment, redis_info};
+use crate::bench::settings::Settings;
+
+/// Processors, shared by the servers and the load generator.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(0, usize::from)
+}
+
+/// Date, commit, machine, versions and flush settings, rounds: one paragraph.
+pub async fn text(
+    environment: &Environment,
+    settings: &Settings,
+    took: Duration,
+) -> anyhow::Result<String> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let processor = cpu.lines().find_map(|line| line.strip_prefix("model name"));
+    let processor = processor.map_or("unknown", |name| name.trim_start_matches([':', ' ', '\t']));
+    let load = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ");
+    let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
+    let (database, flush): (String, i64) =
+        sqlx::query_as(query).fetch_one(&environment.pool).await?;
+    let redis = redis_info(&environment.access, "redis_version").await?;
+    let mut connection = environment.redis().await?;
+    let mut setting = async |name: &str| -> anyhow::Result<String> {
+        let mut get = redis::cmd("CONFIG");
+        let pair: Vec<String> = get.arg("GET").arg(name).query_async(&mut connection).await?;
+        Ok(pair.into_iter().nth(1).unwrap_or_default())
+    };
+    let is_kept = setting("appendonly").await? == "yes";
+    let sync = if is_kept { setting("appendfsync").await? } else { "off".to_owned() };
+    Ok(format!(
+        "{} · commit {} · {} cores ({processor}), load {load} · MariaDB/MySQL {database} with \
+         innodb_flush_log_at_trx_commit={flush} · Redis {redis} with appendfsync {sync} · {} rounds of {} ms a run · \
+         {} s in all. The load generator shares these cores with all servers.",
+        chrono::Local::now().format("%Y-%m-%d %H:%M"),
+        commit(),
+        cores(),
+        settings.rounds,
+        settings.duration.as_millis(),
+        took.as_secs(),
+    ))
+}
+
+/// The checkout's commit, with a `+` where it has uncommitted changes.
+fn commit() -> String {
+    let git = |args: &[&str]| {
+        let folder = env!("CARGO_MANIFEST_DIR");
+        let output = Command::new("git").arg("-C").arg(folder).args(args).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    match (git(&["rev-parse", "--short", "HEAD"]), git(&["status", "--porcelain", "-uno"])) {
+        (Some(commit), Some(changes)) if changes.is_empty() => commit,
+        (Some(commit), _) => commit + "+",
+        _ => "unknown".to_owned(),
+    }
+}

@@ -1,0 +1,59 @@
+//! The figures of one run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use seckill_loadtest::plan::document::figure;
+use serde::Serialize;
+use workload::latency::Latency;
+
+/// The figures of a run that passed the audit, or of a measurement without HTTP, which has only some of them.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Run {
+    /// Name in the report.
+    pub name: &'static str,
+    /// Clients.
+    pub clients: usize,
+    /// Orders per second, answered while attempts were being made.
+    pub orders_per_s: f64,
+    /// Answers of any kind, likewise.
+    pub answers_per_s: f64,
+    /// Latency of orders; of all answers where nothing is on sale.
+    pub latency: Latency,
+    /// Attempts by outcome.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Processor time of one answer; depends far less on the machine's other load than any rate.
+    pub cpu: Cpu,
+    /// Orders in a commit of `group-commit`, on average over the instances asked.
+    pub batch: Option<f64>,
+}
+
+/// Processor time of one answer, in µs.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Cpu {
+    /// Of the processes asked (behind nginx: the instances too); NaN where they are not known.
+    pub service_us: f64,
+    /// Of the database.
+    pub database_us: f64,
+    /// Of Redis.
+    pub redis_us: f64,
+    /// Of this program.
+    pub client_us: f64,
+}
+
+impl Cpu {
+    /// Of all but this program.
+    pub fn servers_us(&self) -> f64 {
+        self.service_us + self.database_us + self.redis_us
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, clients, answers_per_s, latency, cpu, .. } = self;
+        let (rate, p99, us) = (*answers_per_s, latency.p99_ms, cpu.servers_us());
+        let [rate, p99, us] = [rate, p99, us].map(figure);
+        write!(f, "{name}, {clients} clients: {rate} answers/s, p99 {p99} ms, {us} µs")?;
+        self.outcomes.iter().try_for_each(|(name, count)| write!(f, ", {name} {count}"))
+    }
+}
