@@ -8,6 +8,7 @@ use redis::AsyncCommands;
 use serde_json::json;
 use workload::burst::{self, BurstOptions, Report};
 use workload::ladder::Strategy;
+use workload::reply::{CONNECTION_LOST, TIME_OUT};
 
 use crate::law;
 use crate::support::api::{get, metric, post};
@@ -79,7 +80,7 @@ async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
         })
         .await;
         assert!(report.verdict.is_clean(), "{strategy}: {report:?}");
-        assert!(report.connections_lost > 0, "{strategy}: nothing was cut: {report:?}");
+        assert!(report.count(CONNECTION_LOST) > 0, "{strategy}: nothing was cut: {report:?}");
         stack.proxies.database.set(Mode::Forward);
         stack.proxies.redis.set(Mode::Forward);
     }
@@ -110,7 +111,7 @@ async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0
         assert!(report.verdict.is_clean(), "{strategy}: {report:?}");
         assert_eq!(report.verdict.orders, i64::from(STOCK));
         // Connections are closed between requests, never within one.
-        let cut = (report.connections_lost, report.timeouts);
+        let cut = (report.count(CONNECTION_LOST), report.count(TIME_OUT));
         assert_eq!(cut, (0, 0), "{strategy}: {report:?}");
     }
 }
