@@ -91,32 +91,33 @@ fn power_cut(server: &ServerSettings) -> Durability {
 /// Whether a commit survives the loss of the server.
 fn loss_of_the_server(server: &ServerSettings) -> Durability {
     let replicas = server.text("rpl_semi_sync_master_clients");
-    let (what, advice) = match () {
-        () if server.is_on("wsrep_on") => (
+    let (what, advice) = if server.is_on("wsrep_on") {
+        (
             "the server is a node of a Galera cluster",
             "let one node take all writes: docs/OPERATIONS.md, \"A database that fails over\"",
-        ),
-        () if !server.is_on("log_bin") => {
-            return Ok("no replica: it has no binary log".to_owned());
-        }
-        () if !server.is_on("rpl_semi_sync_master_enabled") => (
+        )
+    } else if !server.is_on("log_bin") {
+        return Ok("no replica: it has no binary log".to_owned());
+    } else if !server.is_on("rpl_semi_sync_master_enabled") {
+        (
             "commits do not wait for a replica",
             "if a replica may take over, use semi-synchronous replication with AFTER_SYNC, or confirmed orders can be lost",
-        ),
-        () if !server.is_on("rpl_semi_sync_master_status") || replicas == "0" => (
+        )
+    } else if !server.is_on("rpl_semi_sync_master_status") || replicas == "0" {
+        (
             "semi-synchronous replication has no replica now",
             "commits are asynchronous: a failover loses confirmed orders; connect the replica",
-        ),
-        () if server.text("rpl_semi_sync_master_wait_point") != "AFTER_SYNC" => (
+        )
+    } else if server.text("rpl_semi_sync_master_wait_point") != "AFTER_SYNC" {
+        (
             "rpl_semi_sync_…_wait_point is not AFTER_SYNC",
             "others can read, and confirm, an order that a failover loses; set it to AFTER_SYNC",
-        ),
-        () => {
-            return Ok(format!(
-                "commits wait for one of {replicas} replicas (AFTER_SYNC), for at most {} ms, after which they are asynchronous",
-                server.text("rpl_semi_sync_master_timeout")
-            ));
-        }
+        )
+    } else {
+        return Ok(format!(
+            "commits wait for one of {replicas} replicas (AFTER_SYNC), for at most {} ms, after which they are asynchronous",
+            server.text("rpl_semi_sync_master_timeout")
+        ));
     };
     Err((what.to_owned(), advice))
 }
