@@ -51,9 +51,15 @@ impl Cpu {
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, clients, answers_per_s, latency, cpu, .. } = self;
-        let (rate, p99, us) = (*answers_per_s, latency.p99_ms, cpu.servers_us());
-        let [rate, p99, us] = [rate, p99, us].map(figure);
-        write!(f, "{name}, {clients} clients: {rate} answers/s, p99 {p99} ms, {us} µs")?;
+        write!(f, "{name}: {clients} clients")?;
+        // A measurement without HTTP has only some of them.
+        for (value, unit) in
+            [(*answers_per_s, "answers/s"), (latency.p99_ms, "ms at p99"), (cpu.servers_us(), "µs")]
+        {
+            if value > 0.0 {
+                write!(f, ", {} {unit}", figure(value))?;
+            }
+        }
         self.outcomes.iter().try_for_each(|(name, count)| write!(f, ", {name} {count}"))
     }
 }
