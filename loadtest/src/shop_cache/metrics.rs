@@ -7,18 +7,21 @@ use workload::{
 
 use super::reads::LIMIT;
 
-/// What is read of a page: metric, label, and who has answered. The last is a gauge: the loads under way.
-const SAMPLES: [(&str, &str, &str); 6] = [
+/// What is read of a page: metric, label, and who has answered. The last two: a gauge of the loads under way, and
+/// loads without Redis, which did not answer in time.
+const SAMPLES: [(&str, &str, &str); 7] = [
     ("seckill_cache_hits_total", "layer=\"memory\"", "memory"),
     ("seckill_cache_hits_total", "layer=\"redis\"", "Redis, a value"),
     ("seckill_cache_hits_total", "layer=\"null\"", "Redis, a cached null"),
     ("seckill_cache_hits_total", "layer=\"filter\"", "Bloom filter"),
     ("seckill_cache_loads_total", "", "database"),
     ("seckill_cache_loads_running", "", ""),
+    ("seckill_cache_bypassed_total", "", ""),
 ];
 const FILTER: usize = 3;
 const LOADS: usize = 4;
 const RUNNING: usize = 5;
+const BYPASSED: usize = 6;
 
 /// Which layer answered how many reads, over all instances.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,8 +30,8 @@ pub struct Layers([u64; SAMPLES.len()]);
 impl Layers {
     /// These counts alone, for tests.
     #[cfg(test)]
-    pub fn of(filter: u64, loads: u64) -> Self {
-        Self([0, 0, 0, filter, loads, 0])
+    pub fn of(filter: u64, loads: u64, bypassed: u64) -> Self {
+        Self([0, 0, 0, filter, loads, 0, bypassed])
     }
 
     /// Answered by the Bloom filter.
@@ -44,6 +47,11 @@ impl Layers {
     /// Reads of the database that are under way.
     pub fn loads_running(self) -> u64 {
         self.0[RUNNING]
+    }
+
+    /// Reads for which Redis did not answer in time.
+    pub fn bypassed(self) -> u64 {
+        self.0[BYPASSED]
     }
 
     /// What happened since `before`; nothing where an instance was started anew.

@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn one_load_too_many_and_wrong_answers_are_found() {
-        let counts = |loads, statements| Counts { layers: Layers::of(0, loads), statements };
+        let counts = |loads, statements| Counts { layers: Layers::of(0, loads, 0), statements };
         for (strategy, most) in [(ReadStrategy::Layered, 10), (ReadStrategy::NullCaching, 100)] {
             let of = |counts, more| result(strategy, Some(most), counts, more);
             assert_eq!(of(counts(most, most), Answer::Absent), CheckResult::Holds);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn filtered_requests_prove_nothing_about_cached_nulls() {
-        let idle = Counts { layers: Layers::of(900, 5), statements: 5 };
+        let idle = Counts { layers: Layers::of(900, 5, 0), statements: 5 };
         let of = |strategy| result(strategy, Some(100), idle, Answer::Absent);
         assert_eq!(of(ReadStrategy::NullCaching), CheckResult::Unclear);
         assert_eq!(of(ReadStrategy::Layered), CheckResult::Holds);
