@@ -1,9 +1,8 @@
 //! Reads of shops, and what their cache promises: the ways in which a cache lets the database down, each made to happen and
 //! each measured.
 //!
-//! Each case has [`place`] make temporary shops, has them read by the one driver of reads ([`reads`]), and returns its
-//! checks. The instances are asked themselves, not through a proxy, because `GET /metrics` of each tells which layer
-//! answered.
+//! Each case has `place` make temporary shops, has them read by the one driver of reads (`reads`), and returns its checks.
+//! The instances are asked themselves, not through a proxy, because `GET /metrics` of each tells which layer answered.
 
 use std::path::PathBuf;
 
