@@ -38,7 +38,7 @@ PHONE_SCREEN = {"width": 390, "height": 844}
 
 
 def api(method, path, body=None, token=None, admin=False):
-    """Sends one request without a browser; returns the reply's envelope."""
+    """Sends one request without a browser, again where the service says that nothing was done; returns the reply's envelope."""
     headers = {"content-type": "application/json"}
     if token:
         headers["authorization"] = token
@@ -46,8 +46,15 @@ def api(method, path, body=None, token=None, admin=False):
         headers["x-admin-token"] = ADMIN_TOKEN
     data = json.dumps(body).encode() if body is not None else b"" if method == "POST" else None
     request = urllib.request.Request(BASE + path, data, headers, method=method)
-    with urllib.request.urlopen(request, timeout=20) as reply:
-        return json.load(reply)
+    until = time.monotonic() + 20
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=20) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as refused:
+            if refused.code != 503 or json.load(refused)["code"] != "UNAVAILABLE" or time.monotonic() > until:
+                raise
+            time.sleep(int(refused.headers["retry-after"]))
 
 
 def phone():
