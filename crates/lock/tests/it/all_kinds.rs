@@ -12,7 +12,7 @@ use super::{
     LEASE, TIMEOUT, eventually, losing_reply, nothing_left, query, renewed, soon, start,
     start_behind_proxy, wait_for,
 };
-use crate::support::redis_cluster::RedisCluster;
+use testkit::redis_cluster::RedisCluster;
 
 const NAME: &str = "lock:order:1";
 

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::all_kinds::hold_as_another_owner;
 use super::history::lock_under_test::AnyGuard;
 use super::{LEASE, eventually, locks, nothing_left, query, start};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 

@@ -8,7 +8,7 @@ use redisson_lock::{ChannelRefusals, Lock, LockConfig, Locks, Server};
 use super::loss_at_once::{connections, held_and_tracked};
 use super::users::{connections_of, set_user};
 use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, renewed, soon, subscribers, wait_for};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";

@@ -9,7 +9,7 @@ use redisson_lock::{Error, Guard, LockConfig, LockUsage, Locks, Server};
 use tokio::task::JoinHandle;
 
 use super::{eventually, outlives_its_lock, query, soon, wait_for};
-use crate::support::redis_cluster::RedisCluster;
+use testkit::redis_cluster::RedisCluster;
 
 /// One node is enough to find the others.
 async fn connect(cluster: &RedisCluster) -> Locks {
@@ -238,7 +238,7 @@ async fn a_hanging_node_does_not_delay_others() {
 
 #[tokio::test]
 async fn a_server_that_is_no_cluster_is_rejected() {
-    let single = crate::support::redis_server::RedisServer::start().await;
+    let single = testkit::redis_server::RedisServer::start().await;
     let server = Server::cluster([single.url()]).unwrap();
     let error = Locks::connect(server, LockConfig::default()).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");

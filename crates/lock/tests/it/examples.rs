@@ -1,7 +1,7 @@
 //! Every example, run against a server of its own. An example fails when what it shows is not so.
 
 use super::soon;
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 #[path = "../../examples/fenced_resource.rs"]
 mod fenced_resource;

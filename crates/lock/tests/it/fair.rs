@@ -14,8 +14,8 @@ use super::{
     LONG_LEASE, calls_of, eventually, locks, nothing_left, query, soon, start, start_behind_proxy,
     wait_for,
 };
-use crate::support::proxy::Mode;
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::Mode;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "printer";
 const QUEUE: &str = "redisson_lock_queue:{printer}";

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use redisson_lock::{Error, Guard, LockConfig, Locks, Server};
 
 use super::{eventually, query, wait_for};
-use crate::support::redis_cluster::RedisCluster;
+use testkit::redis_cluster::RedisCluster;
 
 /// Acquires so many locks with this hash tag.
 pub async fn acquire(locks: &Locks, tag: &str, count: usize) -> Vec<Guard> {

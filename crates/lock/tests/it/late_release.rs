@@ -8,9 +8,9 @@ use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, Locks, Server};
 
 use super::{TIMEOUT, eventually, start_behind_proxy};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_sentinel::MASTER;
-use crate::support::redis_server::{RedisServer, Role};
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_sentinel::MASTER;
+use testkit::redis_server::{RedisServer, Role};
 
 /// The proxy keeps requests with the word `late` in them.
 const NAME: &str = "lock:late";

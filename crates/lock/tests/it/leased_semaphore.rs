@@ -11,7 +11,7 @@ use super::cancellation::{cut_after, cut_everywhere};
 use super::semaphore::next_message;
 use super::semaphores::all_back;
 use super::{LEASE, LONG_LEASE, eventually, locks, query, renewed, soon, start, stats_of};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "gate";
 const LEASES: &str = "{gate}:timeout";

@@ -8,7 +8,7 @@ use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Guard, Lock, Locks, LostReason};
 
 use super::{LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// A number of `INFO <section>`.
 pub async fn info(raw: &mut MultiplexedConnection, section: &str, name: &str) -> u64 {

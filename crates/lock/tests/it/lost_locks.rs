@@ -7,7 +7,7 @@ use redis::AsyncCommands;
 use redisson_lock::{Error, Guard, LockConfig, Locks, Lost, LostReason};
 
 use super::{LEASE, eventually, nothing_left, renewed, soon, start};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 

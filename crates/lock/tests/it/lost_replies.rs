@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LockConfig, LostReason};
 
 use super::{eventually, losing_reply, nothing_left, query, renewed, soon, start_behind_proxy};
-use crate::support::proxy::Mode;
+use testkit::proxy::Mode;
 
 const NAME: &str = "lock:order:1";
 

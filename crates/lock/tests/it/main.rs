@@ -35,7 +35,6 @@ mod sentinel_answers;
 mod setnx;
 mod slow;
 mod supplied;
-mod support;
 #[cfg(any(feature = "tls-rustls-ring", feature = "tls-native-tls"))]
 mod tls;
 mod tracking_nodes;
@@ -53,8 +52,8 @@ use redisson_lock::kind::LockKind;
 use redisson_lock::{Guard, Lock, LockConfig, LockStats, LockUsage, Locks};
 use tokio::task::JoinHandle;
 
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_server::RedisServer;
 
 /// The lease of most tests: short, so that expiry and renewal happen during a test, and long enough
 /// that a busy machine does not lose a lock by accident.
@@ -99,7 +98,7 @@ fn wait_for<K: LockKind>(lock: &Lock<K>) -> JoinHandle<Guard<K>> {
 
 /// Waits until `condition` holds.
 async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
-    support::wait::eventually(what, TIMEOUT, condition).await;
+    testkit::wait::eventually(what, TIMEOUT, condition).await;
 }
 
 /// Waits until a hold has been renewed, by how long it is valid for: time alone does not postpone its end.

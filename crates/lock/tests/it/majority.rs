@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::all_kinds::hold_as_another_owner;
 use super::multi::{cut_calls, turns};
 use super::{eventually, nothing_left, renewed, soon};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:settlement";
 

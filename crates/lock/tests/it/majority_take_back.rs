@@ -12,8 +12,8 @@ use super::majority::{
     two_processes,
 };
 use super::{calls_of, eventually, renewed, soon};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:settlement";
 

@@ -9,7 +9,7 @@ use redisson_lock::{Error, Lock, LockConfig, Locks, LostReason, Majority};
 
 use super::majority::{acquire_on_all, process_with, servers};
 use super::{eventually, nothing_left, query, soon};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// Three renewals before the cap, and long enough that a busy machine does not lose the lock by accident.
 const LEASE: Duration = Duration::from_secs(3);

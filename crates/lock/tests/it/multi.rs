@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
 use super::{LONG_LEASE, eventually, locks, nothing_left, query, soon, start};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 #[tokio::test]
 async fn all_locks_are_acquired_or_none() {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Error, LockConfig, Locks};
 
 use super::{LEASE, eventually, locks, nothing_left, start, start_behind_proxy};
-use crate::support::proxy::Mode;
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::Mode;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 

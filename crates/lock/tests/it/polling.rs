@@ -7,7 +7,7 @@ use redisson_lock::{ChannelRefusals, LockConfig, LockUsage, Locks};
 use super::channel_rights::every_kind;
 use super::loss_at_once::connections;
 use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, query, soon, wait_for};
-use crate::support::redis_server::{RedisServer, Role};
+use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
 

@@ -12,7 +12,7 @@ use super::{
     LEASE, LONG_LEASE, calls_of, eventually, locks, nothing_left, query, renewed, soon, start,
     subscribers, wait_for,
 };
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "catalogue";
 const CHANNEL: &str = "redisson_rwlock:{catalogue}";

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Error, LockConfig, Locks, Server};
 
 use super::{nothing_left, query};
-use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_sentinel::{MASTER, RedisSentinel, in_sync};
-use crate::support::redis_server::{RedisServer, Role};
+use testkit::redis_cluster::RedisCluster;
+use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
+use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
 

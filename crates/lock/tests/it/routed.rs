@@ -7,7 +7,7 @@ use redis::AsyncCommands;
 use redisson_lock::{LockConfig, Locks, Redis, Server};
 
 use super::query;
-use crate::support::redis_cluster::RedisCluster;
+use testkit::redis_cluster::RedisCluster;
 
 const LIMIT: Duration = Duration::from_secs(10);
 

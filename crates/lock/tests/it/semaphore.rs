@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::semaphores::all_back;
 use super::{LONG_LEASE, eventually, locks, query, soon, start, subscribers};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "gate";
 const CHANNEL: &str = "redisson_sc:{gate}";

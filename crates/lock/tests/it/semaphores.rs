@@ -16,7 +16,7 @@ use super::{
     LEASE, LONG_LEASE, TIMEOUT, calls_of, eventually, losing_reply, query, soon, start,
     start_behind_proxy,
 };
-use crate::support::redis_cluster::RedisCluster;
+use testkit::redis_cluster::RedisCluster;
 
 const NAME: &str = "gate";
 const LEASES: &str = "{gate}:timeout";

@@ -6,7 +6,7 @@ use redis::RedisConnectionInfo;
 use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
 use super::{eventually, query, soon, subscribers, wait_for};
-use crate::support::redis_sentinel::{MASTER, RedisSentinel};
+use testkit::redis_sentinel::{MASTER, RedisSentinel};
 
 const NAME: &str = "lock:order:1";
 const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::loss_at_once::connections;
 use super::{calls_of, eventually, query, soon};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_server::{RedisServer, Role};
-use crate::support::scripted_sentinel::{Says, ScriptedSentinel};
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_server::{RedisServer, Role};
+use testkit::scripted_sentinel::{Says, ScriptedSentinel};
 
 const NAME: &str = "lock:order:1";
 

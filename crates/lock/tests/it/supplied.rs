@@ -8,9 +8,9 @@ use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
 use super::channel_rights::every_kind;
 use super::{LEASE, LONG_LEASE, eventually, locks, query, soon, wait_for};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_sentinel::in_sync;
-use crate::support::redis_server::{RedisServer, Role};
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_sentinel::in_sync;
+use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
 

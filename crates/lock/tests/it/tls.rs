@@ -7,11 +7,11 @@ use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
 use super::users::set_user;
 use super::{eventually, soon, subscribers, wait_for};
-use crate::support::certificates::Certificates;
-use crate::support::process::free_port;
-use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_sentinel::{MASTER, RedisSentinel, SentinelTls};
-use crate::support::redis_server::{RedisServer, Role};
+use testkit::certificates::Certificates;
+use testkit::process::free_port;
+use testkit::redis_cluster::RedisCluster;
+use testkit::redis_sentinel::{MASTER, RedisSentinel, SentinelTls};
+use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
 

@@ -10,10 +10,10 @@ use super::loss_at_once::{connections, held_and_tracked, info, tracked};
 use super::majority::{acquire_on_all, process_with, servers};
 use super::users::set_user;
 use super::{eventually, nothing_left, query, renewed, soon};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_sentinel::{MASTER, RedisSentinel};
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_cluster::RedisCluster;
+use testkit::redis_sentinel::{MASTER, RedisSentinel};
+use testkit::redis_server::RedisServer;
 
 /// A lease so long that the next renewal is 40 s away.
 async fn long_leases(server: impl Into<Server>) -> Locks {
@@ -204,7 +204,7 @@ async fn a_new_master_of_sentinel_is_followed() {
             redis::cmd("INFO").arg("stats").query_async(&mut raw).await;
         stats.is_ok_and(|stats| stats.contains("tracking_total_keys:1\r"))
     };
-    crate::support::wait::eventually("it is followed", Duration::from_secs(60), followed).await;
+    testkit::wait::eventually("it is followed", Duration::from_secs(60), followed).await;
     assert!(!guard.valid_for().is_zero(), "the failover was taken for a loss");
     eventually("the key is deleted", async || {
         let Ok(mut raw) = new_master.get_multiplexed_async_connection().await else { return false };

@@ -9,9 +9,9 @@ use redisson_lock::{ChannelRefusals, Error, LockConfig, Locks, Server};
 
 use super::channel_rights::{every_kind, rights};
 use super::{LEASE, eventually, query, soon};
-use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_sentinel::{MASTER, RedisSentinel};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_cluster::RedisCluster;
+use testkit::redis_sentinel::{MASTER, RedisSentinel};
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 

@@ -8,7 +8,7 @@ use redisson_lock::Locks;
 use tokio::task::JoinHandle;
 
 use super::{LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start, subscribers};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";

@@ -10,8 +10,8 @@ use super::{
     LONG_LEASE, TIMEOUT, eventually, locks, nothing_left, query, soon, start, start_behind_proxy,
     stats_of, wait_for,
 };
-use crate::support::proxy::Mode;
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::Mode;
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 const QUEUE: &str = "redisson_lock_queue:{lock:order:1}";

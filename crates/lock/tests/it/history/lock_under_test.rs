@@ -9,7 +9,7 @@ use redisson_lock::kind::{Fenced, LockKind};
 use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
 use serde::{Deserialize, Serialize};
 
-use crate::support::redis_sentinel::MASTER;
+use testkit::redis_sentinel::MASTER;
 
 /// The name of the lock that all processes of a history share.
 pub const NAME: &str = "lock:history";

@@ -26,8 +26,8 @@ use self::lock_under_test::{COMMAND, Kind, LEASE, NAME, Target};
 use self::register::RegisterCounts;
 use self::workers::{Report, Workers};
 use super::{eventually, outlives_its_lock, query};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_server::RedisServer;
 
 /// How long faults are injected in one history.
 const RUN: Duration = Duration::from_millis(1_600);

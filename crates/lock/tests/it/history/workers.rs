@@ -13,8 +13,8 @@ use super::event::{Failover, History, Nanos, Wipe, nanos, now, read};
 use super::lock_under_test::{COMMAND, Kind, LEASE, Settings, Target};
 use super::register::{Register, RegisterCounts};
 use super::worker::{PLAN, Plan};
-use crate::support::redis_server::RedisServer;
 use crate::{eventually, soon};
+use testkit::redis_server::RedisServer;
 
 /// The number of processes, and of tasks in each.
 const PROCESSES: u64 = 3;

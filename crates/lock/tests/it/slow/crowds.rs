@@ -8,11 +8,11 @@ use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, LockUsage, Locks};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::redis_server::RedisServer;
 use crate::{
     LONG_LEASE, calls_of, eventually, nothing_left, outlives_its_lock, query, soon, start,
     stats_of, wait_for,
 };
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "crowded";
 

@@ -9,8 +9,8 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::Locks;
 
-use crate::support::redis_server::RedisServer;
 use crate::{LONG_LEASE, eventually, query, start};
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "printer";
 const QUEUE: &str = "redisson_lock_queue:{printer}";

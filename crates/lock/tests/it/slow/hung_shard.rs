@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Guard, LockConfig, Locks, LostReason, Server};
 
 use crate::hung_shard::acquire;
-use crate::support::redis_cluster::RedisCluster;
 use crate::{soon, stats_of};
+use testkit::redis_cluster::RedisCluster;
 
 const HOLDS: usize = 10_000;
 

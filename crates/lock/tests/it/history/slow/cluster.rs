@@ -12,10 +12,10 @@ use crate::history::lock_under_test::{Kind, NAME, Target};
 use crate::history::worker::Plan;
 use crate::history::workers::Workers;
 use crate::history::{RUN, check_all, disturb, few_owners, recovered, repeat_fault};
-use crate::support::proxy::Proxy;
-use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_sentinel::in_sync;
 use crate::{eventually, query};
+use testkit::proxy::Proxy;
+use testkit::redis_cluster::RedisCluster;
+use testkit::redis_sentinel::in_sync;
 
 /// How long a master is gone before its replica takes over.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);

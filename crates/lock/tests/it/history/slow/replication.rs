@@ -10,8 +10,8 @@ use crate::history::event::{Event, EventKind, Nanos, now};
 use crate::history::lock_under_test::NAME;
 use crate::history::worker::Plan;
 use crate::history::workers::Workers;
-use crate::support::redis_server::RedisServer;
 use crate::{eventually, query};
+use testkit::redis_server::RedisServer;
 
 /// A lease that is not over when a failover takes long on a busy machine.
 const LEASE: Duration = Duration::from_secs(15);

@@ -8,10 +8,10 @@ use crate::history::lock_under_test::{Kind, Target};
 use crate::history::worker::Plan;
 use crate::history::workers::Workers;
 use crate::history::{check, disturb, few_owners, recovered};
-use crate::support::proxy::Proxy;
-use crate::support::redis_sentinel::{MASTER, RedisSentinel, in_sync};
-use crate::support::redis_server::{RedisServer, Role};
 use crate::{eventually, query};
+use testkit::proxy::Proxy;
+use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
+use testkit::redis_server::{RedisServer, Role};
 
 /// Longer than a failover takes, until the old master is a replica.
 const PAUSE: &str = "120000";

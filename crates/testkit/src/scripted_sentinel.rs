@@ -15,7 +15,14 @@ use tokio::task::JoinSet;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Says {
     /// The master's epoch, and its address by each of the two commands.
-    Master { epoch: u64, in_fields: String, by_name: String },
+    Master {
+        /// The epoch of its configuration.
+        epoch: u64,
+        /// Its address in the reply to `SENTINEL MASTER`.
+        in_fields: String,
+        /// Its address in the reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+        by_name: String,
+    },
     /// Nothing: connections are accepted, requests read, but not answered.
     Nothing,
 }
