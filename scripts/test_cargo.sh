@@ -2,7 +2,7 @@
 # ./dev test [PACKAGE] [NAME] [FLAGS], ./dev test slow: `cargo test` for what the arguments need, and its result in one line.
 
 # Packages whose tests need no MariaDB.
-NO_DATABASE=(redisson-lock cache-aside seckill-workload seckill-interop seckill-testkit)
+NO_DATABASE=(redis-link redisson-lock cache-aside seckill-workload seckill-interop seckill-testkit)
 
 # Flags of `cargo test`: those whose value is the next argument, those that choose packages, those that choose targets.
 VALUED_FLAGS='-p|--package|--exclude|--test|--bin|--example|--bench|-F|--features|-j|--jobs|--profile|--target|--target-dir|--manifest-path|--color|--config|--message-format|-Z'

@@ -27,7 +27,7 @@ usage: ./dev test compat [--write] [NAME...]
 Runs the tests that depend on what a server does on each of: ${COMPAT_SERVERS[*]}.
 A NAME is a product, which is this machine's server, or PRODUCT-SUITE with any suite of Debian, which is
 unpacked, not installed. On a database these are modules of tests/it, on a Redis or Valkey others, and the tests
-of the packages in crates/lock/ and crates/cache/. A test that fails is named, and its server fails.
+of the packages in crates/redis-link/, lock/ and cache/. A test that fails is named, and its server fails.
 
   --write      puts the table that it prints at the end into docs/OPERATIONS.md
   --path NAME  only gets that server, and prints the folder of its programs:
@@ -94,6 +94,7 @@ compat_row() {
         ;;
       *)
         wrong=0
+        compat_tests redis-link || wrong=1
         compat_tests redisson-lock "${COMPAT_NOT_LOCK[@]}" || wrong=1
         compat_tests cache-aside || wrong=1
         compat_tests seckill "${COMPAT_REDIS[@]/%/::}" || wrong=1

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use lock::Server;
 use redis::{ErrorKind, RedisError};
+use redis_link::Server;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::redis_errors::sentence;
 use super::redis_requirements;
 
-pub use lock::{Redis, RoutedConnection};
+pub use redis_link::{Redis, RoutedConnection};
 
 /// The Redis that this address names.
 ///
@@ -21,7 +21,7 @@ pub use lock::{Redis, RoutedConnection};
 /// One sentence that names the setting, never the address, which may hold a password.
 pub fn server(url: &SecretString) -> anyhow::Result<Server> {
     Server::from_url(url.expose_secret())
-        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {}", cause(error)))
+        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {error}"))
 }
 
 /// As [`server`], with TLS by files in PEM format: the `authority` that has signed the certificates of the servers (the
@@ -55,17 +55,9 @@ pub fn server_with(
         })
     });
     let certificates = redis::TlsCertificates { client_tls: own.transpose()?, root_cert };
-    server.with_certificates(&certificates).map_err(|error| {
-        anyhow::anyhow!("REDIS_CA, REDIS_CERT, REDIS_KEY: not usable: {}", cause(error))
-    })
-}
-
-/// What is wrong with an address, without the words that the locks put before it.
-fn cause(error: lock::Error) -> String {
-    match error {
-        lock::Error::Rejected { cause, .. } => cause.to_string(),
-        error => error.to_string(),
-    }
+    server
+        .with_certificates(&certificates)
+        .map_err(|error| anyhow::anyhow!("REDIS_CA, REDIS_CERT, REDIS_KEY: not usable: {error}"))
 }
 
 /// Connects; `timeout` limits connecting and every command.
@@ -74,7 +66,7 @@ fn cause(error: lock::Error) -> String {
 /// One sentence that names the setting: it cannot be reached, or is not what the address says, or too old.
 pub async fn connect(server: Server, timeout: Duration) -> anyhow::Result<Redis> {
     let redis = Redis::new(server, timeout, timeout)
-        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {}", cause(error)))?;
+        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {error}"))?;
     redis.ping().await.map_err(|error| sentence(&error))?;
     redis_requirements::check(&redis).await?;
     Ok(redis)

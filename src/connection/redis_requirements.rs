@@ -1,7 +1,7 @@
 //! What a Redis must be to be used: a version, and the kind that its address names.
 
 use anyhow::{bail, ensure};
-use lock::Redis;
+use redis_link::Redis;
 
 use super::redis_errors::sentence;
 

@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "src",
     "crates/cache/src",
     "crates/lock/interop/src",
     "crates/lock/src",
+    "crates/redis-link/src",
     "crates/testkit/src",
     "crates/workload/src",
     "loadtest/src",

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use redis::RedisError;
+use redis_link::AddressError;
 
 use crate::kind::Kind;
 
@@ -83,6 +84,12 @@ impl Error {
     /// [`Unavailable`](Self::Unavailable). After [`Unknown`](Self::Unknown) it may have succeeded before.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
+    }
+}
+
+impl From<AddressError> for Error {
+    fn from(error: AddressError) -> Self {
+        Self::Rejected { operation: "connect", cause: error.to_string().into() }
     }
 }
 

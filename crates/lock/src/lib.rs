@@ -10,7 +10,7 @@
 //! - `renewal`: the watchdog and its schedule
 //! - `tracking`: notices at once when a lock is taken away
 //! - `cleanup`: work that outlives its caller, and reconciliation after unknown outcomes
-//! - `commands`: one method for each script of `lua/`; `connection`: single server, cluster, Sentinel
+//! - `commands`: one method for each script of `lua/`; `connection`: sends them over `redis_link`
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -34,10 +34,7 @@ mod tracking;
 mod waiting;
 
 pub use config::LockConfig;
-pub use connection::redis::Redis;
 pub use connection::refusals::ChannelRefusals;
-pub use connection::routed::RoutedConnection;
-pub use connection::server::Server;
 pub use error::{Cause, Error, Lost, LostReason};
 pub use holding::guard::Guard;
 pub use kinds::fair::FairLock;
@@ -56,4 +53,5 @@ pub use kinds::setnx::{SetNxGuard, SetNxLock};
 pub use locks::{LockUsage, Locks};
 pub use owner::Owner;
 pub use redis;
+pub use redis_link::{AddressError, Redis, RoutedConnection, Server};
 pub use stats::{DurationHistogram, LockStats, Losses};

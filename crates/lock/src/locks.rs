@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use redis_link::Server;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
@@ -11,9 +12,7 @@ use tokio_util::sync::DropGuard;
 use crate::cleanup::queue::{self, CleanupQueue};
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
-use crate::connection::failure::Failure;
 use crate::connection::refusals::ChannelRefusals;
-use crate::connection::server::Server;
 use crate::error::Error;
 use crate::name::Name;
 use crate::owner::Owner;
@@ -83,9 +82,8 @@ impl Locks {
             return Err(Error::Rejected { operation: "connect", cause });
         }
         let mut config = config.clamped();
-        let connection = CommandConnection::lazy(server.into(), &config)
-            .map_err(|error| Failure::Rejected(error.into()).into_error("connect"))?;
-        config.client_tracking &= connection.backend().makes_connections();
+        let connection = CommandConnection::lazy(server.into(), &config)?;
+        config.client_tracking &= connection.redis().makes_connections();
         let (cleanup, cleanup_jobs) = CleanupQueue::new();
         let shared = Arc::new(Shared::new(config, connection, cleanup));
         let tasks = Mutex::new(vec![

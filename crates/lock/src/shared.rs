@@ -52,7 +52,7 @@ impl Shared {
         Self {
             config,
             registry: Arc::default(),
-            wakeups: Arc::new(Wakeups::new(!connection.backend().has_pubsub())),
+            wakeups: Arc::new(Wakeups::new(!connection.has_pubsub())),
             connection,
             renewals: RenewalSchedule::default(),
             cleanup,
@@ -100,6 +100,6 @@ impl Shared {
 
     /// Wait until a clean-up may talk to the node of this key; it may until the permit is dropped.
     pub(crate) async fn cleanup_permit(&self, key: &str) -> Option<OwnedSemaphorePermit> {
-        self.cleanups.permit(self.connection.backend().serving(key)).await
+        self.cleanups.permit(self.connection.redis().serving(key)).await
     }
 }

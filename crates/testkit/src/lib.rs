@@ -10,6 +10,7 @@ pub mod database_server;
 pub mod haproxy;
 pub mod process;
 pub mod proxy;
+pub mod raw;
 pub mod redis_cluster;
 pub mod redis_sentinel;
 pub mod redis_server;

@@ -12,8 +12,8 @@ use std::{
 };
 
 use hyper::header::HeaderValue;
-use lock::RoutedConnection;
 use redis::AsyncCommands;
+use redis_link::RoutedConnection;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::JoinSet;

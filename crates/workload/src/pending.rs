@@ -12,7 +12,7 @@ use std::{
 };
 
 use hyper::header::HeaderValue;
-use lock::Redis;
+use redis_link::Redis;
 use tokio::time::{Instant, sleep};
 
 use crate::{

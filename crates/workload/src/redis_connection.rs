@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock::{Redis, RoutedConnection, Server};
 use redis::{AsyncConnectionConfig, Client, RedisError, aio::MultiplexedConnection};
+use redis_link::{Redis, RoutedConnection, Server};
 
 use crate::Error;
 

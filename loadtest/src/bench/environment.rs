@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use lock::RoutedConnection;
+use redis_link::RoutedConnection;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
 use workload::{Access, buyers::Buyer, redis_connection, sessions};

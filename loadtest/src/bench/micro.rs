@@ -5,8 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use lock::{LockConfig, Locks, Server};
+use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
+use redis_link::Server;
 use sqlx::{Executor, MySqlPool};
 use tokio::task::JoinSet;
 use workload::latency::Latency;

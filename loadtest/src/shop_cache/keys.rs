@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
-use lock::RoutedConnection;
 use redis::{AsyncCommands, Pipeline, RedisError, ScanOptions};
+use redis_link::RoutedConnection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use redis_link::Address;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::connection::address::Address;
 
 /// The permits of each node that is talked to, or waited for; `None` stands for a single server.
 pub(crate) struct NodeLimits {

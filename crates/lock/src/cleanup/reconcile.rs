@@ -18,7 +18,7 @@ use crate::shared::Shared;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
 
 /// For how many command timeouts what was sent on a connection that was given up may still arrive: the
-/// system retransmits for five; see `connection::settings`.
+/// system retransmits for five; see `settings` of redis-link.
 const IN_FLIGHT_TIMEOUTS: u32 = 6;
 
 pub(crate) enum Attempt {

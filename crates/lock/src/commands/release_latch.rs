@@ -12,11 +12,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::RedisResult;
+use redis_link::RoutedConnection;
 
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
-use crate::connection::routed::RoutedConnection;
 use crate::holding::request::LockRequest;
 
 /// How long a latch is kept, in command timeouts and at least: longer than the system retransmits on

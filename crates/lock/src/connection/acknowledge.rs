@@ -8,20 +8,17 @@
 
 use std::time::Duration;
 
-use redis::RedisResult;
+use redis_link::{AddressError, Redis};
 
 use crate::config::{LockConfig, Replicas, millis};
-use crate::connection::backend::Backend;
 use crate::connection::bounded::bounded;
-use crate::connection::routed::RoutedConnection;
-use crate::connection::settings::Timeouts;
 
 /// Sets the key's expiry to the value it has.
 const TOUCH: &str = include_str!("../../lua/touch.lua");
 
 /// The connection for WAIT, and how many replicas to wait for.
 pub(crate) struct ReplicaAcknowledgement {
-    link: RoutedConnection,
+    redis: Redis,
     replicas: Replicas,
     /// Replica timeout plus command timeout.
     timeout: Duration,
@@ -29,12 +26,11 @@ pub(crate) struct ReplicaAcknowledgement {
 
 impl ReplicaAcknowledgement {
     /// `None` unless the configuration asks for it.
-    pub(crate) fn new(backend: &Backend, config: &LockConfig) -> RedisResult<Option<Self>> {
+    pub(crate) fn new(redis: &Redis, config: &LockConfig) -> Result<Option<Self>, AddressError> {
         let Some(replicas) = config.replicas else { return Ok(None) };
         let timeout = replicas.timeout + config.command_timeout;
-        let timeouts = Timeouts { command: timeout, ..Timeouts::from(config) };
-        let link = backend.nodes().separate_link(timeouts)?;
-        Ok(Some(Self { link, replicas, timeout }))
+        let redis = redis.with_command_timeout(timeout)?;
+        Ok(Some(Self { redis, replicas, timeout }))
     }
 
     /// Wait until the configured number of replicas has everything that was done to `key` so far.
@@ -47,7 +43,7 @@ impl ReplicaAcknowledgement {
         both.cmd("EVAL").arg(TOUCH).arg(1).arg(key);
         both.cmd("WAIT").arg(replicas.count).arg(millis(replicas.timeout));
         let reply: Result<(i64, u32), _> =
-            bounded(&self.link, self.timeout, async |mut c, _| both.query_async(&mut c).await)
+            bounded(&self.redis, self.timeout, async |mut c, _| both.query_async(&mut c).await)
                 .await;
         match reply {
             Ok((1, have)) if have >= replicas.count => Ok(()),

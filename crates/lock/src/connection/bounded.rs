@@ -8,9 +8,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisResult, ServerErrorKind};
+use redis_link::{Redis, RoutedConnection};
 
 use crate::connection::failure::Failure;
-use crate::connection::routed::RoutedConnection;
 
 /// Run `command` within `timeout`, at most twice. Its second argument says whether an earlier
 /// sending may have been executed.
@@ -18,7 +18,7 @@ use crate::connection::routed::RoutedConnection;
 /// # Errors
 /// [`Failure::Unknown`] at the timeout, and whenever the first sending may have been executed.
 pub(crate) async fn bounded<T, F>(
-    link: &RoutedConnection,
+    redis: &Redis,
     timeout: Duration,
     mut command: impl FnMut(RoutedConnection, bool) -> F,
 ) -> Result<T, Failure>
@@ -26,13 +26,13 @@ where
     F: Future<Output = RedisResult<T>>,
 {
     let run = async {
-        let first = match command(link.clone(), false).await {
+        let first = match command(redis.commands(), false).await {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
         let failure = Failure::of(&first);
         let resent = matches!(failure, Failure::Unknown(_));
-        // Scripts may have been flushed, or the master replaced: the link has noticed by now.
+        // Scripts may have been flushed, or the master replaced: the connection has noticed by now.
         let answered = matches!(
             first.kind(),
             ErrorKind::Server(ServerErrorKind::NoScript | ServerErrorKind::ReadOnly)
@@ -40,7 +40,7 @@ where
         if !first.is_connection_dropped() && !answered {
             return Err(failure);
         }
-        match (command(link.clone(), resent).await, resent) {
+        match (command(redis.commands(), resent).await, resent) {
             (Ok(value), _) => Ok(value),
             // The second sending failed, but the first may have been executed.
             (Err(second), true) => Err(Failure::Unknown(second.into())),
@@ -50,7 +50,7 @@ where
     match tokio::time::timeout(timeout, run).await {
         Ok(result) => result,
         Err(_) => {
-            link.mark_stale();
+            redis.recheck();
             Err(Failure::Unknown(format!("no answer within {timeout:?}").into()))
         }
     }

@@ -5,46 +5,51 @@ use std::future::Future;
 use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
+use redis_link::{AddressError, Redis, RoutedConnection, Server};
 
 use crate::config::LockConfig;
 use crate::connection::acknowledge::ReplicaAcknowledgement;
-use crate::connection::backend::Backend;
 use crate::connection::bounded::bounded;
 use crate::connection::failure::Failure;
 use crate::connection::refusals::Refusals;
-use crate::connection::routed::RoutedConnection;
-use crate::connection::server::Server;
 
 /// The connection for commands. Reconnects by itself; commands are multiplexed over it, in the
 /// order in which they are sent.
 pub(crate) struct CommandConnection {
-    backend: Backend,
-    link: RoutedConnection,
+    redis: Redis,
     acknowledgement: Option<ReplicaAcknowledgement>,
     timeout: Duration,
+    pubsub: bool,
     /// Channels that the server does not allow.
     pub(crate) refusals: Refusals,
 }
 
 impl CommandConnection {
     /// A connection that is opened by its first command.
-    pub(crate) fn lazy(server: Server, config: &LockConfig) -> RedisResult<Self> {
-        let backend = Backend::new(server, config)?;
+    pub(crate) fn lazy(server: Server, config: &LockConfig) -> Result<Self, AddressError> {
+        let redis = Redis::new(server, config.connect_timeout, config.command_timeout)?;
         Ok(Self {
-            link: backend.link(),
-            acknowledgement: ReplicaAcknowledgement::new(&backend, config)?,
-            backend,
+            acknowledgement: ReplicaAcknowledgement::new(&redis, config)?,
             timeout: config.command_timeout,
+            pubsub: config.pubsub && redis.makes_connections(),
+            redis,
             refusals: Refusals::default(),
         })
     }
 
-    pub(crate) fn backend(&self) -> &Backend {
-        &self.backend
+    pub(crate) fn redis(&self) -> &Redis {
+        &self.redis
     }
 
+    /// Whether waiters are woken by messages, for which a connection of their own is needed.
+    pub(crate) fn has_pubsub(&self) -> bool {
+        self.pubsub
+    }
+
+    /// The Redis commands that publish a release. On a cluster both kinds: Redisson subscribes to
+    /// sharded channels from 3.22 on, and to ordinary ones before.
     pub(crate) fn publish_commands(&self) -> &'static [&'static str] {
-        self.backend.publish_commands()
+        if self.redis.is_cluster() { &["PUBLISH", "SPUBLISH"] } else { &["PUBLISH"] }
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -77,7 +82,7 @@ impl CommandConnection {
     where
         F: Future<Output = RedisResult<T>>,
     {
-        bounded(&self.link, self.timeout, command).await
+        bounded(&self.redis, self.timeout, command).await
     }
 
     /// As [`invoke`](Self::invoke), within `timeout` if that is shorter than the command timeout.
@@ -87,7 +92,7 @@ impl CommandConnection {
         script: &ScriptInvocation<'_>,
     ) -> Result<T, Failure> {
         let timeout = timeout.min(self.timeout);
-        bounded(&self.link, timeout, async |mut c, _| script.invoke_async(&mut c).await).await
+        bounded(&self.redis, timeout, async |mut c, _| script.invoke_async(&mut c).await).await
     }
 
     /// Wait until enough replicas have what was acquired under `key`, else `undo` it. Returns at

@@ -1,7 +1,8 @@
 //! Classification of failed commands by what is known about their effect: not executed, rejected,
 //! or unknown.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::RedisError;
+use redis_link::Outcome;
 
 use crate::error::{Cause, Error};
 
@@ -52,42 +53,11 @@ impl Failure {
 
     pub(crate) fn of(error: &RedisError) -> Self {
         let cause = Cause::from(error.clone());
-        // A refused connection is the one I/O error that can only come before anything is sent.
-        if error.is_connection_refusal() {
-            return Self::NotExecuted(cause);
-        }
-        if is_login_refusal(error) {
-            return Self::LoginRefused(cause);
-        }
-        match error.kind() {
-            ErrorKind::Server(
-                ServerErrorKind::BusyLoading
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::NoScript
-                | ServerErrorKind::Moved
-                | ServerErrorKind::Ask,
-            ) => Self::NotExecuted(cause),
-            ErrorKind::Server(_) => Self::Rejected(cause),
-            ErrorKind::Extension => match error.code() {
-                Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS") => Self::NotExecuted(cause),
-                _ => Self::Rejected(cause),
-            },
-            // Settings that contradict each other.
-            ErrorKind::InvalidClientConfig => Self::Rejected(cause),
-            ErrorKind::Client
-            | ErrorKind::ClusterConnectionNotFound
-            | ErrorKind::EmptySentinelList
-            | ErrorKind::MasterNameNotFoundBySentinel
-            | ErrorKind::RESP3NotSupported => Self::NotExecuted(cause),
-            _ => Self::Unknown(cause),
+        match Outcome::of(error) {
+            Outcome::NotExecuted => Self::NotExecuted(cause),
+            Outcome::Rejected => Self::Rejected(cause),
+            Outcome::LoginRefused => Self::LoginRefused(cause),
+            Outcome::Unknown => Self::Unknown(cause),
         }
     }
-}
-
-pub(crate) fn is_login_refusal(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::AuthenticationFailed
-        || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use redis_link::Server;
 
 use crate::config::LockConfig;
-use crate::connection::server::Server;
 use crate::error::Error;
 use crate::kinds::multi::MultiLock;
 use crate::kinds::several::{Members, majority_of};

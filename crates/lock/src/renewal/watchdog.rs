@@ -86,7 +86,7 @@ async fn renew(
     limits: &NodeLimits,
     hold: Arc<Hold>,
 ) -> Option<Renewed> {
-    let node = connection.backend().serving(hold.request.name.key());
+    let node = connection.redis().serving(hold.request.name.key());
     let _permit = limits.permit(node).await;
     let sent = Instant::now();
     let RenewalAction::Renew { lease, deadline } = hold.renewal_action(sent) else { return None };

@@ -2,10 +2,7 @@
 //! read on this connection; to hear of the next change, the key has to be read again.
 
 use redis::{PushInfo, PushKind, RedisResult, Value, cmd, from_redis_value, pipe};
-
-use crate::config::LockConfig;
-use crate::connection::backend::Backend;
-use crate::connection::pushes::{PushConnection, Unusable};
+use redis_link::{PushConnection, Redis, Unusable};
 
 /// A connection on which the keys that are read are tracked.
 pub(super) struct TrackingConnection(PushConnection);
@@ -18,12 +15,8 @@ pub(super) enum Change {
 }
 
 impl TrackingConnection {
-    pub(super) async fn open(
-        backend: &Backend,
-        address: &str,
-        config: &LockConfig,
-    ) -> Result<Self, Unusable> {
-        let mut connection = PushConnection::open(backend, address, config).await?;
+    pub(super) async fn open(redis: &Redis, address: &str) -> Result<Self, Unusable> {
+        let mut connection = redis.pushes(address).await?;
         cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut connection.commands).await?;
         Ok(Self(connection))
     }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis_link::{Address, Unusable};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::cleanup::reconcile::end_lost_hold;
-use crate::connection::address::Address;
 use crate::connection::failure::Failure;
-use crate::connection::pushes::Unusable;
 use crate::error::LostReason;
 use crate::holding::hold::Hold;
 use crate::shared::Shared;
@@ -79,7 +78,7 @@ impl Node {
                 }
                 Err(Unusable::Broken(error)) => {
                     tracing::debug!(error, node = &*self.address, "no client tracking; retrying");
-                    self.shared.connection.backend().mark_stale();
+                    self.shared.connection.redis().recheck();
                     self.disconnected.notify_one();
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSES.1);
@@ -96,8 +95,8 @@ impl Node {
 
     /// One connection, from connecting to its end.
     async fn session(&mut self, pause: &mut Duration) -> Result<(), Unusable> {
-        let (backend, config) = (self.shared.connection.backend(), &self.shared.config);
-        let mut connection = TrackingConnection::open(backend, &self.address, config).await?;
+        let redis = self.shared.connection.redis();
+        let mut connection = TrackingConnection::open(redis, &self.address).await?;
         // What happened before this connection is not reported.
         self.changed.extend(self.holds.keys().cloned());
         let mut read_at = Instant::now();
@@ -194,7 +193,7 @@ impl Node {
         if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) {
             self.shared.connection.refusals.tracking(&error.to_string());
         } else {
-            self.shared.connection.backend().mark_stale();
+            self.shared.connection.redis().recheck();
             self.misplaced.extend(holds);
         }
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis_link::Address;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::connection::address::Address;
 use crate::holding::hold::Hold;
 use crate::shared::Shared;
 use crate::tracking::node::Node;
@@ -28,14 +28,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Assign holds to nodes, again whenever there are more of them or the nodes change.
 async fn assign(shared: &Arc<Shared>) {
-    let backend = shared.connection.backend();
+    let redis = shared.connection.redis();
     let disconnected: Arc<Notify> = Arc::default();
     let mut nodes: HashMap<Address, UnboundedSender<Arc<Hold>>> = HashMap::new();
     let mut running = FuturesUnordered::new();
     // Holds without a node.
     let mut holds: Vec<Arc<Hold>> = Vec::new();
     loop {
-        let nodes_changed = backend.changed();
+        let nodes_changed = redis.changed();
         tokio::select! {
             more = shared.renewals.to_track() => holds.extend(more),
             // A node that has ended has given its holds back.
@@ -51,7 +51,7 @@ async fn assign(shared: &Arc<Shared>) {
         }
         let keys = holds.iter().map(|hold| hold.request.name.key().into()).collect();
         // Finding the nodes may take long; those that are known are served meanwhile.
-        let mut assigning = pin!(backend.assign_channels(keys));
+        let mut assigning = pin!(redis.assign_channels(keys));
         let assigned = loop {
             tokio::select! {
                 result = &mut assigning => break result,

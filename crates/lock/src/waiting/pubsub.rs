@@ -9,11 +9,8 @@ use redis::{
     ErrorKind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
     from_redis_value,
 };
+use redis_link::{PushConnection, Redis, Unusable};
 use tokio::time::{Interval, MissedTickBehavior};
-
-use crate::config::LockConfig;
-use crate::connection::backend::Backend;
-use crate::connection::pushes::{PushConnection, Unusable};
 
 /// How often an open connection is checked.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -29,15 +26,11 @@ pub(crate) struct PubSubConnection {
 }
 
 impl PubSubConnection {
-    pub(crate) async fn open(
-        backend: &Backend,
-        address: &str,
-        config: &LockConfig,
-    ) -> Result<Self, Unusable> {
-        let connection = PushConnection::open(backend, address, config).await?;
+    pub(crate) async fn open(redis: &Redis, address: &str) -> Result<Self, Unusable> {
+        let connection = redis.pushes(address).await?;
         let mut ping = tokio::time::interval(PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { connection, sharded: backend.is_cluster(), unsubscribing: 0, ping })
+        Ok(Self { connection, sharded: redis.is_cluster(), unsubscribing: 0, ping })
     }
 
     /// Subscribe; returns when the server has answered about each channel, with those that the user

@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis_link::{Address, Channels, Unusable};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::connection::address::{Address, Channels};
-use crate::connection::pushes::Unusable;
 use crate::shared::Shared;
 use crate::waiting::pubsub::PubSubConnection;
 use crate::waiting::wakeups::{Subscribed, Wakeups};
@@ -37,9 +36,8 @@ struct Node {
 
 /// Subscribe until the tasks have to end.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let backend = shared.connection.backend();
     let subscriptions = async {
-        if backend.has_pubsub() {
+        if shared.connection.has_pubsub() {
             assign(&shared).await;
         } else {
             std::future::pending().await
@@ -47,14 +45,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     };
     tokio::select! {
         () = subscriptions => {}
-        () = backend.monitor() => {}
+        () = shared.connection.redis().monitor() => {}
         () = shared.stop.cancelled() => {}
     }
 }
 
 /// Assign the channels to the nodes, again whenever channels or nodes change.
 async fn assign(shared: &Arc<Shared>) {
-    let (wakeups, backend) = (&shared.wakeups, shared.connection.backend());
+    let (wakeups, redis) = (&shared.wakeups, shared.connection.redis());
     let disconnected: Arc<Notify> = Arc::default();
     let mut assigned: HashMap<Address, watch::Sender<Channels>> = HashMap::new();
     let mut nodes = FuturesUnordered::new();
@@ -64,11 +62,11 @@ async fn assign(shared: &Arc<Shared>) {
             wakeups.changed().await;
             continue;
         }
-        let nodes_changed = backend.changed();
+        let nodes_changed = redis.changed();
         let channels = wakeups.channels();
         let number = channels.len();
         // Finding the nodes may take long; those that are known are served meanwhile.
-        let mut assigning = pin!(backend.assign_channels(channels));
+        let mut assigning = pin!(redis.assign_channels(channels));
         let result = loop {
             tokio::select! {
                 result = &mut assigning => break result,
@@ -156,7 +154,7 @@ impl Node {
                 node = &*self.address,
                 "lock Pub/Sub connection lost; waiters poll until it is back"
             );
-            self.shared.connection.backend().mark_stale();
+            self.shared.connection.redis().recheck();
             self.disconnected.notify_one();
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
@@ -185,8 +183,8 @@ impl Node {
         subscribed: &mut Channels,
         pause: &mut Duration,
     ) -> Option<Unusable> {
-        let (backend, config) = (self.shared.connection.backend(), &self.shared.config);
-        let mut connection = match PubSubConnection::open(backend, &self.address, config).await {
+        let redis = self.shared.connection.redis();
+        let mut connection = match PubSubConnection::open(redis, &self.address).await {
             Ok(connection) => connection,
             Err(error) => return Some(error),
         };

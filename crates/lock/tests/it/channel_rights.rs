@@ -5,9 +5,10 @@ use std::time::Duration;
 use redisson_lock::kind::LockKind;
 use redisson_lock::{ChannelRefusals, Lock, LockConfig, Locks, Server};
 
-use super::loss_at_once::{connections, held_and_tracked};
+use super::loss_at_once::held_and_tracked;
 use super::users::{connections_of, set_user};
 use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, renewed, soon, subscribers, wait_for};
+use testkit::raw::connections;
 use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";

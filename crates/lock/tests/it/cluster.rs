@@ -1,5 +1,4 @@
-//! Locks on a Redis Cluster: routing by slot, ordinary and sharded Pub/Sub, moving slots, masters
-//! that die or hang.
+//! Locks on a Redis Cluster: ordinary and sharded Pub/Sub, moving slots, masters that die.
 
 use std::time::{Duration, Instant};
 
@@ -190,58 +189,4 @@ async fn a_killed_master_is_replaced() {
         lock.acquire().await.unwrap().release().await.unwrap();
     }
     nothing_left(&cluster, &[1, 2, 3], &[&here, &there]).await;
-}
-
-#[tokio::test]
-async fn a_hanging_node_does_not_delay_others() {
-    let cluster = RedisCluster::start().await;
-    let config = LockConfig::default().with_lease(Duration::from_secs(2));
-    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
-    // The hanging node is the first in the order of addresses, which a refresh may query first.
-    let mut nodes = [0, 1, 2];
-    nodes.sort_by_key(|node| cluster.nodes[*node].url());
-    let [hanging, renewed, busy] =
-        nodes.map(async |node| locks.lock(&cluster.name_on(node).await.0));
-    let (hanging, renewed, busy) = tokio::join!(hanging, renewed, busy);
-    let renewed = renewed.acquire().await.unwrap();
-    let lost = hanging.acquire().await.unwrap();
-    cluster.nodes[nodes[0]].pause();
-
-    // In the second round a command has timed out, so the slot table is being refreshed.
-    for _ in 0..2 {
-        let pending: Vec<_> = (0..20)
-            .map(|_| {
-                let (lock, owner) = (hanging.clone(), locks.owner());
-                tokio::spawn(async move { lock.try_acquire_as(&owner).await.map(drop) })
-            })
-            .collect();
-        // Each would take a second, if it waited as those do.
-        let others = async {
-            for _ in 0..50 {
-                busy.acquire().await.unwrap().release().await.unwrap();
-            }
-        };
-        soon("the others", others).await;
-        for reply in pending {
-            let error = reply.await.unwrap().unwrap_err();
-            assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-        }
-    }
-    // The lock that cannot be renewed is lost; the other is renewed past its lease.
-    soon("it is lost", lost.lost()).await;
-    assert!(renewed.valid_for() > Duration::ZERO);
-    renewed.release().await.unwrap();
-    cluster.nodes[nodes[0]].resume();
-    drop(lost);
-    nothing_left(&cluster, &[0, 1, 2], &[&locks]).await;
-}
-
-#[tokio::test]
-async fn a_server_that_is_no_cluster_is_rejected() {
-    let single = testkit::redis_server::RedisServer::start().await;
-    let server = Server::cluster([single.url()]).unwrap();
-    let error = Locks::connect(server, LockConfig::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
-    assert!(Server::cluster(["redis://127.0.0.1/1"]).is_err(), "a database other than 0");
-    assert!(Server::cluster(Vec::<String>::new()).is_err(), "no node");
 }

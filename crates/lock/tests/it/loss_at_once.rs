@@ -8,19 +8,8 @@ use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Guard, Lock, Locks, LostReason};
 
 use super::{LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start};
+use testkit::raw::{connections, info};
 use testkit::redis_server::RedisServer;
-
-/// A number of `INFO <section>`.
-pub async fn info(raw: &mut MultiplexedConnection, section: &str, name: &str) -> u64 {
-    let text: String = query(raw, "INFO", &[section]).await;
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value.unwrap_or("0").trim().parse().expect("a number")
-}
-
-/// How many connections have been made to the server since its start.
-pub async fn connections(raw: &mut MultiplexedConnection) -> u64 {
-    info(raw, "stats", "total_connections_received").await
-}
 
 /// Waits until the server tracks so many keys.
 pub async fn tracked(raw: &mut MultiplexedConnection, keys: u64) {

@@ -27,16 +27,12 @@ mod polling;
 mod read_leases;
 mod read_write;
 mod replicas;
-mod routed;
 mod semaphore;
 mod semaphores;
 mod sentinel;
-mod sentinel_answers;
 mod setnx;
 mod slow;
 mod supplied;
-#[cfg(any(feature = "tls-rustls-ring", feature = "tls-native-tls"))]
-mod tls;
 mod tracking_nodes;
 mod users;
 mod waiting;
@@ -53,6 +49,7 @@ use redisson_lock::{Guard, Lock, LockConfig, LockStats, LockUsage, Locks};
 use tokio::task::JoinHandle;
 
 use testkit::proxy::{Mode, Proxy};
+use testkit::raw::{calls_of, query};
 use testkit::redis_server::RedisServer;
 
 /// The lease of most tests: short, so that expiry and renewal happen during a test, and long enough
@@ -148,14 +145,6 @@ async fn losing_reply<T>(proxy: &Proxy, call: impl Future<Output = T>) -> T {
     output
 }
 
-/// How many times the server has run `command` since its start or the last `CONFIG RESETSTAT`.
-async fn calls_of(raw: &mut MultiplexedConnection, command: &str) -> i64 {
-    let stats: String = query(raw, "INFO", &["commandstats"]).await;
-    let prefix = format!("cmdstat_{command}:calls=");
-    let calls = stats.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
-}
-
 /// How many connections are subscribed to a channel.
 async fn subscribers(raw: &mut MultiplexedConnection, channel: &str) -> i64 {
     query::<(String, i64)>(raw, "PUBSUB", &["NUMSUB", channel]).await.1
@@ -164,22 +153,4 @@ async fn subscribers(raw: &mut MultiplexedConnection, channel: &str) -> i64 {
 /// The statistics of one kind of lock or semaphore.
 fn stats_of(locks: &Locks, kind: &str) -> LockStats {
     locks.stats().into_iter().find(|stats| stats.kind == kind).expect("a kind")
-}
-
-/// Sends a raw command and returns its reply.
-async fn query<T: redis::FromRedisValue>(
-    raw: &mut MultiplexedConnection,
-    name: &str,
-    args: &[&str],
-) -> T {
-    command(name, args).query_async(raw).await.expect(name)
-}
-
-/// A raw command.
-fn command(name: &str, args: &[&str]) -> redis::Cmd {
-    let mut command = redis::cmd(name);
-    for arg in args {
-        command.arg(arg);
-    }
-    command
 }

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use redisson_lock::{Error, LockConfig, Locks};
 
-use super::{LEASE, eventually, locks, nothing_left, start, start_behind_proxy};
-use testkit::proxy::Mode;
+use super::{LEASE, eventually, locks, nothing_left, start};
 use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -167,24 +166,4 @@ async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
     held.release().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
     locks.shutdown().await;
-}
-
-/// A middlebox forgot the connection: it acknowledges what is sent, and nothing comes back.
-#[tokio::test]
-async fn a_half_open_connection_is_replaced() {
-    let config = LockConfig::default()
-        .with_lease(Duration::from_secs(60))
-        .with_command_timeout(Duration::from_millis(500));
-    let (server, proxy, locks) = start_behind_proxy(config).await;
-    let lock = locks.lock(NAME);
-    for _ in 0..2 {
-        lock.acquire().await.unwrap().release().await.unwrap();
-        proxy.set(Mode::HalfOpen);
-        eventually("the lock is acquired", async || match lock.try_acquire().await {
-            Ok(Some(guard)) => guard.release().await.is_ok(),
-            _ => false,
-        })
-        .await;
-    }
-    nothing_left(&server, &[&locks]).await;
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redisson_lock::{ChannelRefusals, LockConfig, LockUsage, Locks};
 
 use super::channel_rights::every_kind;
-use super::loss_at_once::connections;
 use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, query, soon, wait_for};
+use testkit::raw::connections;
 use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";

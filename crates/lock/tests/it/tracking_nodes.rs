@@ -6,11 +6,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisConnectionInfo};
 use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
 
-use super::loss_at_once::{connections, held_and_tracked, info, tracked};
+use super::loss_at_once::{held_and_tracked, tracked};
 use super::majority::{acquire_on_all, process_with, servers};
 use super::users::set_user;
 use super::{eventually, nothing_left, query, renewed, soon};
 use testkit::proxy::{Mode, Proxy};
+use testkit::raw::{connections, info};
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::{MASTER, RedisSentinel};
 use testkit::redis_server::RedisServer;

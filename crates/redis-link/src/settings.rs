@@ -1,4 +1,4 @@
-//! Socket and connection settings, derived from [`LockConfig`].
+//! Time limits, and settings of sockets.
 
 use std::time::Duration;
 
@@ -6,24 +6,13 @@ use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ConnectionInfo, RedisResult};
 
-use crate::config::LockConfig;
-
 /// How many commands may queue for the socket before callers wait. The default of redis-rs, 50, is
 /// below the number that a burst of requests has in flight.
 pub(crate) const PIPELINE_BUFFER: usize = 4096;
 
-/// TCP settings: no Nagle delay; a connection whose peer vanished is closed after five command
-/// timeouts without an acknowledgement (where the system can do that); a silent one is probed.
-pub(crate) fn tcp(config: &LockConfig) -> TcpSettings {
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
-    let keepalive = keepalive.with_interval(Duration::from_secs(2));
-    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(config.command_timeout * 5);
-    #[cfg(not(target_os = "linux"))]
-    let _ = config;
-    settings
-}
+/// The shortest and the longest time limit; with longer ones, sums of instants could overflow.
+const RANGE: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_secs(365 * 24 * 3600));
 
 /// How long opening a connection, and a command, may take.
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +21,22 @@ pub(crate) struct Timeouts {
     pub(crate) command: Duration,
 }
 
-impl From<&LockConfig> for Timeouts {
-    fn from(config: &LockConfig) -> Self {
-        Self { connect: config.connect_timeout, command: config.command_timeout }
+impl Timeouts {
+    pub(crate) fn new(connect: Duration, command: Duration) -> Self {
+        let (shortest, longest) = RANGE;
+        let [connect, command] = [connect, command].map(|limit| limit.clamp(shortest, longest));
+        Self { connect, command }
+    }
+
+    /// TCP settings: no Nagle delay; a connection whose peer vanished is closed after five command
+    /// timeouts without an acknowledgement (where the system can do that); a silent one is probed.
+    pub(crate) fn tcp(self) -> TcpSettings {
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
+        let keepalive = keepalive.with_interval(Duration::from_secs(2));
+        let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        #[cfg(target_os = "linux")]
+        let settings = settings.set_user_timeout(self.command * 5);
+        settings
     }
 }
 

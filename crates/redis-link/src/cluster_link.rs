@@ -15,10 +15,10 @@ use redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 
-use crate::connection::address::Address;
-use crate::connection::cluster::Cluster;
-use crate::connection::node::NodeConnection;
-use crate::connection::slots::slot_of;
+use crate::address::Address;
+use crate::cluster::Cluster;
+use crate::node::NodeConnection;
+use crate::slots::slot_of;
 
 /// How often one command may be sent to another node: its slot has moved, or its node is gone. Each
 /// time the command is known not to have been executed.

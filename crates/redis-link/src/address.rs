@@ -1,15 +1,15 @@
-//! Node addresses, and the set of Pub/Sub channels that one node is subscribed for.
+//! Node addresses, and sets of channels or keys that one node serves.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult};
 
-/// A node, `host:port`.
-pub(crate) type Address = Arc<str>;
+/// A node, `host:port`; empty for a single server.
+pub type Address = Arc<str>;
 
-/// The channels to subscribe to on one node.
-pub(crate) type Channels = HashSet<Arc<str>>;
+/// Channels to subscribe to, or keys.
+pub type Channels = HashSet<Arc<str>>;
 
 /// The settings of `model` (login, TLS, TCP) at another address.
 pub(crate) fn at_address(model: &ConnectionInfo, address: &str) -> RedisResult<ConnectionInfo> {

@@ -9,21 +9,20 @@ use futures_util::stream::FuturesUnordered;
 use redis::{Client, ErrorKind, RedisResult};
 
 use super::Cluster;
-use crate::connection::address::{Address, Channels};
-use crate::connection::cluster_link::ClusterLink;
-use crate::connection::nodes::Nodes;
-use crate::connection::routed::RoutedConnection;
-use crate::connection::settings::Timeouts;
-use crate::connection::slots::slot;
+use crate::address::{Address, Channels};
+use crate::cluster_link::ClusterLink;
+use crate::nodes::Nodes;
+use crate::routed::RoutedConnection;
+use crate::settings::Timeouts;
+use crate::slots::slot;
 
 impl Nodes for Cluster {
     fn link(self: Arc<Self>, _timeouts: Timeouts) -> RoutedConnection {
-        let cluster = self.clone();
-        RoutedConnection::new(ClusterLink::new(self), move || cluster.mark_stale())
+        RoutedConnection::new(ClusterLink::new(self))
     }
 
-    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<RoutedConnection> {
-        Ok(Arc::new(Self::new(self.seeds.clone(), timeouts)).link(timeouts))
+    fn separate(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Arc<dyn Nodes>> {
+        Ok(Arc::new(Self::new(self.seeds.clone(), timeouts)))
     }
 
     fn client(&self, address: &str) -> RedisResult<Client> {

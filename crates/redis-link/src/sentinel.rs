@@ -24,7 +24,7 @@ use redis::{
 };
 use tokio::sync::watch;
 
-use crate::connection::address::{Address, at_address};
+use crate::address::{Address, at_address};
 
 mod nodes;
 

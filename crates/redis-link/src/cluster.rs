@@ -10,10 +10,10 @@ use futures_util::stream::FuturesUnordered;
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
-use crate::connection::address::{Address, at_address};
-use crate::connection::node::{NodeConnection, Target};
-use crate::connection::settings::Timeouts;
-use crate::connection::slots::SlotTable;
+use crate::address::{Address, at_address};
+use crate::node::{NodeConnection, Target};
+use crate::settings::Timeouts;
+use crate::slots::SlotTable;
 
 mod nodes;
 

@@ -1,31 +1,29 @@
 //! Which Redis to use, as the user names it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use redis::aio::ConnectionLike;
-use redis::{Client, ConnectionInfo, RedisConnectionInfo};
+use redis::{Client, ConnectionInfo, RedisConnectionInfo, RedisError};
 
-use crate::connection::nodes::Nodes;
-use crate::connection::routed::RoutedConnection;
-use crate::error::Error;
+use crate::nodes::Nodes;
+use crate::routed::RoutedConnection;
 
 /// Which Redis to use: one server, a cluster, a master monitored by Sentinel, a connection that the
 /// application has made, or the application's [`Redis`](crate::Redis).
 /// [`from_url`](Self::from_url) reads an address that users set.
 ///
-/// ```no_run
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use redisson_lock::{LockConfig, Locks, Server};
+/// ```
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use redis_link::Server;
 ///
-/// let one = redis::Client::open("redis://127.0.0.1/")?;
-/// let locks = Locks::connect(one, LockConfig::default()).await?;
+/// let one = Server::from(redis::Client::open("redis://127.0.0.1/")?);
 ///
 /// let cluster = Server::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"])?;
-/// let locks = Locks::connect(cluster, LockConfig::default()).await?;
 ///
 /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
 /// let login = redis::RedisConnectionInfo::default();
-/// let locks = Locks::connect(Server::sentinel(sentinels, "mymaster", login)?, LockConfig::default());
+/// let master = Server::sentinel(sentinels, "mymaster", login)?;
 /// # Ok(())
 /// # }
 /// ```
@@ -52,37 +50,32 @@ impl Server {
     /// A connection to one server that the application has made and may go on using, as for a pool or
     /// a proxy that it has to go through: a [`ConnectionManager`](redis::aio::ConnectionManager), a
     /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or what wraps one. No other is
-    /// made, so that waiters poll (see [`LockConfig::with_pubsub`](crate::LockConfig::with_pubsub)),
-    /// losses are found by renewals, and no replica can acknowledge;
-    /// [`with_client`](Self::with_client) mends all three.
+    /// made, so that there are no messages from the server, and no commands that block, unless
+    /// [`with_client`](Self::with_client) gives a client for them.
     ///
     /// A connection of one's own is never replaced: it has to reconnect by itself, and should fail
-    /// rather than send a command again that may have been executed. Each command ends at the
-    /// earlier of its own time limit and ours. For a cluster use `Server::cluster`: the client of
-    /// redis-rs sends commands again by itself, and releases would miss newer Redisson clients.
+    /// rather than send a command again that may have been executed. Its time limits are its own. For a
+    /// cluster use [`Server::cluster`]: the client of redis-rs sends commands again by itself.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use redisson_lock::{LockConfig, Locks, Server};
+    /// use redis_link::Server;
     ///
     /// let client = redis::Client::open("redis://127.0.0.1/")?;
     /// let shared = client.get_connection_manager().await?;
     /// let server = Server::from_connection(shared.clone()).with_client(client);
-    /// let locks = Locks::connect(server, LockConfig::default()).await?;
     /// # Ok(())
     /// # }
     /// ```
     pub fn from_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
     ) -> Self {
-        // It is never replaced.
-        let connection = RoutedConnection::new(connection, || ());
+        let connection = RoutedConnection::new(connection);
         Self { nodes: Vec::new(), topology: Topology::Supplied(connection) }
     }
 
     /// Beside [`from_connection`](Self::from_connection): with what to make the connections that
-    /// commands cannot share, for messages (Pub/Sub, client tracking) and for the acknowledgement of
-    /// replicas (WAIT). Replaces the client of a single server; without effect on a cluster or
+    /// commands cannot share, for messages (Pub/Sub, client tracking) and for what blocks (WAIT). Replaces the client of a single server; without effect on a cluster or
     /// Sentinel.
     #[must_use]
     pub fn with_client(mut self, client: Client) -> Self {
@@ -97,9 +90,8 @@ impl Server {
     /// application has made is not changed, only the client beside it.
     ///
     /// # Errors
-    /// [`Error::Rejected`] for the nodes of a [`Redis`](crate::Redis), which were given their login
-    /// before.
-    pub fn with_login(mut self, user: Option<&str>, password: &str) -> Result<Self, Error> {
+    /// For the nodes of a [`Redis`](crate::Redis), which were given their login before.
+    pub fn with_login(mut self, user: Option<&str>, password: &str) -> Result<Self, AddressError> {
         let login = |settings: &RedisConnectionInfo| {
             let settings = settings.clone().set_password(password);
             match user {
@@ -109,7 +101,7 @@ impl Server {
         };
         match &mut self.topology {
             Topology::Sentinel(_, of_master) => *of_master = login(of_master),
-            Topology::Shared(_) => return Err(unusable("its nodes have their login")),
+            Topology::Shared(_) => return Err(AddressError::new("its nodes have their login")),
             _ => {
                 for node in &mut self.nodes {
                     *node = node.clone().set_redis_settings(login(node.redis_settings()));
@@ -125,13 +117,13 @@ impl Server {
     /// that the application has made is not changed, only the client beside it.
     ///
     /// # Errors
-    /// [`Error::Rejected`] when a certificate or key is not in PEM format, or an address is without TLS;
+    /// When a certificate or key is not in PEM format, or an address is without TLS;
     /// for the nodes of a [`Redis`](crate::Redis), which were given theirs before.
     ///
     /// ```no_run
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use redis::{ClientTlsConfig, TlsCertificates};
-    /// use redisson_lock::Server;
+    /// use redis_link::Server;
     ///
     /// let client_tls = ClientTlsConfig {
     ///     client_cert: std::fs::read("client.crt")?,
@@ -148,13 +140,12 @@ impl Server {
     pub fn with_certificates(
         mut self,
         certificates: &redis::TlsCertificates,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, AddressError> {
         if let Topology::Shared(_) = self.topology {
-            return Err(unusable("its nodes have their certificates"));
+            return Err(AddressError::new("its nodes have their certificates"));
         }
         for node in &mut self.nodes {
-            let client = Client::build_with_tls(node.clone(), certificates.clone());
-            let client = client.map_err(|error| unusable(&error.to_string()))?;
+            let client = Client::build_with_tls(node.clone(), certificates.clone())?;
             *node = client.get_connection_info().clone();
         }
         Ok(self)
@@ -164,14 +155,14 @@ impl Server {
     /// discovered. User, password and TLS settings of the first node are used for all.
     ///
     /// # Errors
-    /// [`Error::Rejected`] when there is no node, or an address cannot be used: a Unix socket, or a
+    /// When there is no node, or an address cannot be used: a Unix socket, or a
     /// database other than 0, which clusters do not have.
     pub fn cluster<N: redis::IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = N>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, AddressError> {
         let nodes = addresses(nodes, "a cluster needs at least one node")?;
         if nodes.iter().any(|node| node.redis_settings().db() != 0) {
-            return Err(unusable("a cluster has database 0 only"));
+            return Err(AddressError::new("a cluster has database 0 only"));
         }
         Ok(Self { nodes, topology: Topology::Cluster })
     }
@@ -181,12 +172,12 @@ impl Server {
     /// their own. The master is assumed to use TLS if the first sentinel does.
     ///
     /// # Errors
-    /// [`Error::Rejected`] when there is no sentinel, or an address cannot be used.
+    /// When there is no sentinel, or an address cannot be used.
     pub fn sentinel<N: redis::IntoConnectionInfo>(
         sentinels: impl IntoIterator<Item = N>,
         master: impl Into<String>,
         login: RedisConnectionInfo,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, AddressError> {
         let nodes = addresses(sentinels, "Sentinel needs at least one sentinel")?;
         Ok(Self { nodes, topology: Topology::Sentinel(master.into(), login) })
     }
@@ -202,19 +193,32 @@ impl From<Client> for Server {
 fn addresses<N: redis::IntoConnectionInfo>(
     nodes: impl IntoIterator<Item = N>,
     if_none: &'static str,
-) -> Result<Vec<ConnectionInfo>, Error> {
-    let nodes: redis::RedisResult<Vec<_>> =
-        nodes.into_iter().map(redis::IntoConnectionInfo::into_connection_info).collect();
-    let nodes = nodes.map_err(|error| unusable(&error.to_string()))?;
+) -> Result<Vec<ConnectionInfo>, AddressError> {
+    let nodes = nodes.into_iter().map(redis::IntoConnectionInfo::into_connection_info);
+    let nodes: Vec<_> = nodes.collect::<redis::RedisResult<_>>()?;
     if nodes.is_empty() {
-        return Err(unusable(if_none));
+        return Err(AddressError::new(if_none));
     }
     if nodes.iter().any(|node| matches!(node.addr(), redis::ConnectionAddr::Unix(_))) {
-        return Err(unusable("nodes need a host and a port, not a Unix socket"));
+        return Err(AddressError::new("nodes need a host and a port, not a Unix socket"));
     }
     Ok(nodes)
 }
 
-pub(crate) fn unusable(reason: &str) -> Error {
-    Error::Rejected { operation: "connect", cause: reason.to_owned().into() }
+/// An address, a login or a certificate that cannot be used. The text never contains the address, which
+/// may hold a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AddressError(Cow<'static, str>);
+
+impl AddressError {
+    pub(crate) fn new(reason: &'static str) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<RedisError> for AddressError {
+    fn from(error: RedisError) -> Self {
+        Self(error.to_string().into())
+    }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use redis::{Arg, Cmd, RedisResult, Value, from_redis_value};
 
-use crate::connection::address::Address;
+use crate::address::Address;
 
 const SLOTS: u16 = 16_384;
 

@@ -8,18 +8,22 @@ use futures_util::future::{BoxFuture, join_all};
 use redis::{Client, RedisResult};
 
 use super::Master;
-use crate::connection::address::{Address, Channels};
-use crate::connection::node::{NodeConnection, Target};
-use crate::connection::nodes::Nodes;
-use crate::connection::routed::RoutedConnection;
-use crate::connection::settings::Timeouts;
+use crate::address::{Address, Channels};
+use crate::node::{NodeConnection, Target};
+use crate::nodes::Nodes;
+use crate::routed::RoutedConnection;
+use crate::settings::Timeouts;
 
 /// How often each sentinel is asked although no error occurred.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Nodes for Master {
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection {
-        NodeConnection::routed(Target::Master(self), timeouts)
+        RoutedConnection::new(NodeConnection::new(Target::Master(self), timeouts))
+    }
+
+    fn separate(self: Arc<Self>, _timeouts: Timeouts) -> RedisResult<Arc<dyn Nodes>> {
+        Ok(self)
     }
 
     fn client(&self, address: &str) -> RedisResult<Client> {

@@ -2,8 +2,7 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
-use crate::connection::server::{Server, unusable};
-use crate::error::Error;
+use crate::server::{AddressError, Server};
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -22,12 +21,11 @@ impl Server {
     /// address of an IPv6 host is in brackets.
     ///
     /// # Errors
-    /// [`Error::Rejected`] when it has none of the forms. The message
-    /// never contains the address, which may hold a password.
+    /// When it has none of the forms. The message never contains the address, which may hold a password.
     ///
     /// ```
-    /// # fn example() -> Result<(), redisson_lock::Error> {
-    /// use redisson_lock::Server;
+    /// # fn example() -> Result<(), redis_link::AddressError> {
+    /// use redis_link::Server;
     ///
     /// Server::from_url("redis://127.0.0.1:6379/")?;
     /// Server::from_url("redis-sentinel://app:secret@10.0.0.1:26379,10.0.0.2:26379/mymaster")?;
@@ -35,22 +33,22 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn from_url(url: &str) -> Result<Self, Error> {
-        let (scheme, rest) = url.trim().split_once("://").ok_or_else(|| unusable(FORMS))?;
+    pub fn from_url(url: &str) -> Result<Self, AddressError> {
+        let (scheme, rest) =
+            url.trim().split_once("://").ok_or_else(|| AddressError::new(FORMS))?;
         let tls = scheme.starts_with("rediss");
         match scheme {
             "redis-sentinel" | "rediss-sentinel" => sentinel(rest, tls),
             "redis-cluster" | "rediss-cluster" => cluster(rest, tls),
             "redis" | "rediss" | "unix" | "redis+unix" => {
                 if rest.split(['/', '?', '#']).next().is_some_and(|hosts| hosts.contains(',')) {
-                    return Err(unusable(
+                    return Err(AddressError::new(
                         "several hosts need redis-cluster:// or redis-sentinel://",
                     ));
                 }
-                let client = redis::Client::open(url.trim());
-                client.map(Self::from).map_err(|error| unusable(&error.to_string()))
+                Ok(Self::from(redis::Client::open(url.trim())?))
             }
-            _ => Err(unusable(FORMS)),
+            _ => Err(AddressError::new(FORMS)),
         }
     }
 }
@@ -68,7 +66,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(rest: &'a str) -> Result<Self, Error> {
+    fn of(rest: &'a str) -> Result<Self, AddressError> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match authority.rfind('@') {
@@ -77,13 +75,20 @@ impl<'a> Parts<'a> {
         };
         let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
         if hosts.iter().any(|host| host.is_empty()) {
-            return Err(unusable("a host is missing between two commas, or before the path"));
+            return Err(AddressError::new(
+                "a host is missing between two commas, or before the path",
+            ));
         }
         Ok(Self { login, hosts, path, query })
     }
 
     /// The nodes, each with this login.
-    fn nodes(&self, tls: bool, login: &str, port: u16) -> Result<Vec<ConnectionInfo>, Error> {
+    fn nodes(
+        &self,
+        tls: bool,
+        login: &str,
+        port: u16,
+    ) -> Result<Vec<ConnectionInfo>, AddressError> {
         let scheme = if tls { "rediss" } else { "redis" };
         let node = |host: &&str| {
             let with_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
@@ -92,27 +97,29 @@ impl<'a> Parts<'a> {
             } else {
                 format!("{scheme}://{login}{host}:{port}")
             };
-            url.into_connection_info().map_err(|error| unusable(&error.to_string()))
+            Ok(url.into_connection_info()?)
         };
         self.hosts.iter().map(node).collect()
     }
 }
 
-fn cluster(rest: &str, tls: bool) -> Result<Server, Error> {
+fn cluster(rest: &str, tls: bool) -> Result<Server, AddressError> {
     let parts = Parts::of(rest)?;
     if !matches!(parts.path, "" | "0") || !parts.query.is_empty() {
-        return Err(unusable("a cluster's address ends after its hosts: it has database 0 only"));
+        return Err(AddressError::new(
+            "a cluster's address ends after its hosts: it has database 0 only",
+        ));
     }
     Server::cluster(parts.nodes(tls, parts.login, REDIS_PORT)?)
 }
 
-fn sentinel(rest: &str, tls: bool) -> Result<Server, Error> {
+fn sentinel(rest: &str, tls: bool) -> Result<Server, AddressError> {
     let parts = Parts::of(rest)?;
     let mut path = parts.path.trim_end_matches('/').splitn(2, '/');
     let master = path.next().unwrap_or_default();
     let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if master.is_empty() || !master.chars().all(known) {
-        return Err(unusable(
+        return Err(AddressError::new(
             "the name under which the sentinels know the master is missing after the hosts: \
              redis-sentinel://host:26379,host:26379/mymaster",
         ));
@@ -122,11 +129,17 @@ fn sentinel(rest: &str, tls: bool) -> Result<Server, Error> {
         match pair.split_once('=') {
             Some(("sentinel_user", value)) => user = value,
             Some(("sentinel_password", value)) => password = value,
-            _ => return Err(unusable("only sentinel_user and sentinel_password may follow the ?")),
+            _ => {
+                return Err(AddressError::new(
+                    "only sentinel_user and sentinel_password may follow the ?",
+                ));
+            }
         }
     }
     if [user, password].iter().any(|part| part.contains(['@', '/', ':', '#'])) {
-        return Err(unusable("the sentinels' user and password have to be percent-encoded"));
+        return Err(AddressError::new(
+            "the sentinels' user and password have to be percent-encoded",
+        ));
     }
     let sentinel_login =
         if password.is_empty() { String::new() } else { format!("{user}:{password}@") };
@@ -134,8 +147,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Server, Error> {
     // The login and the database, by redis-rs: the host plays no part.
     let database = path.next().unwrap_or_default();
     let model = format!("redis://{}localhost/{database}", parts.login);
-    let model: ConnectionInfo =
-        model.into_connection_info().map_err(|error| unusable(&error.to_string()))?;
+    let model: ConnectionInfo = model.into_connection_info()?;
     Server::sentinel(sentinels, master, model.redis_settings().clone())
 }
 
@@ -143,7 +155,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Server, Error> {
 mod tests {
     use redis::ConnectionInfo;
 
-    use crate::connection::server::{Server, Topology};
+    use crate::server::{Server, Topology};
 
     fn login(info: &redis::RedisConnectionInfo) -> (Option<&str>, Option<&str>, i64) {
         (info.username(), info.password(), info.db())
@@ -196,7 +208,7 @@ mod tests {
             ("redis-sentinel://a,b/m?sentinel_password=secret@x", "percent-encoded"),
         ] {
             let error = Server::from_url(url).expect_err(url);
-            let error = std::error::Error::source(&error).expect("a cause").to_string();
+            let error = error.to_string();
             assert!(error.contains(word), "{url}: {error}");
             assert!(!error.contains("secret"), "{url}: {error}");
         }

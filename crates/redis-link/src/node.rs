@@ -16,11 +16,10 @@ use redis::{
     ServerErrorKind, Value,
 };
 
-use crate::connection::address::Address;
-use crate::connection::failure::is_login_refusal;
-use crate::connection::routed::RoutedConnection;
-use crate::connection::sentinel::{Master, ensure_master, no_master, no_master_because};
-use crate::connection::settings::{PIPELINE_BUFFER, Timeouts};
+use crate::address::Address;
+use crate::outcome::is_login_refusal;
+use crate::sentinel::{Master, ensure_master, no_master, no_master_because};
+use crate::settings::{PIPELINE_BUFFER, Timeouts};
 
 /// Commands in a row without an answer after which a connection to a fixed address is left. Behind
 /// sentinels one is enough: the master may have been replaced.
@@ -79,20 +78,6 @@ impl NodeConnection {
     pub(crate) fn new(target: Target, timeouts: Timeouts) -> Self {
         let (slot, unanswered) = Default::default();
         Self(Arc::new(Inner { target, timeouts, slot, unanswered }))
-    }
-
-    /// A handle for commands over a connection of its own.
-    pub(crate) fn routed(target: Target, timeouts: Timeouts) -> RoutedConnection {
-        let connection = Self::new(target, timeouts);
-        RoutedConnection::new(connection.clone(), move || connection.mark_stale())
-    }
-
-    /// A command was not answered in time: behind sentinels, the next one asks them first.
-    fn mark_stale(&self) {
-        if let Target::Master(master) = &self.0.target {
-            self.write().open = None;
-            master.mark_stale();
-        }
     }
 
     /// The connection, opened if there is none.

@@ -1,0 +1,149 @@
+//! Commands on a Redis Cluster: to the node of each key, sent again only if they were not executed.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redis_link::{Outcome, Redis, Server};
+use testkit::raw::query;
+use testkit::redis_cluster::RedisCluster;
+use testkit::redis_server::RedisServer;
+
+use super::{LATE, LIMIT, PATIENT, TIMEOUT, assert_outcome, count, eventually, soon};
+
+fn cluster_of(cluster: &RedisCluster, limit: Duration) -> Redis {
+    let nodes: Vec<String> = cluster.nodes.iter().map(RedisServer::address).collect();
+    let server = Server::from_url(&format!("redis-cluster://{}", nodes.join(","))).unwrap();
+    Redis::new(server, limit, limit).unwrap()
+}
+
+#[tokio::test]
+async fn an_applications_commands_reach_their_nodes_once() {
+    let cluster = RedisCluster::start().await;
+    let nodes: Vec<String> = cluster.nodes.iter().map(|node| node.address()).collect();
+    let redis = cluster_of(&cluster, PATIENT);
+    let mut commands = redis.commands();
+
+    // On all three masters, in one pipeline, with replies in the order of the commands.
+    let keys: Vec<String> = (0..60).map(|number| format!("key:{number}")).collect();
+    let mut pipeline = redis::pipe();
+    for (number, key) in keys.iter().enumerate() {
+        pipeline.set(key, number).ignore().cmd("PING").ignore().get(key);
+    }
+    let found: Vec<usize> = pipeline.query_async(&mut commands).await.unwrap();
+    assert_eq!(found, (0..60).collect::<Vec<_>>());
+    assert_eq!(redis.masters().await.unwrap().len(), 3);
+
+    // A transaction has one slot.
+    let mut transaction = redis::pipe();
+    transaction.atomic().incr("{t}a", 1).incr("{t}b", 1);
+    let counts: (i64, i64) = transaction.query_async(&mut commands).await.unwrap();
+    assert_eq!(counts, (1, 1));
+    let mut apart = redis::pipe();
+    apart.atomic().incr("{t}a", 1).incr("{u}a", 1);
+    let refused = apart.query_async::<(i64, i64)>(&mut commands).await.unwrap_err();
+    assert!(refused.to_string().contains("several slots"), "{refused}");
+
+    // While a slot is moved, keys that are there are answered there, and others at the new node: of a
+    // pipeline only those are sent again.
+    let slot = cluster.slot("{t}a").await;
+    let from = cluster.owner(0, slot).await.unwrap();
+    let to = (from + 1) % 3;
+    cluster.begin_move(slot, from, to).await;
+    let mut counters = redis::pipe();
+    counters.incr("{t}a", 1).incr("{t}new", 1).incr("{t}b", 1);
+    let counts: (i64, i64, i64) = counters.query_async(&mut commands).await.unwrap();
+    assert_eq!(counts, (2, 1, 2));
+    let mut moved = redis::pipe();
+    moved.atomic().incr("{t}new", 1).incr("{t}new", 1);
+    let counts: (i64, i64) = moved.query_async(&mut commands).await.unwrap();
+    assert_eq!(counts, (2, 3), "a transaction at the node that the slot is moved to");
+
+    let waiting = redis.moved("{t}a");
+    let client = redis.client_of("{t}a").await.unwrap();
+    assert_eq!(client.get_connection_info().addr().to_string(), nodes[from]);
+    cluster.end_move(slot, from, to).await;
+    let count: i64 = commands.incr("{t}a", 1).await.unwrap();
+    assert_eq!(count, 3);
+    soon("the move is noticed", waiting).await;
+    let client = redis.client_of("{t}a").await.unwrap();
+    assert_eq!(client.get_connection_info().addr().to_string(), nodes[to]);
+}
+
+#[tokio::test]
+async fn a_cluster_answers_as_long_as_one_master_does() {
+    let mut cluster = RedisCluster::start().await;
+    let redis = cluster_of(&cluster, PATIENT);
+    redis.ping().await.unwrap();
+    cluster.nodes[0].kill();
+    cluster.nodes[1].pause();
+    for _ in 0..10 {
+        tokio::time::timeout(PATIENT / 2, redis.ping()).await.expect("the third answers").unwrap();
+    }
+    cluster.nodes[1].kill();
+    cluster.nodes[2].kill();
+    let answer = tokio::time::timeout(PATIENT / 2, redis.ping()).await.expect("an answer");
+    answer.expect_err("no master is left");
+}
+
+#[tokio::test]
+async fn a_node_that_hangs_delays_no_other_and_executes_each_command_once() {
+    let cluster = RedisCluster::start().await;
+    let redis = cluster_of(&cluster, LIMIT);
+    let ((hanging, _), (healthy, _)) = (cluster.name_on(0).await, cluster.name_on(1).await);
+    for name in [&hanging, &healthy] {
+        count(&redis, name).await.unwrap();
+    }
+    cluster.nodes[0].pause();
+    // In the second round commands have timed out: the slot table is read again, and some have no
+    // connection over which to be sent.
+    for key in [hanging.clone(), format!("second:{{{hanging}}}")] {
+        let pending: Vec<_> = (0..5)
+            .map(|_| {
+                let (redis, name) = (redis.clone(), key.clone());
+                tokio::spawn(async move { count(&redis, &name).await })
+            })
+            .collect();
+        for _ in 0..50 {
+            count(&redis, &healthy).await.unwrap();
+        }
+        let started = Instant::now();
+        for reply in pending {
+            assert_outcome(reply.await.unwrap(), Outcome::Unknown);
+        }
+        assert!(started.elapsed() < LIMIT * 2 + LATE, "{:?}", started.elapsed());
+    }
+    cluster.nodes[0].resume();
+    let mut raw = cluster.nodes[0].conn().await;
+    let executed = async || query::<i64>(&mut raw, "GET", &[&hanging]).await == 6;
+    eventually("each is executed", executed).await;
+}
+
+#[tokio::test]
+async fn a_killed_master_is_replaced() {
+    let mut cluster = RedisCluster::start_with_replicas(Duration::from_secs(2)).await;
+    let redis = cluster_of(&cluster, PATIENT);
+    let ((dead, _), (healthy, _)) = (cluster.name_on(0).await, cluster.name_on(1).await);
+    count(&redis, &dead).await.unwrap();
+    cluster.nodes[0].kill();
+    let (killed, mut failed) = (Instant::now(), 0);
+    while let Err(error) = count(&redis, &dead).await {
+        assert!(killed.elapsed() < TIMEOUT, "{error:?}");
+        count(&redis, &healthy).await.expect("the healthy node answers");
+        failed += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(failed > 0, "no command failed");
+    let mut raw = cluster.nodes[3].conn().await;
+    let there: i64 = query(&mut raw, "EXISTS", &[&dead]).await;
+    assert_eq!(there, 1, "not on the replica that took over");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_cluster_is_rejected() {
+    let single = RedisServer::start().await;
+    let server = Server::cluster([single.url()]).unwrap();
+    let redis = Redis::new(server, PATIENT, PATIENT).unwrap();
+    assert_outcome(redis.ping().await, Outcome::Rejected);
+    assert!(Server::cluster(["redis://127.0.0.1/1"]).is_err(), "a database other than 0");
+    assert!(Server::cluster(Vec::<String>::new()).is_err(), "no node");
+}

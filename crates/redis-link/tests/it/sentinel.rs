@@ -1,0 +1,80 @@
+//! A master monitored by Redis Sentinel: discovery through any sentinel, failover.
+
+use std::time::Instant;
+
+use redis::RedisConnectionInfo;
+use redis_link::{Outcome, Server};
+use testkit::raw::query;
+use testkit::redis_sentinel::{MASTER, RedisSentinel};
+
+use super::{
+    LATE, LIMIT, PATIENT, TIMEOUT, assert_outcome, behind, count, eventually, is_on, soon,
+};
+
+#[tokio::test]
+async fn commands_follow_a_failover_from_a_killed_master() {
+    let mut sentinel = RedisSentinel::start().await;
+    let (redis, _watch) = behind(sentinel.urls(), MASTER, LIMIT);
+    eventually("the master is known", async || count(&redis, "n").await.is_ok()).await;
+    let moved = redis.moved("n");
+    sentinel.servers[0].kill();
+    let (killed, mut failed) = (Instant::now(), 0);
+    loop {
+        assert!(killed.elapsed() < TIMEOUT, "no new master was found");
+        let started = Instant::now();
+        if count(&redis, "n").await.is_ok() {
+            break;
+        }
+        failed += 1;
+        assert!(started.elapsed() < LIMIT * 3 + LATE, "{:?}", started.elapsed());
+        tokio::time::sleep(LIMIT / 20).await;
+    }
+    assert!(failed > 0, "no command failed");
+    assert!(is_on(&redis, &mut sentinel.servers[1].conn().await).await);
+    soon("connections of one's own move", moved).await;
+}
+
+/// After a manual failover the sentinels demote the old master only after some eight seconds: until
+/// then it answers as a master, and what it grants is lost when it becomes a replica.
+#[tokio::test]
+async fn a_replaced_master_is_left_before_it_is_demoted() {
+    let sentinel = RedisSentinel::start().await;
+    let (redis, _watch) = behind(sentinel.urls(), MASTER, PATIENT);
+    count(&redis, "n").await.unwrap();
+    let mut any = sentinel.sentinels[0].conn().await;
+    let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
+    let new_master = ("127.0.0.1".to_owned(), sentinel.servers[1].port());
+    eventually("the sentinels have switched", async || {
+        let address: (String, u16) =
+            query(&mut any, "SENTINEL", &["GET-MASTER-ADDR-BY-NAME", MASTER]).await;
+        address == new_master
+    })
+    .await;
+    let switched = Instant::now();
+    let mut new = sentinel.servers[1].conn().await;
+    eventually("the new master is used", async || is_on(&redis, &mut new).await).await;
+    assert!(switched.elapsed() < LATE * 2, "{:?}", switched.elapsed());
+}
+
+#[tokio::test]
+async fn one_sentinel_that_answers_is_enough() {
+    let mut sentinel = RedisSentinel::start().await;
+    sentinel.sentinels[0].kill();
+    sentinel.sentinels[1].pause();
+    let (redis, _watch) = behind(sentinel.urls(), MASTER, PATIENT);
+    let started = Instant::now();
+    count(&redis, "n").await.unwrap();
+    assert!(started.elapsed() < PATIENT, "it waited for one that hangs");
+    sentinel.sentinels[1].resume();
+}
+
+#[tokio::test]
+async fn of_an_unknown_master_nothing_is_executed() {
+    let sentinel = RedisSentinel::start().await;
+    let (redis, _watch) = behind(sentinel.urls(), "unknown", LIMIT);
+    let started = Instant::now();
+    assert_outcome(count(&redis, "n").await, Outcome::NotExecuted);
+    assert!(started.elapsed() < LIMIT * 3 + LATE, "{:?}", started.elapsed());
+    let none = Server::sentinel(Vec::<String>::new(), MASTER, RedisConnectionInfo::default());
+    assert!(none.is_err(), "no sentinel");
+}
