@@ -70,7 +70,7 @@ pub(super) async fn connect(
     sessions.track(nodes.clone());
     let one_slot = keys.style() != KeyStyle::Default;
     let cache_config = CacheConfig::default().with_one_slot(one_slot);
-    let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout)?;
+    let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout);
     let cache = Cache::new(cache_redis.commands(), Subscriptions(nodes.clone()), cache_config);
     let (shop_reads, shop_writes) =
         (ShopStore::new(reads.clone()), ShopStore::new(database.clone()));

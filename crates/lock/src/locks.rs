@@ -81,9 +81,8 @@ impl Locks {
             let cause = "there is no tokio runtime".into();
             return Err(Error::Rejected { operation: "connect", cause });
         }
-        let mut config = config.clamped();
+        let config = config.clamped();
         let connection = CommandConnection::lazy(server.into(), &config)?;
-        config.client_tracking &= connection.redis().makes_connections();
         let (cleanup, cleanup_jobs) = CleanupQueue::new();
         let shared = Arc::new(Shared::new(config, connection, cleanup));
         let tasks = Mutex::new(vec![

@@ -50,9 +50,9 @@ impl Shared {
         cleanup: CleanupQueue,
     ) -> Self {
         Self {
-            config,
             registry: Arc::default(),
-            wakeups: Arc::new(Wakeups::new(!connection.has_pubsub())),
+            wakeups: Arc::new(Wakeups::new(!config.pubsub)),
+            config,
             connection,
             renewals: RenewalSchedule::default(),
             cleanup,

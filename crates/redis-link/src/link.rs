@@ -9,7 +9,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::address::{Address, Channels};
 use crate::cluster::Cluster;
-use crate::nodes::{Nodes, Single, Supplied};
+use crate::nodes::{Nodes, Single};
 use crate::pushes::{PushConnection, Unusable};
 use crate::routed::RoutedConnection;
 use crate::sentinel::Master;
@@ -58,12 +58,11 @@ impl Redis {
         let tcp = timeouts.tcp();
         let nodes: Vec<_> =
             nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone())).collect();
-        let client = nodes.first().cloned().map(Client::open).transpose()?;
         let nodes: Arc<dyn Nodes> = match topology {
             Topology::Single => {
-                Arc::new(Single(client.ok_or_else(|| AddressError::new("there is no address"))?))
+                let node = nodes.into_iter().next();
+                Arc::new(Single(Client::open(node.ok_or(AddressError::new("no address"))?)?))
             }
-            Topology::Supplied(connection) => Arc::new(Supplied(connection, client)),
             Topology::Cluster => Arc::new(Cluster::new(nodes, timeouts)),
             Topology::Sentinel(master, login) => {
                 Arc::new(Master::new(nodes, master, login, timeouts.connect)?)
@@ -79,12 +78,10 @@ impl Redis {
 
     /// The same Redis with another time limit for commands, over connections of its own: also for
     /// commands that block theirs, such as WAIT.
-    ///
-    /// # Errors
-    /// When there is no client beside a connection that the application supplied.
-    pub fn with_command_timeout(&self, command_timeout: Duration) -> Result<Self, AddressError> {
+    #[must_use]
+    pub fn with_command_timeout(&self, command_timeout: Duration) -> Self {
         let timeouts = Timeouts::new(self.timeouts.connect, command_timeout);
-        Ok(Self::over(self.nodes.clone().separate(timeouts)?, timeouts))
+        Self::over(self.nodes.clone().separate(timeouts), timeouts)
     }
 
     /// The connection for commands.
@@ -109,8 +106,7 @@ impl Redis {
     /// [`moved`](Self::moved) ends, this again.
     ///
     /// # Errors
-    /// When no node serves the key, no sentinel knows a master, or there is no client beside a
-    /// connection that the application supplied.
+    /// When no node serves the key, or no sentinel knows a master.
     ///
     /// # Cancellation
     /// Can be dropped.
@@ -220,12 +216,6 @@ impl Redis {
     /// one slot, and there are sharded channels besides the ordinary ones.
     pub fn is_cluster(&self) -> bool {
         self.nodes.is_cluster()
-    }
-
-    /// Whether connections can be made beside that for commands: not where the application has supplied
-    /// one, without a client.
-    pub fn makes_connections(&self) -> bool {
-        self.nodes.makes_connections()
     }
 }
 

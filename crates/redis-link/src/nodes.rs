@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use redis::{Client, ErrorKind, RedisResult};
+use redis::{Client, RedisResult};
 
 use crate::address::{Address, Channels};
 use crate::node::{NodeConnection, Target};
@@ -20,7 +20,7 @@ pub(crate) trait Nodes: Send + Sync {
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection;
 
     /// The same nodes, whose [`link`](Self::link) has connections that nobody else uses.
-    fn separate(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Arc<dyn Nodes>>;
+    fn separate(self: Arc<Self>, timeouts: Timeouts) -> Arc<dyn Nodes>;
 
     /// A client for the node at this address, which is one of
     /// [`assign_channels`](Self::assign_channels).
@@ -55,10 +55,6 @@ pub(crate) trait Nodes: Send + Sync {
     fn is_cluster(&self) -> bool {
         false
     }
-
-    fn makes_connections(&self) -> bool {
-        true
-    }
 }
 
 /// Without the addresses, which may hold passwords.
@@ -73,38 +69,14 @@ pub(crate) struct Single(pub(crate) Client);
 impl Nodes for Single {
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection {
         let target = Target::Fixed(Box::new(self.0.clone()));
-        RoutedConnection::new(NodeConnection::new(target, timeouts))
+        NodeConnection::new(target, timeouts).into()
     }
 
-    fn separate(self: Arc<Self>, _timeouts: Timeouts) -> RedisResult<Arc<dyn Nodes>> {
-        Ok(self)
+    fn separate(self: Arc<Self>, _timeouts: Timeouts) -> Arc<dyn Nodes> {
+        self
     }
 
     fn client(&self, _address: &str) -> RedisResult<Client> {
         Ok(self.0.clone())
-    }
-}
-
-/// A connection of the application's own, and what further ones are made with.
-pub(crate) struct Supplied(pub(crate) RoutedConnection, pub(crate) Option<Client>);
-
-impl Nodes for Supplied {
-    fn link(self: Arc<Self>, _timeouts: Timeouts) -> RoutedConnection {
-        self.0.clone()
-    }
-
-    fn separate(self: Arc<Self>, _timeouts: Timeouts) -> RedisResult<Arc<dyn Nodes>> {
-        Ok(Arc::new(Single(self.client("")?)))
-    }
-
-    fn client(&self, _address: &str) -> RedisResult<Client> {
-        self.1.clone().ok_or_else(|| {
-            let cause = "there is no client beside the supplied connection";
-            (ErrorKind::InvalidClientConfig, cause).into()
-        })
-    }
-
-    fn makes_connections(&self) -> bool {
-        self.1.is_some()
     }
 }

@@ -6,6 +6,9 @@ use std::fmt;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
+use crate::cluster_link::ClusterLink;
+use crate::node::NodeConnection;
+
 /// A connection that sends each command to the node that serves its key: the first of a script's KEYS,
 /// else the command's own first key. All clones share its sockets.
 ///
@@ -19,35 +22,34 @@ use redis::{Cmd, Pipeline, RedisFuture, Value};
 ///
 /// # Cancellation
 /// A future that is dropped while a command is under way leaves its outcome unknown.
-pub struct RoutedConnection(Box<dyn Routes>);
+#[derive(Clone)]
+pub struct RoutedConnection(Route);
 
-/// What a connection has to be, without its type.
-trait Routes: ConnectionLike + Send + Sync {
-    /// Each call works on a clone of its own.
-    fn clone_boxed(&self) -> Box<dyn Routes>;
+#[derive(Clone)]
+enum Route {
+    /// One server, or the master behind sentinels.
+    Node(NodeConnection),
+    Cluster(ClusterLink),
 }
 
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Routes for C {
-    fn clone_boxed(&self) -> Box<dyn Routes> {
-        Box::new(self.clone())
+impl From<NodeConnection> for RoutedConnection {
+    fn from(node: NodeConnection) -> Self {
+        Self(Route::Node(node))
     }
 }
 
-impl RoutedConnection {
-    pub(crate) fn new(connection: impl ConnectionLike + Clone + Send + Sync + 'static) -> Self {
-        Self(Box::new(connection))
-    }
-}
-
-impl Clone for RoutedConnection {
-    fn clone(&self) -> Self {
-        Self((*self.0).clone_boxed())
+impl From<ClusterLink> for RoutedConnection {
+    fn from(cluster: ClusterLink) -> Self {
+        Self(Route::Cluster(cluster))
     }
 }
 
 impl ConnectionLike for RoutedConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        self.0.req_packed_command(command)
+        match &mut self.0 {
+            Route::Node(node) => node.req_packed_command(command),
+            Route::Cluster(cluster) => cluster.req_packed_command(command),
+        }
     }
 
     fn req_packed_commands<'a>(
@@ -56,11 +58,17 @@ impl ConnectionLike for RoutedConnection {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        self.0.req_packed_commands(pipeline, offset, count)
+        match &mut self.0 {
+            Route::Node(node) => node.req_packed_commands(pipeline, offset, count),
+            Route::Cluster(cluster) => cluster.req_packed_commands(pipeline, offset, count),
+        }
     }
 
     fn get_db(&self) -> i64 {
-        self.0.get_db()
+        match &self.0 {
+            Route::Node(node) => node.get_db(),
+            Route::Cluster(_) => 0,
+        }
     }
 }
 

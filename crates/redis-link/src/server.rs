@@ -3,15 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use redis::aio::ConnectionLike;
 use redis::{Client, ConnectionInfo, RedisConnectionInfo, RedisError};
 
 use crate::nodes::Nodes;
-use crate::routed::RoutedConnection;
 
-/// Which Redis to use: one server, a cluster, a master monitored by Sentinel, a connection that the
-/// application has made, or the application's [`Redis`](crate::Redis).
-/// [`from_url`](Self::from_url) reads an address that users set.
+/// Which Redis to use: one server, a cluster, a master monitored by Sentinel, or the nodes of the
+/// application's [`Redis`](crate::Redis). [`from_url`](Self::from_url) reads an address that users set.
 ///
 /// ```
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,8 +26,7 @@ use crate::routed::RoutedConnection;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// The server, nodes of the cluster, or the sentinels, each with its login and TLS; with what further
-    /// connections are made beside one of the application's own.
+    /// The server, nodes of the cluster, or the sentinels, each with its login and TLS.
     pub(crate) nodes: Vec<ConnectionInfo>,
     pub(crate) topology: Topology,
 }
@@ -38,7 +34,6 @@ pub struct Server {
 #[derive(Debug, Clone)]
 pub(crate) enum Topology {
     Single,
-    Supplied(RoutedConnection),
     Cluster,
     /// The name of the master, and its login.
     Sentinel(String, RedisConnectionInfo),
@@ -47,47 +42,8 @@ pub(crate) enum Topology {
 }
 
 impl Server {
-    /// A connection to one server that the application has made and may go on using, as for a pool or
-    /// a proxy that it has to go through: a [`ConnectionManager`](redis::aio::ConnectionManager), a
-    /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or what wraps one. No other is
-    /// made, so that there are no messages from the server, and no commands that block, unless
-    /// [`with_client`](Self::with_client) gives a client for them.
-    ///
-    /// A connection of one's own is never replaced: it has to reconnect by itself, and should fail
-    /// rather than send a command again that may have been executed. Its time limits are its own. For a
-    /// cluster use [`Server::cluster`]: the client of redis-rs sends commands again by itself.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use redis_link::Server;
-    ///
-    /// let client = redis::Client::open("redis://127.0.0.1/")?;
-    /// let shared = client.get_connection_manager().await?;
-    /// let server = Server::from_connection(shared.clone()).with_client(client);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn from_connection(
-        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
-    ) -> Self {
-        let connection = RoutedConnection::new(connection);
-        Self { nodes: Vec::new(), topology: Topology::Supplied(connection) }
-    }
-
-    /// Beside [`from_connection`](Self::from_connection): with what to make the connections that
-    /// commands cannot share, for messages (Pub/Sub, client tracking) and for what blocks (WAIT). Replaces the client of a single server; without effect on a cluster or
-    /// Sentinel.
-    #[must_use]
-    pub fn with_client(mut self, client: Client) -> Self {
-        if matches!(self.topology, Topology::Single | Topology::Supplied(_)) {
-            self.nodes = vec![client.get_connection_info().clone()];
-        }
-        self
-    }
-
     /// Log in with this user (`None`: that of the address) and password, in place of those in the addresses:
-    /// to one server, to each node of a cluster, to the master behind sentinels. A connection that the
-    /// application has made is not changed, only the client beside it.
+    /// to one server, to each node of a cluster, to the master behind sentinels.
     ///
     /// # Errors
     /// For the nodes of a [`Redis`](crate::Redis), which were given their login before.
@@ -113,8 +69,7 @@ impl Server {
 
     /// Use these certificates for TLS, on every connection; with one of the `tls-` features. They are
     /// the client's own, which a server may ask for, and the authority that has signed those of the
-    /// servers, in place of the system's. Every address has to begin with `rediss://`. A connection
-    /// that the application has made is not changed, only the client beside it.
+    /// servers, in place of the system's. Every address has to begin with `rediss://`.
     ///
     /// # Errors
     /// When a certificate or key is not in PEM format, or an address is without TLS;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use redis_link::{AddressError, Redis};
+use redis_link::Redis;
 
 use crate::config::{LockConfig, Replicas, millis};
 use crate::connection::bounded::bounded;
@@ -26,11 +26,10 @@ pub(crate) struct ReplicaAcknowledgement {
 
 impl ReplicaAcknowledgement {
     /// `None` unless the configuration asks for it.
-    pub(crate) fn new(redis: &Redis, config: &LockConfig) -> Result<Option<Self>, AddressError> {
-        let Some(replicas) = config.replicas else { return Ok(None) };
+    pub(crate) fn new(redis: &Redis, config: &LockConfig) -> Option<Self> {
+        let replicas = config.replicas?;
         let timeout = replicas.timeout + config.command_timeout;
-        let redis = redis.with_command_timeout(timeout)?;
-        Ok(Some(Self { redis, replicas, timeout }))
+        Some(Self { redis: redis.with_command_timeout(timeout), replicas, timeout })
     }
 
     /// Wait until the configured number of replicas has everything that was done to `key` so far.

@@ -19,7 +19,6 @@ pub(crate) struct CommandConnection {
     redis: Redis,
     acknowledgement: Option<ReplicaAcknowledgement>,
     timeout: Duration,
-    pubsub: bool,
     /// Channels that the server does not allow.
     pub(crate) refusals: Refusals,
 }
@@ -29,9 +28,8 @@ impl CommandConnection {
     pub(crate) fn lazy(server: Server, config: &LockConfig) -> Result<Self, AddressError> {
         let redis = Redis::new(server, config.connect_timeout, config.command_timeout)?;
         Ok(Self {
-            acknowledgement: ReplicaAcknowledgement::new(&redis, config)?,
+            acknowledgement: ReplicaAcknowledgement::new(&redis, config),
             timeout: config.command_timeout,
-            pubsub: config.pubsub && redis.makes_connections(),
             redis,
             refusals: Refusals::default(),
         })
@@ -39,11 +37,6 @@ impl CommandConnection {
 
     pub(crate) fn redis(&self) -> &Redis {
         &self.redis
-    }
-
-    /// Whether waiters are woken by messages, for which a connection of their own is needed.
-    pub(crate) fn has_pubsub(&self) -> bool {
-        self.pubsub
     }
 
     /// The Redis commands that publish a release. On a cluster both kinds: Redisson subscribes to

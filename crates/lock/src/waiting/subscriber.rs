@@ -37,7 +37,7 @@ struct Node {
 /// Subscribe until the tasks have to end.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let subscriptions = async {
-        if shared.connection.has_pubsub() {
+        if shared.config.pubsub {
             assign(&shared).await;
         } else {
             std::future::pending().await

@@ -32,7 +32,6 @@ mod semaphores;
 mod sentinel;
 mod setnx;
 mod slow;
-mod supplied;
 mod tracking_nodes;
 mod users;
 mod waiting;

@@ -11,7 +11,7 @@ use super::majority::{acquire_on_all, process_with, servers};
 use super::users::set_user;
 use super::{eventually, nothing_left, query, renewed, soon};
 use testkit::proxy::{Mode, Proxy};
-use testkit::raw::{connections, info};
+use testkit::raw::info;
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::{MASTER, RedisSentinel};
 use testkit::redis_server::RedisServer;
@@ -95,23 +95,6 @@ async fn it_can_be_turned_off() {
     assert_eq!(info(&mut raw, "stats", "tracking_total_keys").await, 1);
     other.release().await.unwrap();
     guard.release().await.unwrap();
-}
-
-/// With a connection of the caller's and no client, there is nothing to make another of.
-#[tokio::test]
-async fn a_supplied_connection_stays_the_only_one() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let config = LockConfig::default().with_lease(Duration::from_secs(3));
-    let locks = Locks::connect(Server::from_connection(server.conn().await), config).await.unwrap();
-    let before = connections(&mut raw).await;
-    let guard = locks.lock("lock").acquire().await.unwrap();
-    // A hold is tracked when it has lasted for a second; here the first renewal is due by then.
-    renewed(|| guard.valid_for()).await;
-    renewed(|| guard.valid_for()).await;
-    let _: () = raw.del("lock").await.unwrap();
-    assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
-    assert_eq!(connections(&mut raw).await, before);
 }
 
 /// A connection without holds is closed after ten seconds.

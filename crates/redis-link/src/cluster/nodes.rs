@@ -18,11 +18,11 @@ use crate::slots::slot;
 
 impl Nodes for Cluster {
     fn link(self: Arc<Self>, _timeouts: Timeouts) -> RoutedConnection {
-        RoutedConnection::new(ClusterLink::new(self))
+        ClusterLink::new(self).into()
     }
 
-    fn separate(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Arc<dyn Nodes>> {
-        Ok(Arc::new(Self::new(self.seeds.clone(), timeouts)))
+    fn separate(self: Arc<Self>, timeouts: Timeouts) -> Arc<dyn Nodes> {
+        Arc::new(Self::new(self.seeds.clone(), timeouts))
     }
 
     fn client(&self, address: &str) -> RedisResult<Client> {

@@ -19,11 +19,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Nodes for Master {
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection {
-        RoutedConnection::new(NodeConnection::new(Target::Master(self), timeouts))
+        NodeConnection::new(Target::Master(self), timeouts).into()
     }
 
-    fn separate(self: Arc<Self>, _timeouts: Timeouts) -> RedisResult<Arc<dyn Nodes>> {
-        Ok(self)
+    fn separate(self: Arc<Self>, _timeouts: Timeouts) -> Arc<dyn Nodes> {
+        self
     }
 
     fn client(&self, address: &str) -> RedisResult<Client> {
