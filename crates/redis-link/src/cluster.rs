@@ -5,8 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::{FutureExt, select_ok};
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
@@ -91,20 +90,18 @@ impl Cluster {
         if version != seen {
             return Ok(());
         }
-        let mut answer = match first {
-            Some(node) => self.ask(node).await,
-            None => Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into()),
+        let told = match first {
+            Some(node) => self.ask(node).await.ok(),
+            None => None,
         };
-        if answer.is_err() {
-            let seeds = self.seeds.iter().map(|seed| Address::from(seed.addr().to_string()));
-            let all: BTreeSet<Address> = seeds.chain(table.nodes().iter().cloned()).collect();
-            let mut answers: FuturesUnordered<_> = all.iter().map(|node| self.ask(node)).collect();
-            while answer.is_err() {
-                let Some(next) = answers.next().await else { break };
-                answer = next;
+        let table = match told {
+            Some(table) => table,
+            None => {
+                let seeds = self.seeds.iter().map(|seed| Address::from(seed.addr().to_string()));
+                let all: BTreeSet<Address> = seeds.chain(table.nodes().iter().cloned()).collect();
+                select_ok(all.iter().map(|node| self.ask(node).boxed())).await?.0
             }
-        }
-        let table = answer?;
+        };
         // Only now, because this future may be dropped before. If the new table is outdated already,
         // the next error marks it again.
         self.stale.store(false, Ordering::Release);

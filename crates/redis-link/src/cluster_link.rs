@@ -1,9 +1,7 @@
 //! Commands to a Redis Cluster: each goes to the node that serves its slot, and redirects are followed.
 //!
 //! A command is sent again only when it is known not to have been executed (MOVED, ASK, TRYAGAIN, a
-//! refused connection). The cluster client of redis-rs (1.8) resends by itself, also after a broken
-//! connection (16 times by default; with 0 it does not follow redirects either), without telling that an
-//! earlier sending may have been executed; and while it reads the slot table, commands for all nodes wait.
+//! refused connection).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::ConnectionLike;
-use redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
-};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::address::Address;
 use crate::cluster::Cluster;
@@ -43,14 +39,19 @@ impl ClusterLink {
         Self { cluster, last: None }
     }
 
-    async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
-        let mut replies = self.send(slot_of(command), Payload::One(command)).await?;
+    pub(crate) async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let mut one = redis::pipe();
+        one.add_command(command.clone());
+        let mut replies = self.send(slot_of(command), &one, (0, 1)).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
 
     /// Each command goes to the node of its slot; all of a transaction to the node of its first. Only
     /// what was redirected is sent again.
-    async fn pipeline(
+    ///
+    /// Of the replies, so many from `offset` on are returned, as in
+    /// [`ConnectionLike::req_packed_commands`].
+    pub(crate) async fn pipeline(
         &mut self,
         pipeline: &Pipeline,
         offset: usize,
@@ -64,7 +65,7 @@ impl ClusterLink {
             return Err((ErrorKind::Client, "a transaction has keys in several slots").into());
         }
         if !several {
-            let replies = self.send(first, Payload::Many(pipeline, offset, count)).await?;
+            let replies = self.send(first, pipeline, (offset, count)).await?;
             let sent = pipeline.cmd_iter().collect();
             return if transaction { Ok(replies) } else { self.follow(sent, replies).await };
         }
@@ -76,7 +77,7 @@ impl ClusterLink {
         }
         let all = groups.iter().map(async |(slot, (indices, group))| {
             let mut link = self.clone();
-            let replies = link.send(*slot, Payload::Many(group, 0, indices.len())).await?;
+            let replies = link.send(*slot, group, (0, indices.len())).await?;
             link.follow(group.cmd_iter().collect(), replies).await
         });
         let mut replies = vec![Value::Nil; pipeline.len()];
@@ -102,7 +103,12 @@ impl ClusterLink {
         Ok(replies)
     }
 
-    async fn send(&mut self, slot: Option<u16>, payload: Payload<'_>) -> RedisResult<Vec<Value>> {
+    async fn send(
+        &mut self,
+        slot: Option<u16>,
+        commands: &Pipeline,
+        replies: (usize, usize),
+    ) -> RedisResult<Vec<Value>> {
         let cluster = self.cluster.clone();
         let mut next: Option<(Address, bool)> = None;
         let (mut redirects, mut try_again) = (0, 0);
@@ -114,7 +120,8 @@ impl ClusterLink {
                 (None, ..) => (cluster.master(slot).await?, false),
             };
             self.last = Some(address.clone());
-            let error = match payload.to(cluster.node(&address)?, asking).await {
+            let node = cluster.node(&address)?;
+            let error = match deliver(node, commands, replies, asking).await {
                 Ok(replies) => return Ok(replies),
                 Err(error) => error,
             };
@@ -156,73 +163,39 @@ impl ClusterLink {
     }
 }
 
-impl ConnectionLike for ClusterLink {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(self.command(command))
+/// Sends commands to a node; with `asking`, to the one that their slot is being moved to (ASKING).
+async fn deliver(
+    mut node: NodeConnection,
+    commands: &Pipeline,
+    (offset, count): (usize, usize),
+    asking: bool,
+) -> RedisResult<Vec<Value>> {
+    let transaction = commands.is_transaction();
+    let replies = if asking {
+        let mut all = redis::pipe();
+        all.cmd("ASKING");
+        if transaction {
+            all.cmd("MULTI");
+        }
+        for command in commands.cmd_iter() {
+            all.add_command(command.clone());
+        }
+        if transaction {
+            all.cmd("EXEC");
+        }
+        node.req_packed_commands(&all, offset + 1, count).await
+    } else {
+        node.req_packed_commands(commands, offset, count).await
+    };
+    let replies = replies.map_err(redirect_of)?;
+    let executed = |(command, reply): (&Cmd, &Value)| {
+        slot_of(command).is_some() && !matches!(reply, Value::ServerError(_))
+    };
+    if !transaction && commands.cmd_iter().zip(&replies).any(executed) {
+        return Ok(replies);
     }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(self.pipeline(pipeline, offset, count))
-    }
-
-    fn get_db(&self) -> i64 {
-        0
-    }
-}
-
-/// What is sent to a node: a command or a pipeline.
-enum Payload<'a> {
-    One(&'a Cmd),
-    /// The first reply wanted and how many, as in [`ConnectionLike::req_packed_commands`].
-    Many(&'a Pipeline, usize, usize),
-}
-
-impl Payload<'_> {
-    /// Send it; with `asking`, to the node that a slot is being moved to (ASKING).
-    async fn to(&self, mut node: NodeConnection, asking: bool) -> RedisResult<Vec<Value>> {
-        let replies = match self {
-            Self::One(command) if !asking => vec![node.req_packed_command(command).await?],
-            Self::One(command) => {
-                let mut both = redis::pipe();
-                both.cmd("ASKING").add_command((*command).clone());
-                node.req_packed_commands(&both, 1, 1).await?
-            }
-            Self::Many(commands, offset, count) => {
-                let transaction = commands.is_transaction();
-                let replies = if asking {
-                    let mut all = redis::pipe();
-                    all.cmd("ASKING");
-                    if transaction {
-                        all.cmd("MULTI");
-                    }
-                    for command in commands.cmd_iter() {
-                        all.add_command(command.clone());
-                    }
-                    if transaction {
-                        all.cmd("EXEC");
-                    }
-                    node.req_packed_commands(&all, offset + 1, *count).await
-                } else {
-                    node.req_packed_commands(commands, *offset, *count).await
-                };
-                let replies = replies.map_err(redirect_of)?;
-                let executed = |(command, reply): (&Cmd, &Value)| {
-                    slot_of(command).is_some() && !matches!(reply, Value::ServerError(_))
-                };
-                if !transaction && commands.cmd_iter().zip(&replies).any(executed) {
-                    return Ok(replies);
-                }
-                replies
-            }
-        };
-        // Nothing was executed, or what was has its place in the error's.
-        replies.into_iter().map(Value::extract_error).collect()
-    }
+    // Nothing was executed, or what was has its place in the error's.
+    replies.into_iter().map(Value::extract_error).collect()
 }
 
 /// Whether a node has refused a command because of its slot.

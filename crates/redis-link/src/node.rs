@@ -127,6 +127,21 @@ impl NodeConnection {
         }
     }
 
+    /// The reply to a command on connection `number`, which is judged by it.
+    async fn judged<T>(
+        &self,
+        number: u64,
+        reply: RedisFuture<'_, T>,
+        sign: fn(&T) -> Sign,
+    ) -> RedisResult<T> {
+        let since = Instant::now();
+        let mut waiting = Waiting { connection: self, number, since, ended: false };
+        let reply = reply.await;
+        waiting.ended = true;
+        self.judge(number, reply.as_ref().map_or_else(sign_of_error, sign));
+        reply
+    }
+
     /// Leave connection `number` if what one of its answers says is reason enough.
     fn judge(&self, number: u64, sign: Sign) {
         let Inner { target, timeouts, unanswered, .. } = &*self.0;
@@ -169,10 +184,7 @@ impl ConnectionLike for NodeConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
             let Open { number, mut connection, .. } = self.get().await?;
-            let waiting = Waiting::begin(self, number);
-            let reply = connection.req_packed_command(command).await;
-            waiting.end(reply.as_ref().map_or_else(sign_of_error, sign_of_value));
-            reply
+            self.judged(number, connection.req_packed_command(command), sign_of_value).await
         })
     }
 
@@ -184,16 +196,12 @@ impl ConnectionLike for NodeConnection {
     ) -> RedisFuture<'a, Vec<Value>> {
         Box::pin(async move {
             let Open { number, mut connection, .. } = self.get().await?;
-            let waiting = Waiting::begin(self, number);
-            let replies = connection.req_packed_commands(pipeline, offset, count).await;
-            waiting.end(match &replies {
-                Ok(values) => {
-                    let mut signs = values.iter().map(sign_of_value);
-                    signs.find(|sign| *sign != Sign::Good).unwrap_or(Sign::Good)
-                }
-                Err(error) => sign_of_error(error),
-            });
-            replies
+            let replies = connection.req_packed_commands(pipeline, offset, count);
+            let sign = |values: &Vec<Value>| {
+                let mut signs = values.iter().map(sign_of_value);
+                signs.find(|sign| *sign != Sign::Good).unwrap_or(Sign::Good)
+            };
+            self.judged(number, replies, sign).await
         })
     }
 
@@ -257,17 +265,6 @@ struct Waiting<'a> {
     number: u64,
     since: Instant,
     ended: bool,
-}
-
-impl<'a> Waiting<'a> {
-    fn begin(connection: &'a NodeConnection, number: u64) -> Self {
-        Self { connection, number, since: Instant::now(), ended: false }
-    }
-
-    fn end(mut self, sign: Sign) {
-        self.ended = true;
-        self.connection.judge(self.number, sign);
-    }
 }
 
 impl Drop for Waiting<'_> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use redis::{Client, RedisResult};
+use tokio::sync::watch;
 
 use crate::address::{Address, Channels};
 use crate::node::{NodeConnection, Target};
@@ -62,6 +63,17 @@ impl fmt::Debug for dyn Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Nodes")
     }
+}
+
+/// Ends at the next change; never when what is watched is dropped.
+pub(crate) fn change<T: Send + Sync + 'static>(
+    mut watched: watch::Receiver<T>,
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        if watched.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
 }
 
 pub(crate) struct Single(pub(crate) Client);

@@ -48,7 +48,7 @@ impl ConnectionLike for RoutedConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         match &mut self.0 {
             Route::Node(node) => node.req_packed_command(command),
-            Route::Cluster(cluster) => cluster.req_packed_command(command),
+            Route::Cluster(cluster) => Box::pin(cluster.command(command)),
         }
     }
 
@@ -60,7 +60,7 @@ impl ConnectionLike for RoutedConnection {
     ) -> RedisFuture<'a, Vec<Value>> {
         match &mut self.0 {
             Route::Node(node) => node.req_packed_commands(pipeline, offset, count),
-            Route::Cluster(cluster) => cluster.req_packed_commands(pipeline, offset, count),
+            Route::Cluster(cluster) => Box::pin(cluster.pipeline(pipeline, offset, count)),
         }
     }
 

@@ -5,10 +5,6 @@
 //! replaced master goes on answering for a while, and what it grants then is lost. Of two masters the
 //! one of the newer epoch counts, whichever sentinel named it, from that moment on.
 //!
-//! The sentinel client of redis-rs (1.8) takes the answers in the configured order, so that a first
-//! sentinel which hangs delays every look-up until a time limit that is not ours; it believes the
-//! first answer, however outdated; and it does not poll.
-//!
 //! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>.
 
 use std::collections::HashMap;

@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use redis::{Client, ErrorKind, RedisResult};
+use futures_util::future::{BoxFuture, FutureExt, select_ok};
+use redis::{Client, RedisResult};
 
 use super::Cluster;
 use crate::address::{Address, Channels};
 use crate::cluster_link::ClusterLink;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, change};
 use crate::routed::RoutedConnection;
 use crate::settings::Timeouts;
 use crate::slots::slot;
@@ -33,15 +31,10 @@ impl Nodes for Cluster {
     fn ping(&self, _link: RoutedConnection) -> BoxFuture<'_, RedisResult<()>> {
         Box::pin(async move {
             let table = self.slot_table().await?;
-            let ping = async |node| redis::cmd("PING").exec_async(&mut self.node(node)?).await;
-            let mut answers: FuturesUnordered<_> = table.masters().map(ping).collect();
-            let mut answer =
-                Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into());
-            while answer.is_err() {
-                let Some(next) = answers.next().await else { break };
-                answer = next;
-            }
-            answer
+            let ping = |node| {
+                async move { redis::cmd("PING").exec_async(&mut self.node(node)?).await }.boxed()
+            };
+            select_ok(table.masters().map(ping)).await.map(|_| ())
         })
     }
 
@@ -73,13 +66,7 @@ impl Nodes for Cluster {
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {
-        let mut table = self.table.subscribe();
-        Box::pin(async move {
-            // An error means that the cluster has been dropped.
-            if table.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        })
+        change(self.table.subscribe())
     }
 
     fn is_cluster(&self) -> bool {

@@ -10,7 +10,7 @@ use redis::{Client, RedisResult};
 use super::Master;
 use crate::address::{Address, Channels};
 use crate::node::{NodeConnection, Target};
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, change};
 use crate::routed::RoutedConnection;
 use crate::settings::Timeouts;
 
@@ -46,13 +46,7 @@ impl Nodes for Master {
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {
-        let mut known = self.known.subscribe();
-        Box::pin(async move {
-            // An error means that the master has been dropped.
-            if known.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        })
+        change(self.known.subscribe())
     }
 
     /// Polls the sentinels for a newer master, each by itself, so that one which hangs delays nothing.
