@@ -6,7 +6,6 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError};
 use redis_link::Server;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -90,20 +89,4 @@ impl cache::ClientSource for Subscriptions {
     fn failed(&self) {
         self.0.recheck();
     }
-}
-
-/// Whether a script whose call failed like this certainly did nothing: it was never sent, or the server
-/// refused it before its first write.
-pub fn was_not_run(error: &RedisError) -> bool {
-    error.is_connection_refusal()
-        || matches!(
-            error.kind(),
-            ErrorKind::Server(_)
-                | ErrorKind::Extension
-                | ErrorKind::AuthenticationFailed
-                // No node of a cluster serves the slot, or no sentinel knows a master.
-                | ErrorKind::ClusterConnectionNotFound
-                | ErrorKind::EmptySentinelList
-                | ErrorKind::MasterNameNotFoundBySentinel
-        )
 }

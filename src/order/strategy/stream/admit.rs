@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ConstantBuilder};
+use redis_link::Outcome;
 use tokio::time::Instant;
 
 use super::replies::{Admission, Answer, answer};
 use super::{Member, OrderStream};
-use crate::connection::redis::was_not_run;
 use crate::error::Error;
 use crate::order::deadline::until;
 use crate::order::model::{Buyer, NewOrder};
@@ -122,7 +122,7 @@ impl Member {
                 Err(error) => {
                     tracing::warn!(%error, "the admission script did not answer");
                     self.nodes.recheck();
-                    in_doubt |= !was_not_run(&error);
+                    in_doubt |= Outcome::of(&error) == Outcome::Unknown;
                 }
             }
             if !in_doubt {
