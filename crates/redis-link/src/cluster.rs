@@ -10,7 +10,7 @@ use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
 use crate::address::{Address, at_address};
-use crate::node::{NodeConnection, Target};
+use crate::node::NodeConnection;
 use crate::settings::Timeouts;
 use crate::slots::SlotTable;
 
@@ -132,8 +132,7 @@ impl Cluster {
         if let Some(node) = self.connections().get(address) {
             return Ok(node.clone());
         }
-        let target = Target::Fixed(Box::new(self.client_at(address)?));
-        let node = NodeConnection::new(target, self.timeouts);
+        let node = NodeConnection::new(Arc::new(self.client_at(address)?), self.timeouts);
         Ok(self.connections().entry(address.clone()).or_insert(node).clone())
     }
 

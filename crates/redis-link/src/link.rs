@@ -14,25 +14,11 @@ use crate::pushes::{PushConnection, Unusable};
 use crate::routed::RoutedConnection;
 use crate::sentinel::Master;
 use crate::server::{AddressError, Server, Topology};
-use crate::settings::{Timeouts, check_tls};
+use crate::settings::Timeouts;
 
 /// A Redis for an application's commands, whichever way it is run: one server, a cluster, or a master
 /// that Sentinel monitors. Clones share what is known of it, a cluster's slot table and the present
 /// master, and the connections; they are cheap.
-///
-/// ```no_run
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::time::Duration;
-/// use redis_link::redis::AsyncCommands;
-/// use redis_link::{Redis, Server};
-///
-/// let limit = Duration::from_secs(1);
-/// let server = Server::from_url("redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster")?;
-/// let redis = Redis::new(server, limit, limit)?;
-/// let visits: u64 = redis.commands().incr("visits", 1).await?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug, Clone)]
 pub struct Redis {
     nodes: Arc<dyn Nodes>,
@@ -54,7 +40,8 @@ impl Redis {
     ) -> Result<Self, AddressError> {
         let timeouts = Timeouts::new(connect_timeout, command_timeout);
         let Server { nodes, topology } = server.into();
-        nodes.iter().try_for_each(check_tls)?;
+        #[cfg(feature = "tls-rustls")]
+        nodes.iter().try_for_each(crate::settings::check_tls)?;
         let tcp = timeouts.tcp();
         let nodes: Vec<_> =
             nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone())).collect();

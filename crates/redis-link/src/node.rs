@@ -17,18 +17,59 @@ use redis::{
 };
 
 use crate::address::Address;
-use crate::outcome::is_login_refusal;
-use crate::sentinel::{Master, ensure_master, no_master, no_master_because};
+use crate::outcome::Outcome;
 use crate::settings::{PIPELINE_BUFFER, Timeouts};
 
 /// Commands in a row without an answer after which a connection to a fixed address is left. Behind
 /// sentinels one is enough: the master may have been replaced.
 const IN_A_ROW: u32 = 3;
 
-pub(crate) enum Target {
-    Fixed(Box<Client>),
-    /// The master that sentinels monitor.
-    Master(Arc<Master>),
+/// Where a connection leads. What the methods do unless they are overridden is right for a fixed address.
+pub(crate) trait Target: Send + Sync {
+    /// Connects, with the address that was connected to.
+    fn connect(
+        &self,
+        timeouts: Timeouts,
+    ) -> BoxFuture<'_, RedisResult<(Address, MultiplexedConnection)>>;
+
+    fn db(&self) -> i64;
+
+    fn is_fixed(&self) -> bool {
+        true
+    }
+
+    /// Whether the node is still at this address.
+    fn is_still(&self, _: &Address) -> bool {
+        true
+    }
+
+    /// A connection was left.
+    fn left(&self) {}
+}
+
+impl Target for Client {
+    fn connect(
+        &self,
+        timeouts: Timeouts,
+    ) -> BoxFuture<'_, RedisResult<(Address, MultiplexedConnection)>> {
+        Box::pin(async move { Ok((Address::from(""), open(self, timeouts).await?)) })
+    }
+
+    fn db(&self) -> i64 {
+        self.get_connection_info().redis_settings().db()
+    }
+}
+
+/// Opens a connection.
+pub(crate) async fn open(
+    client: &Client,
+    timeouts: Timeouts,
+) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(timeouts.connect))
+        .set_response_timeout(Some(timeouts.command))
+        .set_pipeline_buffer_size(PIPELINE_BUFFER);
+    client.get_multiplexed_async_connection_with_config(&config).await
 }
 
 /// The connection. Clones share it.
@@ -36,7 +77,7 @@ pub(crate) enum Target {
 pub(crate) struct NodeConnection(Arc<Inner>);
 
 struct Inner {
-    target: Target,
+    target: Arc<dyn Target>,
     timeouts: Timeouts,
     slot: RwLock<Slot>,
     /// Commands in a row that were not answered.
@@ -75,7 +116,7 @@ enum Sign {
 
 impl NodeConnection {
     /// Opens nothing yet.
-    pub(crate) fn new(target: Target, timeouts: Timeouts) -> Self {
+    pub(crate) fn new(target: Arc<dyn Target>, timeouts: Timeouts) -> Self {
         let (slot, unanswered) = Default::default();
         Self(Arc::new(Inner { target, timeouts, slot, unanswered }))
     }
@@ -119,7 +160,7 @@ impl NodeConnection {
                 Ok(open)
             }
             Err(error) => {
-                if is_login_refusal(&error) {
+                if Outcome::of(&error) == Outcome::LoginRefused {
                     slot.refused = Some((Instant::now(), error.clone()));
                 }
                 Err(error)
@@ -145,7 +186,7 @@ impl NodeConnection {
     /// Leave connection `number` if what one of its answers says is reason enough.
     fn judge(&self, number: u64, sign: Sign) {
         let Inner { target, timeouts, unanswered, .. } = &*self.0;
-        let fixed = matches!(target, Target::Fixed(_));
+        let fixed = target.is_fixed();
         if sign == Sign::Good {
             // The load first: a store for every command would make the cores contend.
             if unanswered.load(Ordering::Relaxed) != 0 {
@@ -165,9 +206,7 @@ impl NodeConnection {
             tracing::debug!(node = &*open.to, "a Redis connection is left");
             slot.open = None;
             unanswered.store(0, Ordering::Relaxed);
-            if let Target::Master(master) = target {
-                master.mark_stale();
-            }
+            target.left();
         }
     }
 
@@ -206,55 +245,7 @@ impl ConnectionLike for NodeConnection {
     }
 
     fn get_db(&self) -> i64 {
-        match &self.0.target {
-            Target::Fixed(client) => client.get_connection_info().redis_settings().db(),
-            Target::Master(_) => 0,
-        }
-    }
-}
-
-impl Target {
-    /// Whether it is still there.
-    fn is_still(&self, address: &Address) -> bool {
-        match self {
-            Self::Fixed(_) => true,
-            Self::Master(master) => master.known_address().as_ref() == Some(address),
-        }
-    }
-
-    async fn connect(&self, timeouts: Timeouts) -> RedisResult<(Address, MultiplexedConnection)> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(timeouts.connect))
-            .set_response_timeout(Some(timeouts.command))
-            .set_pipeline_buffer_size(PIPELINE_BUFFER);
-        let open = async |client: &Client| {
-            client.get_multiplexed_async_connection_with_config(&config).await
-        };
-        let master = match self {
-            Self::Fixed(client) => return Ok((Address::from(""), open(client).await?)),
-            Self::Master(master) => master,
-        };
-        let connect = async {
-            loop {
-                let to = master.address().await?;
-                let mut connection = open(&master.client_at(&to)?).await?;
-                ensure_master(&mut connection).await?;
-                // Another one may have been named meanwhile.
-                if self.is_still(&to) {
-                    return Ok((to, connection));
-                }
-            }
-        };
-        // The search, and opening the connection.
-        let connected = tokio::time::timeout(timeouts.connect * 2, connect).await;
-        let connected = connected.unwrap_or_else(|_| Err(no_master("it does not answer")));
-        connected.map_err(|error: RedisError| {
-            master.mark_stale();
-            // A refused connection is known to be one; of others it has to be said that no command
-            // was sent.
-            let broken = error.is_io_error() && !error.is_connection_refusal();
-            if broken { no_master_because(&error) } else { error }
-        })
+        self.0.target.db()
     }
 }
 

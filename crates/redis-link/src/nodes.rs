@@ -10,8 +10,8 @@ use redis::{Client, RedisResult};
 use tokio::sync::watch;
 
 use crate::address::{Address, Channels};
-use crate::node::{NodeConnection, Target};
-use crate::routed::RoutedConnection;
+use crate::node::NodeConnection;
+use crate::routed::{Route, RoutedConnection};
 use crate::settings::Timeouts;
 
 /// The nodes of a Redis; all handles of an application share them. What the methods do unless they are
@@ -80,8 +80,8 @@ pub(crate) struct Single(pub(crate) Client);
 
 impl Nodes for Single {
     fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection {
-        let target = Target::Fixed(Box::new(self.0.clone()));
-        NodeConnection::new(target, timeouts).into()
+        let node = NodeConnection::new(Arc::new(self.0.clone()), timeouts);
+        RoutedConnection(Route::Node(node))
     }
 
     fn separate(self: Arc<Self>, _timeouts: Timeouts) -> Arc<dyn Nodes> {

@@ -23,7 +23,9 @@ impl Outcome {
         if error.is_connection_refusal() {
             return Self::NotExecuted;
         }
-        if is_login_refusal(error) {
+        if error.kind() == ErrorKind::AuthenticationFailed
+            || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+        {
             return Self::LoginRefused;
         }
         match error.kind() {
@@ -54,9 +56,4 @@ impl Outcome {
             _ => Self::Unknown,
         }
     }
-}
-
-pub(crate) fn is_login_refusal(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::AuthenticationFailed
-        || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
 }

@@ -23,25 +23,13 @@ use crate::node::NodeConnection;
 /// # Cancellation
 /// A future that is dropped while a command is under way leaves its outcome unknown.
 #[derive(Clone)]
-pub struct RoutedConnection(Route);
+pub struct RoutedConnection(pub(crate) Route);
 
 #[derive(Clone)]
-enum Route {
+pub(crate) enum Route {
     /// One server, or the master behind sentinels.
     Node(NodeConnection),
     Cluster(ClusterLink),
-}
-
-impl From<NodeConnection> for RoutedConnection {
-    fn from(node: NodeConnection) -> Self {
-        Self(Route::Node(node))
-    }
-}
-
-impl From<ClusterLink> for RoutedConnection {
-    fn from(cluster: ClusterLink) -> Self {
-        Self(Route::Cluster(cluster))
-    }
 }
 
 impl ConnectionLike for RoutedConnection {

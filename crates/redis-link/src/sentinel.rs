@@ -1,5 +1,4 @@
-//! A master monitored by Redis Sentinel: finds it, and notices a failover. Commands reach it by
-//! a `NodeConnection`.
+//! A master monitored by Redis Sentinel: finds it, leads connections to it, and notices a failover.
 //!
 //! The sentinels are asked whenever the master may have been replaced, and every second anyway: a
 //! replaced master goes on answering for a while, and what it grants then is lost. Of two masters the
@@ -9,20 +8,26 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError,
-    RedisResult, Value, from_redis_value,
+    Client, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError, RedisResult, Value,
+    from_redis_value,
 };
 use tokio::sync::watch;
 
-use crate::address::{Address, at_address};
+use crate::address::{Address, Channels, at_address};
+use crate::node::{NodeConnection, Target, open};
+use crate::nodes::{Nodes, change};
+use crate::routed::{Route, RoutedConnection};
+use crate::settings::Timeouts;
 
-mod nodes;
+/// How often each sentinel is asked although no error occurred.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The sentinels, and the master as they last reported it.
 pub(crate) struct Master {
@@ -30,7 +35,8 @@ pub(crate) struct Master {
     name: String,
     /// The master's login and socket settings; the address is a placeholder.
     model: ConnectionInfo,
-    connect_timeout: Duration,
+    /// Of the sentinels, and of looking a master up.
+    timeouts: Timeouts,
     /// The one of the newest epoch that a sentinel has named.
     known: watch::Sender<Option<MasterInfo>>,
     /// An error occurred that a failover would explain.
@@ -38,8 +44,7 @@ pub(crate) struct Master {
 }
 
 struct Sentinel {
-    client: Client,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    node: NodeConnection,
     /// Its last answer.
     last: Mutex<Option<MasterInfo>>,
 }
@@ -61,34 +66,26 @@ impl Master {
         login: RedisConnectionInfo,
         connect_timeout: Duration,
     ) -> RedisResult<Self> {
+        let timeouts = Timeouts::new(connect_timeout, connect_timeout);
         let model = sentinels.first().cloned().ok_or_else(|| no_master("there is no sentinel"))?;
         let model = model.set_redis_settings(login);
         let open = |sentinel| {
-            let (connection, last) = Default::default();
-            Ok(Sentinel { client: Client::open(sentinel)?, connection, last })
+            let node = NodeConnection::new(Arc::new(Client::open(sentinel)?), timeouts);
+            Ok(Sentinel { node, last: Mutex::default() })
         };
         let sentinels = sentinels.into_iter().map(open).collect::<RedisResult<_>>()?;
         let known = watch::Sender::default();
         let stale = AtomicBool::new(false);
-        Ok(Self { sentinels, name, model, connect_timeout, known, stale })
-    }
-
-    pub(crate) fn client_at(&self, address: &str) -> RedisResult<Client> {
-        Client::open(at_address(&self.model, address)?)
-    }
-
-    /// Ask the sentinels again before the next use.
-    pub(crate) fn mark_stale(&self) {
-        self.stale.store(true, Ordering::Release);
+        Ok(Self { sentinels, name, model, timeouts, known, stale })
     }
 
     /// The address of the newest master that a sentinel has named.
-    pub(crate) fn known_address(&self) -> Option<Address> {
+    fn known_address(&self) -> Option<Address> {
         self.known.borrow().as_ref().map(|known| known.address.clone())
     }
 
     /// The address of the master: the known one, or looked up again if that is stale.
-    pub(crate) async fn address(&self) -> RedisResult<Address> {
+    async fn address(&self) -> RedisResult<Address> {
         if !self.stale.load(Ordering::Acquire)
             && let Some(known) = self.known.borrow().as_ref()
         {
@@ -155,42 +152,23 @@ impl Master {
     async fn verified(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
         let verified = async {
             let info = self.ask(sentinel).await?;
-            let node = self.client_at(&info.address)?;
-            let timeouts = self.timeouts();
-            let mut node = node.get_multiplexed_async_connection_with_config(&timeouts).await?;
+            let mut node = open(&self.client(&info.address)?, self.timeouts).await?;
             ensure_master(&mut node).await?;
             Ok(info)
         };
         let timeout = || Err(no_master("a sentinel, or the node that it names, does not answer"));
-        tokio::time::timeout(self.connect_timeout, verified).await.unwrap_or_else(|_| timeout())
+        tokio::time::timeout(self.timeouts.connect, verified).await.unwrap_or_else(|_| timeout())
     }
 
     /// What a sentinel reports. Until the end of a failover its leader answers `SENTINEL MASTER` with
     /// the new epoch and the old address, so the address is asked for by the other command. That comes
     /// second, as an old address must not be taken for one of the new epoch.
     async fn ask(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
-        // A clone, so that the guard is not held while waiting.
-        let open = sentinel.connection().clone();
-        let mut asked = match open {
-            Some(open) => open,
-            None => {
-                let timeouts = self.timeouts();
-                let new = sentinel.client.get_multiplexed_async_connection_with_config(&timeouts);
-                let new = new.await?;
-                *sentinel.connection() = Some(new.clone());
-                new
-            }
-        };
         let mut both = redis::pipe();
         both.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let replies: RedisResult<(RedisResult<Value>, RedisResult<Value>)> =
-            both.ignore_errors().query_async(&mut asked).await;
-        let (fields, address) = replies.inspect_err(|error| {
-            if error.is_io_error() || error.is_unrecoverable_error() {
-                *sentinel.connection() = None;
-            }
-        })?;
+        let (fields, address): (RedisResult<Value>, RedisResult<Value>) =
+            both.ignore_errors().query_async(&mut sentinel.node.clone()).await?;
         let fields: HashMap<String, String> = from_redis_value(fields?)?;
         let address: Option<(String, String)> = from_redis_value(address?)?;
         let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
@@ -206,7 +184,8 @@ impl Master {
     /// Within one epoch, one sentinel may give the master's host name and another its IP address. So
     /// another address counts only if the same sentinel gave a different one before.
     fn heard(&self, sentinel: &Sentinel, info: MasterInfo) {
-        let before = sentinel.last().replace(info.clone());
+        let mut last = sentinel.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.replace(info.clone());
         let changed = before
             .is_some_and(|before| before.epoch == info.epoch && before.address != info.address);
         self.known.send_if_modified(|known| {
@@ -220,26 +199,10 @@ impl Master {
             newer
         });
     }
-
-    fn timeouts(&self) -> AsyncConnectionConfig {
-        AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            .set_response_timeout(Some(self.connect_timeout))
-    }
-}
-
-impl Sentinel {
-    fn connection(&self) -> MutexGuard<'_, Option<MultiplexedConnection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<MasterInfo>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Fails unless the node says that it is a master.
-pub(crate) async fn ensure_master(node: &mut MultiplexedConnection) -> RedisResult<()> {
+async fn ensure_master(node: &mut MultiplexedConnection) -> RedisResult<()> {
     let role: Vec<Value> = redis::cmd("ROLE").query_async(node).await?;
     match role.first() {
         Some(Value::BulkString(role)) if role == b"master" => Ok(()),
@@ -248,11 +211,106 @@ pub(crate) async fn ensure_master(node: &mut MultiplexedConnection) -> RedisResu
 }
 
 /// An error that says that no command was sent.
-pub(crate) fn no_master(cause: &'static str) -> RedisError {
+fn no_master(cause: &'static str) -> RedisError {
     (ErrorKind::MasterNameNotFoundBySentinel, cause).into()
 }
 
 /// As [`no_master`].
-pub(crate) fn no_master_because(cause: &RedisError) -> RedisError {
+fn no_master_because(cause: &RedisError) -> RedisError {
     (ErrorKind::MasterNameNotFoundBySentinel, "no master", cause.to_string()).into()
+}
+
+impl Nodes for Master {
+    fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection {
+        RoutedConnection(Route::Node(NodeConnection::new(self, timeouts)))
+    }
+
+    fn separate(self: Arc<Self>, _timeouts: Timeouts) -> Arc<dyn Nodes> {
+        self
+    }
+
+    fn client(&self, address: &str) -> RedisResult<Client> {
+        Client::open(at_address(&self.model, address)?)
+    }
+
+    fn assign_channels(
+        &self,
+        channels: Channels,
+    ) -> BoxFuture<'_, RedisResult<HashMap<Address, Channels>>> {
+        Box::pin(async { Ok(HashMap::from([(self.address().await?, channels)])) })
+    }
+
+    fn serving(&self, _key: &str) -> Option<Address> {
+        self.known_address()
+    }
+
+    fn mark_stale(&self) {
+        self.stale.store(true, Ordering::Release);
+    }
+
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        change(self.known.subscribe())
+    }
+
+    /// Polls the sentinels for a newer master, each by itself, so that one which hangs delays nothing.
+    fn monitor(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let poll = async |sentinel| loop {
+                tokio::time::sleep(POLL_INTERVAL).await;
+                if self.known_address().is_some()
+                    && let Err(error) = self.ask(sentinel).await
+                {
+                    tracing::debug!(%error, "a sentinel does not answer");
+                }
+            };
+            join_all(self.sentinels.iter().map(poll)).await;
+        })
+    }
+}
+
+impl Target for Master {
+    fn connect(
+        &self,
+        timeouts: Timeouts,
+    ) -> BoxFuture<'_, RedisResult<(Address, MultiplexedConnection)>> {
+        let connect = async move {
+            loop {
+                let to = self.address().await?;
+                let mut connection = open(&self.client(&to)?, timeouts).await?;
+                ensure_master(&mut connection).await?;
+                // Another one may have been named meanwhile.
+                if self.is_still(&to) {
+                    return Ok((to, connection));
+                }
+            }
+        };
+        Box::pin(async move {
+            // The search, and opening the connection.
+            let connected = tokio::time::timeout(timeouts.connect * 2, connect).await;
+            let connected = connected.unwrap_or_else(|_| Err(no_master("it does not answer")));
+            connected.map_err(|error: RedisError| {
+                self.mark_stale();
+                // A refused connection is known to be one; of others it has to be said that no command
+                // was sent.
+                let broken = error.is_io_error() && !error.is_connection_refusal();
+                if broken { no_master_because(&error) } else { error }
+            })
+        })
+    }
+
+    fn db(&self) -> i64 {
+        self.model.redis_settings().db()
+    }
+
+    fn is_fixed(&self) -> bool {
+        false
+    }
+
+    fn is_still(&self, address: &Address) -> bool {
+        self.known_address().as_ref() == Some(address)
+    }
+
+    fn left(&self) {
+        self.mark_stale();
+    }
 }

@@ -9,21 +9,6 @@ use crate::nodes::Nodes;
 
 /// Which Redis to use: one server, a cluster, a master monitored by Sentinel, or the nodes of the
 /// application's [`Redis`](crate::Redis). [`from_url`](Self::from_url) reads an address that users set.
-///
-/// ```
-/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use redis_link::Server;
-///
-/// let one = Server::from(redis::Client::open("redis://127.0.0.1/")?);
-///
-/// let cluster = Server::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"])?;
-///
-/// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
-/// let login = redis::RedisConnectionInfo::default();
-/// let master = Server::sentinel(sentinels, "mymaster", login)?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug, Clone)]
 pub struct Server {
     /// The server, nodes of the cluster, or the sentinels, each with its login and TLS.

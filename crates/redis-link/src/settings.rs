@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{ConnectionInfo, RedisResult};
 
 /// How many commands may queue for the socket before callers wait. The default of redis-rs, 50, is
 /// below the number that a burst of requests has in flight.
@@ -45,7 +44,7 @@ impl Timeouts {
 /// # Errors
 /// When rustls has no crypto provider: connecting would panic.
 #[cfg(feature = "tls-rustls")]
-pub(crate) fn check_tls(address: &ConnectionInfo) -> RedisResult<()> {
+pub(crate) fn check_tls(address: &redis::ConnectionInfo) -> redis::RedisResult<()> {
     use redis::{ConnectionAddr, ErrorKind};
     use rustls::crypto::CryptoProvider;
 
@@ -68,9 +67,4 @@ pub(crate) fn check_tls(address: &ConnectionInfo) -> RedisResult<()> {
          tls-rustls-ring",
     )
         .into())
-}
-
-#[cfg(not(feature = "tls-rustls"))]
-pub(crate) fn check_tls(_: &ConnectionInfo) -> RedisResult<()> {
-    Ok(())
 }

@@ -10,13 +10,13 @@ use super::Cluster;
 use crate::address::{Address, Channels};
 use crate::cluster_link::ClusterLink;
 use crate::nodes::{Nodes, change};
-use crate::routed::RoutedConnection;
+use crate::routed::{Route, RoutedConnection};
 use crate::settings::Timeouts;
 use crate::slots::slot;
 
 impl Nodes for Cluster {
     fn link(self: Arc<Self>, _timeouts: Timeouts) -> RoutedConnection {
-        ClusterLink::new(self).into()
+        RoutedConnection(Route::Cluster(ClusterLink::new(self)))
     }
 
     fn separate(self: Arc<Self>, timeouts: Timeouts) -> Arc<dyn Nodes> {

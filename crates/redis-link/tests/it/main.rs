@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod addresses;
 mod cluster;
 mod outcomes;
 mod sentinel;
