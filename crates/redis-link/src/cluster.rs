@@ -48,6 +48,18 @@ impl Cluster {
         self.stale.store(true, Ordering::Release);
     }
 
+    /// A call that may be redirected, within the limits of connecting and of a command together.
+    pub(crate) async fn limited<T>(
+        &self,
+        call: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let limit = self.timeouts.connect + self.timeouts.command;
+        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+            self.mark_stale();
+            Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+        })
+    }
+
     /// The version of the slot table, and the table, as they are.
     pub(crate) fn current(&self) -> (u64, Arc<SlotTable>) {
         self.table.borrow().clone()

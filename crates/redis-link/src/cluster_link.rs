@@ -42,13 +42,11 @@ impl ClusterLink {
     pub(crate) async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut one = redis::pipe();
         one.add_command(command.clone());
-        let mut replies = self.send(slot_of(command), &one, (0, 1)).await?;
+        let cluster = self.cluster.clone();
+        let mut replies = cluster.limited(self.send(slot_of(command), &one, (0, 1))).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
 
-    /// Each command goes to the node of its slot; all of a transaction to the node of its first. Only
-    /// what was redirected is sent again.
-    ///
     /// Of the replies, so many from `offset` on are returned, as in
     /// [`ConnectionLike::req_packed_commands`].
     pub(crate) async fn pipeline(
@@ -56,6 +54,17 @@ impl ClusterLink {
         pipeline: &Pipeline,
         offset: usize,
         count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let cluster = self.cluster.clone();
+        cluster.limited(self.send_each(pipeline, (offset, count))).await
+    }
+
+    /// Each command goes to the node of its slot; all of a transaction to the node of its first. Only
+    /// what was redirected is sent again.
+    async fn send_each(
+        &mut self,
+        pipeline: &Pipeline,
+        wanted: (usize, usize),
     ) -> RedisResult<Vec<Value>> {
         let slots: Vec<Option<u16>> = pipeline.cmd_iter().map(slot_of).collect();
         let first = slots.iter().flatten().next().copied();
@@ -65,7 +74,7 @@ impl ClusterLink {
             return Err((ErrorKind::Client, "a transaction has keys in several slots").into());
         }
         if !several {
-            let replies = self.send(first, pipeline, (offset, count)).await?;
+            let replies = self.send(first, pipeline, wanted).await?;
             let sent = pipeline.cmd_iter().collect();
             return if transaction { Ok(replies) } else { self.follow(sent, replies).await };
         }
