@@ -71,12 +71,12 @@ impl Quorum {
         (guards.into_values().collect(), lost)
     }
 
-    /// Add the guard of a member whose former guard is lost. `false`, and it is released in the
-    /// background, if the whole has been lost or released.
-    pub(crate) fn add(&self, member: usize, guard: Guard) -> bool {
+    /// Add the guard of a member whose former guard is lost; it is released in the background if the
+    /// whole has been lost or released.
+    pub(crate) fn add(&self, member: usize, guard: Guard) {
         let mut state = self.state();
         if !matches!(state.status(self.rule), Status::Held(_)) {
-            return false;
+            return;
         }
         // A cap counts from the first acquire.
         if let Some(at) = state.ends_at() {
@@ -86,7 +86,6 @@ impl Quorum {
         drop(state);
         drop(former);
         self.changed.notify_waiters();
-        true
     }
 
     /// Those of so many members whose lock is not held now; none once the whole is lost or released.

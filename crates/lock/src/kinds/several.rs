@@ -8,13 +8,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{LockConfig, clamp_lease};
+use crate::config::clamp_lease;
 use crate::error::{Cause, Error};
 use crate::holding::guard::Guard;
 use crate::kinds::multi_guard::{MultiGuard, release_all};
 use crate::kinds::quorum::QuorumRule;
 use crate::kinds::reentrant::ReentrantLock;
-use crate::kinds::take_back::TakeBack;
 use crate::locks::Locks;
 use crate::owner::Owner;
 
@@ -61,56 +60,71 @@ impl Members {
 
     /// Try each of the locks once, except for `first`.
     pub(crate) async fn round(&self, owner: &Owner, first: First) -> Result<Round, Error> {
-        if self.majority {
-            self.round_of_majority(owner, first).await
+        let rule = self.rule();
+        let mut guards: Vec<_> = first.into_iter().collect();
+        let refused = if self.majority {
+            self.try_most(owner, &mut guards, rule).await?
         } else {
-            self.round_of_all(owner, first).await
-        }
-    }
-
-    /// One after the other.
-    async fn round_of_all(&self, owner: &Owner, first: First) -> Result<Round, Error> {
-        // A release first waits for other commands of its owner, and then for the server.
-        let timeout = self.command_timeout() * 2;
-        let held = first.as_ref().map(|(index, _)| *index);
-        let mut guards: Vec<_> = first.into_iter().map(|(_, guard)| guard).collect();
-        for (index, lock) in self.locks.iter().enumerate() {
-            if Some(index) == held {
-                continue;
-            }
-            match lock.try_acquire_as(owner).await? {
-                Some(guard) => guards.push(guard),
-                None => {
-                    self.give_back(guards, timeout).await;
-                    return Ok(Round::Refused(vec![index]));
+            self.try_all(owner, &mut guards).await?
+        };
+        if guards.len() < rule.needed {
+            let guards = guards.into_iter().map(|(_, guard)| guard);
+            for result in release_all(guards, rule.release_timeout).await {
+                // Goes on in the background unless the server has nothing of ours.
+                if let Err(error) = result {
+                    tracing::debug!(%error, "one of several locks was not released at once");
                 }
             }
+            return Ok(Round::Refused(refused));
         }
-        let rule = QuorumRule {
-            needed: self.locks.len(),
-            drift: Duration::ZERO,
-            renewed: self.renewed,
-            release_timeout: timeout,
-        };
-        let guard = MultiGuard::new(guards.into_iter().enumerate(), rule);
-        // Acquiring them may have taken longer than the lease of the first.
+        let host = guards[0].0;
+        let guard = MultiGuard::new(guards, rule);
+        // Acquiring them may have taken longer than the lease.
         if guard.valid_for().is_zero() {
-            return Err(unanswered("a lease had ended before all of the locks were acquired"));
+            return Err(unanswered("they were acquired too late for their lease"));
+        }
+        if self.majority && self.renewed {
+            // In the background of the first server that granted it.
+            let shared = self.locks[host].locks().shared();
+            let take_back = self.clone().take_back(guard.quorum().clone(), *owner);
+            let take_back = shared.closing.clone().run_until_cancelled_owned(take_back);
+            shared.cleanup.spawn(async move {
+                take_back.await;
+            });
         }
         Ok(Round::Acquired(guard))
     }
 
-    /// All at once.
-    async fn round_of_majority(&self, owner: &Owner, first: First) -> Result<Round, Error> {
-        let members = &self.locks;
-        // A tenth of the lease, but no longer than a command.
-        let timeout = (self.lease / 10).max(MIN_TIMEOUT).min(self.command_timeout());
-        let quorum = majority_of(members.len());
-        let spare = members.len() - quorum;
+    /// One after the other, until one is refused: its index.
+    async fn try_all(
+        &self,
+        owner: &Owner,
+        guards: &mut Vec<(usize, Guard)>,
+    ) -> Result<Vec<usize>, Error> {
+        let held = guards.first().map(|(index, _)| *index);
+        for (index, lock) in self.locks.iter().enumerate() {
+            if Some(index) != held {
+                match lock.try_acquire_as(owner).await? {
+                    Some(guard) => guards.push((index, guard)),
+                    None => return Ok(vec![index]),
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// All at once; the indices of those that were refused.
+    async fn try_most(
+        &self,
+        owner: &Owner,
+        guards: &mut Vec<(usize, Guard)>,
+        rule: QuorumRule,
+    ) -> Result<Vec<usize>, Error> {
+        let (members, timeout) = (&self.locks, rule.release_timeout);
+        let spare = members.len() - rule.needed;
         let started = Instant::now();
         let mut give_up_at = started + timeout;
-        let held = first.as_ref().map(|(index, _)| *index);
-        let mut guards: Vec<(usize, Guard)> = first.into_iter().collect();
+        let held = guards.first().map(|(index, _)| *index);
         let (mut refused, mut failures, mut answers) = (Vec::new(), Vec::new(), guards.len());
         let mut asked: FuturesUnordered<_> = (0..members.len())
             .filter(|&index| Some(index) != held)
@@ -118,7 +132,7 @@ impl Members {
             .collect();
         let mut granted = false;
         while refused.len() <= spare && failures.len() <= spare {
-            if guards.len() >= quorum && !granted {
+            if guards.len() >= rule.needed && !granted {
                 granted = true;
                 let grace = started.elapsed().clamp(MIN_TIMEOUT.min(timeout), timeout);
                 give_up_at = give_up_at.min(Instant::now() + grace);
@@ -133,56 +147,33 @@ impl Members {
         }
         // Commands without an answer are finished and undone by the clean-up queue of their server.
         let silent = members.len() - answers;
-        drop(asked);
-        if guards.len() >= quorum {
-            let host = guards[0].0;
-            let rule = QuorumRule {
-                needed: quorum,
-                drift: self.lease / 100 + Duration::from_millis(2),
-                renewed: self.renewed,
-                release_timeout: timeout,
-            };
-            let guard = MultiGuard::new(guards, rule);
-            if !guard.valid_for().is_zero() {
-                if self.renewed {
-                    self.take_back(&guard, owner, host);
-                }
-                return Ok(Round::Acquired(guard));
-            }
-            return Err(unanswered("the majority answered too late for the lease"));
-        }
-        let guards = guards.into_iter().map(|(_, guard)| guard).collect();
-        self.give_back(guards, timeout).await;
-        if refused.len() > spare || failures.len() + silent <= spare {
-            return Ok(Round::Refused(refused));
+        if guards.len() >= rule.needed || refused.len() > spare || failures.len() + silent <= spare
+        {
+            return Ok(refused);
         }
         Err(failures.into_iter().next().unwrap_or_else(|| {
             unanswered(format!("{silent} of {} servers did not answer", members.len()))
         }))
     }
 
-    /// Take back servers in the background of the server `host`, while the lock is held.
-    fn take_back(&self, guard: &MultiGuard, owner: &Owner, host: usize) {
-        let take_back = TakeBack {
-            quorum: guard.quorum().clone(),
-            members: self.locks.clone(),
-            owner: *owner,
-            interval: LockConfig::renewal_interval(self.lease),
-        };
-        let shared = self.locks[host].locks().shared();
-        let closing = shared.closing.clone();
-        shared.cleanup.spawn(async move {
-            tokio::select! {
-                () = take_back.run() => {}
-                () = closing.cancelled() => {}
-            }
-        });
-    }
-
-    /// The longest command timeout of their servers.
-    fn command_timeout(&self) -> Duration {
+    fn rule(&self) -> QuorumRule {
         let timeout = |lock: &ReentrantLock| lock.locks().shared().connection.timeout();
-        self.locks.iter().map(timeout).max().unwrap_or_default()
+        // The longest of their servers.
+        let command_timeout = self.locks.iter().map(timeout).max().unwrap_or_default();
+        let (needed, renewed) = (self.locks.len(), self.renewed);
+        if self.majority {
+            QuorumRule {
+                needed: majority_of(needed),
+                drift: self.lease / 100 + Duration::from_millis(2),
+                renewed,
+                // A tenth of the lease, but no longer than a command.
+                release_timeout: (self.lease / 10).max(MIN_TIMEOUT).min(command_timeout),
+            }
+        } else {
+            // A release first waits for other commands of its owner, and then for the server.
+            let release_timeout = command_timeout * 2;
+            QuorumRule { needed, drift: Duration::ZERO, renewed, release_timeout }
+        }
     }
 
     /// Whether the names can be used.
@@ -221,16 +212,6 @@ impl Members {
             }
         }
         None
-    }
-
-    /// Release what was acquired in a round that failed.
-    async fn give_back(&self, guards: Vec<Guard>, timeout: Duration) {
-        for result in release_all(guards, timeout).await {
-            // Goes on in the background unless the server has nothing of ours.
-            if let Err(error) = result {
-                tracing::debug!(%error, "one of several locks was not released at once");
-            }
-        }
     }
 }
 
