@@ -2,7 +2,6 @@
 //! what happened on the wire: "lost" and "unknown" are never one error.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use redis::RedisError;
 use redis_link::AddressError;
@@ -147,27 +146,20 @@ impl From<Lost> for Error {
 }
 
 /// Why a held lock was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The lease ran out, or the key was deleted: flushed, evicted or unlocked by force.
+    #[error("its key is gone")]
     Expired,
     /// Another owner holds the lock.
+    #[error("another owner holds it")]
     Taken,
     /// No renewal was confirmed within the lease, so that it is unknown who holds the lock.
+    #[error("it could not be renewed within its lease")]
     Unreachable,
     /// It was held for the longest time that is allowed:
     /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold).
+    #[error("it was held for the longest time allowed")]
     MaxHold,
-}
-
-impl fmt::Display for LostReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its key is gone",
-            Self::Taken => "another owner holds it",
-            Self::Unreachable => "it could not be renewed within its lease",
-            Self::MaxHold => "it was held for the longest time allowed",
-        })
-    }
 }

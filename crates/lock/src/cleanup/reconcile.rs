@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::commands::lock::ReleaseReply;
 use crate::connection::failure::Failure;
 use crate::error::LostReason;
 use crate::holding::hold::Hold;
@@ -21,17 +20,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_
 /// system retransmits for five; see `settings` of redis-link.
 const IN_FLIGHT_TIMEOUTS: u32 = 6;
 
-pub(crate) enum Attempt {
-    /// Released, refused, or nothing is left to release.
-    Done,
-    /// The server says that this process holds nothing.
-    NotHeld,
-    /// No answer.
-    Failed,
-}
-
-/// Repeat `release` until it is done, until the server has answered [`Attempt::NotHeld`] as often as
-/// `denials`, or until `until`: only then `false`. `key` tells on which node it is.
+/// Repeat `release` until it is done (`true`) or refused, until the server has answered as often as `denials`
+/// that nothing is held (`false`), or until `until`: only then `false`. `key` tells on which node it is.
 pub(crate) async fn release_until<F>(
     shared: &Shared,
     key: &str,
@@ -40,16 +30,20 @@ pub(crate) async fn release_until<F>(
     mut release: impl FnMut() -> F,
 ) -> bool
 where
-    F: Future<Output = Attempt>,
+    F: Future<Output = Result<bool, Failure>>,
 {
     let mut pause = PAUSES.0;
     while Instant::now() < until {
         {
             let _permit = shared.cleanup_permit(key).await;
             match release().await {
-                Attempt::Done => return true,
-                Attempt::NotHeld => denials = denials.saturating_sub(1),
-                Attempt::Failed => {}
+                Ok(true) => return true,
+                Ok(false) => denials = denials.saturating_sub(1),
+                Err(Failure::Rejected(cause)) => {
+                    tracing::warn!(key, error = %cause, "release refused");
+                    return true;
+                }
+                Err(_) => {}
             }
             if denials == 0 {
                 return true;
@@ -69,7 +63,7 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
     shared.renewals.remove(hold);
     let counters = shared.counters.of(hold.request.kind);
     counters.hold_lost(reason);
-    counters.hold_ended(hold.since.elapsed());
+    counters.held.record(hold.since.elapsed());
     let (lock, owner) = (&hold.request.name, hold.request.owner);
     tracing::warn!(?lock, %owner, %reason, "lock lost");
     if reason == LostReason::Unreachable {
@@ -110,19 +104,11 @@ pub(crate) fn release_unless_held(
             let _command = entry.command_lock.lock().await;
             // Waiting for other commands of this owner may have taken so long that nothing is left.
             if entry.live().is_some() || Instant::now() >= until {
-                return Attempt::Done;
+                return Ok(true);
             }
             let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
             let (connection, lease) = (&shared.connection, shared.config.lease);
-            match connection.release(request, lease, 0, 1, leave_queue, &entry.latches).await {
-                Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => Attempt::Done,
-                Ok(ReleaseReply::NotHeld) => Attempt::NotHeld,
-                Err(Failure::Rejected(cause)) => {
-                    tracing::warn!(lock = ?request.name, error = %cause, "lock clean-up refused");
-                    Attempt::Done
-                }
-                Err(_) => Attempt::Failed,
-            }
+            connection.release(request, lease, 0, 1, leave_queue, &entry.latches).await
         })
         .await;
     }

@@ -6,7 +6,7 @@ use std::future::Future;
 use tokio::time::Instant;
 
 use crate::cleanup::armed::Release;
-use crate::cleanup::reconcile::{Attempt, release_until};
+use crate::cleanup::reconcile::release_until;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
 use crate::locks::Locks;
@@ -48,7 +48,7 @@ pub(crate) async fn release(held: impl Token) -> Result<(), Error> {
 }
 
 pub(crate) fn count_end<T: Token>(held: &T) {
-    T::counters(held.locks()).hold_ended(held.since().elapsed());
+    T::counters(held.locks()).held.record(held.since().elapsed());
 }
 
 /// The error of an acquire that failed; what the server may have granted is released in the background.
@@ -64,18 +64,8 @@ pub(crate) fn not_acquired(mut held: impl Token, failure: Failure) -> Error {
 /// Repeat the release until it is answered, or until the server must have forgotten it.
 async fn reconcile<T: Token>(held: T) {
     let (shared, name) = (held.locks().shared(), held.name());
-    let answered = release_until(shared, name, held.ends(), T::DENIALS, async || {
-        match held.send_release().await {
-            Ok(true) => Attempt::Done,
-            Ok(false) => Attempt::NotHeld,
-            Err(Failure::Rejected(cause)) => {
-                tracing::warn!(key = name, error = %cause, "release refused");
-                Attempt::Done
-            }
-            Err(_) => Attempt::Failed,
-        }
-    });
-    if !answered.await {
+    let release = || held.send_release();
+    if !release_until(shared, name, held.ends(), T::DENIALS, release).await {
         tracing::warn!(
             key = name,
             "a release was never answered; permits without a lease may stay acquired"

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::ScriptInvocation;
 use uuid::Uuid;
 
+use crate::commands::Try;
 use crate::commands::lock::DENIED;
 use crate::commands::semaphore::channel;
 use crate::config::millis;
@@ -61,18 +62,17 @@ script!(EXTEND = "permit_extend.lua");
 script!(AVAILABLE = "permit_available.lua");
 
 impl CommandConnection {
-    /// Acquire permits. `None`: acquired. `Some`: milliseconds until enough permits have expired,
-    /// negative if never.
+    /// Acquire permits. Refused until enough permits have expired.
     pub(crate) async fn permit_acquire(
         &self,
         name: &Name,
         ids: PermitIds,
         lease: Duration,
-    ) -> Result<Option<i64>, Failure> {
+    ) -> Result<Try<()>, Failure> {
         let mut call = self.notifying(&ACQUIRE, name, "", &channel(name));
         call.key(name.suffixed("timeout")).arg(ids.count).arg(&ids.prefix[..]).arg(millis(lease));
         let reply: i64 = self.invoke(&call).await?;
-        Ok(Some(reply).filter(|&reply| reply != 0))
+        Ok(if reply == 0 { Try::Acquired(()) } else { Try::Refused(reply) })
     }
 
     /// Release permits. `false`: their lease had ended.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use redis::{RedisResult, Script, ScriptInvocation};
 
+use crate::commands::Try;
 use crate::commands::release_latch::{self, ReleaseLatches};
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
+use crate::error::LostReason;
 use crate::holding::request::{LockRequest, channel};
 use crate::kind::Kind;
 use crate::name::Name;
@@ -42,36 +44,19 @@ script!(FAIR_ACQUIRE = "notify.lua", "fair_queue.lua", "fair_acquire.lua");
 script!(FAIR_RELEASE = "release_latch.lua", "notify.lua", "fair_queue.lua", "fair_release.lua");
 script!(FAIR_FORCE_UNLOCK = "notify.lua", "fair_queue.lua", "fair_force_unlock.lua");
 
-pub(crate) enum AcquireReply {
-    /// The owner holds the lock; with its fencing token, 0 for kinds without one.
-    Acquired { fence: u64 },
-    /// Another owner holds it: the key's PTTL in ms (-1: no expiry; -2: there is no key).
-    Held(i64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReleaseReply {
-    /// This owner held the lock until now.
-    Released,
-    NotHeld,
-    /// This owner did not hold the lock when the command was sent again after a lost reply: because
-    /// the first sending was executed, or because the lock had been lost.
-    NotHeldOnResend,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenewReply {
     /// The key has its full lease again.
     Renewed,
     /// The same, and another client had shortened the lease, so that this much was left.
     Shortened(Duration),
-    Missing,
-    HeldByOther,
+    Lost(LostReason),
 }
 
 impl CommandConnection {
     /// Acquire the lock up to hold count `depth`. With `queue_timeout` the owner joins the queue of a
-    /// fair lock that is not free, for so long. `latches` are those of this lock and owner.
+    /// fair lock that is not free, for so long. `latches` are those of this lock and owner. Returns the
+    /// fencing token, 0 for kinds without one, or the key's PTTL (-1: no expiry; -2: there is no key).
     pub(crate) async fn acquire(
         &self,
         request: &LockRequest,
@@ -79,10 +64,10 @@ impl CommandConnection {
         depth: u32,
         queue_timeout: Option<Duration>,
         latches: &ReleaseLatches,
-    ) -> Result<AcquireReply, Failure> {
+    ) -> Result<Try<u64>, Failure> {
         self.close_latches(request, latches).await?;
         let reply = self.send_acquire(request, lease, depth, queue_timeout).await?;
-        if matches!(reply, AcquireReply::Acquired { .. }) {
+        if matches!(reply, Try::Acquired(_)) {
             let undo = self.release(request, lease, depth.saturating_sub(1), depth, false, latches);
             self.ensure_replicated(request.name.key(), undo).await?;
         }
@@ -95,7 +80,7 @@ impl CommandConnection {
         lease: Duration,
         depth: u32,
         queue_timeout: Option<Duration>,
-    ) -> Result<AcquireReply, Failure> {
+    ) -> Result<Try<u64>, Failure> {
         let name = &request.name;
         let mut call = match request.kind {
             Kind::Reentrant => ACQUIRE.key(name.key()),
@@ -110,11 +95,7 @@ impl CommandConnection {
                 call.key(name.prefixed("redisson_lock_token"));
                 let (acquired, number): (bool, i64) = self.invoke(&call).await?;
                 let fence = u64::try_from(number).unwrap_or(0);
-                return Ok(if acquired {
-                    AcquireReply::Acquired { fence }
-                } else {
-                    AcquireReply::Held(number)
-                });
+                return Ok(if acquired { Try::Acquired(fence) } else { Try::Refused(number) });
             }
             Kind::Fair => {
                 call.arg(queue_timeout.map_or(0, millis));
@@ -125,12 +106,13 @@ impl CommandConnection {
             Kind::Reentrant | Kind::Write => {}
         }
         let pttl: Option<i64> = self.invoke(&call).await?;
-        Ok(pttl.map_or(AcquireReply::Acquired { fence: 0 }, AcquireReply::Held))
+        Ok(pttl.map_or(Try::Acquired(0), Try::Refused))
     }
 
     /// Set the hold count to `depth`; 0 releases the lock. Of several holds of a reader, that of this
     /// `number` ends. With `leave_queue` the owner also leaves
-    /// the queue of a fair lock.
+    /// the queue of a fair lock. `false`: it does not hold the lock. `true` also when it does not after a
+    /// lost reply, because the first sending was executed, or because the lock had been lost.
     pub(crate) async fn release(
         &self,
         request: &LockRequest,
@@ -139,7 +121,7 @@ impl CommandConnection {
         number: u32,
         leave_queue: bool,
         latches: &ReleaseLatches,
-    ) -> Result<ReleaseReply, Failure> {
+    ) -> Result<bool, Failure> {
         self.close_latches(request, latches).await?;
         self.bounded(async |mut c, resent| {
             if resent {
@@ -156,11 +138,7 @@ impl CommandConnection {
             if reply.is_some_and(|reply| reply & DENIED != 0) {
                 self.refusals.notification(&channel(&request.name, request.kind));
             }
-            Ok(match reply {
-                Some(_) => ReleaseReply::Released,
-                None if resent && depth == 0 => ReleaseReply::NotHeldOnResend,
-                None => ReleaseReply::NotHeld,
-            })
+            Ok(reply.is_some() || (resent && depth == 0))
         })
         .await
     }
@@ -218,9 +196,9 @@ impl CommandConnection {
         let reply: i64 = self.invoke_within(timeout, &call).await?;
         Ok(match reply {
             1 => RenewReply::Renewed,
-            0 => RenewReply::Missing,
+            0 => RenewReply::Lost(LostReason::Expired),
             left @ 2.. => RenewReply::Shortened(Duration::from_millis((left - 1).unsigned_abs())),
-            _ => RenewReply::HeldByOther,
+            _ => RenewReply::Lost(LostReason::Taken),
         })
     }
 

@@ -10,3 +10,10 @@ pub(crate) mod lock;
 pub(crate) mod release_latch;
 pub(crate) mod semaphore;
 pub(crate) mod setnx;
+
+/// The answer to a try to acquire.
+pub(crate) enum Try<T> {
+    Acquired(T),
+    /// It is not free, for so many milliseconds unless it is released before. Negative: nobody knows.
+    Refused(i64),
+}

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
-use crate::commands::lock::ReleaseReply;
 use crate::connection::failure::Failure;
 use crate::error::{Error, Lost, LostReason};
 use crate::holding::hold::{self, Hold};
@@ -203,16 +202,12 @@ async fn send_release(held: &Held) -> Result<(), Error> {
     let Held { locks, entry, hold, id } = held;
     let (shared, request) = (locks.shared(), &hold.request);
     let sent = Instant::now();
-    let leave_queue = |depth| depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
-    let (depth, number, until, lease) = match hold.release(*id, Instant::now()) {
-        hold::Release::Lost(reason) => return Err(Error::Lost(reason)),
-        hold::Release::Overdue { reason, lease } => {
-            end_lost_hold(shared, hold, reason);
-            // The server counts from a little later, and may still have the key.
-            let (connection, leave) = (&shared.connection, leave_queue(0));
-            let reply = connection.release(request, lease, 0, 1, leave, &entry.latches).await;
-            if reply.is_err_and(|failure| !matches!(failure, Failure::Rejected(_))) {
-                shared.cleanup.spawn(reconcile(shared, request, Instant::now() + lease));
+    let (depth, number, until, lease) = match hold.release(*id, sent) {
+        hold::Release::Lost(reason) => {
+            if hold.is_live() {
+                end_lost_hold(shared, hold, reason);
+                // The server counts from a little later, and may still have the key.
+                shared.cleanup.spawn(reconcile(shared, request, sent));
             }
             return Err(Error::Lost(reason));
         }
@@ -220,12 +215,13 @@ async fn send_release(held: &Held) -> Result<(), Error> {
     };
     if depth == 0 {
         shared.renewals.remove(hold);
-        shared.counters.of(request.kind).hold_ended(hold.since.elapsed());
+        shared.counters.of(request.kind).held.record(hold.since.elapsed());
     }
-    let (connection, leave) = (&shared.connection, leave_queue(depth));
+    let leave = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
+    let connection = &shared.connection;
     match connection.release(request, lease, depth, number, leave, &entry.latches).await {
         // Where the server's reply was lost, the lease is what this process can rely on.
-        Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => {
+        Ok(true) => {
             // The other holds of a reader keep the leases they have.
             let check_at = match request.kind {
                 Kind::Read => hold.fixed_deadline(),
@@ -236,7 +232,7 @@ async fn send_release(held: &Held) -> Result<(), Error> {
             }
             Ok(())
         }
-        Ok(ReleaseReply::NotHeld) => {
+        Ok(false) => {
             // Guards that remain learn of the loss.
             end_lost_hold(shared, hold, LostReason::Expired);
             Err(Error::Lost(LostReason::Expired))

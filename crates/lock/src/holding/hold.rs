@@ -39,10 +39,8 @@ pub(crate) struct Hold {
 
 /// What a guard that is released has to do.
 pub(crate) enum Release {
-    /// Nothing: the lock was lost before.
+    /// Report it lost, if nothing has noticed yet that its deadline has passed.
     Lost(LostReason),
-    /// Report it lost: its deadline has passed, and nothing has noticed yet.
-    Overdue { reason: LostReason, lease: Duration },
     /// Set the hold count on the server to `depth`; 0 for the last guard. `number` is that of the hold
     /// that ends, among those of a reader, and `until` when it lasted.
     Send { depth: u32, number: u32, until: Instant, lease: Duration },
@@ -161,7 +159,7 @@ impl Hold {
             Phase::Released => return Release::Lost(LostReason::Expired),
             // As `lost` and the watchdog see it.
             Phase::Live if now >= state.deadline => {
-                return Release::Overdue { reason: state.reason_at_deadline(), lease: state.lease };
+                return Release::Lost(state.reason_at_deadline());
             }
             Phase::Live => {}
         }
@@ -340,23 +338,20 @@ impl Hold {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            let deadline = {
+            if let Some(reason) = self.lost_reason() {
+                return reason;
+            }
+            // A hold that was released has a deadline too, at which it is not lost.
+            let (released, deadline) = {
                 let state = self.state();
-                match state.phase {
-                    Phase::Lost(reason) => return reason,
-                    Phase::Released => None,
-                    Phase::Live if Instant::now() >= state.deadline => {
-                        return state.reason_at_deadline();
-                    }
-                    Phase::Live => Some(state.deadline),
-                }
+                (state.phase == Phase::Released, state.deadline)
             };
-            match deadline {
-                None => std::future::pending().await,
-                Some(at) => tokio::select! {
-                    () = &mut changed => {}
-                    () = tokio::time::sleep_until(at) => {}
-                },
+            if released {
+                std::future::pending::<()>().await;
+            }
+            tokio::select! {
+                () = &mut changed => {}
+                () = tokio::time::sleep_until(deadline) => {}
             }
         }
     }

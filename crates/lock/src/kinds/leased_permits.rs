@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cleanup::armed::Release;
 use crate::cleanup::token::{self, Token};
+use crate::commands::Try;
 use crate::commands::leased_semaphore::PermitIds;
 use crate::config::{LockConfig, clamp_lease};
 use crate::connection::command_connection::CommandConnection;
@@ -20,7 +21,6 @@ use crate::kinds::permits::{HeldPermits, Permits, SemaphoreKind, sealed};
 use crate::locks::Locks;
 use crate::name::Name;
 use crate::stats::KindCounters;
-use crate::waiting::permit_queue::Try;
 
 /// Permits with a lease, so that those of a crashed holder are freed: Redisson's
 /// `RPermitExpirableSemaphore`.
@@ -136,16 +136,12 @@ impl HeldPermits for Held {
 
     async fn send_acquire(&self) -> Result<Try<()>, Failure> {
         let connection = &self.locks.shared().connection;
-        match connection.permit_acquire(&self.name, self.ids, self.kind.lease).await? {
-            None if self.lease.left().is_zero() => {
-                // This future was not polled for so long that the lease is over before it began.
-                Err(Failure::Unknown("the answer was read after the lease had ended".into()))
-            }
-            None => Ok(Try::Acquired(())),
-            Some(free_in) => {
-                Ok(Try::NotFree(u64::try_from(free_in).ok().map(Duration::from_millis)))
-            }
+        let reply = connection.permit_acquire(&self.name, self.ids, self.kind.lease).await?;
+        if matches!(reply, Try::Acquired(())) && self.lease.left().is_zero() {
+            // This future was not polled for so long that the lease is over before it began.
+            return Err(Failure::Unknown("the answer was read after the lease had ended".into()));
         }
+        Ok(reply)
     }
 
     /// Renew them in the background, in place of an earlier renewal.
@@ -210,12 +206,12 @@ impl Held {
             sleep(pause).await;
             match self.extend(lease).await {
                 Ok(()) => {
-                    counters.renewed();
+                    counters.renewed.add();
                     pause = interval;
                 }
                 Err(Error::Lost(reason)) => break reason,
                 Err(error) => {
-                    counters.renewal_failed();
+                    counters.renewals_failed.add();
                     tracing::warn!(semaphore = ?self.name, %error, "permits not renewed; retrying");
                     pause = lease / 30;
                 }

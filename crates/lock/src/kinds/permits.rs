@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::token::{self, Token};
+use crate::commands::Try;
 use crate::commands::semaphore::{ACQUIRE_RECORD_TTL, RELEASE_RECORD_TTL, ReleaseIf};
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
@@ -16,7 +17,6 @@ use crate::error::Error;
 use crate::locks::Locks;
 use crate::name::Name;
 use crate::stats::KindCounters;
-use crate::waiting::permit_queue::Try;
 
 /// Permits of a [`Semaphore`](crate::Semaphore) that were acquired together. Those of a
 /// [`LeasedSemaphore`](crate::LeasedSemaphore) have one lease, and more calls.
@@ -72,7 +72,7 @@ pub(crate) trait HeldPermits: Token + Unpin {
 impl<K: SemaphoreKind> Permits<K> {
     /// The server has confirmed the acquire.
     pub(crate) fn acquired(held: K::Held) -> Self {
-        K::Held::counters(held.locks()).hold_started();
+        K::Held::counters(held.locks()).holds.add();
         let mut permits = Self(Armed::new(held));
         if permits.count() == 0 {
             permits.end();
@@ -228,6 +228,6 @@ impl HeldPermits for Held {
     async fn send_acquire(&self) -> Result<Try<()>, Failure> {
         let connection = &self.locks.shared().connection;
         let acquired = connection.semaphore_acquire(&self.name, &self.token, self.permits).await?;
-        Ok(if acquired { Try::Acquired(()) } else { Try::NotFree(None) })
+        Ok(if acquired { Try::Acquired(()) } else { Try::Refused(-1) })
     }
 }

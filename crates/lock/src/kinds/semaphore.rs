@@ -6,12 +6,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::token::{self, Token};
+use crate::commands::Try;
 use crate::commands::semaphore::{ReleaseIf, channel};
 use crate::error::Error;
 use crate::kinds::permits::{HeldPermits, Permits, Plain, SemaphoreKind};
 use crate::locks::Locks;
 use crate::name::Name;
-use crate::waiting::permit_queue::{Try, wait};
+use crate::waiting::patience::Patience;
+use crate::waiting::wait::Waiter;
 
 /// A semaphore that many processes share, Redisson's included.
 ///
@@ -134,7 +136,7 @@ impl<K: SemaphoreKind> Semaphore<K> {
         let started = Instant::now();
         let result = self.attempt(permits).await.map(|tried| match tried {
             Try::Acquired(permits) => Some(permits),
-            Try::NotFree(_) => None,
+            Try::Refused(_) => None,
         });
         K::Held::counters(&self.locks).acquired(&result, started.elapsed(), false);
         result
@@ -189,9 +191,18 @@ impl<K: SemaphoreKind> Semaphore<K> {
     }
 
     async fn wait(&self, permits: u32, limit: Duration) -> Result<Option<Permits<K>>, Error> {
-        let (shared, channel) = (self.locks.shared(), channel(&self.name).into());
-        let counters = K::Held::counters(&self.locks);
-        wait(shared, counters, &channel, limit, || self.attempt(permits)).await
+        let (shared, counters) = (self.locks.shared(), K::Held::counters(&self.locks));
+        let waiter = Waiter {
+            wakeups: &shared.wakeups,
+            config: &shared.config,
+            counters,
+            longest_sleep: shared.config.lease / 3,
+            in_turn: true,
+        };
+        let patience = Patience::new(&shared.config, limit);
+        let channel = || channel(&self.name).into();
+        let wait = waiter.wait(patience, channel, || self.attempt(permits));
+        shared.unless_closed(counters, wait).await
     }
 
     /// One try, finished in the background if the caller's future is dropped.
@@ -226,7 +237,7 @@ async fn attempt<K: SemaphoreKind>(
     }
     match held.send_acquire().await {
         Ok(Try::Acquired(())) => Ok(Try::Acquired(Permits::acquired(held))),
-        Ok(Try::NotFree(free_in)) => Ok(Try::NotFree(free_in)),
+        Ok(Try::Refused(free_in)) => Ok(Try::Refused(free_in)),
         Err(failure) => Err(token::not_acquired(held, failure)),
     }
 }

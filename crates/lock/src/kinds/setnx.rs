@@ -120,7 +120,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     let held = Held { locks: lock.locks, key: lock.key, token, since, ends: since + lock.lease };
     match shared.connection.setnx_acquire(&held.key, &held.token, lock.lease).await {
         Ok(true) => {
-            shared.counters.setnx.hold_started();
+            shared.counters.setnx.holds.add();
             Ok(Some(SetNxGuard(Armed::new(held))))
         }
         Ok(false) => Ok(None),

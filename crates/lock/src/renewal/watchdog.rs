@@ -16,7 +16,6 @@ use crate::cleanup::reconcile::end_lost_hold;
 use crate::commands::lock::RenewReply;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
-use crate::error::LostReason;
 use crate::holding::hold::{Hold, RenewalAction};
 use crate::shared::Shared;
 
@@ -60,16 +59,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Some(end) = renewals.join_next(), if !renewals.is_empty() => match end {
                 // It has ended while others were renewed.
                 Ok(None) => {}
-                Ok(Some((hold, sent, reply))) => {
-                    let counters = shared.counters.of(hold.request.kind);
-                    match &reply {
-                        Ok(RenewReply::Renewed | RenewReply::Shortened(_)) => counters.renewed(),
-                        // Counted as a loss.
-                        Ok(RenewReply::Missing | RenewReply::HeldByOther) => {}
-                        Err(_) => counters.renewal_failed(),
-                    }
-                    apply(&shared, &hold, sent, reply);
-                }
+                Ok(Some(renewed)) => apply(&shared, renewed),
                 Err(error) => tracing::error!(%error, "a lock renewal ended early"),
             },
             () = clock => {}
@@ -95,43 +85,33 @@ async fn renew(
     Some((hold, (sent, lease), reply))
 }
 
-fn apply(
-    shared: &Arc<Shared>,
-    hold: &Arc<Hold>,
-    (sent, lease): (Instant, Duration),
-    reply: Result<RenewReply, Failure>,
-) {
-    let schedule = &shared.renewals;
-    let failure = match reply {
+fn apply(shared: &Arc<Shared>, (hold, (sent, lease), reply): Renewed) {
+    let counters = shared.counters.of(hold.request.kind);
+    let check_at = match reply {
         Ok(RenewReply::Renewed) => {
-            if let Some(at) = hold.confirmed(sent, lease) {
-                schedule.insert(hold, at);
-            }
-            return;
+            counters.renewed.add();
+            hold.confirmed(sent, lease)
         }
         Ok(RenewReply::Shortened(left)) => {
+            counters.renewed.add();
             tracing::warn!(
                 lock = ?hold.request.name,
                 ?left,
                 "another client shortens the leases of this lock's readers; going by what is left"
             );
-            if let Some(at) = hold.shortened(sent, left) {
-                schedule.insert(hold, at);
+            hold.shortened(sent, left)
+        }
+        Ok(RenewReply::Lost(reason)) => return end_lost_hold(shared, &hold, reason),
+        Err(failure) => {
+            counters.renewals_failed.add();
+            if hold.is_live() {
+                tracing::warn!(lock = ?hold.request.name, error = ?failure, "lock renewal failed; retrying");
             }
-            return;
-        }
-        Ok(RenewReply::Missing) => return end_lost_hold(shared, hold, LostReason::Expired),
-        Ok(RenewReply::HeldByOther) => return end_lost_hold(shared, hold, LostReason::Taken),
-        Err(failure) => failure,
-    };
-    match hold.renewal_action(Instant::now()) {
-        RenewalAction::Forget => {}
-        RenewalAction::ReportLost(reason) => end_lost_hold(shared, hold, reason),
-        RenewalAction::CheckAt(at) => schedule.insert(hold, at),
-        RenewalAction::Renew { lease, deadline } => {
-            tracing::warn!(lock = ?hold.request.name, error = ?failure, "lock renewal failed; retrying");
             let pause = (lease / 30).clamp(Duration::from_millis(5), Duration::from_secs(1));
-            schedule.insert(hold, (Instant::now() + pause).min(deadline));
+            Some((Instant::now() + pause).min(hold.deadline()))
         }
+    };
+    if let Some(at) = check_at {
+        shared.renewals.insert(&hold, at);
     }
 }

@@ -35,8 +35,8 @@ struct Topic {
     message: Notify,
     /// What the server says about the subscription on the current connection.
     subscribed: watch::Sender<Subscribed>,
-    /// Held by the head of the permit wait queue; see [`Subscription::queue_head`].
-    permit_queue: tokio::sync::Mutex<()>,
+    /// Held by the first of the waiters that take turns; see [`Subscription::first`].
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Wakeups {
                 } else {
                     Subscribed::Pending
                 }),
-                permit_queue: tokio::sync::Mutex::default(),
+                turn: tokio::sync::Mutex::default(),
             };
             (Arc::new(topic), 0)
         });
@@ -172,11 +172,9 @@ impl Subscription {
         *self.topic.subscribed.borrow() == Subscribed::Confirmed
     }
 
-    /// Wait for the head of the permit wait queue, after the waiters of this process that came
-    /// before. For channels whose messages may concern several waiters: the head receives them, and
-    /// the next waiter tries when it becomes the head.
-    pub(crate) async fn queue_head(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.topic.permit_queue.lock().await
+    /// Wait until the waiters of this process that came before have had their turn.
+    pub(crate) async fn first(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.topic.turn.lock().await
     }
 
     /// The next message. Once enabled it misses none, and dropped without being awaited it passes the
@@ -222,6 +220,3 @@ impl Drop for Wakeup<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod interleavings;

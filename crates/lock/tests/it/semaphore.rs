@@ -1,11 +1,10 @@
 //! The semaphore: wire format, permit counts, the order of waiters, lost replies.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, Semaphore};
-use tokio::task::JoinSet;
 
 use super::semaphores::all_back;
 use super::{LONG_LEASE, eventually, locks, query, soon, start, subscribers};
@@ -13,10 +12,6 @@ use testkit::redis_server::RedisServer;
 
 const NAME: &str = "gate";
 const CHANNEL: &str = "redisson_sc:{gate}";
-
-/// What Redisson's RSemaphore does to release permits: adds them, and publishes the number free.
-const FOREIGN_RELEASE: &str =
-    "redis.call('PUBLISH', KEYS[2], redis.call('INCRBY', KEYS[1], ARGV[1]))";
 
 /// A new semaphore with `permits`.
 async fn semaphore(locks: &Locks, permits: u32) -> Semaphore {
@@ -68,30 +63,6 @@ async fn the_wire_format_is_that_of_redisson() {
     assert_eq!(raw.ttl::<_, i64>(NAME).await.unwrap(), -1);
     drop(messages);
     all_back(&mut raw, &[&locks], 1).await;
-}
-
-#[tokio::test]
-async fn one_message_about_several_permits_wakes_several_waiters() {
-    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
-    let gate = semaphore(&locks, 0).await;
-    let mut tasks = JoinSet::new();
-    for _ in 0..4 {
-        let gate = gate.clone();
-        tasks.spawn(async move { gate.acquire(1).await.unwrap() });
-    }
-    eventually("they wait", async || locks.usage().channels == 1).await;
-    // Another client releases four at once, with one message.
-    let released = Instant::now();
-    let _: () = query(&mut raw, "EVAL", &[FOREIGN_RELEASE, "2", NAME, CHANNEL, "4"]).await;
-    let mut permits = Vec::new();
-    while let Some(end) = soon("every task is done", tasks.join_next()).await {
-        permits.push(end.unwrap());
-    }
-    // Without a message they would retry every ten seconds.
-    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
-    assert!(gate.try_acquire(1).await.unwrap().is_none());
-    drop(permits);
-    all_back(&mut raw, &[&locks], 4).await;
 }
 
 #[tokio::test]

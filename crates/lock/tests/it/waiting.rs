@@ -76,21 +76,11 @@ async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
 }
 
 #[tokio::test]
-async fn many_waiters_share_one_subscription() {
+async fn many_waiters_share_one_subscription_and_one_message_wakes_one() {
     let (server, mut raw, locks) = warm().await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
-    let waiting = waiters(&mut raw, &locks, 50).await;
-    assert_eq!((subscribers(&mut raw, CHANNEL).await, locks.usage().channels), (1, 1));
-    guard.release().await.unwrap();
-    all_acquire(waiting).await;
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
-async fn one_message_wakes_one_waiter() {
-    let (_server, mut raw, locks) = warm().await;
-    let guard = locks.lock(NAME).acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 20).await;
+    assert_eq!((subscribers(&mut raw, CHANNEL).await, locks.usage().channels), (1, 1));
     // Messages without a release: each causes one attempt of one waiter, which then sleeps again.
     let before = calls_of(&mut raw, "evalsha").await;
     for messages in 1..=3 {
@@ -104,6 +94,7 @@ async fn one_message_wakes_one_waiter() {
     }
     guard.release().await.unwrap();
     all_acquire(waiting).await;
+    nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
-//! What the explorations of waiters under shuttle share: a server with permits and one subscription
-//! to their channel, without Redis. There are no timers here, so a lost wake-up leaves every waiter
-//! asleep, and the explorer reports a deadlock.
+//! The wait loop and the wake-up registry under a concurrency explorer (shuttle): thousands of
+//! interleavings of waiters that wait, are dropped half-way and release, of a subscriber that subscribes
+//! and receives, and of a connection that breaks. The server is one here, without Redis: permits, and
+//! one subscription to their channel. No timer ever fires, so a lost wake-up leaves every waiter asleep,
+//! and the explorer reports a deadlock.
 //!
 //! The registry's mutex is the explorer's, and each of its operations a point at which other tasks
 //! may run first; tokio's primitives count as one step (tokio explores their inside with loom).
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use shuttle::future::{JoinHandle, block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
@@ -15,18 +19,23 @@ use shuttle::sync::Mutex;
 use shuttle::{check_pct, check_random};
 use tokio::sync::Notify;
 
-use super::wakeups::{Subscribed, Wakeups};
+use super::Waiter;
+use crate::commands::Try;
 use crate::commands::lock::{UNLOCK_ALL_MESSAGE, UNLOCK_MESSAGE};
+use crate::config::LockConfig;
+use crate::stats::KindCounters;
+use crate::waiting::patience::Patience;
+use crate::waiting::wakeups::{Subscribed, Wakeups};
 
-/// Interleavings of each test, half of them chosen at random, half by priorities (PCT); and of the
-/// tests that plant a bug, which end as soon as it is found.
+/// Interleavings of each test, half of them chosen at random, half by priorities (PCT).
 const RUNS: usize = 1_000;
-const RUNS_WITH_A_BUG: usize = 10_000;
 
 /// Permits on a server, and the one subscription to their channel. A lock is one permit.
-pub(super) struct World {
-    pub wakeups: Arc<Wakeups>,
-    pub channel: Arc<str>,
+struct World {
+    wakeups: Arc<Wakeups>,
+    channel: Arc<str>,
+    /// How many there are in all. Waiters take turns if it is more than one.
+    permits: usize,
     server: Mutex<Server>,
     /// Something has happened on the subscriber's connection.
     connection: Notify,
@@ -46,11 +55,11 @@ struct Server {
 }
 
 /// Held permits; released when dropped, as the clean-up queue would do.
-pub(super) struct Held(Arc<World>, usize);
+struct Held(Arc<World>, usize);
 
 impl World {
     /// One acquire command: other tasks may run before it, and before its reply.
-    pub async fn attempt(self: &Arc<Self>, permits: usize) -> Option<Held> {
+    async fn attempt(self: &Arc<Self>, permits: usize) -> Option<Held> {
         yield_now().await;
         let held = self.take(permits).then(|| Held(self.clone(), permits));
         some_time().await;
@@ -80,6 +89,22 @@ impl Drop for Held {
             server.messages += usize::from(server.subscribed);
         });
     }
+}
+
+/// Acquires one permit.
+async fn wait(world: Arc<World>) -> Held {
+    let (config, counters) = (LockConfig::default(), KindCounters::default());
+    let waiter = Waiter {
+        wakeups: &world.wakeups,
+        config: &config,
+        counters: &counters,
+        longest_sleep: config.lease,
+        in_turn: world.permits > 1,
+    };
+    let attempt = || async { Ok(world.attempt(1).await.map_or(Try::Refused(-1), Try::Acquired)) };
+    let patience = Patience::new(&config, Duration::MAX);
+    let held = waiter.wait(patience, || world.channel.clone(), attempt).await;
+    held.expect("the server answers").expect("there is no limit")
 }
 
 /// What `subscriber` does.
@@ -143,18 +168,12 @@ async fn until_dropped(waiting: impl Future<Output = Held>, dropped: bool) {
 
 /// `permits` permits, all held at first, `stay` waiters, `drop_half_way` waiters that are dropped
 /// half-way, and perhaps a broken connection. Every waiter that stays has to acquire.
-fn run<F>(
-    permits: usize,
-    [stay, drop_half_way]: [usize; 2],
-    connection_breaks: bool,
-    wait: impl Fn(Arc<World>) -> F,
-) where
-    F: Future<Output = Held> + Send + 'static,
-{
+fn run(permits: usize, [stay, drop_half_way]: [usize; 2], connection_breaks: bool) {
     block_on(async move {
         let world = Arc::new(World {
             wakeups: Arc::default(),
             channel: "channel".into(),
+            permits,
             server: Mutex::new(Server { free: permits, ..Server::default() }),
             connection: Notify::new(),
         });
@@ -192,18 +211,50 @@ async fn some_time() {
     }
 }
 
-/// Explores [`run`]: waiters that `wait` as the code does, or with a bug in it, to see that the explorer
-/// finds it.
-pub(super) fn explore<F>(
-    permits: usize,
-    waiters: [usize; 2],
-    connection_breaks: bool,
-    has_a_bug: bool,
-    wait: impl Fn(Arc<World>) -> F + Copy + Send + Sync + 'static,
-) where
-    F: Future<Output = Held> + Send + 'static,
-{
-    let runs = if has_a_bug { RUNS_WITH_A_BUG } else { RUNS };
-    check_random(move || run(permits, waiters, connection_breaks, wait), runs / 2);
-    check_pct(move || run(permits, waiters, connection_breaks, wait), runs / 2, 3);
+/// Explores [`run`], for a lock and for two permits that are released at once.
+fn explore(waiters: [usize; 2], connection_breaks: bool) {
+    // Timers can be made, and nobody drives them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _context = runtime.enter();
+    for permits in [1, 2] {
+        check_random(move || run(permits, waiters, connection_breaks), RUNS / 2);
+        check_pct(move || run(permits, waiters, connection_breaks), RUNS / 2, 3);
+    }
+}
+
+#[test]
+fn every_waiter_acquires() {
+    explore([3, 0], false);
+}
+
+#[test]
+fn a_dropped_waiter_loses_no_wakeup() {
+    explore([2, 2], false);
+}
+
+#[test]
+fn a_broken_connection_loses_no_waiter() {
+    explore([1, 0], true);
+    explore([2, 1], true);
+}
+
+/// A waiter whose deadline passes just as it is woken does not try; the next waiter has to.
+#[test]
+fn an_unused_wakeup_is_passed_on() {
+    let passed_on = || {
+        let wakeups: Arc<Wakeups> = Arc::default();
+        let channel: Arc<str> = "channel".into();
+        let (first, second) = (wakeups.join(&channel), wakeups.join(&channel));
+        for used in [true, false] {
+            wakeups.deliver(&channel, UNLOCK_MESSAGE.as_bytes());
+            block_on(first.message());
+            let mut wakeup = first.wakeup();
+            if used {
+                wakeup.mark_used();
+            }
+            drop(wakeup);
+            assert_eq!(pin!(second.message()).enable(), !used);
+        }
+    };
+    check_random(passed_on, 1);
 }
