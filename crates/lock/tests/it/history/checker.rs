@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::event::{Event, EventKind, History, Nanos, Wipe};
+use super::event::{Event, EventKind, History, Nanos, Span};
 
 /// One acquire and the events of its guard.
 #[derive(Debug, Clone)]
@@ -220,11 +220,9 @@ fn refusals(
         other.owner != acquire.owner && other.begun <= busy && end >= acquire.begun
     };
     // A lock released just before a failover may exist again on the replica.
-    let wipes = history.wipes.iter().map(|wipe| (wipe.begin, wipe.end));
-    let failovers = history.failovers.iter().map(|failover| (failover.begin, failover.end));
-    let restored = wipes
-        .chain(failovers)
-        .any(|(begin, end)| begin <= busy && acquire.begun <= end + timing.lease + timing.clean_up);
+    let restored = history.wipes.iter().chain(&history.failovers).any(|span| {
+        span.begin <= busy && acquire.begun <= span.end + timing.lease + timing.clean_up
+    });
     if !restored && !all.iter().any(may_have_held) {
         found.push(format!("refused although no other owner can have held it: {acquire:?}"));
     }
@@ -242,7 +240,7 @@ fn tokens(acquires: &[Acquire], history: &History, found: &mut Vec<String>) {
     granted_tokens.sort_by_key(|&(_, granted, ..)| granted);
     for (i, &(_, granted, token, owner)) in granted_tokens.iter().enumerate() {
         for &(begun, later, other_token, other) in &granted_tokens[i + 1..] {
-            let wiped = |wipe: &&Wipe| wipe.end >= granted && wipe.begin <= later;
+            let wiped = |wipe: &&Span| wipe.end >= granted && wipe.begin <= later;
             if begun < granted || history.wipes.iter().any(|wipe| wiped(&wipe)) {
                 continue;
             }

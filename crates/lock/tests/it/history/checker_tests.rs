@@ -2,7 +2,7 @@
 //! and one that differs just enough to be accepted.
 
 use super::checker::{Timing, violations};
-use super::event::{Event, EventKind, Failover, History, Nanos, Wipe};
+use super::event::{Event, EventKind, History, Nanos, Span};
 use EventKind::{Acquire, Busy, Failed, Granted, Lost, NotHeld, Release, Released, Unknown, Valid};
 
 const TIMING: Timing = Timing { lease: 100, clean_up: 50, replies_lost_at_wipe: false };
@@ -10,7 +10,7 @@ const TIMING: Timing = Timing { lease: 100, clean_up: 50, replies_lost_at_wipe: 
 /// The violations in events given as (owner, guard, at, kind).
 fn found_in(events: &[(u64, u64, Nanos, EventKind)], wipes: &[(Nanos, Nanos)]) -> Vec<String> {
     let events = events.iter().map(|&(owner, guard, at, kind)| Event { at, owner, guard, kind });
-    let wipes = wipes.iter().map(|&(begin, end)| Wipe { begin, end });
+    let wipes = wipes.iter().map(|&(begin, end)| Span { begin, end });
     let history =
         History { events: events.collect(), wipes: wipes.collect(), failovers: Vec::new() };
     violations(&history, TIMING)
@@ -142,7 +142,7 @@ fn a_failover_excuses_a_refusal_and_nothing_else() {
     let after_failover = |events: &[(u64, u64, Nanos, EventKind)]| {
         let events =
             events.iter().map(|&(owner, guard, at, kind)| Event { at, owner, guard, kind });
-        let failovers = vec![Failover { begin: 55, end: 60 }];
+        let failovers = vec![Span { begin: 55, end: 60 }];
         violations(&History { events: events.collect(), wipes: Vec::new(), failovers }, TIMING)
     };
     let refused = |begun| with(&[(2, 2, begun, Acquire), (2, 2, begun + 1, Busy)]);

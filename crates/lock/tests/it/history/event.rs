@@ -62,27 +62,22 @@ pub enum EventKind {
     Unknown,
 }
 
-/// A loss of the lock's key on the server (restart, failover, force unlock) between two moments.
+/// What happened on the server between two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wipe {
+pub struct Span {
     pub begin: Nanos,
     pub end: Nanos,
 }
 
-/// A failover between two moments that must not lose an acquire. What was released just before it may
-/// be held again for a lease.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Failover {
-    pub begin: Nanos,
-    pub end: Nanos,
-}
-
-/// The events of all processes, in order, the wipes and the failovers.
+/// The events of all processes, in order.
 #[derive(Debug, Default, Clone)]
 pub struct History {
     pub events: Vec<Event>,
-    pub wipes: Vec<Wipe>,
-    pub failovers: Vec<Failover>,
+    /// Losses of the lock's key: restarts, forced unlocks, failovers that may lose it.
+    pub wipes: Vec<Span>,
+    /// Failovers that must not lose an acquire. What was released just before one may be held again for
+    /// a lease.
+    pub failovers: Vec<Span>,
 }
 
 impl History {

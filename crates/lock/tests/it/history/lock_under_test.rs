@@ -1,5 +1,6 @@
-//! The locks whose histories are checked: those of this crate, and two that are broken on purpose.
+//! The locks whose histories are checked: those of this crate, and one that is broken on purpose.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
@@ -11,17 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use testkit::redis_sentinel::MASTER;
 
+use super::event::EventKind;
+
 /// The name of the lock that all processes of a history share.
 pub const NAME: &str = "lock:history";
 
-/// The lease of most histories, but for [`Kind::ReleasesUnchecked`].
+/// The lease of most histories.
 pub const LEASE: Duration = Duration::from_millis(600);
 
 /// The command timeout: short, so that faults exceed it.
 pub const COMMAND: Duration = Duration::from_millis(300);
-
-/// The lease of [`Kind::ReleasesUnchecked`]: shorter than the work.
-const TOO_SHORT: Duration = Duration::from_millis(8);
 
 /// The kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -36,8 +36,6 @@ pub enum Kind {
     Write,
     /// Broken: checks whether the key exists, then sets it; two may check before either sets it.
     ChecksThenSets,
-    /// Broken: acquires by SET NX, but deletes the key without checking its owner.
-    ReleasesUnchecked,
 }
 
 /// Where the lock is.
@@ -87,18 +85,19 @@ pub struct Settings {
 #[derive(Clone)]
 pub enum LockUnderTest {
     Ours { locks: Locks, kind: Kind },
-    Broken { conn: MultiplexedConnection, kind: Kind },
+    Broken(MultiplexedConnection),
 }
 
 /// A held lock.
 pub enum Held {
-    Ours { guard: Box<dyn AnyGuard>, fence: Option<u64> },
+    Ours(Box<dyn AnyGuard>),
     Broken { until: Instant, token: String },
 }
 
 /// A guard of any kind of lock of this crate.
 pub trait AnyGuard: Send + Sync {
     fn valid_for(&self) -> Duration;
+    fn fence(&self) -> Option<u64>;
     fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 }
 
@@ -107,16 +106,13 @@ impl<K: LockKind> AnyGuard for Guard<K> {
         Self::valid_for(self)
     }
 
+    fn fence(&self) -> Option<u64> {
+        (self as &dyn Any).downcast_ref().map(Guard::<Fenced>::fence)
+    }
+
     fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
         Box::pin(Self::release(*self))
     }
-}
-
-/// The outcome of a release.
-pub enum ReleaseOutcome {
-    Released,
-    NotHeld,
-    Unknown,
 }
 
 impl LockUnderTest {
@@ -124,9 +120,9 @@ impl LockUnderTest {
         let Settings { kind, target, lease, replicas } = settings;
         let kind = *kind;
         match (kind, target) {
-            (Kind::ChecksThenSets | Kind::ReleasesUnchecked, Target::Single(url)) => {
-                let conn = client(url).get_multiplexed_async_connection().await.expect("connect");
-                Self::Broken { conn, kind }
+            (Kind::ChecksThenSets, Target::Single(url)) => {
+                let conn = client(url).get_multiplexed_async_connection().await;
+                Self::Broken(conn.expect("connect"))
             }
             _ => {
                 let config = LockConfig::default()
@@ -140,11 +136,11 @@ impl LockUnderTest {
         }
     }
 
-    /// A new owner; the broken locks have none.
+    /// A new owner; the broken lock has none.
     pub fn owner(&self) -> Option<Owner> {
         match self {
             Self::Ours { locks, .. } => Some(locks.owner()),
-            Self::Broken { .. } => None,
+            Self::Broken(_) => None,
         }
     }
 
@@ -157,51 +153,35 @@ impl LockUnderTest {
         match (self, owner) {
             (Self::Ours { locks, kind }, Some(owner)) => {
                 let held = match kind {
-                    Kind::Fenced => {
-                        acquire_kind(locks.fenced(NAME), owner, limit, |guard| {
-                            Some(Guard::<Fenced>::fence(guard))
-                        })
-                        .await
-                    }
-                    Kind::Fair => acquire_kind(locks.fair(NAME), owner, limit, |_| None).await,
-                    Kind::Write => {
-                        let write = locks.read_write(NAME).write().clone();
-                        acquire_kind(write, owner, limit, |_| None).await
-                    }
-                    _ => acquire_kind(locks.lock(NAME), owner, limit, |_| None).await,
+                    Kind::Fenced => acquire_kind(&locks.fenced(NAME), owner, limit).await,
+                    Kind::Fair => acquire_kind(&locks.fair(NAME), owner, limit).await,
+                    Kind::Write => acquire_kind(locks.read_write(NAME).write(), owner, limit).await,
+                    _ => acquire_kind(&locks.lock(NAME), owner, limit).await,
                 };
                 held.map_err(|error| error.to_string())
             }
             (Self::Ours { .. }, None) => Err("no owner".to_owned()),
-            (Self::Broken { conn, kind }, _) => broken_acquire(conn.clone(), *kind, limit).await,
+            (Self::Broken(conn), _) => Ok(broken_acquire(conn.clone(), limit).await),
         }
     }
 
-    pub async fn release(&self, held: Held) -> ReleaseOutcome {
+    /// Releases it; what became of that.
+    pub async fn release(&self, held: Held) -> EventKind {
         match (self, held) {
-            (_, Held::Ours { guard, .. }) => match guard.release().await {
-                Ok(()) => ReleaseOutcome::Released,
-                Err(Error::Lost(_)) => ReleaseOutcome::NotHeld,
-                Err(_) => ReleaseOutcome::Unknown,
+            (_, Held::Ours(guard)) => match guard.release().await {
+                Ok(()) => EventKind::Released,
+                Err(Error::Lost(_)) => EventKind::NotHeld,
+                Err(_) => EventKind::Unknown,
             },
-            (Self::Broken { conn, kind }, Held::Broken { token, .. }) => {
+            (Self::Broken(conn), Held::Broken { token, .. }) => {
                 let mut conn = conn.clone();
-                let held = match kind {
-                    Kind::ReleasesUnchecked => true,
-                    _ => conn.get::<_, Option<String>>(NAME).await.expect("GET") == Some(token),
-                };
-                if !held {
-                    return ReleaseOutcome::NotHeld;
+                if conn.get::<_, Option<String>>(NAME).await.expect("GET") != Some(token) {
+                    return EventKind::NotHeld;
                 }
                 let _: i64 = conn.del(NAME).await.expect("DEL");
-                // Without a check the outcome is unknown.
-                if *kind == Kind::ReleasesUnchecked {
-                    ReleaseOutcome::Unknown
-                } else {
-                    ReleaseOutcome::Released
-                }
+                EventKind::Released
             }
-            (Self::Ours { .. }, Held::Broken { .. }) => ReleaseOutcome::Unknown,
+            (Self::Ours { .. }, Held::Broken { .. }) => EventKind::Unknown,
         }
     }
 
@@ -209,7 +189,7 @@ impl LockUnderTest {
     pub fn is_clean(&self) -> bool {
         match self {
             Self::Ours { locks, .. } => locks.usage() == LockUsage::default(),
-            Self::Broken { .. } => true,
+            Self::Broken(_) => true,
         }
     }
 }
@@ -217,7 +197,7 @@ impl LockUnderTest {
 impl Held {
     pub fn valid_for(&self) -> Duration {
         match self {
-            Self::Ours { guard, .. } => guard.valid_for(),
+            Self::Ours(guard) => guard.valid_for(),
             Self::Broken { until, .. } => until.saturating_duration_since(Instant::now()),
         }
     }
@@ -225,50 +205,33 @@ impl Held {
     /// The fencing token, if the lock has one.
     pub fn fence(&self) -> Option<u64> {
         match self {
-            Self::Ours { fence, .. } => *fence,
+            Self::Ours(guard) => guard.fence(),
             Self::Broken { .. } => None,
         }
     }
 }
 
 async fn acquire_kind<K: LockKind>(
-    lock: Lock<K>,
+    lock: &Lock<K>,
     owner: Owner,
     limit: Duration,
-    fence: impl FnOnce(&Guard<K>) -> Option<u64>,
 ) -> Result<Option<Held>, Error> {
     let guard = lock.acquire_within_as(&owner, limit).await?;
-    Ok(guard.map(|guard| {
-        let fence = fence(&guard);
-        Held::Ours { guard: Box::new(guard), fence }
-    }))
+    Ok(guard.map(|guard| Held::Ours(Box::new(guard))))
 }
 
-async fn broken_acquire(
-    mut conn: MultiplexedConnection,
-    kind: Kind,
-    limit: Duration,
-) -> Result<Option<Held>, String> {
+async fn broken_acquire(mut conn: MultiplexedConnection, limit: Duration) -> Option<Held> {
     let give_up = Instant::now() + limit;
     let token = format!("{:032x}", rand::random::<u128>());
     loop {
         let sent = Instant::now();
-        let (lease, set): (_, Option<String>) = if kind == Kind::ReleasesUnchecked {
-            let mut set = redis::cmd("SET");
-            set.arg(NAME).arg(&token).arg("NX").arg("PX").arg(TOO_SHORT.as_millis() as u64);
-            (TOO_SHORT, set.query_async(&mut conn).await.expect("SET NX"))
-        } else if conn.exists(NAME).await.expect("EXISTS") {
-            (LEASE, None)
-        } else {
-            let mut set = redis::cmd("SET");
-            set.arg(NAME).arg(&token).arg("PX").arg(LEASE.as_millis() as u64);
-            (LEASE, set.query_async(&mut conn).await.expect("SET"))
-        };
-        if set.is_some() {
-            return Ok(Some(Held::Broken { until: sent + lease, token }));
+        if !conn.exists::<_, bool>(NAME).await.expect("EXISTS") {
+            let lease = LEASE.as_millis() as u64;
+            let _: () = conn.pset_ex(NAME, &token, lease).await.expect("PSETEX");
+            return Some(Held::Broken { until: sent + LEASE, token });
         }
         if Instant::now() >= give_up {
-            return Ok(None);
+            return None;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::event::{Event, EventKind, Recorder, nanos, now};
-use super::lock_under_test::{COMMAND, Held, LockUnderTest, ReleaseOutcome, Settings};
+use super::lock_under_test::{COMMAND, Held, LockUnderTest, Settings};
 use super::register::Register;
 
 /// The environment variable with a worker's plan, as JSON.
@@ -37,8 +37,6 @@ pub struct Plan {
     pub new_owner: f64,
     /// While this file exists, a holder goes on holding.
     pub hold: PathBuf,
-    /// Whether fencing tokens are sent to the register; without, it accepts every write.
-    pub send_tokens: bool,
     /// The Redis of the register, which has no faults.
     pub register: String,
     pub file: PathBuf,
@@ -161,9 +159,7 @@ impl Turns {
         let longest = if long { self.plan.lock.lease.as_micros() as u64 * 3 / 2 } else { 6_000 };
         let hold = Duration::from_micros(self.random.random_range(0..longest));
         let end = Instant::now() + hold;
-        let fence = guards[0].held.fence();
-        let token = fence.map(|fence| if self.plan.send_tokens { fence } else { 0 });
-        let read = match token {
+        let read = match guards[0].held.fence() {
             Some(token) => self.shared.register.read(token).await.map(|value| (token, value)),
             None => None,
         };
@@ -248,11 +244,7 @@ impl Turns {
             drop(guard.held);
             return self.record(guard.number, EventKind::Unknown);
         }
-        let kind = match self.shared.lock.release(guard.held).await {
-            ReleaseOutcome::Released => EventKind::Released,
-            ReleaseOutcome::NotHeld => EventKind::NotHeld,
-            ReleaseOutcome::Unknown => EventKind::Unknown,
-        };
+        let kind = self.shared.lock.release(guard.held).await;
         self.record(guard.number, kind);
     }
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use super::checker::{Timing, grants, violations};
-use super::event::{Failover, History, Nanos, Wipe, nanos, now, read};
+use super::event::{History, Span, nanos, now, read};
 use super::lock_under_test::{COMMAND, Kind, LEASE, Settings, Target};
 use super::register::{Register, RegisterCounts};
 use super::worker::{PLAN, Plan};
@@ -22,14 +22,14 @@ const TASKS: u64 = 3;
 
 /// The running worker processes, and the register that they write to.
 pub struct Workers {
-    pub seed: u64,
+    seed: u64,
     workers: Vec<(Child, PathBuf)>,
     folder: PathBuf,
     register: RedisServer,
     lease: Duration,
     hold: PathBuf,
-    wipes: Vec<Wipe>,
-    failovers: Vec<Failover>,
+    wipes: Vec<Span>,
+    failovers: Vec<Span>,
     replies_lost_at_wipe: bool,
 }
 
@@ -65,7 +65,6 @@ impl Workers {
                 long: 0.03,
                 new_owner: 0.2,
                 hold: hold.clone(),
-                send_tokens: true,
                 register: register.url(),
                 file: file.clone(),
             };
@@ -129,9 +128,10 @@ impl Workers {
         self.workers[worker].0.kill().await.expect("kill a worker");
     }
 
-    /// The events so far.
+    /// The events so far, in order.
     pub fn so_far(&self) -> History {
-        let events = self.workers.iter().flat_map(|(_, file)| read(file)).collect();
+        let mut events: Vec<_> = self.workers.iter().flat_map(|(_, file)| read(file)).collect();
+        events.sort_by_key(|event| event.at);
         History { events, wipes: self.wipes.clone(), failovers: self.failovers.clone() }
     }
 
@@ -141,7 +141,7 @@ impl Workers {
         let moment = now() - nanos(COMMAND);
         let mut history = self.so_far();
         history.events.retain(|event| event.at < moment);
-        two_holders(&violations(&history, timing(self.lease, self.replies_lost_at_wipe)))
+        two_holders(&self.violations(&history))
     }
 
     /// The register's counts so far.
@@ -153,7 +153,7 @@ impl Workers {
     pub async fn wipe(&mut self, action: impl Future<Output = ()>) {
         let begin = now();
         action.await;
-        self.wipes.push(Wipe { begin, end: now() });
+        self.wipes.push(Span { begin, end: now() });
     }
 
     /// The same for an action that also breaks connections, so that replies are lost.
@@ -166,7 +166,7 @@ impl Workers {
     pub async fn failover(&mut self, action: impl Future<Output = ()>) {
         let begin = now();
         action.await;
-        self.failovers.push(Failover { begin, end: now() });
+        self.failovers.push(Span { begin, end: now() });
     }
 
     /// From now on a holder goes on holding, until [`let_go`](Self::let_go); returns its guard's number
@@ -189,9 +189,8 @@ impl Workers {
         std::fs::remove_file(&self.hold).expect("remove the file that holders look for");
     }
 
-    /// Stops all workers, waits until each has cleaned up, and returns the history. Workers that were
-    /// killed may have failed.
-    pub async fn finish(mut self, killed: &[usize]) -> Report {
+    /// Stops all workers and waits until each has cleaned up. Workers that were killed may have failed.
+    pub async fn finish(mut self, killed: &[usize]) -> Self {
         for (child, _) in &mut self.workers {
             drop(child.stdin.take());
         }
@@ -199,16 +198,40 @@ impl Workers {
             let status = soon("a worker ends", child.wait()).await.expect("wait for a worker");
             assert!(status.success() || killed.contains(&i), "worker {i}: {status}");
         }
-        let register = self.counts().await;
-        let mut history = self.so_far();
-        history.events.sort_by_key(|event| event.at);
-        Report {
-            seed: self.seed,
-            history,
-            register,
-            lease: self.lease,
-            replies_lost_at_wipe: self.replies_lost_at_wipe,
-        }
+        self
+    }
+
+    /// The violations that the checker finds.
+    fn violations(&self, history: &History) -> Vec<String> {
+        // How long the lock may stay held after an operation with an unknown outcome.
+        let clean_up = nanos(self.lease + COMMAND * 4 + Duration::from_secs(1));
+        let replies_lost_at_wipe = self.replies_lost_at_wipe;
+        violations(history, Timing { lease: nanos(self.lease), clean_up, replies_lost_at_wipe })
+    }
+
+    /// Fails unless the checker finds two holders at once.
+    pub fn assert_two_holders(&self) {
+        let found = self.violations(&self.so_far());
+        let two = two_holders(&found);
+        println!("{two} of {} violations are two holders", found.len());
+        assert!(two > 0, "seed {}: passed as a mutex", self.seed);
+    }
+
+    /// Fails if the history is not that of a mutex, or has fewer than `at_least` grants.
+    pub async fn assert_holds(&self, at_least: usize) {
+        let history = self.so_far();
+        let (found, grants) = (self.violations(&history), grants(&history));
+        println!("{grants} grants, {} events", history.events.len());
+        assert!(
+            found.is_empty(),
+            "seed {}: {} violations in {grants} grants, the first of them:\n{}",
+            self.seed,
+            found.len(),
+            found[..found.len().min(5)].join("\n")
+        );
+        assert!(grants >= at_least, "only {grants} grants");
+        let RegisterCounts { value, writes, .. } = self.counts().await;
+        assert_eq!(value, writes, "seed {}: a stale write was accepted", self.seed);
     }
 }
 
@@ -218,53 +241,6 @@ impl Drop for Workers {
             eprintln!("{}: {error}", self.folder.display());
         }
     }
-}
-
-/// The result of one history.
-pub struct Report {
-    seed: u64,
-    lease: Duration,
-    replies_lost_at_wipe: bool,
-    pub history: History,
-    pub register: RegisterCounts,
-}
-
-impl Report {
-    /// The violations that the checker finds.
-    pub fn violations(&self) -> Vec<String> {
-        violations(&self.history, timing(self.lease, self.replies_lost_at_wipe))
-    }
-
-    /// Fails unless the checker finds two holders at once.
-    pub fn assert_two_holders(&self) {
-        let found = self.violations();
-        let two = two_holders(&found);
-        println!("{two} of {} violations are two holders", found.len());
-        assert!(two > 0, "seed {}: passed as a mutex", self.seed);
-    }
-
-    /// Fails if the history is not that of a mutex, or has fewer than `at_least` grants.
-    pub fn assert_holds(&self, at_least: usize) {
-        let found = self.violations();
-        let grants = grants(&self.history);
-        println!("{grants} grants, {} events", self.history.events.len());
-        assert!(
-            found.is_empty(),
-            "seed {}: {} violations in {grants} grants, the first of them:\n{}",
-            self.seed,
-            found.len(),
-            found[..found.len().min(5)].join("\n")
-        );
-        assert!(grants >= at_least, "only {grants} grants");
-        let RegisterCounts { value, writes, .. } = self.register;
-        assert_eq!(value, writes, "seed {}: a stale write was accepted", self.seed);
-    }
-}
-
-/// How long what may take in a history of locks with this lease.
-fn timing(lease: Duration, replies_lost_at_wipe: bool) -> Timing {
-    let clean_up: Nanos = nanos(lease + COMMAND * 4 + Duration::from_secs(1));
-    Timing { lease: nanos(lease), clean_up, replies_lost_at_wipe }
 }
 
 /// Those of the violations in which two hold the lock at once.

@@ -121,7 +121,7 @@ async fn a_master_is_killed() {
     workers.wipe_and_cut(fail_over(&mut cluster, master)).await;
     recovered(&workers).await;
     tokio::time::sleep(RUN / 4).await;
-    workers.finish(&[]).await.assert_holds(20);
+    workers.finish(&[]).await.assert_holds(20).await;
 }
 
 /// Kills this master, and waits until its replica has taken over.
@@ -184,7 +184,7 @@ async fn a_killed_master_loses_no_acknowledged_acquire() {
     workers.let_go();
     rejoin(&mut cluster, master).await;
     recovered(&workers).await;
-    workers.finish(&[]).await.assert_holds(20);
+    workers.finish(&[]).await.assert_holds(20).await;
 }
 
 /// The same while the replica gets nothing: then no acquire succeeds that it would not know of.
@@ -198,7 +198,7 @@ async fn a_replica_that_lags_acknowledges_no_acquire() {
     workers.failover(fail_over(&mut cluster, master)).await;
     rejoin(&mut cluster, master).await;
     recovered(&workers).await;
-    workers.finish(&[]).await.assert_holds(20);
+    workers.finish(&[]).await.assert_holds(20).await;
 }
 
 /// Planted: nobody waits for the replica, so that the failover loses a lock that is held.

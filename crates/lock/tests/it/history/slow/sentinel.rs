@@ -136,7 +136,7 @@ async fn a_killed_master_loses_no_acknowledged_acquire() {
     workers.let_go();
     rejoin(&mut sentinel).await;
     recovered(&workers).await;
-    workers.finish(&[]).await.assert_holds(20);
+    workers.finish(&[]).await.assert_holds(20).await;
 }
 
 /// The same while the replica gets nothing: then no acquire succeeds that it would not know of.
@@ -149,7 +149,7 @@ async fn a_replica_that_lags_acknowledges_no_acquire() {
     workers.failover(fail_over(&mut sentinel)).await;
     rejoin(&mut sentinel).await;
     recovered(&workers).await;
-    workers.finish(&[]).await.assert_holds(20);
+    workers.finish(&[]).await.assert_holds(20).await;
 }
 
 /// Planted: nobody waits for the replica, so that the failover loses a lock that is held.
