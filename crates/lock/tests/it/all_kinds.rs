@@ -222,35 +222,43 @@ async fn a_key_of_another_type_is_rejected_and_kept<K: LockKind>(lock: fn(&Locks
     assert_eq!(raw.get::<_, String>(NAME).await.unwrap(), "text");
 }
 
-/// Makes each of these functions a test of each kind of lock.
+/// Makes each of these functions a test of each kind of lock, called [`NAME`].
 macro_rules! all_kinds {
-    ($($kind:ident: $make:expr;)+) => {
+    ($($test:ident)+) => {
+        all_kinds! { [$($test)+]
+            reentrant: |locks| locks.lock(NAME);
+            fenced: |locks| locks.fenced(NAME);
+            fair: |locks| locks.fair(NAME);
+            read: |locks| locks.read_write(NAME).read().clone();
+            write: |locks| locks.read_write(NAME).write().clone();
+        }
+    };
+    ($tests:tt $($kind:ident: $make:expr;)+) => {
         $(mod $kind {
             use super::*;
-            all_kinds!(@ $make;
-                guards_of_one_owner_are_released_in_any_order
-                re_entry_from_many_tasks_counts_each_acquire re_entry_never_shortens_a_lease
-                a_renewal_never_shortens_a_lease
-                a_fixed_lease_expires a_command_with_a_lost_reply_counts_once a_lost_lock_reports_the_reason
-                a_lock_taken_again_after_a_loss_of_data_is_renewed
-                scripts_are_reloaded_after_a_flush
-                a_key_of_another_type_is_rejected_and_kept);
+            all_kinds!(@ $make; $tests);
         })+
     };
-    (@ $make:expr; $($test:ident)+) => {
+    (@ $make:expr; [$($test:ident)+]) => {
         $(#[tokio::test]
         async fn $test() {
             super::$test($make).await;
         })+
     };
 }
+pub(super) use all_kinds;
 
 all_kinds! {
-    reentrant: |locks| locks.lock(NAME);
-    fenced: |locks| locks.fenced(NAME);
-    fair: |locks| locks.fair(NAME);
-    read: |locks| locks.read_write(NAME).read().clone();
-    write: |locks| locks.read_write(NAME).write().clone();
+    guards_of_one_owner_are_released_in_any_order
+    re_entry_from_many_tasks_counts_each_acquire
+    re_entry_never_shortens_a_lease
+    a_renewal_never_shortens_a_lease
+    a_fixed_lease_expires
+    a_command_with_a_lost_reply_counts_once
+    a_lost_lock_reports_the_reason
+    a_lock_taken_again_after_a_loss_of_data_is_renewed
+    scripts_are_reloaded_after_a_flush
+    a_key_of_another_type_is_rejected_and_kept
 }
 
 #[tokio::test]

@@ -2,8 +2,7 @@
 //! after one poll, after two, and so on until it completes.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -12,7 +11,7 @@ use redisson_lock::kind::{Kind, LockKind};
 use redisson_lock::{Error, Lock, Locks};
 use tokio::task::JoinHandle;
 
-use super::all_kinds::hold_as_another_owner;
+use super::all_kinds::{all_kinds, hold_as_another_owner};
 use super::history::lock_under_test::AnyGuard;
 use super::{LEASE, eventually, locks, nothing_left, query, start};
 use testkit::redis_server::RedisServer;
@@ -21,28 +20,6 @@ const NAME: &str = "lock:order:1";
 
 /// More polls than any operation needs.
 const POLLS: u32 = 60;
-
-/// A future that ends without an output once the inner one has been polled `polls` times.
-struct CutAfter<F> {
-    inner: Pin<Box<F>>,
-    polls: u32,
-}
-
-impl<F: Future> Future for CutAfter<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.polls == 0 {
-            return Poll::Ready(None);
-        }
-        self.polls -= 1;
-        match self.inner.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.polls == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
 
 /// Runs `operation` with 0, 1, 2… polls until it returns that it completed. The operation checks for
 /// itself that nothing is left. At least one run has to be cut short, and one has to complete.
@@ -58,7 +35,19 @@ pub(super) async fn cut_everywhere(what: &str, mut operation: impl AsyncFnMut(u3
 
 /// Polls `inner` at most `polls` times, then drops it; its output if it completed.
 pub(super) async fn cut_after<F: Future>(polls: u32, inner: F) -> Option<F::Output> {
-    CutAfter { inner: Box::pin(inner), polls }.await
+    let (mut inner, mut left) = (Box::pin(inner), polls);
+    std::future::poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match inner.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// Starts a task that waits 10 ms and then awaits `release`.
@@ -77,14 +66,13 @@ struct Fixture<K: LockKind> {
     raw: MultiplexedConnection,
     locks: Locks,
     lock: Lock<K>,
-    make: fn(&Locks) -> Lock<K>,
 }
 
 impl<K: LockKind> Fixture<K> {
     async fn new(make: fn(&Locks) -> Lock<K>) -> Self {
         let (server, raw, [locks]) = start(LEASE).await;
         let lock = make(&locks);
-        Self { server, raw, locks, lock, make }
+        Self { server, raw, locks, lock }
     }
 
     /// Runs `operation` once to its end and then [cut everywhere](cut_everywhere). After each run, with
@@ -104,8 +92,9 @@ impl<K: LockKind> Fixture<K> {
     }
 }
 
-async fn try_acquire<K: LockKind>(fixture: Fixture<K>) {
-    fixture
+async fn try_acquire<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
+    Fixture::new(make)
+        .await
         .cut(async |fixture, polls| {
             // Without loaded scripts, the operation has the most steps.
             let _: () = query(&mut fixture.raw, "SCRIPT", &["FLUSH"]).await;
@@ -116,17 +105,9 @@ async fn try_acquire<K: LockKind>(fixture: Fixture<K>) {
         .await;
 }
 
-async fn acquire<K: LockKind>(fixture: Fixture<K>) {
-    fixture
-        .cut(async |fixture, polls| {
-            let owner = fixture.locks.owner();
-            cut_after(polls, fixture.lock.acquire_as(&owner)).await.map(Result::unwrap)
-        })
-        .await;
-}
-
-async fn re_entry<K: LockKind>(fixture: Fixture<K>) {
-    fixture
+async fn re_entry<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
+    Fixture::new(make)
+        .await
         .cut(async |fixture, polls| {
             let (lock, owner) = (fixture.lock.clone(), fixture.locks.owner());
             let outer = lock.acquire_as(&owner).await.unwrap();
@@ -141,8 +122,9 @@ async fn re_entry<K: LockKind>(fixture: Fixture<K>) {
         .await;
 }
 
-async fn release<K: LockKind>(fixture: Fixture<K>) {
-    fixture
+async fn release<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
+    Fixture::new(make)
+        .await
         .cut(async |fixture, polls| {
             let guard = fixture.lock.acquire().await.unwrap();
             cut_after(polls, guard.release()).await.map(Result::unwrap)
@@ -150,19 +132,9 @@ async fn release<K: LockKind>(fixture: Fixture<K>) {
         .await;
 }
 
-async fn lost<K: LockKind>(fixture: Fixture<K>) {
-    fixture
-        .cut(async |fixture, polls| {
-            let guard = fixture.lock.acquire().await.unwrap();
-            let lost = guard.lost();
-            let _: () = fixture.raw.del(NAME).await.unwrap();
-            cut_after(polls, lost).await
-        })
-        .await;
-}
-
-async fn waiting_for_a_held_lock<K: LockKind>(fixture: Fixture<K>) {
-    fixture
+async fn waiting_for_a_held_lock<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
+    Fixture::new(make)
+        .await
         .cut(async |fixture, polls| {
             hold_as_another_owner(&mut fixture.raw, NAME).await;
             let owner = fixture.locks.owner();
@@ -177,7 +149,8 @@ async fn waiting_for_a_held_lock<K: LockKind>(fixture: Fixture<K>) {
         .await;
 }
 
-async fn waiting_until_released<K: LockKind>(fixture: Fixture<K>) {
+async fn waiting_until_released<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
+    let fixture = Fixture::new(make).await;
     let there = locks(&fixture.server, LEASE).await;
     fixture
         .cut(async |fixture, polls| {
@@ -186,7 +159,7 @@ async fn waiting_until_released<K: LockKind>(fixture: Fixture<K>) {
                 let both = there.read_write(NAME);
                 Box::new(both.write().acquire().await.unwrap())
             } else {
-                Box::new((fixture.make)(&there).acquire().await.unwrap())
+                Box::new(make(&there).acquire().await.unwrap())
             };
             let releasing = released_later(holder.release());
             let owner = fixture.locks.owner();
@@ -197,73 +170,7 @@ async fn waiting_until_released<K: LockKind>(fixture: Fixture<K>) {
         .await;
 }
 
-async fn force_unlock<K: LockKind>(fixture: Fixture<K>) {
-    fixture
-        .cut(async |fixture, polls| {
-            let guard = fixture.lock.acquire().await.unwrap();
-            let unlocked = cut_after(polls, fixture.lock.force_unlock()).await.map(Result::unwrap);
-            drop(guard);
-            unlocked
-        })
-        .await;
-}
-
-/// Makes each operation on each kind of lock a test.
-macro_rules! cut_everywhere {
-    ($($lock:ident: $make:expr;)+) => {
-        $(mod $lock {
-            use super::*;
-            cut_everywhere!(@ $make; try_acquire acquire re_entry release lost
-                waiting_for_a_held_lock waiting_until_released force_unlock);
-        })+
-    };
-    (@ $make:expr; $($operation:ident)+) => {
-        $(#[tokio::test]
-        async fn $operation() {
-            super::$operation(Fixture::new($make).await).await;
-        })+
-    };
-}
-
-cut_everywhere! {
-    reentrant: |locks| locks.lock(NAME);
-    fenced: |locks| locks.fenced(NAME);
-    fair: |locks| locks.fair(NAME);
-    read: |locks| locks.read_write(NAME).read().clone();
-    write: |locks| locks.read_write(NAME).write().clone();
-}
-
-#[tokio::test]
-async fn a_cancelled_waiter_passes_its_wakeup_on() {
-    let server = RedisServer::start().await;
-    let config = redisson_lock::LockConfig::default();
-    let locks = Locks::connect(server.client(), config).await.unwrap();
-    let lock = locks.lock(NAME);
-    for polls in 1..12 {
-        let guard = lock.acquire().await.unwrap();
-        // The first waiter is cancelled at some point between its sleep and its next attempt.
-        let cancelled = tokio::spawn({
-            let (lock, owner) = (lock.clone(), locks.owner());
-            async move { drop(cut_after(polls, lock.acquire_as(&owner)).await.map(Result::unwrap)) }
-        });
-        let waits = async || locks.usage().channels == 1 || cancelled.is_finished();
-        eventually("it waits, or was cancelled", waits).await;
-        let remaining = tokio::spawn({
-            let (lock, owner) = (lock.clone(), locks.owner());
-            async move { lock.acquire_as(&owner).await.unwrap().release().await.unwrap() }
-        });
-        eventually("a waiter is left", async || locks.usage().channels == 1).await;
-        guard.release().await.unwrap();
-        // Without the wake-up it would sleep for the rest of a lease of 30 s.
-        let both = async { tokio::join!(cancelled, remaining) };
-        let (cancelled, remaining) = tokio::time::timeout(Duration::from_secs(10), both)
-            .await
-            .expect("the wake-up was lost");
-        cancelled.unwrap();
-        remaining.unwrap();
-    }
-    nothing_left(&server, &[&locks]).await;
-}
+all_kinds! { try_acquire re_entry release waiting_for_a_held_lock waiting_until_released }
 
 #[tokio::test]
 async fn setnx_lock() {

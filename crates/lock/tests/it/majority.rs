@@ -268,25 +268,6 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
 }
 
 #[tokio::test]
-async fn a_release_wakes_a_waiter() {
-    let (servers, [here, there]) = two_processes(LONG).await;
-    let (lock, other) = (lock_of(&here), lock_of(&there));
-    let guard = lock.acquire().await.unwrap();
-    let limit = Duration::from_millis(150);
-    let started = Instant::now();
-    assert!(other.acquire_within(limit).await.unwrap().is_none());
-    assert!(started.elapsed() >= limit);
-    let waiting = tokio::spawn(async move {
-        other.acquire().await.unwrap().release().await.unwrap();
-    });
-    eventually("it waits", async || there.iter().any(|locks| locks.usage().channels == 1)).await;
-    guard.release().await.unwrap();
-    // Without the message it would try again after the lease.
-    soon("it is woken", waiting).await.unwrap();
-    nothing_left_on(&servers, &[&here, &there]).await;
-}
-
-#[tokio::test]
 async fn a_majority_connects_as_long_as_most_servers_answer() {
     let mut servers = servers::<3>().await;
     let urls: Vec<String> =

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use super::{LEASE, LONG_LEASE, eventually, nothing_left, renewed, soon, start};
+use super::{LEASE, LONG_LEASE, eventually, nothing_left, soon, start};
 
 const NAME: &str = "catalogue";
 const SHORT: Duration = Duration::from_millis(4_500);
@@ -59,21 +59,6 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     assert!(inner.valid_for() > Duration::from_secs(50), "{:?}", inner.valid_for());
     inner.release().await.unwrap();
     other.release().await.unwrap();
-    nothing_left(&server, &[&locks]).await;
-}
-
-/// The watchdog renews what is left.
-#[tokio::test]
-async fn a_renewed_read_hold_is_renewed_after_a_release() {
-    let (server, _, [locks]) = start(LEASE).await;
-    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
-    let outer = read.acquire_as(&owner).await.unwrap();
-    read.acquire_as(&owner).await.unwrap().release().await.unwrap();
-    for _ in 0..3 {
-        renewed(|| outer.valid_for()).await;
-    }
-    assert_eq!(read.hold_count(&owner).await.unwrap(), 1);
-    outer.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 

@@ -254,42 +254,6 @@ async fn the_last_readers_release_wakes_a_writer() {
     nothing_left(&server, &[&here, &there]).await;
 }
 
-/// A writer changes two numbers in Redis one after the other; readers have to find them equal.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_reader_sees_a_partial_write() {
-    let (server, _, both) = start::<2>(LEASE).await;
-    let mut tasks = Vec::new();
-    for i in 0..12 {
-        let (locks, mut raw) = (both[i % 2].clone(), server.conn().await);
-        tasks.push(tokio::spawn(async move {
-            let lock = locks.read_write(NAME);
-            for _ in 0..10 {
-                let owner = locks.owner();
-                if i % 3 == 0 {
-                    let guard = lock.write().acquire_as(&owner).await.unwrap();
-                    let seen: u32 = raw.get("a").await.unwrap_or(0);
-                    let _: () = raw.set("a", seen + 1).await.unwrap();
-                    let _: () = raw.set("b", seen + 1).await.unwrap();
-                    guard.release().await.unwrap();
-                } else {
-                    let guard = lock.read().acquire_as(&owner).await.unwrap();
-                    let a: Option<u32> = raw.get("a").await.unwrap();
-                    let b: Option<u32> = raw.get("b").await.unwrap();
-                    assert_eq!(a, b);
-                    guard.release().await.unwrap();
-                }
-            }
-        }));
-    }
-    for task in tasks {
-        soon("no task is stuck", task).await.unwrap();
-    }
-    let mut raw = server.conn().await;
-    assert_eq!(raw.get::<_, u32>("a").await.unwrap(), 40, "an update was lost");
-    let _: i64 = query(&mut raw, "DEL", &["a", "b"]).await;
-    nothing_left(&server, &[&both[0], &both[1]]).await;
-}
-
 #[tokio::test]
 async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     let (server, _, [here, there]) = start(LEASE).await;

@@ -1,16 +1,14 @@
-//! Many at once: readers that are renewed, waiters in the queue of a fair lock, waiters that pile up in an
-//! outage.
+//! Many at once: readers that are renewed, and waiters in the queue of a fair lock.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LockConfig, LockUsage, Locks};
-use tokio::task::{JoinHandle, JoinSet};
+use redisson_lock::{LockConfig, Locks};
+use tokio::task::JoinHandle;
 
 use crate::{
-    LONG_LEASE, calls_of, eventually, nothing_left, outlives_its_lock, query, soon, start,
-    stats_of, wait_for,
+    LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start, stats_of, wait_for,
 };
 use testkit::redis_server::RedisServer;
 
@@ -116,93 +114,4 @@ async fn five_hundred_fair_waiters_keep_their_order() {
     let most = i64::try_from(expected.len()).unwrap() * (3 + tries);
     assert!(calls <= most, "{calls} scripts in {took:?}");
     nothing_left(&server, &[&both[0], &both[1]]).await;
-}
-
-/// Three hundred callers wait while the server hangs, and callers with a limit come and go. What they
-/// sent in vain is not executed to anyone's harm when it goes on.
-#[tokio::test]
-async fn waiters_that_pile_up_in_an_outage_are_all_served() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let config = LockConfig::default().with_command_timeout(Duration::from_millis(300));
-    let locks = Locks::connect(server.client(), config).await.unwrap();
-    let others = crate::locks(&server, LONG_LEASE).await;
-    locks.semaphore("pool").try_set_permits(2).await.unwrap();
-    let held = others.lock(NAME).acquire().await.unwrap();
-    server.pause();
-    let mut waiters = JoinSet::new();
-    for number in 0..300 {
-        let locks = locks.clone();
-        waiters.spawn(async move {
-            let owner = locks.owner();
-            match number % 3 {
-                0 => locks.lock(NAME).acquire_as(&owner).await?.release().await,
-                1 => locks.fair("queue").acquire_as(&owner).await?.release().await,
-                _ => locks.semaphore("pool").acquire(1).await?.release().await,
-            }
-        });
-    }
-    // The connection is replaced meanwhile.
-    let over = Instant::now() + Duration::from_secs(4);
-    while Instant::now() < over {
-        let limit = Duration::from_millis(400);
-        let mut limited = JoinSet::new();
-        for _ in 0..20 {
-            let locks = locks.clone();
-            limited.spawn(async move {
-                let lock = locks.lock(NAME);
-                lock.acquire_within(limit).await.map(|guard| guard.is_some())
-            });
-        }
-        while let Some(end) = soon("it ends at its limit", limited.join_next()).await {
-            let end = end.unwrap();
-            assert!(matches!(end, Err(Error::Unavailable { .. })), "{end:?}");
-        }
-    }
-    assert!(waiters.try_join_next().is_none(), "a wait ended in the outage");
-    server.resume();
-    let resumed = Instant::now();
-    held.release().await.unwrap();
-    while let Some(end) = soon("every waiter is served", waiters.join_next()).await {
-        // A release that takes longer than 300 ms goes on in the background.
-        let end = end.unwrap();
-        assert!(
-            matches!(end, Ok(()) | Err(Error::Unknown { operation: "release", .. })),
-            "{end:?}"
-        );
-    }
-    let (took, calls) = (resumed.elapsed(), calls_of(&mut raw, "evalsha").await);
-    println!("served in {took:?}, {calls} scripts since the start");
-    eventually("only the permits and what expires are left", async || {
-        let mut keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
-        keys.retain(|key| !key.contains(":permit:") && !outlives_its_lock(key));
-        let free: i64 = raw.get("pool").await.unwrap();
-        keys == ["pool"] && free == 2 && locks.usage() == LockUsage::default()
-    })
-    .await;
-    let clients: String = query(&mut raw, "CLIENT", &["LIST"]).await;
-    // This test, and of both: commands, messages, and the tracking of holds.
-    assert!(clients.lines().count() <= 8, "{clients}");
-}
-
-/// Nobody says that a writer's lease has ended: its readers find out by themselves, together.
-#[tokio::test]
-async fn two_readers_follow_a_writer_that_expires() {
-    let (server, _, both) = start::<2>(LONG_LEASE).await;
-    let lease = Duration::from_secs(1);
-    let write = both[0].read_write(NAME).write().clone().without_renewal(lease);
-    let started = Instant::now();
-    std::mem::forget(write.acquire().await.unwrap());
-    let readers = both.each_ref().map(|locks| wait_for(locks.read_write(NAME).read()));
-    let mut guards = Vec::new();
-    for reader in readers {
-        guards.push(soon("it reads", reader).await.unwrap());
-    }
-    let took = started.elapsed();
-    assert!(took >= lease, "{took:?}");
-    assert!(guards.iter().all(|guard| !guard.valid_for().is_zero()), "they read together");
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
-    nothing_left(&server, &[&both[1]]).await;
 }
