@@ -3,13 +3,8 @@
 //! nothing twice. This is the idempotency-key pattern of the IETF draft `Idempotency-Key HTTP Header Field`. Records are
 //! kept for a day.
 
-use std::iter;
-use std::time::Duration;
-
-use backon::Retryable;
 use serde::Serialize;
 use sqlx::{Executor, MySqlConnection};
-use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::connection::mysql::Database;
@@ -19,9 +14,6 @@ use crate::error::Error;
 /// Removes records whose day is over: more than one write adds, so that the table stays as small as a day's writes.
 const REMOVE_OLD: &str =
     "DELETE FROM tb_idempotency WHERE create_time < NOW() - INTERVAL 1 DAY LIMIT 100";
-
-/// Pause between two tries of [`ask_until_answered`].
-const ASK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The commit did not reach the database: nothing was done.
 const NOT_COMMITTED: Error = Error::Unavailable("the database");
@@ -48,15 +40,12 @@ impl RecordedWrite {
 }
 
 /// Makes a write unless it was made before: runs `work` in a transaction, which records its result; returns the result. Waits
-/// for a request with the same key that is under way. Each step has the database's time limit, those of `work` apart.
+/// for a request with the same key that is under way. Each step has the database's time limit, those of `work` apart. Dropped,
+/// the write may have been made; to be repeated with the same key.
 ///
 /// # Errors
 /// Those of `work` and of the database, and [`Error::InvalidParameter`] where the key belongs to another request: nothing was
-/// done. [`Error::OutcomeUnknown`] only where the commit's reply was lost, and the database could not be asked for as long as
-/// one step may take.
-///
-/// # Cancellation
-/// Dropped, the write may have been made; to be repeated with the same key.
+/// done. [`Error::OutcomeUnknown`] only where the commit's reply was lost, and the database did not answer since.
 pub async fn write_once(
     db: &Database,
     write: RecordedWrite,
@@ -66,15 +55,13 @@ pub async fn write_once(
     // Dropped before it is answered to the end, it is closed, and the server rolls back.
     let mut connection = db.bounded(db.pool.acquire_for_writes()).await?;
     db.bounded(connection.execute("START TRANSACTION")).await?;
-    let insert = sqlx::query(
-        "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)",
-    );
-    let insert = insert.bind(operation).bind(key).bind(fingerprint);
+    let insert =
+        "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)";
+    let insert = sqlx::query(insert).bind(operation).bind(key).bind(fingerprint);
     let row = match db.bounded(insert.execute(&mut *connection)).await {
         Ok(done) => done.last_insert_id(),
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
             drop(connection);
-            tracing::info!(operation, "an earlier request had this key; its result is looked up");
             return look_up(db, &write).await;
         }
         Err(error) => return Err(error.into()),
@@ -102,37 +89,22 @@ pub async fn write_once(
 /// The result that is recorded for the write. Waits for a transaction that may still decide it: a locking read on a row that is
 /// being inserted does not return until that transaction has ended. A server that takes no writes is not asked.
 async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, Error> {
+    let select = "SELECT result, fingerprint FROM tb_idempotency \
+         WHERE operation = ? AND idempotency_key = ? LOCK IN SHARE MODE";
     let read = || async move {
-        let query = sqlx::query_as(
-            "SELECT result, fingerprint FROM tb_idempotency \
-             WHERE operation = ? AND idempotency_key = ? LOCK IN SHARE MODE",
-        );
-        let query = query.bind(write.operation).bind(&write.key);
+        let query = sqlx::query_as(select).bind(write.operation).bind(&write.key);
         let mut connection = db.pool.acquire_writable().await?;
         let found: Option<(Option<i64>, Vec<u8>)> = query.fetch_optional(&mut *connection).await?;
         connection.answered();
         Ok(found)
     };
-    match ask_until_answered(db, read).await {
-        Ok(Some((Some(result), of))) if of == write.fingerprint => Ok(result),
-        Ok(Some((Some(_), _))) => Err(Error::InvalidParameter(
-            "this Idempotency-Key was used for another request".to_owned(),
-        )),
+    match db.ask_until_answered(read).await {
+        Ok(Some((Some(result), of))) => {
+            let is_this = of == write.fingerprint;
+            Error::require(is_this, "this Idempotency-Key was used for another request")?;
+            Ok(result)
+        }
         Ok(_) => Err(NOT_COMMITTED),
         Err(_) => Err(Error::OutcomeUnknown(None)),
     }
-}
-
-/// Asks what became of a commit whose reply was lost: again and again, for as long as one step may take, until there is an
-/// answer. The first tries may meet connections that died with the one that was to commit.
-///
-/// # Errors
-/// The last one.
-pub async fn ask_until_answered<T, F>(db: &Database, ask: impl Fn() -> F) -> sqlx::Result<T>
-where
-    F: Future<Output = sqlx::Result<T>>,
-{
-    let deadline = Instant::now() + db.timeout;
-    let pauses = iter::from_fn(move || (Instant::now() < deadline).then_some(ASK_PAUSE));
-    (|| db.bounded(ask())).retry(pauses).await
 }

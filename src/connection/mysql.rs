@@ -1,10 +1,13 @@
 //! MySQL / MariaDB: how connections are made, and the time limit of each step. SQL stays portable to both.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::Retryable;
 use secrecy::SecretString;
 use sqlx::{Connection, MySqlConnection};
+use tokio::time::Instant;
 
 use super::database_url::{cannot_connect, options};
 use super::opener::Opener;
@@ -69,6 +72,20 @@ impl Database {
         let result = tokio::time::timeout(self.timeout, work).await;
         let result = result.unwrap_or(Err(sqlx::Error::PoolTimedOut));
         result.inspect_err(|error| self.pool.shared.learn_from(error))
+    }
+
+    /// Asks what became of a commit whose reply was lost: again and again, for as long as one step may take, until there is an
+    /// answer. The first tries may meet connections that died with the one that was to commit.
+    ///
+    /// # Errors
+    /// The last one.
+    pub async fn ask_until_answered<T, F>(&self, ask: impl Fn() -> F) -> sqlx::Result<T>
+    where
+        F: Future<Output = sqlx::Result<T>>,
+    {
+        let (deadline, pause) = (Instant::now() + self.timeout, Duration::from_millis(100));
+        let pauses = iter::from_fn(move || (Instant::now() < deadline).then_some(pause));
+        (|| self.bounded(ask())).retry(pauses).await
     }
 
     /// Runs one statement that does not write, or several that are no transaction, [in time](Database::bounded).

@@ -14,7 +14,6 @@ use super::transaction::{OrderTransaction, Sent};
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
 use crate::error::Error;
-use crate::idempotency::ask_until_answered;
 use crate::order::model::{Buyer, NewOrder, Order};
 use crate::order::steps;
 use crate::request::trace;
@@ -120,7 +119,7 @@ impl OrderTransaction {
 /// answered: then the open transaction has locked the row, and reading the row waits until that transaction ends. The id of
 /// an order that was rolled back may be another buyer's by now, if the counter was lost meanwhile.
 async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
-    let found = ask_until_answered(db, || find_for_certain(db, order.id, Locked::Wait)).await;
+    let found = db.ask_until_answered(|| find_for_certain(db, order.id, Locked::Wait)).await;
     let buyer = |Order { user_id, voucher_id, .. }| Buyer { user_id, voucher_id };
     match found.map(|found| found.map(buyer)) {
         Ok(found) if found == Some(order.buyer) => Ok(()),
