@@ -1,14 +1,19 @@
-//! Histograms for `/metrics`: values counted up to given bounds.
+//! Histograms for `/metrics`: values counted up to given bounds, and reported as the locks' are.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use lock::DurationHistogram;
+
 /// Counts; all only rise.
 #[derive(Debug)]
-pub struct Histogram<const N: usize> {
-    bounds: [u64; N],
-    counts: [AtomicU64; N],
-    beyond: AtomicU64,
+pub struct Histogram {
+    /// In counted units; they rise.
+    bounds: &'static [u64],
+    /// How many units are reported as 1.
+    unit: f64,
+    /// One for each bound, and one beyond.
+    counts: Vec<AtomicU64>,
     sum: AtomicU64,
 }
 
@@ -18,66 +23,41 @@ const DURATIONS_US: [u64; 13] = [
     2_000_000, 5_000_000,
 ];
 
-/// A histogram of durations.
-#[derive(Debug)]
-pub struct Durations(Histogram<{ DURATIONS_US.len() }>);
-
-/// What a histogram counted.
-#[derive(Debug, PartialEq)]
-pub struct Counted<T> {
-    /// Each bound, and how many values were at most that large.
-    pub up_to: Vec<(T, u64)>,
-    /// How many there were.
-    pub count: u64,
-    /// Their sum.
-    pub sum: T,
+/// Of durations.
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { unit: 1e6, ..Histogram::of_sizes(&DURATIONS_US) }
+    }
 }
 
-impl<const N: usize> Histogram<N> {
-    /// Without values. The bounds rise.
-    pub const fn new(bounds: [u64; N]) -> Self {
-        let counts = [const { AtomicU64::new(0) }; N];
-        Histogram { bounds, counts, beyond: AtomicU64::new(0), sum: AtomicU64::new(0) }
+impl Histogram {
+    /// Of sizes.
+    pub fn of_sizes(bounds: &'static [u64]) -> Self {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { bounds, unit: 1.0, counts, sum: AtomicU64::new(0) }
     }
 
-    /// Counts a value.
+    /// Counts a size.
     pub fn add(&self, value: u64) {
         let bucket = self.bounds.partition_point(|bound| value > *bound);
-        self.counts.get(bucket).unwrap_or(&self.beyond).fetch_add(1, Relaxed);
+        self.counts[bucket].fetch_add(1, Relaxed);
         self.sum.fetch_add(value, Relaxed);
     }
 
-    /// The counts so far.
-    pub fn counted(&self) -> Counted<u64> {
-        let mut count = 0;
-        let mut up_to = |(bound, counted): (&u64, &AtomicU64)| {
-            count += counted.load(Relaxed);
-            (*bound, count)
-        };
-        let up_to = self.bounds.iter().zip(&self.counts).map(&mut up_to).collect();
-        count += self.beyond.load(Relaxed);
-        Counted { up_to, count, sum: self.sum.load(Relaxed) }
-    }
-}
-
-impl Default for Durations {
-    fn default() -> Self {
-        Durations(Histogram::new(DURATIONS_US))
-    }
-}
-
-impl Durations {
     /// Counts a duration.
-    pub fn add(&self, took: Duration) {
-        self.0.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    pub fn add_duration(&self, took: Duration) {
+        self.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The counts so far, in seconds.
-    pub fn counted(&self) -> Counted<f64> {
-        let Counted { up_to, count, sum } = self.0.counted();
-        let seconds = |us: u64| us as f64 / 1e6;
-        let up_to = up_to.into_iter().map(|(bound, count)| (seconds(bound), count)).collect();
-        Counted { up_to, count, sum: seconds(sum) }
+    /// The counts so far. `seconds` is the sum, also of sizes.
+    pub fn counted(&self) -> DurationHistogram {
+        let mut count = 0;
+        let mut buckets = Vec::with_capacity(self.bounds.len());
+        for (at, counted) in self.counts.iter().enumerate() {
+            count += counted.load(Relaxed);
+            buckets.extend(self.bounds.get(at).map(|bound| (*bound as f64 / self.unit, count)));
+        }
+        DurationHistogram { buckets, count, seconds: self.sum.load(Relaxed) as f64 / self.unit }
     }
 }
 
@@ -87,15 +67,15 @@ mod tests {
 
     #[test]
     fn values_are_counted_up_to_each_bound_and_beyond() {
-        let sizes = Histogram::new([1, 2, 4]);
+        let sizes = Histogram::of_sizes(&[1, 2, 4]);
         [1, 2, 3, 4, 5].into_iter().for_each(|size| sizes.add(size));
-        let up_to = vec![(1, 1), (2, 2), (4, 4)];
-        assert_eq!(sizes.counted(), Counted { up_to, count: 5, sum: 15 });
+        let DurationHistogram { buckets, count, seconds } = sizes.counted();
+        assert_eq!((buckets, count, seconds), (vec![(1.0, 1), (2.0, 2), (4.0, 4)], 5, 15.0));
 
-        let took = Durations::default();
-        [1, 30, 9_000].into_iter().for_each(|ms| took.add(Duration::from_millis(ms)));
-        let Counted { up_to, count, sum } = took.counted();
-        assert_eq!((&up_to[..2], up_to[6]), (&[(0.0005, 0), (0.001, 1)][..], (0.05, 2)));
-        assert_eq!((up_to[12], count, sum), ((5.0, 2), 3, 9.031));
+        let took = Histogram::default();
+        [1, 30, 9_000].into_iter().for_each(|ms| took.add_duration(Duration::from_millis(ms)));
+        let DurationHistogram { buckets, count, seconds } = took.counted();
+        assert_eq!((&buckets[..2], buckets[6]), (&[(0.0005, 0), (0.001, 1)][..], (0.05, 2)));
+        assert_eq!((buckets[12], count, seconds), ((5.0, 2), 3, 9.031));
     }
 }

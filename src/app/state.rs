@@ -24,7 +24,7 @@ use crate::order::process_locks::ProcessLocks;
 use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
-use crate::order::strategy::stream::{OrderStream, StreamLimits, StreamParts};
+use crate::order::strategy::stream::{OrderStream, StreamParts};
 use crate::request::admission::{Admission, SignedInReads};
 use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
@@ -33,7 +33,6 @@ use crate::shop::Shops;
 use crate::shop::store::ShopStore;
 use crate::user::Users;
 use crate::user::code::Codes;
-use crate::user::code::sender::CodeSender;
 use crate::user::store::UserStore;
 use crate::voucher::sales::SaleCache;
 use crate::voucher::store::VoucherStore;
@@ -89,11 +88,10 @@ pub(super) async fn connect(
         zone,
         lab: config.sale.lab,
     };
-    let code_sender = CodeSender::new(config.sign_in.webhook()?);
     let users = Users {
         store: UserStore::new(database.clone()),
         reads: UserStore::new(reads.clone()),
-        codes: Codes::new(redis.clone(), config.sign_in.clone(), code_sender),
+        codes: Codes::new(redis.clone(), config.sign_in.clone(), config.sign_in.webhook()?),
         sessions,
         in_memory: config.sale.lab.then(ProcessSessions::default),
     };
@@ -108,13 +106,6 @@ pub(super) async fn connect(
         in_flight: config.sale.group_in_flight,
         timeout,
     };
-    let stream_limits = StreamLimits {
-        batch: config.sale.stream_batch,
-        backlog: config.sale.stream_backlog,
-        min_idle: config.sale.stream_min_idle,
-        unsure: config.sale.stream_unsure,
-        timeout,
-    };
     let stream = OrderStream::start(StreamParts {
         nodes: nodes.clone(),
         redis: redis.clone(),
@@ -124,7 +115,8 @@ pub(super) async fn connect(
         ids: ids.clone(),
         recounts: sales.recounts.clone(),
         seconds,
-        limits: stream_limits,
+        config: config.sale.clone(),
+        timeout,
     })
     .await
     .context("cannot join the stream of orders on Redis")?;

@@ -27,21 +27,10 @@ use sqlx::{Connection, MySqlConnection};
 use super::opener::{Opener, Shared};
 use super::server_check::takes_writes;
 use super::server_error::leaves_usable;
-use crate::histogram::Durations;
+use crate::histogram::Histogram;
 
 /// Longest wait for those in use when the pool closes, and then for their end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-
-/// Connections of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolUsage {
-    /// Open and idle.
-    pub idle: usize,
-    /// In use, or being opened.
-    pub in_use: usize,
-    /// Upper bound.
-    pub max: usize,
-}
 
 /// The connections to the database. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -49,7 +38,7 @@ pub struct Pool {
     connections: deadpool::managed::Pool<Opener>,
     pub(super) shared: Arc<Shared>,
     /// For how long its connections were in use, each time.
-    pub held: Arc<Durations>,
+    pub held: Arc<Histogram>,
     limit: Duration,
 }
 
@@ -116,16 +105,16 @@ impl Pool {
         Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
     }
 
-    /// Its connections at this moment.
-    pub fn usage(&self) -> PoolUsage {
+    /// Its connections at this moment: those that are idle, and those in use or being opened; and how many there may be.
+    pub fn usage(&self) -> [usize; 3] {
         let Status { max_size, size, available, .. } = self.connections.status();
-        PoolUsage { idle: available, in_use: size.saturating_sub(available), max: max_size }
+        [available, size.saturating_sub(available), max_size]
     }
 
     /// Closes all connections; nothing can be acquired any more. Takes two seconds at most.
     pub async fn close(&self) {
         let came_back = async {
-            while self.usage().in_use > 0 {
+            while self.usage()[1] > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -151,7 +140,7 @@ pub struct PooledConnection {
     /// There until it is dropped.
     connection: Option<Object<Opener>>,
     shared: Arc<Shared>,
-    held: Arc<Durations>,
+    held: Arc<Histogram>,
     answered: bool,
 }
 
@@ -196,7 +185,7 @@ impl DerefMut for PooledConnection {
 impl Drop for PooledConnection {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        self.held.add(Object::metrics(&connection).last_used());
+        self.held.add_duration(Object::metrics(&connection).last_used());
         let unanswered = Some(connection).filter(|_| !self.answered);
         // Taken from the pool, so that dropping closes it.
         drop(unanswered.map(Object::take));

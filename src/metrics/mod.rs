@@ -168,8 +168,7 @@ impl Metrics {
         let mut histogram = |name, help, times: Times| {
             let mut family = page.histogram(name, help);
             for stats in &kinds {
-                let lock::DurationHistogram { buckets, count, seconds, .. } = times(stats);
-                family.buckets(&[("kind", stats.kind)], buckets, *count, seconds);
+                family.counted(&[("kind", stats.kind)], times(stats));
             }
         };
         let help = "Time until a lock was acquired; without waiting, the round trip to Redis.";
@@ -222,9 +221,6 @@ impl Metrics {
         for (name, help, value) in stats.gauges() {
             page.gauge(&format!("stream_{name}"), help).sample(&[], value);
         }
-        for (name, help, value) in stats.seconds() {
-            page.gauge(&format!("stream_{name}_seconds"), help).sample(&[], value);
-        }
     }
 
     /// Reads by cache policy, and the state of the cache.
@@ -273,27 +269,33 @@ impl Metrics {
 
     /// Connections to the database, connections of clients, and sessions.
     fn connections(&self, page: &mut Page) {
-        let pool = self.database.pool.usage();
-        let help = "Open connections to the database, by state. All in_use for long: \
-                    --database-connections, or slow statements.";
-        page.gauge("database_connections", help)
-            .sample(&[("state", "idle")], pool.idle)
-            .sample(&[("state", "in_use")], pool.in_use);
-        let help = "Upper bound of connections to the database; that of all nodes together must \
-                    be below its max_connections.";
-        page.gauge("database_connections_max", help).sample(&[], pool.max);
+        for (pool, name, connections, most) in [
+            (
+                &self.database.pool,
+                "database_connections",
+                "Open connections to the database, by state. All in_use for long: \
+                 --database-connections, or slow statements.",
+                "Upper bound of connections to the database; that of all nodes together must \
+                 be below its max_connections.",
+            ),
+            (
+                &self.reads.pool,
+                "database_read_connections",
+                "Open connections of reads to the database, by state. All in_use for long: \
+                 slow or very many reads. Purchases do not wait for them.",
+                "Upper bound of connections of reads to the database: --read-connections.",
+            ),
+        ] {
+            let [idle, in_use, max] = pool.usage();
+            page.gauge(name, connections)
+                .sample(&[("state", "idle")], idle)
+                .sample(&[("state", "in_use")], in_use);
+            page.gauge(&format!("{name}_max"), most).sample(&[], max);
+        }
         let help = "Time a purchase, or another write, held a connection to the database. \
                     database_connections_max divided by it is the most there can be a second.";
         page.histogram("database_connection_hold_seconds", help)
             .counted(&[], &self.database.pool.held.counted());
-        let pool = self.reads.pool.usage();
-        let help = "Open connections of reads to the database, by state. All in_use for long: \
-                    slow or very many reads. Purchases do not wait for them.";
-        page.gauge("database_read_connections", help)
-            .sample(&[("state", "idle")], pool.idle)
-            .sample(&[("state", "in_use")], pool.in_use);
-        let help = "Upper bound of connections of reads to the database: --read-connections.";
-        page.gauge("database_read_connections_max", help).sample(&[], pool.max);
         let sessions = self.sessions.stats();
         let help = "Session lookups, by the place that answered. Mostly redis for long: users \
                     with few requests each, or seckill_sessions_tracked is 0.";
@@ -309,7 +311,7 @@ impl Metrics {
         let help = "Sign-in codes, by what the sender said. not_sent, refused, unknown: buyers \
                     are told 503; the log says why.";
         let mut family = page.counter("sign_in_codes_total", help);
-        for (outcome, count) in self.codes.sender.counts() {
+        for (outcome, count) in self.codes.outcomes() {
             family.sample(&[("outcome", outcome)], count);
         }
         let help = "Open connections of clients. Far above the proxy's keep-alive: clients bypass \

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-use crate::histogram::Counted;
+use lock::DurationHistogram;
 
 /// A page being written.
 #[derive(Default)]
@@ -61,24 +61,13 @@ impl Family<'_> {
     }
 
     /// One histogram.
-    pub(super) fn counted<T: Display>(&mut self, labels: Labels<'_>, counted: &Counted<T>) {
-        self.buckets(labels, &counted.up_to, counted.count, &counted.sum);
-    }
-
-    /// One histogram: each upper bound with its cumulative count, the total count, and the sum.
-    pub(super) fn buckets<B: Display>(
-        &mut self,
-        labels: Labels<'_>,
-        up_to: &[(B, u64)],
-        count: u64,
-        sum: impl Display,
-    ) {
-        for (bound, below) in up_to {
+    pub(super) fn counted(&mut self, labels: Labels<'_>, counted: &DurationHistogram) {
+        for (bound, below) in &counted.buckets {
             self.write("_bucket", labels, Some(bound), below);
         }
-        self.write("_bucket", labels, Some(&"+Inf"), count);
-        self.write("_sum", labels, None, sum);
-        self.write("_count", labels, None, count);
+        self.write("_bucket", labels, Some(&"+Inf"), counted.count);
+        self.write("_sum", labels, None, counted.seconds);
+        self.write("_count", labels, None, counted.count);
     }
 
     fn write(

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use lock::{DurationHistogram, LockStats};
+use lock::LockStats;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::histogram::{Counted, Durations};
+use crate::histogram::Histogram;
 
 /// Asynchronous locks by key, first come, first served. A key that is neither held nor awaited costs
 /// nothing.
@@ -24,8 +24,8 @@ type Slots = HashMap<u64, (Arc<tokio::sync::Mutex<()>>, usize)>;
 struct State {
     slots: Mutex<Slots>,
     waiting: AtomicU64,
-    waited: Durations,
-    held: Durations,
+    waited: Histogram,
+    held: Histogram,
 }
 
 /// A call that holds or awaits a key. Dropping it releases the key to the next waiter; the last one removes its slot.
@@ -53,20 +53,16 @@ impl ProcessLocks {
         let mut guard = ProcessGuard { state: self.0.clone(), key, held: None };
         let held = lock.lock_owned().await;
         self.0.waiting.fetch_sub(1, Relaxed);
-        self.0.waited.add(started.elapsed());
+        self.0.waited.add_duration(started.elapsed());
         guard.held = Some((held, Instant::now()));
         guard
     }
 
     /// Statistics of the kind `process`.
     pub fn stats(&self) -> LockStats {
-        let histogram = |durations: &Durations| {
-            let Counted { up_to, count, sum } = durations.counted();
-            DurationHistogram { buckets: up_to, count, seconds: sum }
-        };
         // First, so that a key that is acquired meanwhile counts as held.
-        let held = histogram(&self.0.held);
-        let waited = histogram(&self.0.waited);
+        let held = self.0.held.counted();
+        let waited = self.0.waited.counted();
         LockStats {
             kind: "process",
             acquired: waited.count,
@@ -83,7 +79,7 @@ impl Drop for ProcessGuard {
     fn drop(&mut self) {
         // The lock is free before its slot may be removed.
         match self.held.take() {
-            Some((_held, since)) => self.state.held.add(since.elapsed()),
+            Some((_held, since)) => self.state.held.add_duration(since.elapsed()),
             None => drop(self.state.waiting.fetch_sub(1, Relaxed)),
         }
         let mut slots = self.state.slots.lock();

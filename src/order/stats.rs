@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::model::Purchased;
 use crate::error::Error;
-use crate::histogram::Durations;
+use crate::histogram::Histogram;
 use workload::ladder::Strategy;
 
 /// Outcomes, as labels; failures under their codes, those that are not listed under the last.
@@ -38,7 +38,7 @@ pub struct PurchaseStats {
 pub struct StrategyCounters {
     outcomes: [AtomicU64; OUTCOMES.len()],
     /// How long its purchases took.
-    pub took: Durations,
+    pub took: Histogram,
 }
 
 impl PurchaseStats {
@@ -57,7 +57,7 @@ impl PurchaseStats {
         let of = &self.by_strategy[at.unwrap_or(Strategy::ALL.len())];
         let known = OUTCOMES.iter().position(|outcome| *outcome == label);
         of.outcomes[known.unwrap_or(OUTCOMES.len() - 1)].fetch_add(1, Relaxed);
-        of.took.add(took);
+        of.took.add_duration(took);
     }
 
     /// The counters of each strategy that had a purchase, by its name.

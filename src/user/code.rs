@@ -2,24 +2,23 @@
 //! code are limited; both are counted in Redis, so all nodes share the limits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use rand::Rng;
 use redis::AsyncCommands;
 use tokio_util::task::TaskTracker;
 
-use sender::CodeSender;
-use webhook::SendFailure;
+use webhook::{SendFailure, Webhook};
 
 use super::phone::Phone;
-use crate::config::SignInConfig;
+use crate::config::{SignInConfig, WebhookSettings};
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
 use crate::request::context::in_current_context;
 use crate::scripts::{ADDRESS_COUNT, CODE_USE};
 
-pub mod sender;
 pub mod webhook;
 
 /// How long a code is valid, seconds.
@@ -44,15 +43,29 @@ const ATTEMPTS: &str = "attempts";
 pub struct Codes {
     redis: RoutedConnection,
     limits: SignInConfig,
-    /// What sends the codes, and counts them.
-    pub sender: Arc<CodeSender>,
+    /// Sends the codes; without it they are logged, for learning and testing.
+    webhook: Option<Arc<Webhook>>,
+    outcomes: Arc<[AtomicU64; OUTCOMES.len()]>,
     tasks: TaskTracker,
 }
 
+/// What came of sending a code, as labels of the metric.
+const OUTCOMES: [&str; 4] = ["sent", "not_sent", "refused", "unknown"];
+
 impl Codes {
-    /// Codes kept on this Redis, and sent by `sender`.
-    pub fn new(redis: RoutedConnection, limits: SignInConfig, sender: CodeSender) -> Self {
-        Codes { redis, limits, sender: Arc::new(sender), tasks: TaskTracker::new() }
+    /// Codes kept on this Redis, and sent by a webhook with these settings, or logged.
+    pub fn new(
+        redis: RoutedConnection,
+        limits: SignInConfig,
+        webhook: Option<WebhookSettings>,
+    ) -> Self {
+        let webhook = webhook.map(Webhook::new).map(Arc::new);
+        Codes { redis, limits, webhook, outcomes: Arc::default(), tasks: TaskTracker::new() }
+    }
+
+    /// How often sending a code had each outcome.
+    pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        OUTCOMES.into_iter().zip(self.outcomes.iter().map(|count| count.load(Relaxed)))
     }
 
     /// Waits until no code is being sent any more. None may be sent afterwards.
@@ -80,7 +93,24 @@ impl Codes {
         let (sends, limit) = (beside_code(phone, SENDS), self.limits.code_sends);
         self.change_counter(&sends, limit, 1).await?;
         let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
-        let sent = self.sender.send(phone, &code, Duration::from_secs(CODE_TTL_SECONDS)).await;
+        let sent = match &self.webhook {
+            Some(webhook) => {
+                webhook.send(phone, &code, Duration::from_secs(CODE_TTL_SECONDS)).await
+            }
+            None => {
+                // At debug level only, because a reader of the log can sign in as that user. Enabled with
+                // `RUST_LOG=info,seckill::user::code=debug`.
+                tracing::debug!(phone = phone.as_str(), code, "sign-in code");
+                Ok(())
+            }
+        };
+        let outcome = match &sent {
+            Ok(()) => 0,
+            Err(SendFailure::NotSent(_)) => 1,
+            Err(SendFailure::Refused(_)) => 2,
+            Err(SendFailure::Unknown(_)) => 3,
+        };
+        self.outcomes[outcome].fetch_add(1, Relaxed);
         if let Err(error) = &sent {
             tracing::warn!(%error, "a sign-in code could not be sent");
         }

@@ -155,7 +155,7 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
     assert_eq!((setting.orders().await, setting.stock().await), (300, 700));
     let stats = node.group_commit.stats();
     assert!(stats.sizes.counted().count <= 2, "{stats:?}");
-    assert_eq!(stats.sizes.counted().sum, 300);
+    assert_eq!(stats.sizes.counted().seconds, 300.0);
     for id in ids.iter().take(3) {
         let own = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
         assert_eq!(setting.database.number(&own).await, 1);
@@ -334,7 +334,7 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     }
     assert_eq!(setting.tables().await, [(98, 2), (0, 2), (49, 2)]);
     let sizes = node.group_commit.stats().sizes.counted();
-    assert_eq!((sizes.count, sizes.sum), (1, 5));
+    assert_eq!((sizes.count, sizes.seconds), (1, 5.0));
     // A sale that is sold out keeps no other from being committed, wherever it stands.
     let later = node.buy_of(&[(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
     assert!(matches!(later[0], Err(Error::SoldOut)), "{later:?}");

@@ -113,7 +113,8 @@ async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back
         eventually("the database answers", TIMEOUT, async || mysql::ping(&pool).await.is_ok())
             .await;
     }
-    assert_eq!(pool.pool.usage().in_use + pool.pool.usage().idle, 1, "{:?}", pool.pool.usage());
+    let [idle, in_use, _] = pool.pool.usage();
+    assert_eq!(in_use + idle, 1, "{in_use} in use, {idle} idle");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

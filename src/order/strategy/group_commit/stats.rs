@@ -12,13 +12,13 @@ const SIZES: [u64; 17] =
 #[derive(Debug)]
 pub struct GroupCommitStats {
     /// Orders by batch; without batches that committed none.
-    pub sizes: Histogram<{ SIZES.len() }>,
+    pub sizes: Histogram,
     /// Batches that were split into single transactions because of one order.
     pub splits: AtomicU64,
 }
 
 impl Default for GroupCommitStats {
     fn default() -> Self {
-        GroupCommitStats { sizes: Histogram::new(SIZES), splits: AtomicU64::new(0) }
+        GroupCommitStats { sizes: Histogram::of_sizes(&SIZES), splits: AtomicU64::new(0) }
     }
 }

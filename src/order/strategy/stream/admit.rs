@@ -39,7 +39,7 @@ impl OrderStream {
     /// went away in the middle.
     pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Instant) -> Result<i64, Error> {
         let member = &self.0;
-        let deadline = deadline.min(Instant::now() + member.limits.timeout);
+        let deadline = deadline.min(Instant::now() + member.timeout);
         let id = until(deadline, member.ids.next()).await??;
         let order = NewOrder { id, buyer, unguarded: false };
         let mut in_doubt = false;
@@ -62,7 +62,7 @@ impl OrderStream {
             // Again each time: waiting for a count takes a while.
             sale.window.require_open()?;
             // Callers that hung up hold no permit any more, so this alone bounds what waits for a script that does not answer.
-            if member.admissions.waiting() >= member.limits.backlog {
+            if member.admissions.waiting() >= member.config.stream_backlog {
                 return Err(Error::Overloaded);
             }
             // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
@@ -139,7 +139,7 @@ impl Member {
     async fn call(&self, orders: &[NewOrder]) -> redis::RedisResult<Vec<String>> {
         let mut script = scripts::STREAM_ADMIT.key(&*self.keys.stream);
         script.key(&*self.keys.pending);
-        script.arg(self.clock.now_us() + RUNS_WITHIN_US).arg(self.limits.backlog);
+        script.arg(self.clock.now_us() + RUNS_WITHIN_US).arg(self.config.stream_backlog);
         let (keys, mut sales) = (&self.keys, HashMap::new());
         for NewOrder { id, buyer, .. } in orders {
             let voucher = buyer.voucher_id;

@@ -2,8 +2,8 @@
 //! together, several sales at the same time.
 //!
 //! - It never reads its own pending entries again, which would reset their idle time. An entry that is not decided is *given
-//!   back*: we claim it ourselves with an idle time of nearly [`StreamLimits::min_idle`](super::StreamLimits), so that the
-//!   next claim, by any instance, takes it within a second.
+//!   back*: we claim it ourselves with an idle time of nearly `--stream-min-idle-ms`, so that the next claim, by any
+//!   instance, takes it within a second.
 //! - While the database is away, nothing is read.
 //! - A sale whose row is locked is *stuck*: it is closed, and its entries are tried one batch at a time, beside the others.
 
@@ -112,7 +112,7 @@ impl Member {
             }
             if count == 0 {
                 let _arrived = tokio::time::timeout(PAUSE, self.arrived.notified()).await;
-            } else if count < self.limits.batch / 4 {
+            } else if count < self.config.stream_batch / 4 {
                 self.sleep(GATHER).await;
             }
             self.wait_for_database(&lanes).await;
@@ -121,7 +121,7 @@ impl Member {
 
     async fn read_new(&self) -> Result<Vec<Entry>, Error> {
         let mut read = redis::cmd("XREADGROUP");
-        read.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(self.limits.batch);
+        read.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(self.config.stream_batch);
         read.arg("STREAMS").arg(&*self.keys.stream).arg(">");
         let reply: Value = read.query_async(&mut self.redis.clone()).await?;
         Ok(read_entries(&reply))
@@ -131,8 +131,8 @@ impl Member {
     async fn claim_idle(&self, from: &str) -> Result<(String, Vec<Entry>), Error> {
         let mut claim = redis::cmd("XAUTOCLAIM");
         claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer);
-        claim.arg(self.limits.min_idle.as_millis() as u64).arg(from);
-        claim.arg("COUNT").arg(self.limits.batch);
+        claim.arg(self.config.stream_min_idle.as_millis() as u64).arg(from);
+        claim.arg("COUNT").arg(self.config.stream_batch);
         let reply: Value = claim.query_async(&mut self.redis.clone()).await?;
         Ok(claimed_entries(&reply))
     }
@@ -213,7 +213,7 @@ impl Member {
         if entries.is_empty() {
             return;
         }
-        let idle = self.limits.min_idle.saturating_sub(CLAIM_EVERY);
+        let idle = self.config.stream_min_idle.saturating_sub(CLAIM_EVERY);
         let mut claim = redis::cmd("XCLAIM");
         claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0);
         for entry in entries {

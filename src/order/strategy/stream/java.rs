@@ -116,7 +116,7 @@ impl Member {
         mark: Mark,
         began: Instant,
     ) -> Result<(), Error> {
-        let overdue = overdue(kept, pending, began, self.limits.min_idle);
+        let overdue = overdue(kept, pending, began, self.config.stream_min_idle);
         for ids in overdue.chunks(PAGE) {
             let mut claim = redis::cmd("XCLAIM");
             claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0).arg(ids);

@@ -61,7 +61,7 @@ impl Member {
     /// What is said of an order that is found nowhere: while a call may be on its way that makes it, or a consumer or a server
     /// does not know yet what the others know, not that it will never exist.
     fn not_found(&self, order_id: i64, mark: &Mark) -> Error {
-        let unsure = self.limits.unsure.as_secs() as i64;
+        let unsure = self.config.stream_unsure.as_secs() as i64;
         let under_mark = (self.clock.now_us() - mark.since_us) / 1_000_000;
         let drawn = (self.seconds)() - EPOCH_SECONDS - (order_id >> SEQUENCE_BITS);
         // No clock is a day ahead.

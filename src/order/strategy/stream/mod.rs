@@ -26,6 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::config::SaleConfig;
 use crate::connection::coalescer::Coalescer;
 use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
@@ -63,21 +64,6 @@ const CONSUMER_PREFIX: &str = "seckill-";
 /// Sales that are opened at once.
 const AT_ONCE: usize = 4;
 
-/// Bounds and time limits of the stream.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamLimits {
-    /// Entries read, and orders committed, at a time.
-    pub batch: usize,
-    /// Users who may have pending orders; one more purchase is refused as [`Error::Overloaded`].
-    pub backlog: usize,
-    /// How long a consumer may keep an entry before another claims it.
-    pub min_idle: Duration,
-    /// How long after Redis lost data, or after its id was drawn, nobody is told that an order does not exist.
-    pub unsure: Duration,
-    /// Longest time one database step may take.
-    pub timeout: Duration,
-}
-
 /// What a member of the stream works with.
 pub struct StreamParts {
     /// The Redis servers.
@@ -96,8 +82,10 @@ pub struct StreamParts {
     pub recounts: Recounts,
     /// The clock of their seconds.
     pub seconds: LocalClock,
-    /// Bounds.
-    pub limits: StreamLimits,
+    /// The bounds of the stream.
+    pub config: SaleConfig,
+    /// Longest time one database step may take.
+    pub timeout: Duration,
 }
 
 /// This process as a member of the stream. Cheap to clone.
@@ -113,7 +101,8 @@ struct Member {
     reads: OrderStore,
     ids: Arc<IdGenerator>,
     seconds: LocalClock,
-    limits: StreamLimits,
+    config: SaleConfig,
+    timeout: Duration,
     committer: BatchCommitter,
     /// This process's name in the group.
     consumer: String,
@@ -155,12 +144,22 @@ impl OrderStream {
     /// # Errors
     /// Where Redis cannot be asked.
     pub async fn start(parts: StreamParts) -> Result<Self, Error> {
-        let StreamParts { nodes, redis, keys, store, reads, ids, recounts, seconds, limits } =
-            parts;
+        let StreamParts {
+            nodes,
+            redis,
+            keys,
+            store,
+            reads,
+            ids,
+            recounts,
+            seconds,
+            config,
+            timeout,
+        } = parts;
         let member = Arc::new_cyclic(|member: &Weak<Member>| {
             let member = member.clone();
             Member {
-                committer: BatchCommitter::new(store.clone(), limits.timeout),
+                committer: BatchCommitter::new(store.clone(), timeout),
                 consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
                 admissions: Coalescer::start(BATCH, move |orders: Vec<NewOrder>| {
                     let member = member.upgrade();
@@ -184,7 +183,8 @@ impl OrderStream {
                 reads,
                 ids,
                 seconds,
-                limits,
+                config,
+                timeout,
             }
         });
         if member.redis.clone().exists("stream.orders.epoch").await? {

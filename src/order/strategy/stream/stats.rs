@@ -78,46 +78,44 @@ impl StreamStats {
     }
 
     /// Gauges: name, help text, value. The stream is shared by all nodes.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
+    pub fn gauges(&self) -> [(&'static str, &'static str, f64); 5] {
         [
             (
                 "waiting_buyers",
                 "Users who have pending orders; one number for all nodes. At \
                  --stream-backlog purchases are refused.",
                 &self.pending,
+                1.0,
             ),
             (
                 "sales_closed",
                 "Sales on the stream that are on, and closed because they are being counted, as \
                  for seconds after Redis restarted.",
                 &self.closed,
+                1.0,
             ),
             (
                 "sales_locked",
                 "Those of them whose row is locked, or cannot be read: SHOW \
                  PROCESSLIST says by whom.",
                 &self.locked,
+                1.0,
             ),
-        ]
-        .map(|(name, help, number)| (name, help, number.load(Relaxed)))
-    }
-
-    /// Gauges in seconds: name, help text, value.
-    pub fn seconds(&self) -> [(&'static str, &'static str, f64); 2] {
-        [
             (
-                "lag",
+                "lag_seconds",
                 "Age of the oldest entry that is not resolved, 0 without one; one number for \
                  all nodes. Growing: the database, or no consumer is alive.",
                 &self.lag_ms,
+                1e3,
             ),
             (
-                "sale_closed",
+                "sale_closed_seconds",
                 "For how long the longest of the closed sales is closed. Its purchases are \
                  answered 503 meanwhile.",
                 &self.closed_ms,
+                1e3,
             ),
         ]
-        .map(|(name, help, number)| (name, help, number.load(Relaxed) as f64 / 1e3))
+        .map(|(name, help, number, unit)| (name, help, number.load(Relaxed) as f64 / unit))
     }
 }
