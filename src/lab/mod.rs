@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use workload::comparison;
 use workload::comparison::document::{Document, Setting};
@@ -19,146 +20,71 @@ use crate::http::reply::{self, Reply};
 use workload::ladder::Strategy;
 
 pub mod runner;
-pub mod session_story;
+mod session_story;
 
 pub use runner::Lab;
-use runner::{RunSummary, Started};
-use session_story::SessionStory;
-
-/// What a run is asked for.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RunRequest {
-    /// The strategy of each lane.
-    #[schema(example = json!(["process-lock", "reentrant-lock"]))]
-    lanes: [String; 2],
-    /// Users, in each lane.
-    #[schema(minimum = 1, maximum = 2000, example = 300)]
-    buyers: u32,
-    /// Simultaneous attempts of each user.
-    #[schema(minimum = 1, maximum = 8, example = 4)]
-    tries: u32,
-    /// Vouchers on sale, in each lane.
-    #[schema(minimum = 1, maximum = 1000, example = 100)]
-    stock: u32,
-    /// 1: all requests go to the instance that runs the load; 2: through the proxy, to all.
-    #[schema(minimum = 1, maximum = 2, example = 2)]
-    instances: u32,
-    /// Over how many seconds the buyers arrive; 0 for all at once.
-    #[schema(minimum = 0, maximum = 30, example = 5)]
-    spread_seconds: u32,
-    /// Whether the second sale begins when the first is over: for comparing speed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    in_turn: bool,
-    /// Seed of their arrival times; a random one where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(maximum = 9_007_199_254_740_991_u64, example = 42)]
-    seed: Option<u64>,
-}
-
-impl From<RunRequest> for Setting {
-    fn from(request: RunRequest) -> Self {
-        let RunRequest { lanes, buyers, tries, stock, instances, spread_seconds, in_turn, seed } =
-            request;
-        Setting { lanes, buyers, tries, stock, instances, spread_seconds, in_turn, seed }
-    }
-}
-
-/// What the lab offers.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct About {
-    /// The instance that answers, which runs the load.
-    node: String,
-    /// How many instances there are.
-    nodes: usize,
-    strategies: Vec<Offered>,
-    defaults: RunRequest,
-    limits: Limits,
-    faults: Vec<&'static str>,
-    /// The run that is under way.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    running: Option<String>,
-}
-
-/// A strategy and its guarantees; `true` where a violation can happen.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct Offered {
-    name: &'static str,
-    /// How it sells, in English and Chinese.
-    idea: [&'static str; 2],
-    /// Why it holds, or what can go wrong, likewise.
-    why: [&'static str; 2],
-    #[serde(rename = "unsafe")]
-    is_unsafe: bool,
-    oversell: bool,
-    second_order_on_one_node: bool,
-    second_order_on_two_nodes: bool,
-}
-
-/// Most that a run may be asked for.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct Limits {
-    buyers: u32,
-    tries: u32,
-    stock: u32,
-    spread_seconds: u32,
-}
+use runner::Started;
 
 /// What can be run here.
+///
+/// The instances, the strategies with what each guarantees (`true` where a violation can happen), the most that a run may be
+/// asked for and what is usual, the faults, and the run that is under way.
 #[utoipa::path(
     get, path = "/lab/about", tag = "lab",
-    responses((status = 200, description = "Strategies, limits, faults.", body = About)),
+    responses((status = 200, description = "Strategies, limits, faults.", body = Object)),
 )]
-pub async fn about(State(lab): State<Lab>) -> Reply<About> {
+pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
     let offered = |strategy: Strategy| {
         let row = strategy.row();
-        Offered {
-            name: row.name,
-            idea: row.idea.pair(),
-            why: row.why.pair(),
-            is_unsafe: strategy.is_unsafe(),
-            oversell: row.oversell.can_break(),
-            second_order_on_one_node: row.second_order_on_one_node.can_break(),
-            second_order_on_two_nodes: row.second_order_on_two_nodes.can_break(),
-        }
+        json!({
+            "name": row.name,
+            "idea": row.idea.pair(),
+            "why": row.why.pair(),
+            "unsafe": strategy.is_unsafe(),
+            "oversell": row.oversell.can_break(),
+            "secondOrderOnOneNode": row.second_order_on_one_node.can_break(),
+            "secondOrderOnTwoNodes": row.second_order_on_two_nodes.can_break(),
+        })
     };
     let Setting { buyers, tries, stock, spread_seconds, .. } = comparison::MOST;
     let nodes = lab.nodes();
     let faults = InjectedFault::ALL.into_iter();
     let faults = faults.filter(|fault| nodes > 1 || *fault != InjectedFault::KillInstance);
-    Ok(reply::data(About {
-        node: lab.node().to_owned(),
-        nodes,
-        strategies: Strategy::ALL.map(offered).into(),
-        defaults: RunRequest {
-            lanes: [Strategy::ProcessLock, Strategy::ReentrantLock].map(|s| s.name().to_owned()),
-            buyers: 300,
-            tries: 4,
-            stock: 200,
-            instances: nodes.min(2) as u32,
-            spread_seconds: 6,
-            in_turn: false,
-            seed: None,
+    let mut about = json!({
+        "node": lab.node(),
+        "nodes": nodes,
+        "strategies": Strategy::ALL.map(offered),
+        "defaults": {
+            "lanes": [Strategy::ProcessLock.name(), Strategy::ReentrantLock.name()],
+            "buyers": 300, "tries": 4, "stock": 200, "instances": nodes.min(2), "spreadSeconds": 6
         },
-        limits: Limits { buyers, tries, stock, spread_seconds },
-        faults: faults.map(InjectedFault::name).collect(),
-        running: lab.running(),
-    }))
+        "limits": { "buyers": buyers, "tries": tries, "stock": stock, "spreadSeconds": spread_seconds },
+        "faults": faults.map(InjectedFault::name).collect::<Vec<_>>(),
+    });
+    if let Some(run) = lab.running() {
+        about["running"] = run.into();
+    }
+    Ok(reply::data(about))
 }
 
 /// Begins a run (admin); there is one at a time.
 ///
 /// Two sales, at once or in turn, by two strategies, each with buyers of its own, on the real instances.
 #[utoipa::path(
-    post, path = "/lab/runs", tag = "lab", security(("x-admin-token" = [])), request_body = RunRequest,
+    post, path = "/lab/runs", tag = "lab", security(("x-admin-token" = [])),
+    request_body(
+        content = Object,
+        description = "`lanes`, two strategies; for each lane `buyers`, `tries` of each, and `stock`; `instances`, 1 or 2; \
+            `spreadSeconds` over which the buyers arrive; `inTurn` and `seed`, if wanted. `GET /lab/about` has limits.",
+        example = json!({
+            "lanes": ["process-lock", "reentrant-lock"], "buyers": 300, "tries": 4, "stock": 100, "instances": 2, "spreadSeconds": 5
+        })
+    ),
     responses((status = 200, description = "It has begun.", body = Started)),
     extensions(("x-codes" = json!(["RUN_UNDER_WAY"]))),
 )]
-pub async fn start(State(lab): State<Lab>, Json(request): Json<RunRequest>) -> Reply<Started> {
-    Ok(reply::data(lab.start(request.into())?))
+pub async fn start(State(lab): State<Lab>, Json(setting): Json<Setting>) -> Reply<Started> {
+    Ok(reply::data(lab.start(setting)?))
 }
 
 /// The runs that are kept, newest first.
@@ -166,7 +92,7 @@ pub async fn start(State(lab): State<Lab>, Json(request): Json<RunRequest>) -> R
     get, path = "/lab/runs", tag = "lab",
     responses((status = 200, description = "At most 20.", body = Vec<Object>)),
 )]
-pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<RunSummary>> {
+pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<Value>> {
     Ok(reply::data(lab.kept()))
 }
 
@@ -281,10 +207,10 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
 /// request and its status. `LAB_FAULT` where there is one instance, or the sign-in fails.
 #[utoipa::path(
     post, path = "/lab/sessions", tag = "lab", security(("x-admin-token" = [])),
-    responses((status = 200, description = "The requests and their answers.", body = SessionStory)),
+    responses((status = 200, description = "The requests and their answers.", body = Object)),
     extensions(("x-codes" = json!(["LAB_FAULT"]))),
 )]
-pub async fn sessions(State(lab): State<Lab>) -> Reply<SessionStory> {
+pub async fn sessions(State(lab): State<Lab>) -> Reply<Value> {
     Ok(reply::data(lab.session_story().await?))
 }
 

@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use workload::buyers::Buyer;
-use workload::comparison::document::{Setting, State};
+use workload::comparison::document::{Document, Setting, State};
 use workload::comparison::faults::InjectedFault;
 use workload::comparison::{self, Environment, RunState};
-use workload::conformance::Conformance;
 use workload::keys::KeyNames;
 use workload::live::Progress;
 use workload::{Access, Target};
 
-use super::session_story::{self, SessionStory};
+use super::session_story;
 use crate::clock::Zone;
 use crate::config::ServeConfig;
 use crate::error::Error;
@@ -61,19 +61,6 @@ pub struct Started {
     id: String,
     /// The seed of the buyers' arrival times.
     seed: u64,
-}
-
-/// A run, in a list.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RunSummary {
-    id: String,
-    seed: u64,
-    started_at: String,
-    state: State,
-    setting: Setting,
-    /// How each lane compares to its guarantees, once it is judged.
-    conformances: Vec<Conformance>,
 }
 
 impl Lab {
@@ -174,19 +161,17 @@ impl Lab {
         Ok(started)
     }
 
-    /// The runs that are kept, newest first.
-    pub fn kept(&self) -> Vec<RunSummary> {
+    /// The runs that are kept, newest first; with how each lane compares to its guarantees, once it is judged.
+    pub fn kept(&self) -> Vec<Value> {
         let summary = |state: &Arc<RunState>| {
-            let document = state.document(usize::MAX);
-            let results = document.lanes.into_iter().filter_map(|lane| lane.result);
-            RunSummary {
-                id: document.id,
-                seed: document.seed,
-                started_at: document.started_at,
-                state: document.state,
-                setting: document.setting,
-                conformances: results.map(|result| result.conformance).collect(),
-            }
+            let Document { id, seed, started_at, state, setting, lanes, .. } =
+                state.document(usize::MAX);
+            let results = lanes.into_iter().filter_map(|lane| lane.result);
+            let conformances: Vec<_> = results.map(|result| result.conformance).collect();
+            json!({
+                "id": id, "seed": seed, "startedAt": started_at, "state": state, "setting": setting,
+                "conformances": conformances,
+            })
         };
         self.0.runs.lock().states.iter().map(summary).collect()
     }
@@ -224,7 +209,7 @@ impl Lab {
     ///
     /// # Errors
     /// [`Error::LabFault`] where there is one instance, or the sign-in fails.
-    pub async fn session_story(&self) -> Result<SessionStory, Error> {
+    pub async fn session_story(&self) -> Result<Value, Error> {
         let [own, other, ..] = &self.0.environment.nodes[..] else {
             return Err(Error::LabFault("this needs two instances, and there is one".to_owned()));
         };

@@ -2,13 +2,12 @@
 //! played twice, with the session in that instance's memory and in Redis. Each request is a real one, sent to the
 //! instance itself, and is told with the status that it was answered with.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 use workload::buyers::Envelope;
 use workload::http::{Call, Connection, TRACE};
 use workload::trace::Trace;
@@ -19,52 +18,20 @@ use crate::error::Error;
 /// Time limit of one request. All ten together stay below the default of `--request-timeout-ms`.
 const LIMIT: Duration = Duration::from_millis(2_500);
 
-/// What two instances know of a user who signed in at the first, by where the session is kept.
-#[derive(Serialize, ToSchema)]
-pub struct SessionStory {
-    /// First with the session in memory, then in Redis.
-    parts: Vec<Part>,
-}
-
-/// The requests with the session in one of these places.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SessionPart)]
+/// The requests with the session in the memory of the instance that the user signed in at, or in Redis.
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Part {
-    kept_in: KeptIn,
-    outcome: Outcome,
-    /// In the order in which they were sent; the last two ask each instance who the user is.
+    /// `memory` or `redis`.
+    kept_in: &'static str,
+    /// `holds`: both instances know the user. `lost`: the second answers 401. `unclear`: anything else, such as an instance
+    /// that does not answer.
+    outcome: &'static str,
     requests: Vec<Exchange>,
 }
 
-/// Where a session is kept.
-#[derive(Clone, Copy, Serialize, ToSchema)]
-#[schema(as = SessionPlace)]
-#[serde(rename_all = "kebab-case")]
-enum KeptIn {
-    /// In the memory of the instance that the user signed in at.
-    Memory,
-    /// In Redis, which all instances share.
-    Redis,
-}
-
-/// What came of it.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SessionOutcome)]
-#[serde(rename_all = "kebab-case")]
-enum Outcome {
-    /// Both instances know the user.
-    Holds,
-    /// The first instance knows the user, the second answers 401.
-    Lost,
-    /// Anything else, such as an instance that does not answer.
-    Unclear,
-}
-
-/// A request and its answer.
-#[derive(Serialize, ToSchema)]
-#[schema(as = SessionRequest)]
-#[serde(rename_all = "camelCase")]
+/// A request, and how it was answered.
+#[derive(Serialize)]
 struct Exchange {
     /// `code`, `read-code`, `sign-in` or `me`.
     step: &'static str,
@@ -72,123 +39,97 @@ struct Exchange {
     request: String,
     /// The header that carries the session's token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    carries: Option<&'static str>,
+    carries: Option<String>,
     /// The instance, by the name that it gave in its reply.
     node: String,
-    /// The HTTP status; none where there was no complete reply.
+    /// The HTTP status; none where there was no reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    /// The reply's code, where it was a refusal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<String>,
-    took_ms: f64,
-}
-
-/// What the next request needs of an answer.
-struct Answer {
-    headers: HeaderMap,
-    data: Value,
 }
 
 /// Plays the story at `first`, where the user signs in, and `second`.
 ///
 /// # Errors
 /// [`Error::LabFault`] where the sign-in fails. What becomes of the questions is told, whatever it is.
-pub(super) async fn play(first: &Target, second: &Target) -> Result<SessionStory, Error> {
+pub(super) async fn play(first: &Target, second: &Target) -> Result<Value, Error> {
     let phone = phones::distinct(1, &mut rand::rng()).pop().unwrap_or_default();
-    let mut parts = Vec::new();
-    for kept_in in [KeptIn::Memory, KeptIn::Redis] {
-        parts.push(play_part(kept_in, &phone, first, second).await?);
-    }
-    Ok(SessionStory { parts })
+    let in_memory = play_part("memory", "/lab/login", &phone, [first, second]).await?;
+    let in_redis = play_part("redis", "/user/login", &phone, [first, second]).await?;
+    Ok(json!({ "parts": [in_memory, in_redis] }))
 }
 
 async fn play_part(
-    kept_in: KeptIn,
+    kept_in: &'static str,
+    sign_in: &str,
     phone: &str,
-    first: &Target,
-    second: &Target,
+    [first, second]: [&Target; 2],
 ) -> Result<Part, Error> {
-    let mut told = Vec::new();
+    let mut requests = Vec::new();
     let code = Call::post(format!("/user/code?phone={phone}"));
-    accepted(&mut told, send("code", first, code).await)?;
-    let read = send("read-code", first, Call::get(format!("/lab/code/{phone}"))).await;
-    let code = accepted(&mut told, read)?.data;
-
-    let (path, header): (_, HeaderName) = match kept_in {
-        KeptIn::Memory => ("/lab/login", COOKIE),
-        KeptIn::Redis => ("/user/login", AUTHORIZATION),
+    accepted(&mut requests, send("code", first, code, None).await)?;
+    let read = Call::get(format!("/lab/code/{phone}"));
+    let (_, code) = accepted(&mut requests, send("read-code", first, read, None).await)?;
+    let call = Call::post(sign_in).json(&json!({"phone": phone, "code": code}));
+    let (headers, data) = accepted(&mut requests, send("sign-in", first, call, None).await)?;
+    let cookie = headers.get(SET_COOKIE).and_then(|set| set.to_str().ok()?.split(';').next());
+    let token = match cookie {
+        Some(cookie) => (COOKIE, cookie),
+        None => (AUTHORIZATION, data.as_str().unwrap_or_default()),
     };
-    let call = Call::post(path).json(&json!({"phone": phone, "code": code}));
-    let Answer { headers, data } = accepted(&mut told, send("sign-in", first, call).await)?;
-    let token = match kept_in {
-        KeptIn::Memory => cookie(&headers),
-        KeptIn::Redis => data.as_str().and_then(|token| HeaderValue::from_str(token).ok()),
-    };
-    let token = token.ok_or_else(|| Error::LabFault("the sign-in gave no token".to_owned()))?;
-
     let mut statuses = Vec::new();
     for instance in [first, second] {
-        let call = Call::get("/user/me").header(header.clone(), token.clone());
-        let (exchange, _) = send("me", instance, call).await;
-        statuses.push(exchange.status);
-        told.push(exchange);
+        let asked = send("me", instance, Call::get("/user/me"), Some(token.clone())).await;
+        statuses.push(asked.0.status);
+        requests.push(asked.0);
     }
     let outcome = match statuses[..] {
-        [Some(200), Some(200)] => Outcome::Holds,
-        [Some(200), Some(401)] => Outcome::Lost,
-        _ => Outcome::Unclear,
+        [Some(200), Some(200)] => "holds",
+        [Some(200), Some(401)] => "lost",
+        _ => "unclear",
     };
-    Ok(Part { kept_in, outcome, requests: told })
+    Ok(Part { kept_in, outcome, requests })
 }
+
+/// What the next request needs of an answer: the headers, and the data.
+type Answer = (HeaderMap, Value);
 
 /// Records the exchange; its answer, where it was a success.
 fn accepted(
-    told: &mut Vec<Exchange>,
+    requests: &mut Vec<Exchange>,
     (exchange, answer): (Exchange, Option<Answer>),
 ) -> Result<Answer, Error> {
-    let Exchange { request, node, status, code, .. } = &exchange;
-    let status = status.map_or("no reply".to_owned(), |status| status.to_string());
-    let refused = || {
-        let code = code.as_deref().unwrap_or_default();
-        Error::LabFault(format!("signing in: {request} at {node}: {status} {code}"))
-    };
+    let Exchange { request, node, status, .. } = &exchange;
+    let refused = || Error::LabFault(format!("signing in: {request} at {node}: {status:?}"));
     let answer = answer.ok_or_else(refused)?;
-    told.push(exchange);
+    requests.push(exchange);
     Ok(answer)
 }
 
 /// Sends a request on a connection of its own; with the answer where that was a success.
-async fn send(step: &'static str, to: &Target, call: Call) -> (Exchange, Option<Answer>) {
+async fn send(
+    step: &'static str,
+    to: &Target,
+    call: Call,
+    token: Option<(HeaderName, &str)>,
+) -> (Exchange, Option<Answer>) {
+    let request = format!("{} {}", call.method, call.path);
+    let carries = token.as_ref().map(|(header, _)| header.to_string());
     // The reply then names its instance.
-    let call = call.header(TRACE, HeaderValue::from_static("1"));
-    let carries: [(HeaderName, _); 2] = [(COOKIE, "cookie"), (AUTHORIZATION, "authorization")];
-    let carries = carries.into_iter().find(|(name, _)| call.headers.contains_key(name));
-    let begun = Instant::now();
-    let sent = Connection::new(to.clone(), LIMIT).send(&call).await;
-    let mut exchange = Exchange {
-        step,
-        request: format!("{} {}", call.method, call.path),
-        carries: carries.map(|(_, name)| name),
-        node: to.authority(),
-        status: None,
-        code: None,
-        took_ms: begun.elapsed().as_secs_f64() * 1e3,
+    let mut call = call.header(TRACE, HeaderValue::from_static("1"));
+    if let Some((header, token)) = token {
+        call = call
+            .header(header, HeaderValue::from_str(token).unwrap_or(HeaderValue::from_static("")));
+    }
+    let mut exchange = Exchange { step, request, carries, node: to.authority(), status: None };
+    let Ok(response) = Connection::new(to.clone(), LIMIT).send(&call).await else {
+        return (exchange, None);
     };
-    let Ok(response) = sent else { return (exchange, None) };
     exchange.status = Some(response.status);
     if let Some(trace) = response.trace().and_then(Trace::read) {
         exchange.node = trace.node;
     }
     let envelope: Option<Envelope<Value>> = serde_json::from_slice(&response.body).ok();
-    let Some(Envelope { success, code, data, .. }) = envelope else { return (exchange, None) };
-    exchange.code = code;
-    let answer = Answer { headers: response.headers, data: data.unwrap_or_default() };
-    (exchange, success.then_some(answer))
-}
-
-/// The cookie that a reply sets, as the next request sends it.
-fn cookie(headers: &HeaderMap) -> Option<HeaderValue> {
-    let text = headers.get(SET_COOKIE)?.to_str().ok()?;
-    HeaderValue::from_str(text.split(';').next()?).ok()
+    let data =
+        envelope.filter(|envelope| envelope.success).map(|told| told.data.unwrap_or_default());
+    (exchange, data.map(|data| (response.headers, data)))
 }
