@@ -14,7 +14,7 @@ use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
 use crate::http::middleware::{RequestPolicy, per_request};
 use crate::http::sockets;
-use crate::http::spans::Spans;
+use crate::http::spans;
 use crate::lab::Lab;
 use crate::order::expiry;
 use crate::router;
@@ -51,7 +51,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     };
     let address = tcp.local_addr()?;
     let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
-    let spans = Spans::from_environment(&name)?;
+    let spans = spans::from_environment(&name)?;
     let lab = config.sale.lab.then(|| Lab::new(&config, name, address)).transpose()?;
     if lab.is_some() {
         tracing::warn!(
@@ -119,7 +119,10 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     for database in databases {
         database.pool.close().await;
     }
-    spans.shutdown().await;
+    if let Some(spans) = spans {
+        // It waits for the exporting thread, which waits for this runtime.
+        tokio::task::spawn_blocking(move || spans.shutdown()).await?;
+    }
     ensure!(
         matches!(drained, Ok(true)),
         "requests were still in flight after {deadline:?} and were cut off (--drain-deadline-ms)"

@@ -16,12 +16,24 @@ use tower::Service;
 
 use crate::error::Error;
 use crate::http::reply::failure;
-use crate::http::spans::Spans;
 use crate::request::context::RequestContext;
 use crate::request::step_trace::{StepTrace, TRACE_HEADER};
 
 /// The header that carries the request's id, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Makes and exports spans.
+pub trait Spans: Send + Sync {
+    /// Begins the span of a request under this id.
+    fn begin(&self, request: &Request, id: &HeaderValue) -> OpenSpan;
+
+    /// Exports the remaining spans. To be called after the last request, where it may block.
+    fn shutdown(&self);
+}
+
+/// Ends a span with the reply's status, and the request's steps as events. Dropped without a reply, because the client hung
+/// up, it ends without a status.
+pub type OpenSpan = Box<dyn FnOnce(StatusCode, Option<&StepTrace>) + Send>;
 
 /// The settings of [`per_request`].
 pub struct RequestPolicy {
@@ -32,7 +44,7 @@ pub struct RequestPolicy {
     /// This node's name, where clients may ask for a request's steps.
     pub traced_as: Option<Arc<str>>,
     /// Spans of requests; none in most builds.
-    pub spans: Spans,
+    pub spans: Option<Arc<dyn Spans>>,
 }
 
 /// Answers a request by the route table.
@@ -41,7 +53,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
     let asked =
         policy.traced_as.as_ref().filter(|_| request.headers().contains_key(TRACE_HEADER)).cloned();
     let is_asked = asked.is_some();
-    let span = policy.spans.begin(&request, &id);
+    let span = policy.spans.as_ref().map(|spans| spans.begin(&request, &id));
     // A span has the steps as its events.
     let node = asked.or_else(|| span.is_some().then(Arc::default));
     let trace = node.map(|node| Arc::new(StepTrace::begin(node)));
@@ -82,7 +94,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
     }
     response.headers_mut().insert(REQUEST_ID, id);
     if let Some(span) = span {
-        span.answered(response.status(), trace.as_deref());
+        span(response.status(), trace.as_deref());
     }
     if let Some(trace) = trace.filter(|_| is_asked) {
         response.headers_mut().insert(TRACE_HEADER, trace.header());
@@ -125,7 +137,7 @@ mod tests {
             timeout: Duration::from_secs(30),
             closing: Arc::default(),
             traced_as: None,
-            spans: Spans::from_environment("").unwrap(),
+            spans: None,
         };
         let hangs = Router::new().fallback(std::future::pending::<()>);
         for (method, code) in [("GET", "UNAVAILABLE"), ("POST", "OUTCOME_UNKNOWN")] {

@@ -1,59 +1,35 @@
-//! OpenTelemetry spans: one per request, exported by OTLP, with the cargo feature `otlp` and where an endpoint is set. In
-//! every other build all of this is empty and costs nothing; for the reason see [`context`](crate::request::context).
+//! OpenTelemetry spans: one per request, exported by OTLP, with the cargo feature `otlp` and where an endpoint is set. Else
+//! there are none, which costs nothing; for the reason see [`context`](crate::request::context).
 //!
 //! A span has the request's method, route, path, status and id; its parent is the caller's, by the header
 //! `traceparent`; its events are the request's steps ([`step_trace`](crate::request::step_trace)).
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use super::middleware::Spans;
 
 #[cfg(feature = "otlp")]
 mod client;
 #[cfg(feature = "otlp")]
 mod otlp;
 
-#[cfg(feature = "otlp")]
-pub use otlp::{Open, Spans, with_routes};
-
-#[cfg(not(feature = "otlp"))]
-mod none {
-    use axum::Router;
-    use axum::extract::Request;
-    use axum::http::{HeaderValue, StatusCode};
-
-    use crate::request::step_trace::StepTrace;
-
-    /// Nothing to add.
-    pub fn with_routes(router: Router) -> Router {
-        router
-    }
-
-    /// No spans.
-    #[derive(Clone, Default)]
-    pub struct Spans(());
-
-    /// No span; never made.
-    pub enum Open {}
-
-    impl Spans {
-        /// None.
-        pub fn from_environment(_node: &str) -> anyhow::Result<Self> {
-            Ok(Spans(()))
-        }
-
-        /// None.
-        pub fn begin(&self, _request: &Request, _id: &HeaderValue) -> Option<Open> {
-            None
-        }
-
-        /// Nothing to export.
-        pub async fn shutdown(&self) {}
-    }
-
-    impl Open {
-        /// Never called.
-        pub fn answered(self, _status: StatusCode, _steps: Option<&StepTrace>) {
-            match self {}
-        }
-    }
+/// Spans as the environment configures them, for this node. To be called within a tokio runtime.
+///
+/// # Errors
+/// Where the environment's values are invalid.
+#[cfg_attr(not(feature = "otlp"), allow(unused_variables))]
+pub fn from_environment(node: &str) -> anyhow::Result<Option<Arc<dyn Spans>>> {
+    #[cfg(feature = "otlp")]
+    return otlp::from_environment(node);
+    #[cfg(not(feature = "otlp"))]
+    Ok(None)
 }
 
-#[cfg(not(feature = "otlp"))]
-pub use none::{Open, Spans, with_routes};
+/// Notes for each request which of these routes it has come to, for the span's name.
+pub fn with_routes(router: Router) -> Router {
+    #[cfg(feature = "otlp")]
+    let router = router.layer(axum::middleware::from_fn(otlp::note_route));
+    router
+}
