@@ -189,6 +189,12 @@ impl Error {
         if condition { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
     }
 
+    /// [`Error::InvalidParameter`] where the text is longer than `most` characters.
+    pub fn require_length(name: &str, text: Option<&str>, most: usize) -> Result<()> {
+        let fits = text.is_none_or(|text| text.chars().count() <= most);
+        Self::require(fits, &format!("{name} is longer than {most} characters"))
+    }
+
     /// Whether it says something about the row alone, so that a server that is well would refuse it again. Only such an
     /// error may end an order that was promised.
     pub fn is_about_the_row(&self) -> bool {

@@ -51,12 +51,6 @@ pub fn complete(mut document: Value) -> Value {
             complete_operation(operation, &failures, &mut responses);
         }
     }
-    let given = schemas_of_requests(&document);
-    for (name, schema) in members(&mut document["components"]["schemas"]) {
-        if !given.contains(name) {
-            never_null(schema);
-        }
-    }
     if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
         schemas.remove("OrderId");
     }
@@ -289,28 +283,7 @@ fn pascal(code: &str) -> String {
     code.split('_').map(word).collect()
 }
 
-/// The names of all schemas that requests are made of.
-fn schemas_of_requests(document: &Value) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    let paths = document["paths"].as_object().into_iter().flat_map(Map::values);
-    let operations = paths.filter_map(Value::as_object).flat_map(Map::values);
-    let mut open: Vec<&Value> = operations.map(|operation| &operation["requestBody"]).collect();
-    while let Some(value) = open.pop() {
-        if let Some(name) = value["$ref"].as_str().and_then(|text| text.rsplit('/').next())
-            && names.insert(name.to_owned())
-        {
-            open.push(&document["components"]["schemas"][name]);
-        }
-        match value {
-            Value::Object(map) => open.extend(map.values()),
-            Value::Array(list) => open.extend(list),
-            _ => {}
-        }
-    }
-    names
-}
-
-/// Removes `null` from a schema, because replies omit absent values. Returns whether the schema itself allowed it.
+/// Removes `null` from a schema, because what is absent is left out. Returns whether the schema allowed it.
 fn never_null(schema: &mut Value) -> bool {
     let is_null = |value: &Value| value["type"] == "null";
     if let Some(choices) = schema["oneOf"].as_array()
@@ -328,11 +301,6 @@ fn never_null(schema: &mut Value) -> bool {
     {
         *kinds = kind.clone();
         allowed = true;
-    }
-    if let Some(properties) = schema.get_mut("properties") {
-        members(properties).for_each(|(_, property)| {
-            never_null(property);
-        });
     }
     allowed
 }

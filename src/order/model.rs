@@ -92,15 +92,15 @@ pub struct Order {
     pub create_time: NaiveDateTime,
     /// Local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub pay_time: Option<NaiveDateTime>,
     /// Local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub use_time: Option<NaiveDateTime>,
     /// Local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub refund_time: Option<NaiveDateTime>,
     /// Local, without an offset.
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]

@@ -57,7 +57,7 @@ pub struct ShopView {
     pub images: String,
     /// The district.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "大关")]
+    #[schema(nullable = false, example = "大关")]
     pub area: Option<String>,
     #[schema(example = "金华路 29 号")]
     pub address: String,
@@ -69,7 +69,7 @@ pub struct ShopView {
     pub y: f64,
     /// Average price of a visit, yuan.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = 80)]
+    #[schema(nullable = false, example = 80)]
     pub avg_price: Option<i64>,
     /// Vouchers sold so far.
     pub sold: i64,
@@ -79,7 +79,7 @@ pub struct ShopView {
     #[schema(example = 45)]
     pub score: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "10:00-22:00")]
+    #[schema(nullable = false, example = "10:00-22:00")]
     pub open_hours: Option<String>,
     /// Local, without an offset.
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
@@ -89,6 +89,7 @@ pub struct ShopView {
     pub update_time: NaiveDateTime,
     /// Metres to the point of the search; only with one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub distance: Option<f64>,
 }
 
@@ -184,17 +185,11 @@ pub struct ShopChange {
 impl ShopChange {
     /// Checks that the table and the GEO index can hold the values.
     pub fn check(&self) -> Result<(), Error> {
-        let fits = |name: &str, text: &Option<String>, limit: usize| {
-            Error::require(
-                text.as_ref().is_none_or(|text| text.chars().count() <= limit),
-                &format!("{name} is longer than {limit} characters"),
-            )
-        };
-        fits("name", &self.name, 128)?;
-        fits("images", &self.images, 1024)?;
-        fits("area", &self.area, 128)?;
-        fits("address", &self.address, 255)?;
-        fits("openHours", &self.open_hours, 32)?;
+        Error::require_length("name", self.name.as_deref(), 128)?;
+        Error::require_length("images", self.images.as_deref(), 1024)?;
+        Error::require_length("area", self.area.as_deref(), 128)?;
+        Error::require_length("address", self.address.as_deref(), 255)?;
+        Error::require_length("openHours", self.open_hours.as_deref(), 32)?;
         Error::require(
             self.name.as_ref().is_none_or(|name| !name.trim().is_empty()),
             "name must not be empty",

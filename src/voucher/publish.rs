@@ -136,19 +136,14 @@ impl NewSale {
 impl NewVoucher {
     /// Refuses values that the tables cannot hold or that are out of range.
     pub fn check(&self) -> Result<(), Error> {
-        let length = |text: &Option<String>| text.as_deref().map_or(0, |text| text.chars().count());
         Error::require(!self.title.trim().is_empty(), "title must not be empty")?;
-        Error::require(self.title.chars().count() <= 255, "title is longer than 255 characters")?;
-        Error::require(length(&self.sub_title) <= 255, "subTitle is longer than 255 characters")?;
-        Error::require(length(&self.rules) <= 1024, "rules is longer than 1024 characters")?;
-        Error::require(
-            (0..=MAX_VALUE).contains(&self.pay_value),
-            "payValue must be 0 to 10^9 cents",
-        )?;
-        Error::require(
-            (0..=MAX_VALUE).contains(&self.actual_value),
-            "actualValue must be 0 to 10^9 cents",
-        )?;
+        Error::require_length("title", Some(&self.title), 255)?;
+        Error::require_length("subTitle", self.sub_title.as_deref(), 255)?;
+        Error::require_length("rules", self.rules.as_deref(), 1024)?;
+        for (name, value) in [("payValue", self.pay_value), ("actualValue", self.actual_value)] {
+            let sane = (0..=MAX_VALUE).contains(&value);
+            Error::require(sane, &format!("{name} must be 0 to 10^9 cents"))?;
+        }
         Error::require(
             self.status.is_none_or(|status| (1..=3).contains(&status)),
             "status must be 1 (on the shelf), 2 (off) or 3 (expired)",

@@ -26,13 +26,15 @@ pub struct ListedVoucher {
     pub id: i64,
     /// The shop it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = 1)]
+    #[schema(nullable = false, example = 1)]
     pub shop_id: Option<i64>,
     #[schema(example = "100 元秒杀代金券")]
     pub title: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub sub_title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub rules: Option<String>,
     /// What it costs, cents.
     #[schema(example = 8000)]
@@ -46,15 +48,15 @@ pub struct ListedVoucher {
     pub kind: i64,
     /// What is left of a flash sale.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = 100)]
+    #[schema(nullable = false, example = 100)]
     pub stock: Option<i64>,
     /// The flash sale's first second: local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2024-01-01T00:00:00")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2024-01-01T00:00:00")]
     pub begin_time: Option<NaiveDateTime>,
     /// The first second after the flash sale: local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2037-12-31T00:00:00")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2037-12-31T00:00:00")]
     pub end_time: Option<NaiveDateTime>,
 }
 
