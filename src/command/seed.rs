@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use chrono::{Duration, Utc};
+use futures_util::{StreamExt, stream};
 
 use crate::config::SeedConfig;
 use crate::connection;
@@ -24,7 +25,7 @@ use crate::voucher::store::VoucherStore;
 use workload::ladder::Strategy;
 
 /// Users signed in at a time.
-const CONCURRENCY: u32 = 64;
+const CONCURRENCY: usize = 64;
 
 /// Runs the command.
 pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
@@ -105,19 +106,14 @@ async fn tokens(
         .open(file)
         .with_context(|| format!("cannot write {}", file.display()))?;
     let mut out = BufWriter::new(out);
-    for first in (0..count).step_by(CONCURRENCY as usize) {
-        let mut batch = tokio::task::JoinSet::new();
-        for n in first..count.min(first + CONCURRENCY) {
-            let (users, sessions) = (users.clone(), sessions.clone());
-            batch.spawn(async move {
-                let phone = Phone::parse(&format!("199{n:08}"))
-                    .ok_or_else(|| Error::Internal(format!("no phone number for user {n}")))?;
-                sessions.create(&users.find_or_register(&phone).await?).await
-            });
-        }
-        while let Some(token) = batch.join_next().await {
-            writeln!(out, "{}", token??.as_str())?;
-        }
+    let tokens = stream::iter(0..count).map(|n| async move {
+        let phone = Phone::parse(&format!("199{n:08}"))
+            .ok_or_else(|| Error::Internal(format!("no phone number for user {n}")))?;
+        sessions.create(&users.find_or_register(&phone).await?).await
+    });
+    let mut tokens = tokens.buffer_unordered(CONCURRENCY);
+    while let Some(token) = tokens.next().await {
+        writeln!(out, "{}", token?.as_str())?;
     }
     out.flush().context("cannot write the tokens")
 }

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, ensure};
 use futures_util::future::BoxFuture;
+use include_dir::{Dir, File, include_dir};
 use secrecy::SecretString;
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
@@ -14,31 +15,27 @@ use super::mysql::connect_once;
 use super::server_check::version_and_writable;
 use super::server_error::{Meaning, meaning_of};
 
-macro_rules! steps {
-    ($($version:literal $name:literal $file:literal),+ $(,)?) => {
-        &[$(($version, $name, include_str!(concat!("../../migrations/", $file)))),+]
-    };
-}
+static FILES: Dir = include_dir!("$CARGO_MANIFEST_DIR/migrations");
 
-/// The steps in `migrations/`: version, description and text. An applied step is known by the checksum of its text.
-const STEPS: &[(i64, &str, &str)] = steps! {
-    1 "tables" "0001_tables.sql",
-    2 "one order per user" "0002_one_order_per_user.sql",
-    3 "order lifetime" "0003_order_lifetime.sql",
-    4 "idempotency" "0004_idempotency.sql",
-    5 "unit rows" "0005_unit_rows.sql",
-};
-
-/// [`STEPS`] as sqlx's migrator asks for them. In place of `sqlx::migrate!`, for the reason in [`super::row`].
+/// The steps: files such as `0002_one_order_per_user.sql`, of which an applied one is known by the checksum of its text. In
+/// place of `sqlx::migrate!`, for the reason in [`super::row`].
 #[derive(Debug)]
 struct Steps;
 
 impl MigrationSource<'static> for Steps {
     fn resolve(self) -> BoxFuture<'static, Result<Vec<Migration>, BoxDynError>> {
-        let step = |(version, name, text): &(i64, &'static str, &'static str)| {
-            Migration::new(*version, (*name).into(), MigrationType::Simple, (*text).into(), false)
+        let step = |file: &'static File<'static>| {
+            let (version, name) = file.path().file_stem()?.to_str()?.split_once('_')?;
+            let (version, name) = (version.parse().ok()?, name.replace('_', " ").into());
+            let text = file.contents_utf8()?.into();
+            Some(Migration::new(version, name, MigrationType::Simple, text, false))
         };
-        Box::pin(async move { Ok(STEPS.iter().map(step).collect()) })
+        let steps: Option<Vec<Migration>> = FILES.files().map(step).collect();
+        Box::pin(async move {
+            let mut steps = steps.ok_or("a file in migrations/ is not named as a step")?;
+            steps.sort_unstable_by_key(|step| step.version);
+            Ok(steps)
+        })
     }
 }
 
@@ -110,20 +107,19 @@ async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     .bind(LOCK_WAIT_SECONDS)
     .fetch_one(connection)
     .await?;
-    if acquired != Some(1) {
-        bail!(
-            "another node has been migrating this database for {LOCK_WAIT_SECONDS} s; try again later"
-        );
-    }
+    ensure!(
+        acquired == Some(1),
+        "another node has been migrating this database for {LOCK_WAIT_SECONDS} s; try again later"
+    );
     Ok(())
 }
 
 /// How many steps the database lacks, for `doctor` and `serve`.
 pub async fn missing(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
-    Ok(STEPS.len().saturating_sub(applied(connection).await?))
+    Ok(FILES.files().count().saturating_sub(applied(connection).await?))
 }
 
-/// How many of [`STEPS`] were applied; the table may be another application's.
+/// How many of the steps were applied; the table may be another application's.
 async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
     if !table_exists(connection, "_sqlx_migrations").await? {
         return Ok(0);
@@ -132,7 +128,8 @@ async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
         sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success")
             .fetch_all(connection)
             .await?;
-    Ok(STEPS.iter().filter(|(version, ..)| applied.contains(version)).count())
+    let steps = Migrator::new(Steps).await?;
+    Ok(steps.iter().filter(|step| applied.contains(&step.version)).count())
 }
 
 async fn table_exists(connection: &mut MySqlConnection, table: &str) -> sqlx::Result<bool> {
@@ -147,63 +144,47 @@ async fn table_exists(connection: &mut MySqlConnection, table: &str) -> sqlx::Re
 }
 
 async fn refuse_conflicting_rows(connection: &mut MySqlConnection) -> anyhow::Result<()> {
-    if table_exists(connection, "tb_voucher_order").await? {
-        let doubles: Vec<(i64, i64, i64)> = sqlx::query_as(
-            "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), COUNT(*) \
-             FROM tb_voucher_order WHERE status <> 4 \
-             GROUP BY user_id, voucher_id HAVING COUNT(*) > 1 ORDER BY 1, 2 LIMIT ?",
-        )
-        .bind(SHOWN)
-        .fetch_all(&mut *connection)
-        .await?;
-        if !doubles.is_empty() {
-            let rows: String = doubles
-                .iter()
-                .map(|(user, voucher, n)| format!("\n  user {user}, voucher {voucher}: {n} orders"))
-                .collect();
-            bail!(
-                "tb_voucher_order already holds second orders of one user for one voucher, which the \
-                 new unique index forbids:{rows}\nNothing was changed. Cancel the surplus orders \
-                 (UPDATE tb_voucher_order SET status = 4 WHERE id = …) or delete them, then run \
-                 `seckill migrate` again."
-            );
-        }
-    }
-    if table_exists(connection, "tb_user").await? {
-        let doubles: Vec<(i64,)> = sqlx::query_as(
-            "SELECT CAST(MIN(id) AS SIGNED) FROM tb_user GROUP BY phone HAVING COUNT(*) > 1 LIMIT ?",
-        )
-        .bind(SHOWN)
-        .fetch_all(&mut *connection)
-        .await?;
-        if !doubles.is_empty() {
-            let ids: Vec<String> = doubles.iter().map(|(id,)| id.to_string()).collect();
-            bail!(
-                "tb_user already holds several users with one phone number, which must be unique \
-                 (the first users of such groups have ids {}). Nothing was changed. Merge them, then \
-                 run `seckill migrate` again.",
-                ids.join(", ")
-            );
-        }
-    }
+    let orders = "SELECT CONCAT('user ', user_id, ', voucher ', voucher_id, ': ', COUNT(*), ' orders') \
+         FROM tb_voucher_order WHERE status <> 4 \
+         GROUP BY user_id, voucher_id HAVING COUNT(*) > 1 ORDER BY user_id, voucher_id LIMIT ?";
+    let found = conflicts(connection, "tb_voucher_order", orders).await?;
+    ensure!(
+        found.is_empty(),
+        "tb_voucher_order already holds second orders of one user for one voucher, which the \
+         new unique index forbids:{found}\nNothing was changed. Cancel the surplus orders \
+         (UPDATE tb_voucher_order SET status = 4 WHERE id = …) or delete them, then run \
+         `seckill migrate` again."
+    );
+    let users = "SELECT CONCAT('user ', MIN(id), ' and others') FROM tb_user GROUP BY phone \
+         HAVING COUNT(*) > 1 LIMIT ?";
+    let found = conflicts(connection, "tb_user", users).await?;
+    ensure!(
+        found.is_empty(),
+        "tb_user already holds several users with one phone number, which must be unique:{found}\n\
+         Nothing was changed. Merge them, then run `seckill migrate` again."
+    );
     Ok(())
+}
+
+/// What the query, which returns texts, finds in the table, where there is one: a line each.
+async fn conflicts(
+    connection: &mut MySqlConnection,
+    table: &str,
+    query: &str,
+) -> anyhow::Result<String> {
+    if !table_exists(connection, table).await? {
+        return Ok(String::new());
+    }
+    let rows: Vec<String> = sqlx::query_scalar(query).bind(SHOWN).fetch_all(connection).await?;
+    Ok(rows.iter().map(|row| format!("\n  {row}")).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
+    /// A file that is added makes cargo build nothing anew.
     #[test]
-    fn every_step_in_the_folder_is_listed() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
-        let mut files: Vec<String> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        files.sort();
-        let listed = STEPS
-            .iter()
-            .map(|(version, name, _)| format!("{version:04}_{}.sql", name.replace(' ', "_")));
-        assert_eq!(files, Vec::from_iter(listed));
+    fn every_step_in_the_folder_is_in_this_build() {
+        let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations"));
+        assert_eq!(folder.unwrap().count(), super::FILES.files().count());
     }
 }

@@ -45,14 +45,7 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_the_products_write_them() {
-        for supported in [
-            "10.5.0-MariaDB",
-            "10.11.6-MariaDB-0+deb12u1",
-            "11.8.2-MariaDB",
-            "8.0.36",
-            "8.4.5",
-            "9.1.0",
-        ] {
+        for supported in ["10.5.0-MariaDB", "10.11.6-MariaDB-0+deb12u1", "8.0.36", "9.1.0"] {
             assert!(is_supported(supported), "{supported}");
         }
         for old in ["5.7.44-log", "10.4.34-MariaDB", "5.6.0", "unknown"] {
