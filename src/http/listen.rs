@@ -201,13 +201,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpStream};
-    use std::os::unix::net::UnixStream;
-    use std::path::PathBuf;
-
     use axum::response::IntoResponse;
     use testkit::process::TemporaryFolder;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpStream, UnixStream};
 
     use super::*;
     use crate::http::sockets::{bind_tcp, bind_unix};
@@ -215,118 +212,100 @@ mod tests {
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// A drain that has begun, and is over after the grace period of no length and this time for idle connections.
-    fn begun(idle: Duration) -> Drain {
-        let begun = CancellationToken::new();
-        begun.cancel();
+    /// A drain that begins with `begun`, and is over after the grace period of no length and this time for idle connections.
+    fn drain(begun: CancellationToken, idle: Duration) -> Drain {
         Drain { begun, closing: Arc::default(), grace: Duration::ZERO, idle, deadline: LIMIT }
     }
 
-    type Listeners = (TcpListener, UnixSocketListener);
-
-    async fn serve((tcp, unix): Listeners, drain: Drain) -> bool {
-        let answer = |_| async { "here".into_response() };
-        super::serve(tcp, Some(unix), answer, TaskTracker::new(), drain).await
+    fn begun() -> CancellationToken {
+        let begun = CancellationToken::new();
+        begun.cancel();
+        begun
     }
 
-    /// Where both listeners are.
-    struct Addresses {
-        tcp: SocketAddr,
-        unix: PathBuf,
-        _folder: TemporaryFolder,
+    async fn here(_: Request) -> Response {
+        "here".into_response()
     }
 
-    async fn listeners() -> (Listeners, Addresses) {
+    /// A listener, and a client of it.
+    async fn connected() -> (TcpListener, TcpStream) {
         let tcp = bind_tcp(([127, 0, 0, 1], 0).into()).expect("a free port");
-        let folder = TemporaryFolder::new().expect("a folder");
-        let unix = folder.path().join("socket");
-        let listener = bind_unix(&unix).await.expect("a Unix socket");
-        let address = tcp.local_addr().expect("its address");
-        ((tcp, listener), Addresses { tcp: address, unix, _folder: folder })
+        let client = TcpStream::connect(tcp.local_addr().expect("its address")).await;
+        (tcp, client.expect("connect"))
     }
 
-    trait Connection: Read + Write + Send {}
-    impl<C: Read + Write + Send> Connection for C {}
-    type Client = Box<dyn Connection>;
-
-    impl Addresses {
-        /// A client of each listener.
-        fn clients(&self) -> [Client; 2] {
-            let tcp = TcpStream::connect(self.tcp).expect("connect");
-            tcp.set_read_timeout(Some(LIMIT)).expect("a time limit");
-            let unix = UnixStream::connect(&self.unix).expect("connect");
-            unix.set_read_timeout(Some(LIMIT)).expect("a time limit");
-            [Box::new(tcp), Box::new(unix)]
-        }
-    }
-
-    /// A reply's first bytes; fewer at the end of the connection.
-    fn read(client: &mut Client) -> String {
+    /// A reply's first bytes.
+    async fn status(client: &mut (impl AsyncRead + Unpin)) -> String {
         let mut reply = [0; 12];
-        let mut length = 0;
-        while length < reply.len() {
-            match client.read(&mut reply[length..]).expect("no reset") {
-                0 => break,
-                more => length += more,
-            }
-        }
-        String::from_utf8_lossy(&reply[..length]).into_owned()
+        let read = tokio::time::timeout(LIMIT, client.read_exact(&mut reply)).await;
+        read.expect("in time").expect("a reply");
+        String::from_utf8_lossy(&reply).into_owned()
     }
 
     /// A reply that is larger than all buffers of the system, and nothing is read.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test]
     async fn a_client_that_never_reads_is_cut_off() {
-        let ((tcp, _), addresses) = listeners().await;
-        let mut client = TcpStream::connect(addresses.tcp).expect("connect");
-        client.write_all(REQUEST).expect("send");
+        let (tcp, mut client) = connected().await;
+        client.write_all(REQUEST).await.expect("send");
         let arrived = CancellationToken::new();
-        let drain = Drain { begun: arrived.clone(), ..begun(Duration::ZERO) };
+        let drain = drain(arrived.clone(), Duration::ZERO);
         let large = move |_| {
             arrived.cancel();
             async { "x".repeat(64 << 20).into_response() }
         };
-        let served = super::serve(tcp, None, large, TaskTracker::new(), drain).await;
+        let served = serve(tcp, None, large, TaskTracker::new(), drain).await;
         assert!(served, "not by the deadline: it would be no time to finish purchases");
         drop(client);
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test]
     async fn what_takes_too_long_is_not_waited_for() {
-        let ((tcp, _), addresses) = listeners().await;
-        let mut client = TcpStream::connect(addresses.tcp).expect("connect");
-        client.write_all(REQUEST).expect("send");
-        let (deadline, arrived) = (Duration::from_secs(2), CancellationToken::new());
+        let (tcp, mut client) = connected().await;
+        client.write_all(REQUEST).await.expect("send");
         // Begins once the request is there: before, its connection would be an idle one.
-        let drain = Drain { deadline, begun: arrived.clone(), ..begun(Duration::ZERO) };
+        let arrived = CancellationToken::new();
+        let drain = drain(arrived.clone(), Duration::ZERO);
+        let drain = Drain { deadline: Duration::from_secs(2), ..drain };
         let hangs = move |_| {
             arrived.cancel();
             std::future::pending()
         };
-        assert!(!super::serve(tcp, None, hangs, TaskTracker::new(), drain).await);
+        assert!(!serve(tcp, None, hangs, TaskTracker::new(), drain).await);
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test]
     async fn connections_in_the_listeners_queue_are_served() {
-        let (listeners, addresses) = listeners().await;
-        let mut clients: Vec<Client> = (0..64).flat_map(|_| addresses.clients()).collect();
-        for client in &mut clients {
-            client.write_all(REQUEST).expect("send");
+        let (tcp, first) = connected().await;
+        let folder = TemporaryFolder::new().expect("a folder");
+        let path = folder.path().join("socket");
+        let unix = bind_unix(&path).await.expect("a Unix socket");
+        let (mut by_tcp, mut by_unix) = (vec![first], Vec::new());
+        for _ in 0..64 {
+            let address = tcp.local_addr().expect("its address");
+            by_tcp.push(TcpStream::connect(address).await.expect("connect"));
+            by_unix.push(UnixStream::connect(&path).await.expect("connect"));
         }
-        let serving = tokio::spawn(serve(listeners, begun(LIMIT / 2)));
-        let replies =
-            tokio::task::spawn_blocking(move || clients.iter_mut().map(read).collect::<Vec<_>>());
-        assert_eq!(replies.await.expect("replies"), vec!["HTTP/1.1 200"; 128]);
+        for (tcp, unix) in by_tcp.iter_mut().zip(&mut by_unix) {
+            tcp.write_all(REQUEST).await.expect("send");
+            unix.write_all(REQUEST).await.expect("send");
+        }
+        let drain = drain(begun(), LIMIT / 2);
+        let serving = tokio::spawn(serve(tcp, Some(unix), here, TaskTracker::new(), drain));
+        for (mut tcp, mut unix) in by_tcp.into_iter().zip(by_unix) {
+            assert_eq!(status(&mut tcp).await, "HTTP/1.1 200");
+            assert_eq!(status(&mut unix).await, "HTTP/1.1 200");
+        }
         assert!(serving.await.expect("served"), "all are closed");
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test]
     async fn idle_connections_are_closed_only_after_their_time() {
-        let (listeners, addresses) = listeners().await;
-        let mut unused = addresses.clients();
+        let (tcp, mut unused) = connected().await;
         let (idle, begin) = (Duration::from_secs(1), Instant::now());
-        let serving = tokio::spawn(serve(listeners, begun(idle)));
-        let reading = tokio::task::spawn_blocking(move || unused.each_mut().map(read));
-        assert_eq!(reading.await.expect("clients"), ["", ""], "closed, not reset");
+        let drain = drain(begun(), idle);
+        let serving = tokio::spawn(serve(tcp, None, here, TaskTracker::new(), drain));
+        let closed = tokio::time::timeout(LIMIT, unused.read(&mut [0])).await.expect("in time");
+        assert_eq!(closed.expect("no reset"), 0);
         assert!(begin.elapsed() >= idle);
         assert!(serving.await.expect("served"), "all are closed");
     }
