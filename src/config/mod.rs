@@ -78,7 +78,6 @@ mod tests {
             ["--admin-token", "fifteen-letters"],
             ["--admin-token", "                    "],
             ["--trusted-proxies", "localhost"],
-            ["--bind-unix", ""],
             ["--code-sender", "webhook"],
             ["--code-webhook-url", "http://127.0.0.1:8090/"],
             ["--code-webhook-timeout-ms", "30000"],
@@ -88,10 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_needs_a_path_for_the_kernel_and_trust_in_the_proxy_behind_it() {
-        serve(&["--bind-unix", &"p".repeat(107)]).unwrap();
-        let long = serve(&["--bind-unix", &"p".repeat(108)]).unwrap_err().to_string();
-        assert!(long.contains("108 bytes") && long.contains("1 to 107"), "{long}");
+    fn a_unix_socket_needs_trust_in_the_proxy_behind_it() {
         serve(&["--bind-unix", "s", "--trusted-proxies", "127.0.0.1"]).unwrap();
         let untrusted =
             serve(&["--bind-unix", "s", "--trusted-proxies", "10.0.0.0/8"]).unwrap_err();

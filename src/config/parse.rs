@@ -1,6 +1,5 @@
 //! Parsers of option values.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Zone;
@@ -20,17 +19,6 @@ pub(super) fn node_name(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("must be 1 to 64 letters, digits, `.`, `-` or `:`".to_owned())
-    }
-}
-
-/// The kernel keeps the path of a Unix socket in 108 bytes, with a zero at the end.
-pub(super) fn socket_path(text: &str) -> Result<PathBuf, String> {
-    match text.len() {
-        1..=107 => Ok(text.into()),
-        length => Err(format!(
-            "has {length} bytes, but the path of a Unix socket must have 1 to 107: choose a shorter one, or one \
-             relative to the working directory"
-        )),
     }
 }
 

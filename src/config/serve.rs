@@ -62,7 +62,7 @@ pub struct HttpConfig {
     /// Listen on this Unix socket, too: for a proxy on this machine, which costs both ends less than TCP does. Its clients
     /// count as 127.0.0.1. Any user may open it (mode 0666), as any may connect to 127.0.0.1; to let in fewer, put it into
     /// a folder that only they may enter. The socket of a process that has ended is replaced.
-    #[arg(long, env = "BIND_UNIX", value_name = "PATH", value_parser = parse::socket_path)]
+    #[arg(long, env = "BIND_UNIX", value_name = "PATH")]
     pub bind_unix: Option<PathBuf>,
     /// This instance's name, as the lab shows it: letters, digits, `.`, `-` and `:`; by default the address it listens on.
     #[arg(long, env = "NODE_NAME", value_parser = parse::node_name)]

@@ -64,7 +64,7 @@ impl RedisConfig {
     /// An address or a file that cannot be used, in one sentence.
     pub fn server(&self) -> anyhow::Result<redis_link::Server> {
         let own = self.redis_cert.as_deref().zip(self.redis_key.as_deref());
-        redis::server_with(&self.redis_url, self.redis_ca.as_deref(), own)
+        redis::server(&self.redis_url, self.redis_ca.as_deref(), own)
     }
 
     /// The style of its keys' names.

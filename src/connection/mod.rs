@@ -11,8 +11,6 @@ pub mod mysql;
 mod opener;
 pub mod pool;
 pub mod redis;
-pub mod redis_errors;
-pub mod redis_requirements;
 pub mod row;
 pub mod server_check;
 pub mod server_error;

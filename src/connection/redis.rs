@@ -6,34 +6,23 @@ use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
+use anyhow::Context;
 use redis_link::Server;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::redis_errors::sentence;
-use super::redis_requirements;
-
 pub use redis_link::{Redis, RoutedConnection};
 
-/// The Redis that this address names.
+/// The Redis that this address names; with TLS by files in PEM format: the `authority` that has signed the certificates of the
+/// servers (the system's where there is none), and the client's `own` certificate with its key.
 ///
 /// # Errors
-/// One sentence that names the setting, never the address, which may hold a password.
-pub fn server(url: &SecretString) -> anyhow::Result<Server> {
-    Server::from_url(url.expose_secret())
-        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {error}"))
-}
-
-/// As [`server`], with TLS by files in PEM format: the `authority` that has signed the certificates of the servers (the
-/// system's where there is none), and the client's `own` certificate with its key.
-///
-/// # Errors
-/// Also for a file that cannot be read or used, and an address without TLS.
-pub fn server_with(
+/// One sentence that names the setting, never the address, which may hold a password: it cannot be used, or a file cannot.
+pub fn server(
     url: &SecretString,
     authority: Option<&Path>,
     own: Option<(&Path, &Path)>,
 ) -> anyhow::Result<Server> {
-    let server = server(url)?;
+    let server = Server::from_url(url.expose_secret()).map_err(not_usable)?;
     if authority.is_none() && own.is_none() {
         return Ok(server);
     }
@@ -42,9 +31,7 @@ pub fn server_with(
         "REDIS_CA, REDIS_CERT (--redis-ca, --redis-cert) are for TLS: the address in REDIS_URL has to begin with rediss"
     );
     let read = |setting: &str, file: &Path| {
-        std::fs::read(file).map_err(|error| {
-            anyhow::anyhow!("{setting}: {} cannot be read: {error}", file.display())
-        })
+        std::fs::read(file).with_context(|| format!("{setting}: cannot read {}", file.display()))
     };
     let root_cert = authority.map(|file| read("REDIS_CA (--redis-ca)", file)).transpose()?;
     let own = own.map(|(certificate, key)| {
@@ -59,16 +46,28 @@ pub fn server_with(
         .map_err(|error| anyhow::anyhow!("REDIS_CA, REDIS_CERT, REDIS_KEY: not usable: {error}"))
 }
 
+fn not_usable(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("REDIS_URL (--redis-url): {error}")
+}
+
 /// Connects; `timeout` limits connecting and every command.
 ///
 /// # Errors
-/// One sentence that names the setting: it cannot be reached, or is not what the address says, or too old.
+/// One sentence that names the setting. What the server can do, and the user may, is checked in [`crate::keys::rights`].
 pub async fn connect(server: Server, timeout: Duration) -> anyhow::Result<Redis> {
-    let redis = Redis::new(server, timeout, timeout)
-        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {error}"))?;
-    redis.ping().await.map_err(|error| sentence(&error))?;
-    redis_requirements::check(&redis).await?;
+    let redis = Redis::new(server, timeout, timeout).map_err(not_usable)?;
+    redis.ping().await.map_err(|error| {
+        anyhow::anyhow!(
+            "REDIS_URL (--redis-url): cannot connect to Redis ({error}): is it running, and are the address, which \
+             begins with rediss where the port expects TLS, user, password, and REDIS_CA, REDIS_CERT and REDIS_KEY right?"
+        )
+    })?;
     Ok(redis)
+}
+
+/// A field of INFO.
+pub fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Makes the cache's connection for invalidations.

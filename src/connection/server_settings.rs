@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use super::mysql::Database;
 
 /// The settings that `doctor` reads.
-const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('max_connections', \
-     'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on', 'time_zone', 'system_time_zone', \
-     'idle_transaction_timeout', 'idle_write_transaction_timeout', 'wait_timeout') \
-     OR Variable_name LIKE 'rpl_semi_sync_%'";
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', \
+     'sync_binlog', 'wsrep_on') OR Variable_name LIKE 'rpl_semi_sync_%'";
 
 const STATUS: &str = "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'";
 
@@ -63,10 +61,5 @@ impl ServerSettings {
     /// Whether a switch is on.
     pub fn is_on(&self, name: &str) -> bool {
         matches!(self.text(name).to_uppercase().as_str(), "ON" | "1" | "YES")
-    }
-
-    /// A number.
-    pub fn number(&self, name: &str) -> Option<u64> {
-        self.text(name).parse().ok()
     }
 }

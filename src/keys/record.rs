@@ -1,7 +1,7 @@
 //! The record, in Redis, of the key style that all nodes use. A node of another style would admit by counters of its own and
 //! read a stream that no other writes to.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use redis::{AsyncCommands, RedisResult};
 
 use super::KeyStyle;
@@ -12,21 +12,11 @@ const STYLE_KEY: &str = "seckill:key-style";
 /// Records the style, unless one is recorded.
 ///
 /// # Errors
-/// Another style is recorded, with the flags to change; or Redis does not answer.
+/// As of [`is_recorded`].
 pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<()> {
-    let found = async {
-        keep(redis, style).await?;
-        recorded(redis).await
-    };
-    let recorded = found.await.context("the key style cannot be recorded in Redis")?;
-    let recorded =
-        recorded.context("Redis lost the record of the key style just now; start again")?;
-    let style = style.to_string();
-    ensure!(
-        recorded == style,
-        "other instances on this Redis use the key style `{recorded}` ({STYLE_KEY}), and this one `{style}`: set \
-         --key-style (KEY_STYLE) alike, or switch all of them as docs/OPERATIONS.md says"
-    );
+    keep(redis, style).await.context("the key style cannot be recorded in Redis")?;
+    let is_recorded = is_recorded(redis, style).await?;
+    ensure!(is_recorded, "Redis lost the record of the key style just now; start again");
     Ok(())
 }
 
@@ -38,10 +28,18 @@ pub async fn keep(redis: &mut impl AsyncCommands, style: KeyStyle) -> RedisResul
     redis.set_nx(STYLE_KEY, style.to_string()).await
 }
 
-/// The style that is recorded, as text.
+/// Whether the style is recorded.
 ///
 /// # Errors
-/// Redis does not answer.
-pub async fn recorded(redis: &mut impl AsyncCommands) -> RedisResult<Option<String>> {
-    redis.get(STYLE_KEY).await
+/// Another one is, with the flags to change; or Redis does not answer.
+pub async fn is_recorded(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<bool> {
+    let recorded: Option<String> = redis.get(STYLE_KEY).await?;
+    let style = style.to_string();
+    if let Some(other) = recorded.as_ref().filter(|recorded| **recorded != style) {
+        bail!(
+            "other instances on this Redis use the key style `{other}` ({STYLE_KEY}), and this one `{style}`: set \
+             --key-style (KEY_STYLE) alike, or switch all of them as docs/OPERATIONS.md says"
+        );
+    }
+    Ok(recorded.is_some())
 }

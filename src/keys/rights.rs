@@ -1,5 +1,5 @@
-//! Whether the Redis user has the rights that the service needs: asked at start, so that a missing one is no surprise
-//! in the middle of a sale.
+//! Whether Redis can do, and its user may do, what the service needs: asked at start, so that what is missing is no surprise
+//! in the middle of a sale. A replica, a sentinel, one master of a cluster and an old version fail here, too.
 
 use redis::AsyncCommands;
 
@@ -24,28 +24,29 @@ const SAMPLES: [&str; 11] = [
 /// The channel of invalidations, whose receivers ignore a message that names no key.
 const CHANNEL: &str = "cache:invalidate";
 
-/// Checks the rights to keys, commands, scripts and channels.
+/// Checks keys, commands, scripts and channels.
 ///
 /// # Errors
-/// One sentence that names the setting, and what is not allowed.
+/// One sentence that names the setting, and what does not work.
 pub async fn check(redis: &RoutedConnection) -> anyhow::Result<()> {
-    let lacks = |what: &str, error: redis::RedisError| {
+    let cannot = |what: &str, error: redis::RedisError| {
         anyhow::anyhow!(
-            "REDIS_URL (--redis-url): the Redis user lacks a right that the service needs for {what}; \
-             docs/OPERATIONS.md lists them ({error})"
+            "REDIS_URL (--redis-url): what the service does with {what} fails ({error}): it needs the master of Redis 6.2 \
+             or newer (redis-sentinel:// finds it, redis-cluster:// is for a cluster), and a user with the rights that \
+             docs/OPERATIONS.md lists"
         )
     };
     for key in SAMPLES {
         let asked = RIGHTS_CHECK.key(key).invoke_async::<i64>(&mut redis.clone()).await;
-        asked
-            .map_err(|error| lacks(&format!("keys like {}", key.replace("rights", "…")), error))?;
+        let kind = || format!("keys like {}", key.replace("rights", "…"));
+        asked.map_err(|error| cannot(&kind(), error))?;
     }
     // A session's fields and time to live are written in one transaction.
     let mut transaction = redis::pipe();
     transaction.atomic().exists(SAMPLES[2]);
     let tried = transaction.query_async::<Vec<bool>>(&mut redis.clone()).await;
-    tried.map_err(|error| lacks("MULTI and EXEC", error))?;
+    tried.map_err(|error| cannot("MULTI and EXEC", error))?;
     let published = redis.clone().publish::<_, _, i64>(CHANNEL, "rights").await;
-    published.map_err(|error| lacks("the channel cache:invalidate", error))?;
+    published.map_err(|error| cannot("the channel cache:invalidate", error))?;
     Ok(())
 }

@@ -22,8 +22,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::memory::SessionMemory;
 use super::token::{KEY_PREFIX, Token};
-use crate::connection::redis::Redis;
-use crate::connection::redis_requirements::field;
+use crate::connection::redis::{Redis, info_field};
 
 /// Interval of the PINGs: a few may be late before sessions are looked up more often.
 const PING_EVERY: Duration = Duration::from_millis(200);
@@ -129,5 +128,5 @@ fn report(memory: &SessionMemory, PushInfo { kind, data }: PushInfo) {
 /// The id that a server gets at each start.
 async fn run_id(connection: &mut impl ConnectionLike) -> RedisResult<Option<String>> {
     let info: String = redis::cmd("INFO").arg("server").query_async(connection).await?;
-    Ok(field(&info, "run_id").map(str::to_owned))
+    Ok(info_field(&info, "run_id").map(str::to_owned))
 }

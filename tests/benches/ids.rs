@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn leased(server: &RedisServer) -> anyhow::Result<f64> {
-    let redis = redis::server(&server.url().into())?;
+    let redis = redis::server(&server.url().into(), None, None)?;
     let redis = redis::connect(redis, Duration::from_secs(1)).await?;
     let clock = Arc::new(Zone(chrono_tz::Asia::Shanghai).seconds());
     let keys = Keys::new(KeyStyle::Default);

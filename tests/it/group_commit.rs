@@ -74,7 +74,7 @@ impl Setting {
     /// A node that reaches its database at this address.
     async fn node_at(&self, url: &SecretString, limits: GroupCommitLimits) -> Node {
         let database = connection::mysql::connect(url, 8, limits.timeout).await.unwrap();
-        let server = connection::redis::server(&self.redis.url().into()).unwrap();
+        let server = connection::redis::server(&self.redis.url().into(), None, None).unwrap();
         let redis = connection::redis::connect(server, limits.timeout).await.unwrap().commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let keys = Keys::new(KeyStyle::Default);

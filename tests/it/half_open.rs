@@ -169,7 +169,7 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
     let (switch, to) = watch::channel(0);
     let address = forward([old.address(), new.address()], to).await;
     let url = format!("redis://{address}/").into();
-    let server = redis_connection::server(&url).expect("an address");
+    let server = redis_connection::server(&url, None, None).expect("an address");
     let limit = Duration::from_secs(1);
     let redis = redis_connection::connect(server, limit).await.expect("connect");
     let mut shared = redis.commands();

@@ -30,7 +30,7 @@ async fn node_with(
     block: u32,
     limit: Duration,
 ) -> Arc<IdGenerator> {
-    let server = seckill::connection::redis::server(&server.url().into()).unwrap();
+    let server = seckill::connection::redis::server(&server.url().into(), None, None).unwrap();
     let redis = seckill::connection::redis::connect(server, limit).await.unwrap().commands();
     Arc::new(IdGenerator::new(redis, Arc::new(clock), Keys::new(KeyStyle::Default), block))
 }

@@ -1,7 +1,7 @@
 //! `doctor`: the database: whether it can be used, and what "committed" means on it: whether an order survives a power cut,
 //! and the loss of the server.
 
-use chrono::{FixedOffset, Offset, TimeDelta, Utc};
+use chrono::{FixedOffset, Offset, Utc};
 
 use super::findings::Findings;
 use crate::clock::Zone;
@@ -10,18 +10,11 @@ use crate::connection::mysql::Database;
 use crate::connection::server_settings::ServerSettings;
 use crate::order::store::OrderStore;
 
-/// A transaction that nobody goes on with should end within this time, seconds: until then it may hold a sale's row.
-const MAX_IDLE: u64 = 60;
-
-/// Clocks further apart than this are worth a warning.
-const MAX_SKEW: TimeDelta = TimeDelta::seconds(2);
-
-/// Checks what a start checks, durability, rights, connections, clock, idle transactions and time zones.
+/// Checks what a start checks, durability, rights, clock and time zones.
 pub(super) async fn check(
     findings: &mut Findings,
     database: &Database,
     zone: Zone,
-    connections: u32,
 ) -> anyhow::Result<()> {
     let is_ready = findings.end(ready_to_serve(database).await).is_some();
     let server = ServerSettings::of(database).await?;
@@ -38,34 +31,40 @@ pub(super) async fn check(
             "revoke it: after a failover, an order could be written to the old primary alone",
         );
     }
-    let accepted = server.number("max_connections").unwrap_or_default();
-    if accepted < 2 * u64::from(connections) {
+    let skew = (server.now.and_utc() - Utc::now()).num_seconds().abs();
+    if skew > 2 {
         findings.warn(
-            &format!("max_connections={accepted} for {connections} an instance"),
-            "raise it, or lower --database-connections",
-        );
-    }
-    let skew = (server.now.and_utc() - Utc::now()).abs();
-    if skew > MAX_SKEW {
-        findings.warn(
-            &format!("the database's clock is {} s away from this node's", skew.num_seconds()),
+            &format!("the database's clock is {skew} s away from this node's"),
             "run a time service on every machine; sales follow the database's clock",
         );
     }
-    let settings = ["idle_transaction_timeout", "idle_write_transaction_timeout", "wait_timeout"];
-    // 0 means never.
-    let idle =
-        settings.into_iter().filter_map(|name| server.number(name)).filter(|limit| *limit > 0);
-    if idle.min().is_none_or(|limit| limit > MAX_IDLE) {
+    // A Java node's sessions may set none.
+    let own = i64::from(Utc::now().with_timezone(&zone.0).offset().fix().local_minus_utc());
+    if server.zone_offset != Some(own) {
+        let of_server = server.zone_offset.map_or("unknown".to_owned(), offset);
         findings.warn(
-            "a transaction that another client, such as a Java node, leaves open keeps its rows locked for long",
-            "set idle_write_transaction_timeout=10 on MariaDB, a lower wait_timeout on MySQL",
+            &format!("a session that sets no time zone is at {of_server}; ours is {}", offset(own)),
+            &format!(
+                "beside a Java node: its JDBC address needs \
+                 connectionTimeZone={}&forceConnectionTimeZoneToSession=true, or sales begin at another time there",
+                offset(own).replace('+', "%2B")
+            ),
         );
     }
-    default_zone(findings, &server, zone);
     if is_ready {
         findings.good("its version, tables and rights are those that are needed");
-        zones_of_ids(findings, &OrderStore::new(database.clone(), zone), zone).await?;
+        let ids = OrderStore::new(database.clone(), zone).offsets_of_ids().await?;
+        let all: i64 = ids.iter().map(|(_, orders)| orders).sum();
+        for (ahead, orders) in ids.into_iter().filter(|(ahead, _)| *ahead != own) {
+            findings.warn(
+                &format!("{orders} of the last {all} orders have ids made at {}", offset(ahead)),
+                &format!(
+                    "a node runs in another time zone: its ids do not rise with those of the others, and it reads the times \
+                     of sales in its own zone; start its JVM with -Duser.timezone={0}, or our node with --time-zone {0}",
+                    zone.0
+                ),
+            );
+        }
     }
     Ok(())
 }
@@ -73,25 +72,23 @@ pub(super) async fn check(
 /// Good, or worth a warning: what, and the advice.
 type Durability = Result<String, (String, &'static str)>;
 
-/// Whether a commit survives a power cut.
+/// Whether a commit survives a power cut. Recovery rolls back what is prepared in InnoDB and absent from the binary log.
 fn power_cut(server: &ServerSettings) -> Durability {
-    let advice = "a confirmed order can be lost in a power cut; set it to 1";
+    let log = if server.is_on("log_bin") { "with" } else { "without" };
     let flush = server.text("innodb_flush_log_at_trx_commit");
-    if flush != "1" {
-        return Err((format!("innodb_flush_log_at_trx_commit={flush}"), advice));
+    let sync = server.text("sync_binlog");
+    if flush == "1" && (log == "without" || sync == "1") {
+        return Ok(format!("commits survive a power cut, {log} a binary log"));
     }
-    // Recovery rolls back what is prepared in InnoDB and absent from the binary log.
-    match (server.is_on("log_bin"), server.text("sync_binlog")) {
-        (true, "1") => Ok("commits survive a power cut, with a binary log".to_owned()),
-        (true, sync) => Err((format!("sync_binlog={sync}, with the binary log on"), advice)),
-        (false, _) => Ok("commits survive a power cut, without a binary log".to_owned()),
-    }
+    let what =
+        format!("innodb_flush_log_at_trx_commit={flush}, sync_binlog={sync}, {log} a binary log");
+    Err((what, "a confirmed order can be lost in a power cut; set both to 1"))
 }
 
 /// Whether a commit survives the loss of the server.
 fn loss_of_the_server(server: &ServerSettings) -> Durability {
     let replicas = server.text("rpl_semi_sync_master_clients");
-    let (what, advice) = if server.is_on("wsrep_on") {
+    let warning = if server.is_on("wsrep_on") {
         (
             "the server is a node of a Galera cluster",
             "let one node take all writes: docs/OPERATIONS.md, \"A database that fails over\"",
@@ -101,7 +98,7 @@ fn loss_of_the_server(server: &ServerSettings) -> Durability {
     } else if !server.is_on("rpl_semi_sync_master_enabled") {
         (
             "commits do not wait for a replica",
-            "if a replica may take over, use semi-synchronous replication with AFTER_SYNC, or confirmed orders can be lost",
+            "if one may take over, use semi-synchronous replication with AFTER_SYNC, or confirmed orders can be lost",
         )
     } else if !server.is_on("rpl_semi_sync_master_status") || replicas == "0" {
         (
@@ -114,49 +111,12 @@ fn loss_of_the_server(server: &ServerSettings) -> Durability {
             "others can read, and confirm, an order that a failover loses; set it to AFTER_SYNC",
         )
     } else {
+        let limit = server.text("rpl_semi_sync_master_timeout");
         return Ok(format!(
-            "commits wait for one of {replicas} replicas (AFTER_SYNC), for at most {} ms, after which they are asynchronous",
-            server.text("rpl_semi_sync_master_timeout")
+            "commits wait for one of {replicas} replicas (AFTER_SYNC), for at most {limit} ms, after which they are asynchronous"
         ));
     };
-    Err((what.to_owned(), advice))
-}
-
-/// Compares the zone of a session that sets none, as a Java node's may, with ours.
-fn default_zone(findings: &Findings, server: &ServerSettings, zone: Zone) {
-    let own = seconds_ahead(zone);
-    let of_server = server.zone_offset.map_or("unknown".to_owned(), offset);
-    if server.zone_offset != Some(own) {
-        findings.warn(
-            &format!("a session that sets no time zone is at {of_server}; ours is {}", offset(own)),
-            &format!(
-                "beside a Java node: its JDBC address needs \
-                 connectionTimeZone={}&forceConnectionTimeZoneToSession=true, or sales begin at another time there",
-                offset(own).replace('+', "%2B")
-            ),
-        );
-    }
-}
-
-/// Compares the zones in which the last order ids were made with ours.
-async fn zones_of_ids(findings: &Findings, store: &OrderStore, zone: Zone) -> anyhow::Result<()> {
-    let (own, found) = (seconds_ahead(zone), store.offsets_of_ids().await?);
-    let all: i64 = found.iter().map(|(_, orders)| orders).sum();
-    for (ahead, orders) in found.into_iter().filter(|(ahead, _)| *ahead != own) {
-        findings.warn(
-            &format!("{orders} of the last {all} orders have ids made at {}", offset(ahead)),
-            &format!(
-                "a node runs in another time zone: its ids do not rise with those of the others, and it reads the times \
-                 of sales in its own zone; start its JVM with -Duser.timezone={0}, or our node with --time-zone {0}",
-                zone.0
-            ),
-        );
-    }
-    Ok(())
-}
-
-fn seconds_ahead(zone: Zone) -> i64 {
-    i64::from(Utc::now().with_timezone(&zone.0).offset().fix().local_minus_utc())
+    Err((warning.0.to_owned(), warning.1))
 }
 
 /// Such as `+08:00`.
@@ -195,12 +155,10 @@ mod tests {
             let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
             let server = ServerSettings { values, ..Default::default() };
             let found = [power_cut(&server), loss_of_the_server(&server)];
-            let warned: Vec<_> = found.into_iter().filter_map(Result::err).collect();
-            match &warned[..] {
-                [] => assert_eq!(says, "", "{name}={value}"),
-                [(what, _)] => assert!(!says.is_empty() && what.contains(says), "{what}"),
-                two => panic!("{name}={value}: {two:?}"),
-            }
+            let warned: Vec<String> =
+                found.into_iter().filter_map(|found| found.err().map(|(what, _)| what)).collect();
+            assert_eq!(warned.len(), usize::from(!says.is_empty()), "{name}={value}: {warned:?}");
+            assert!(warned.iter().all(|what| what.contains(says)), "{warned:?}");
         }
     }
 }

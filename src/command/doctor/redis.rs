@@ -1,25 +1,21 @@
-//! `doctor`: Redis.
+//! `doctor`: Redis, and the open sales that a Java node published.
 
-use anyhow::anyhow;
 use redis::AsyncCommands;
 
 use super::findings::Findings;
-use crate::connection::redis::RoutedConnection;
-use crate::connection::redis_requirements::field;
-use crate::keys::record::recorded;
-use crate::keys::{KeyStyle, rights};
+use crate::connection::redis::{RoutedConnection, info_field};
+use crate::keys::record::is_recorded;
+use crate::keys::{KeyStyle, Keys, rights};
+use crate::order::store::OrderStore;
 
-/// A channel of the locks' form, without subscribers.
-const LOCK_CHANNEL: &str = "redisson_lock__channel:{doctor}";
-
-/// Checks eviction, persistence, replicas, rights and key style; connecting has checked the version.
+/// Checks eviction, persistence, replicas, rights and key style.
 pub(super) async fn check(
     findings: &mut Findings,
     redis: &mut RoutedConnection,
     style: KeyStyle,
 ) -> anyhow::Result<()> {
     let info: String = redis::cmd("INFO").query_async(redis).await?;
-    let of = |name| field(&info, name).unwrap_or_default();
+    let of = |name| info_field(&info, name).unwrap_or_default();
     let policy = of("maxmemory_policy");
     if !matches!(policy, "" | "noeviction") {
         findings.warn(
@@ -40,25 +36,43 @@ pub(super) async fn check(
             "cut off, it admits orders that a failover loses; set min-replicas-to-write 1 and min-replicas-max-lag 10",
         );
     }
-    match redis.publish::<_, _, i64>(LOCK_CHANNEL, "0").await {
-        Err(error) if error.code() == Some("NOPERM") => findings.warn(
-            &format!("the user may not publish on {LOCK_CHANNEL}"),
+    // A channel of the locks' form, without subscribers.
+    if let Err(error) = redis.publish::<_, _, i64>("redisson_lock__channel:{doctor}", "0").await {
+        findings.warn(
+            &format!("the user may not publish on the locks' channels ({error})"),
             "other clients learn of released locks late; ACL SETUSER … +publish +subscribe &redisson_*",
-        ),
-        published => drop(published?),
+        );
     }
     if findings.end(rights::check(redis).await).is_some() {
         findings.good("the user has the rights that are needed");
     }
-    match recorded(redis).await? {
-        Some(other) if other != style.to_string() => {
-            findings.end::<()>(Err(anyhow!(
-                "key style {style}, while other instances use {other}: set --key-style (KEY_STYLE) alike, or switch all \
-                 instances as docs/OPERATIONS.md says"
-            )));
+    match findings.end(is_recorded(redis, style).await) {
+        Some(true) => findings.good(&format!("key style {style}, as recorded")),
+        Some(false) => findings.good(&format!("key style {style}, which the first start records")),
+        None => {}
+    }
+    Ok(())
+}
+
+/// Says how the open sales without a recorded strategy are sold: by their counter, if there is one.
+pub(super) async fn java_sales(
+    findings: &Findings,
+    store: &OrderStore,
+    redis: &mut RoutedConnection,
+    keys: &Keys,
+) -> anyhow::Result<()> {
+    for sale in store.open_sales(None).await?.iter().filter(|sale| sale.issued.is_none()) {
+        let (id, counter) = (sale.voucher_id, keys.stock(sale.voucher_id));
+        if redis.exists(&counter).await? {
+            findings.good(&format!(
+                "sale {id}: a Java node published it; sold on the strategy stream, by {counter}"
+            ));
+        } else {
+            findings.warn(
+                &format!("sale {id}: a Java node published it, and {counter} is missing: sold by {}", sale.strategy),
+                "if that node admits by a script, SET the counter to the sale's stock before anybody buys",
+            );
         }
-        Some(_) => findings.good(&format!("key style {style}, as recorded")),
-        None => findings.good(&format!("key style {style}, which the first start records")),
     }
     Ok(())
 }

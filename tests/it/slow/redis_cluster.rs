@@ -100,7 +100,7 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
     // Without --key-style: the address says that it is a cluster.
     let instances = [Instance::start(&[], &env).await, Instance::start(&[], &env).await];
     let urls: Arc<[String]> = instances.iter().map(|instance| instance.url.clone()).collect();
-    let server = connection::redis::server(&redis_url.into()).unwrap();
+    let server = connection::redis::server(&redis_url.into(), None, None).unwrap();
     let nodes = connection::redis::connect(server, Duration::from_secs(5)).await.unwrap();
     let mut redis = nodes.commands();
 

@@ -373,7 +373,8 @@ impl Stack {
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
-        let server = connection::redis::server(&self.redis_url().into()).expect("an address");
+        let server =
+            connection::redis::server(&self.redis_url().into(), None, None).expect("an address");
         let limit = Duration::from_secs(10);
         let redis = connection::redis::connect(server, limit).await.expect("connect");
         let sessions = SharedSessions::new(redis.commands(), KeyStyle::Default);

@@ -21,7 +21,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::AsyncCommands;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -187,11 +186,6 @@ impl OrderStream {
                 timeout,
             }
         });
-        if member.redis.clone().exists("stream.orders.epoch").await? {
-            tracing::warn!(
-                "keys of an older version are in Redis (stream.orders.epoch and others): they are not used"
-            );
-        }
         member.view(Ask::Tidy("")).await?;
         member.tasks.spawn(member.clone().consume());
         member.tasks.spawn(member.clone().keep_open());
