@@ -1,4 +1,4 @@
-//! The cache handle: construction, background tasks, writes, invalidation and shutdown. Reads are in
+//! The cache handle: construction, background tasks, invalidation and shutdown. Reads are in
 //! `read`.
 
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use redis::aio::ConnectionLike;
-use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -16,8 +15,6 @@ use crate::bloom::size::BloomSize;
 use crate::config::CacheConfig;
 use crate::connection::redis_commands::RedisCommands;
 use crate::connection::supplied::{ClientSource, SuppliedConnection};
-use crate::encoding::Encoded;
-use crate::error::Error;
 use crate::invalidation::invalidator::Invalidator;
 use crate::invalidation::subscriber::InvalidationSubscriber;
 use crate::local_cache::LocalCache;
@@ -25,7 +22,6 @@ use crate::read::load::LoadLimiter;
 use crate::read::single_flight::SingleFlight;
 use crate::stats::{CacheCounters, CacheStats};
 use crate::supervise::supervise;
-use crate::ttl::Ttl;
 
 /// How many invalidations of one [`Cache::invalidate`] are in flight at once.
 const CONCURRENT_INVALIDATIONS: usize = 16;
@@ -113,7 +109,7 @@ impl Cache {
                 let (invalidator, connected) = (invalidator.clone(), connected.clone());
                 let stop = stop.clone();
                 async move {
-                    invalidator.retry_pending(&connected, config.max_retry_pause, &stop).await;
+                    invalidator.retry_pending(&connected, &stop).await;
                 }
             }
         });
@@ -122,8 +118,7 @@ impl Cache {
             move || {
                 let (redis, stop) = (redis.clone(), stop.clone());
                 async move {
-                    let probe = redis.probe(config.breaker_probe_interval);
-                    stop.run_until_cancelled(probe).await;
+                    stop.run_until_cancelled(redis.probe()).await;
                 }
             }
         });
@@ -139,36 +134,6 @@ impl Cache {
             stop: stop.clone(),
         });
         Self { inner, _stop_on_drop: Arc::new(stop.drop_guard()) }
-    }
-
-    /// Stores `value` under `key` for `ttl`, unconditionally. Loads of this key that are under way
-    /// cannot overwrite it, and every node drops its copy.
-    ///
-    /// # Errors
-    /// If the value cannot be encoded or Redis did not confirm. What Redis holds is then unknown, and
-    /// the caller should [`invalidate`](Self::invalidate).
-    pub async fn set<T: Serialize>(&self, key: &str, value: &T, ttl: Ttl) -> Result<(), Error> {
-        self.set_encoded(key, Encoded::plain(value, ttl)?).await
-    }
-
-    /// Stores `value` under `key` without a time to live, fresh for `logical_ttl`: preloads hot data
-    /// for [`read_with_logical_expiry`](Self::read_with_logical_expiry).
-    ///
-    /// # Errors
-    /// As [`set`](Self::set).
-    pub async fn set_with_logical_expiry<T: Serialize>(
-        &self,
-        key: &str,
-        value: &T,
-        logical_ttl: Ttl,
-    ) -> Result<(), Error> {
-        self.set_encoded(key, Encoded::with_logical_expiry(value, logical_ttl)?).await
-    }
-
-    async fn set_encoded(&self, key: &str, value: Encoded) -> Result<(), Error> {
-        let result = self.inner.redis.set(key, &value).await;
-        self.inner.local.invalidate(key);
-        result
     }
 
     /// Invalidates `keys` in this process, in Redis and on every node, in one round trip. Call it

@@ -11,11 +11,6 @@ use crate::setters::setters;
 pub struct CacheConfig {
     /// Timeout of one Redis command. Default 300 ms.
     pub redis_timeout: Duration,
-    /// Failures in a row after which the circuit breaker opens: Redis is not used until it answers
-    /// a PING. Default 5.
-    pub breaker_threshold: u32,
-    /// Interval between PINGs while the circuit breaker is open. Default 100 ms.
-    pub breaker_probe_interval: Duration,
     /// Maximum number of loads that run at once, over all keys. Default 32.
     pub max_concurrent_loads: usize,
     /// How long a load may wait until fewer than
@@ -35,22 +30,17 @@ pub struct CacheConfig {
     /// both: `{cache:product:7}:lock`. Default `false`: `lock:product:7`, which programs in other languages
     /// know. Where a part of the key is in braces, the mutex is `lock:product:{7}` either way.
     pub one_slot: bool,
-    /// Longest pause between attempts to deliver a pending invalidation. Default 200 ms.
-    pub max_retry_pause: Duration,
 }
 
 impl CacheConfig {
     setters! {
         with_redis_timeout(redis_timeout: Duration),
-        with_breaker_threshold(breaker_threshold: u32),
-        with_breaker_probe_interval(breaker_probe_interval: Duration),
         with_max_concurrent_loads(max_concurrent_loads: usize),
         with_load_queue_timeout(load_queue_timeout: Duration),
         with_load_timeout(load_timeout: Duration),
         with_local_capacity(local_capacity: usize),
         with_invalidation_channel(invalidation_channel: String),
         with_one_slot(one_slot: bool),
-        with_max_retry_pause(max_retry_pause: Duration),
     }
 }
 
@@ -58,15 +48,12 @@ impl Default for CacheConfig {
     fn default() -> Self {
         Self {
             redis_timeout: Duration::from_millis(300),
-            breaker_threshold: 5,
-            breaker_probe_interval: Duration::from_millis(100),
             max_concurrent_loads: 32,
             load_queue_timeout: Duration::from_secs(1),
             load_timeout: Duration::from_secs(8),
             local_capacity: 10_000,
             invalidation_channel: "cache:invalidate".to_owned(),
             one_slot: false,
-            max_retry_pause: Duration::from_millis(200),
         }
     }
 }

@@ -126,36 +126,6 @@ mod tests {
         id: u64,
     }
 
-    fn decode_text(text: &str) -> Decoded<Product> {
-        decode(Some(text.as_bytes()), Some(5_000), NO_REFRESH)
-    }
-
-    #[test]
-    fn both_formats_are_decoded_in_any_field_order() {
-        let product = |id| Product { id };
-        assert_eq!(decode_text(r#"{"id":1}"#), Decoded::Fresh(product(1)));
-        let expired = r#"{"data":{"id":1},"expireTime":1}"#;
-        assert_eq!(decode_text(expired), Decoded::Stale(product(1)));
-        let swapped = r#"{"expireTime":99999999999999,"data":{"id":1}}"#;
-        assert_eq!(decode_text(swapped), Decoded::Fresh(product(1)));
-        let hour = Ttl::exact(Duration::from_secs(3600));
-        let plain = Encoded::plain(&product(2), hour).unwrap();
-        assert_eq!(decode_text(&plain.text), Decoded::Fresh(product(2)));
-        let logical = Encoded::with_logical_expiry(&product(2), hour).unwrap();
-        assert_eq!(logical.ttl, 0);
-        assert_eq!(decode_text(&logical.text), Decoded::Fresh(product(2)));
-    }
-
-    #[test]
-    fn nulls_missing_keys_and_invalid_text_are_distinguished() {
-        assert_eq!(decode_text(""), Decoded::Null);
-        assert_eq!(decode::<Product>(None, Some(-2), NO_REFRESH), Decoded::Missing);
-        for invalid in ["{", "null", "[]", "\u{0}", r#"{"data":1,"expireTime":1}"#, r#"{"id":"x"}"#]
-        {
-            assert_eq!(decode_text(invalid), Decoded::Unreadable, "{invalid:?}");
-        }
-    }
-
     #[test]
     fn a_value_about_to_expire_is_stale_only_with_refresh_ahead() {
         let text = Some(br#"{"id":1}"#.as_slice());

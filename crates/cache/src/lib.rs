@@ -33,7 +33,6 @@ pub use error::{Error, ReadError};
 pub use keys::lease_key;
 pub use policy::CachePolicy;
 pub use read::load::Loader;
-pub use read::warm_up::WarmUpReport;
 pub use stats::{CacheCounts, CacheStats, PolicyStats};
 pub use strategy::{ReadStrategy, UnknownReadStrategy};
 pub use ttl::Ttl;

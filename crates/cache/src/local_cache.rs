@@ -153,7 +153,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn put(local: &LocalCache, key: &str, stamp: VersionStamp, value: u64) {
-        local.put(key, stamp, Some(&Arc::new(CachedValue::new(value))), MINUTE);
+        local.put(key, stamp, Some(&CachedValue::new(value)), MINUTE);
     }
 
     fn get(local: &LocalCache, key: &str) -> Option<Option<u64>> {
@@ -196,7 +196,7 @@ mod tests {
         local.enable();
         local.put::<u64>("null", local.stamp("null"), None, MINUTE);
         assert_eq!(get(&local, "null"), Some(None));
-        let value = Arc::new(CachedValue::new(1_u64));
+        let value = CachedValue::new(1_u64);
         local.put("old", local.stamp("old"), Some(&value), Duration::ZERO);
         assert_eq!(get(&local, "old"), None);
         for i in 0..10_000 {

@@ -3,20 +3,32 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a value is read through the cache, from plain cache-aside to a two-level cache. Each is a
-/// method of [`Cache`](crate::Cache); [`Cache::read`](crate::Cache::read) selects one by this enum.
+/// How [`Cache::read`](crate::Cache::read) reads a value, from plain cache-aside to a two-level cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReadStrategy {
-    /// Plain cache-aside: get, load, store.
+    /// Plain cache-aside: get, load, store. The baseline for comparisons: every read of an absent id
+    /// reaches the source, and so does every reader of a hot key that expires.
     CacheAside,
-    /// Cache-aside that also caches that a row does not exist.
+    /// Cache-aside with null caching: that a row does not exist is stored as `""` for a short time.
+    /// Against *cache penetration* by repeated absent ids. Costs a key in Redis for each of them; if
+    /// absent ids are unbounded, set [`CachePolicy::bloom_filter`](crate::CachePolicy::bloom_filter).
     NullCaching,
-    /// One load per cluster, under a mutex in Redis; other readers wait for it.
+    /// One reader loads; in this process the others wait for its outcome (single-flight), in other
+    /// processes they poll every few milliseconds. Against *cache breakdown*, a hot key that expires.
+    /// Costs a wait for the load, at most
+    /// [`CachePolicy::wait_timeout`](crate::CachePolicy::wait_timeout) for another node's.
     Mutex,
-    /// Values have no time to live; an expired one is served while one task rebuilds it.
+    /// Values carry the time until which they are fresh, and their keys do not expire. A stale value
+    /// is served while one task in the cluster rebuilds it in the background. A key that was never
+    /// stored, or was invalidated, is loaded as with the mutex: missing does not mean absent.
+    /// Against *cache breakdown*, without a waiting reader. Costs stale answers for the time of one
+    /// load after expiry, and keys that stay in Redis until they are deleted.
     LogicalExpiry,
-    /// Two levels, memory and Redis, with one load per process and cluster, and refresh-ahead.
+    /// Memory, then Redis with one lookup per process, then one load per process and cluster. A value
+    /// about to expire is served while it is rebuilt (refresh-ahead). The default choice.
+    /// Costs memory, and stale answers after an invalidation for as long as its message travels, at
+    /// most for [`CachePolicy::local_ttl`](crate::CachePolicy::local_ttl).
     #[default]
     Layered,
 }

@@ -11,10 +11,12 @@ use tokio::sync::Notify;
 
 use crate::stats::Counter;
 
+/// Failures in a row that open it.
+const THRESHOLD: u32 = 5;
+
 /// Open (Redis is not used) or closed (it is).
+#[derive(Default)]
 pub(crate) struct CircuitBreaker {
-    /// Failures in a row that open it.
-    threshold: u32,
     /// Failures since the last success.
     failures: AtomicU32,
     open: AtomicBool,
@@ -23,15 +25,6 @@ pub(crate) struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    pub(crate) fn new(threshold: u32) -> Self {
-        Self {
-            threshold: threshold.max(1),
-            failures: AtomicU32::new(0),
-            open: AtomicBool::new(false),
-            opened: Notify::new(),
-        }
-    }
-
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
@@ -49,7 +42,7 @@ impl CircuitBreaker {
     /// Records that a command failed. Returns whether that opened the breaker.
     pub(crate) fn record_failure(&self, opened: &Counter) -> bool {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        let opens = failures >= self.threshold && !self.open.swap(true, Ordering::Relaxed);
+        let opens = failures >= THRESHOLD && !self.open.swap(true, Ordering::Relaxed);
         if opens {
             opened.increment();
             self.opened.notify_one();
@@ -77,14 +70,13 @@ mod tests {
 
     #[test]
     fn only_failures_in_a_row_open_it_and_only_a_probe_closes_it() {
-        let (breaker, opened) = (CircuitBreaker::new(3), Counter::default());
-        for _ in 0..5 {
-            breaker.record_failure(&opened);
-            breaker.record_failure(&opened);
+        let (breaker, opened) = (CircuitBreaker::default(), Counter::default());
+        for _ in 0..3 {
+            (1..THRESHOLD).for_each(|_| assert!(!breaker.record_failure(&opened)));
             breaker.record_success();
         }
         assert!(!breaker.is_open());
-        for _ in 0..4 {
+        for _ in 0..=THRESHOLD {
             breaker.record_failure(&opened);
         }
         assert!(breaker.is_open());

@@ -18,6 +18,9 @@ use crate::stats::CacheCounters;
 /// Time to live of a lease: longer than any load may run.
 const LEASE_TTL: Duration = Duration::from_secs(60);
 
+/// The pause before each PING while the circuit breaker is open.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The reply of [`RedisCommands::lease_get`].
 pub(crate) struct LeaseReply {
     /// The cached value's text, if there is one.
@@ -50,7 +53,6 @@ pub(crate) struct RedisCommands {
     lease_set: Script,
     mutex_release: Script,
     invalidate: Script,
-    set: Script,
 }
 
 impl RedisCommands {
@@ -65,13 +67,12 @@ impl RedisCommands {
             one_slot: config.one_slot,
             invalidation_channel: config.invalidation_channel.clone(),
             node_id: unique_token(),
-            breaker: CircuitBreaker::new(config.breaker_threshold),
+            breaker: CircuitBreaker::default(),
             counters,
             lease_get: Script::new(include_str!("../../lua/lease_get.lua")),
             lease_set: Script::new(include_str!("../../lua/lease_set.lua")),
             mutex_release: Script::new(include_str!("../../lua/mutex_release.lua")),
             invalidate: Script::new(include_str!("../../lua/invalidate.lua")),
-            set: Script::new(include_str!("../../lua/set.lua")),
         }
     }
 
@@ -153,17 +154,11 @@ impl RedisCommands {
     /// this is the one command that must arrive.
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), Error> {
         let mut call = self.invalidate.key(key);
-        call.key(lease_key(key)).arg(&self.invalidation_channel).arg(self.message(key));
+        call.key(lease_key(key))
+            .arg(&self.invalidation_channel)
+            .arg(format!("{} {key}", self.node_id));
         let mut connection = self.connection.clone();
         self.recorded(call.invoke_async::<i64>(&mut connection)).await.map(drop)
-    }
-
-    /// Stores `value` unconditionally and invalidates `key` on every node.
-    pub(crate) async fn set(&self, key: &str, value: &Encoded) -> Result<(), Error> {
-        let mut call = self.set.key(key);
-        call.key(lease_key(key)).arg(&self.invalidation_channel).arg(self.message(key));
-        call.arg(&value.text).arg(value.ttl);
-        self.run_script::<i64>(&call).await.map(drop)
     }
 
     /// Runs a script unless the breaker is open.
@@ -174,12 +169,11 @@ impl RedisCommands {
         self.run(async |mut connection| call.invoke_async(&mut connection).await).await
     }
 
-    /// Probes Redis every `interval` while the circuit breaker is open, and closes it on an answer.
-    /// Never returns.
-    pub(crate) async fn probe(&self, interval: Duration) {
+    /// Probes Redis while the circuit breaker is open, and closes it on an answer. Never returns.
+    pub(crate) async fn probe(&self) {
         loop {
             self.breaker.wait_until_open().await;
-            tokio::time::sleep(interval).await;
+            tokio::time::sleep(PROBE_INTERVAL).await;
             let ping = async {
                 let mut connection = self.connection.clone();
                 redis::cmd("PING").query_async::<String>(&mut connection).await
@@ -223,10 +217,6 @@ impl RedisCommands {
             tracing::warn!(error = %cause, "Redis fails; circuit breaker opened");
         }
         Error::Unavailable(cause)
-    }
-
-    fn message(&self, key: &str) -> String {
-        format!("{} {key}", self.node_id)
     }
 }
 

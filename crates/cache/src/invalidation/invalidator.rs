@@ -12,8 +12,11 @@ use crate::connection::redis_commands::RedisCommands;
 use crate::local_cache::LocalCache;
 use crate::stats::CacheCounters;
 
-/// The first pause before a retry; doubled up to the configured maximum.
+/// The first pause before a retry; doubled up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest pause between two retries.
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// Invalidates keys in this process, in Redis and on every other node.
 pub(crate) struct Invalidator {
@@ -50,12 +53,7 @@ impl Invalidator {
 
     /// Retries pending invalidations until `stop`, and once more then. `reconnected` cuts a pause
     /// short.
-    pub(crate) async fn retry_pending(
-        &self,
-        reconnected: &Notify,
-        max_pause: Duration,
-        stop: &CancellationToken,
-    ) {
+    pub(crate) async fn retry_pending(&self, reconnected: &Notify, stop: &CancellationToken) {
         let mut pause = FIRST_PAUSE;
         loop {
             if self.pending.len() == 0 {
@@ -74,7 +72,7 @@ impl Invalidator {
                 }
             }
             let all_sent = self.send_pending().await;
-            pause = if all_sent { FIRST_PAUSE } else { (pause * 2).min(max_pause) };
+            pause = if all_sent { FIRST_PAUSE } else { (pause * 2).min(MAX_PAUSE) };
         }
     }
 

@@ -4,4 +4,3 @@ pub(crate) mod load;
 pub(crate) mod rebuild;
 pub(crate) mod single_flight;
 pub(crate) mod strategies;
-pub(crate) mod warm_up;

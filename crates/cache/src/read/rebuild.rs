@@ -1,6 +1,7 @@
 //! One load per cluster: acquire the rebuild mutex, check again, load, store under the lease. All
 //! loads that are stored go through here, except those of the strategies without a mutex.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use crate::connection::redis_commands::{RebuildMutex, unique_token};
 use crate::encoding::{Decoded, Encoded, Format, decode};
 use crate::error::{Error, ReadError};
 use crate::keys::mutex_key;
+use crate::local_cache::VersionStamp;
 use crate::policy::CachePolicy;
 use crate::read::load::Loader;
 use crate::value::{CacheValue, CachedValue};
@@ -47,22 +49,31 @@ pub(crate) struct Rebuilt<T> {
 }
 
 impl<T> Rebuilt<T> {
-    fn new(value: Option<T>, in_redis: bool) -> Self {
-        Self { value: value.map(|value| Arc::new(CachedValue::new(value))), in_redis }
+    pub(crate) fn new(value: Option<T>, in_redis: bool) -> Self {
+        Self { value: value.map(CachedValue::new), in_redis }
     }
 }
 
-impl Inner {
-    /// Loads `key` once in the whole cluster, or returns what another node has loaded.
-    pub(crate) async fn rebuild<T: CacheValue, E>(
-        self: &Arc<Self>,
-        key: &str,
-        policy: &CachePolicy,
+/// One read. It owns what it needs, because its load may outlive its caller.
+pub(crate) struct Reading<T, E, L> {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) key: String,
+    pub(crate) policy: CachePolicy,
+    /// The key's version when the read began.
+    pub(crate) stamp: VersionStamp,
+    pub(crate) loader: L,
+    pub(crate) answer: PhantomData<fn() -> Result<T, E>>,
+}
+
+impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
+    /// Loads the value once in the whole cluster, or returns what another node has loaded.
+    pub(crate) async fn rebuild(
+        &self,
         format: Format,
         reason: RebuildReason,
-        loader: &impl Loader<T, E>,
     ) -> Result<Rebuilt<T>, ReadError<E>> {
-        if reason == RebuildReason::Miss && self.is_filtered(key, policy).await {
+        let (key, policy, redis) = (&self.key, &self.policy, &self.inner.redis);
+        if reason == RebuildReason::Miss && self.is_filtered().await {
             return Ok(Rebuilt::new(None, false));
         }
         let deadline = Instant::now() + policy.wait_timeout.min(MAX_WAIT);
@@ -77,13 +88,13 @@ impl Inner {
             // After the wait timeout, load without the mutex: its owner may be dead.
             let waited = reason == RebuildReason::Miss && Instant::now() >= deadline;
             let mutex = (!waited).then(|| RebuildMutex {
-                key: mutex_key(key, self.redis.one_slot()),
+                key: mutex_key(key, redis.one_slot()),
                 owner: token.clone(),
                 ttl: policy.mutex_ttl,
             });
             let mutex = mutex.as_ref();
-            let was_open = self.redis.breaker().is_open();
-            let reply = match self.redis.lease_get(key, &token, mutex, replace).await {
+            let was_open = redis.breaker().is_open();
+            let reply = match redis.lease_get(key, &token, mutex, replace).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     tracing::debug!(key, %error, "loading without Redis");
@@ -96,7 +107,7 @@ impl Inner {
                         // Nobody waits, and nothing could be stored: each reader of the stale value would load in vain.
                         return Ok(Rebuilt::new(None, false));
                     }
-                    return self.load_only(policy, loader).await;
+                    return self.load_only().await;
                 }
             };
             let cached = match decode(reply.text.as_deref(), Some(reply.pttl), refresh_ahead) {
@@ -128,7 +139,7 @@ impl Inner {
                 continue;
             };
             loads += 1;
-            let value = match self.load_limiter.run(policy, loader).await {
+            let value = match self.inner.load_limiter.run(policy, &self.loader).await {
                 Ok(value) => value,
                 Err(error) => {
                     if let Some(mutex) = mutex {
@@ -137,7 +148,7 @@ impl Inner {
                     return Err(error);
                 }
             };
-            match self.store(key, &lease, policy, format, value.as_ref(), mutex).await {
+            match self.store(&lease, format, value.as_ref(), mutex).await {
                 Some(true) => return Ok(Rebuilt::new(value, true)),
                 // Invalidated since the load began: what was loaded may be outdated.
                 Some(false) if loads < MAX_LOADS => policy.counters.refused.increment(),
@@ -147,36 +158,32 @@ impl Inner {
     }
 
     /// Loads without Redis, and stores nothing.
-    pub(crate) async fn load_only<T, E>(
-        &self,
-        policy: &CachePolicy,
-        loader: &impl Loader<T, E>,
-    ) -> Result<Rebuilt<T>, ReadError<E>> {
-        policy.counters.bypassed.increment();
-        Ok(Rebuilt::new(self.load_limiter.run(policy, loader).await?, false))
+    pub(crate) async fn load_only(&self) -> Result<Rebuilt<T>, ReadError<E>> {
+        self.policy.counters.bypassed.increment();
+        let value = self.inner.load_limiter.run(&self.policy, &self.loader).await?;
+        Ok(Rebuilt::new(value, false))
     }
 
-    /// Whether the policy's Bloom filter is certain that `key` does not exist.
-    pub(crate) async fn is_filtered(&self, key: &str, policy: &CachePolicy) -> bool {
-        let Some(filter) = &policy.bloom_filter else { return false };
-        let absent = !filter.may_contain(key).await;
+    /// Whether the policy's Bloom filter is certain that the key does not exist.
+    pub(crate) async fn is_filtered(&self) -> bool {
+        let Some(filter) = &self.policy.bloom_filter else { return false };
+        let absent = !filter.may_contain(&self.key).await;
         if absent {
-            policy.counters.filtered.increment();
+            self.policy.counters.filtered.increment();
         }
         absent
     }
 
     /// Stores what was loaded and releases the mutex. `Some(false)`: the lease was no longer valid.
     /// `None`: Redis did not confirm.
-    pub(crate) async fn store<T: CacheValue>(
-        self: &Arc<Self>,
-        key: &str,
+    pub(crate) async fn store(
+        &self,
         lease: &str,
-        policy: &CachePolicy,
         format: Format,
         value: Option<&T>,
         mutex: Option<&RebuildMutex>,
     ) -> Option<bool> {
+        let (key, policy) = (&self.key, &self.policy);
         let encoded = match (value, format) {
             (None, _) => Ok(Encoded::null(policy.null_ttl)),
             (Some(value), Format::Plain) => Encoded::plain(value, policy.ttl),
@@ -185,7 +192,7 @@ impl Inner {
             }
         };
         let stored = match encoded {
-            Ok(encoded) => self.redis.lease_set(key, lease, &encoded, mutex).await,
+            Ok(encoded) => self.inner.redis.lease_set(key, lease, &encoded, mutex).await,
             Err(error) => Err(error.into()),
         };
         match stored {
@@ -200,8 +207,8 @@ impl Inner {
         }
     }
 
-    async fn release(self: &Arc<Self>, mutex: &RebuildMutex) {
-        if let Err(error) = self.redis.release(mutex).await {
+    async fn release(&self, mutex: &RebuildMutex) {
+        if let Err(error) = self.inner.redis.release(mutex).await {
             tracing::debug!(key = mutex.key, %error, "rebuild mutex not released yet");
             self.release_later(mutex);
         }
@@ -209,9 +216,9 @@ impl Inner {
 
     /// Retries in the background to release a mutex that may be ours, so that others do not have to
     /// wait until it expires.
-    fn release_later(self: &Arc<Self>, mutex: &RebuildMutex) {
-        let (inner, mutex) = (self.clone(), mutex.clone());
-        self.tasks.spawn(async move {
+    fn release_later(&self, mutex: &RebuildMutex) {
+        let (inner, mutex) = (self.inner.clone(), mutex.clone());
+        self.inner.tasks.spawn(async move {
             let deadline = Instant::now() + mutex.ttl.min(RELEASE_TIMEOUT);
             while Instant::now() < deadline {
                 tokio::time::sleep(RELEASE_PAUSE).await;

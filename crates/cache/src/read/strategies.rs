@@ -1,22 +1,18 @@
 //! The read strategies, each a few lines over the same parts.
 
-use std::sync::Arc;
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use crate::cache::{Cache, Inner};
+use crate::cache::Cache;
 use crate::connection::redis_commands::unique_token;
 use crate::encoding::{Decoded, Format, decode};
 use crate::error::Error;
-use crate::local_cache::VersionStamp;
 use crate::policy::CachePolicy;
 use crate::read::load::Loader;
-use crate::read::rebuild::{RebuildReason, Rebuilt};
-use crate::read::single_flight::{Role, SingleFlight};
+use crate::read::rebuild::{Reading, RebuildReason, Rebuilt};
+use crate::read::single_flight::Role;
 use crate::strategy::ReadStrategy;
 use crate::value::{CacheValue, CachedValue, ReadResult};
-
-/// What Redis holds, or `None`: Redis cannot be used.
-type RedisLookup<T> = Option<Decoded<Arc<CachedValue<T>>>>;
 
 impl Cache {
     /// Reads `key` with `strategy`. `None` means that it does not exist, never that it is not cached.
@@ -33,319 +29,184 @@ impl Cache {
         policy: &CachePolicy,
         loader: impl Loader<T, E>,
     ) -> ReadResult<T, E> {
-        match strategy {
-            ReadStrategy::CacheAside => self.read_aside(key, policy, loader).await,
-            ReadStrategy::NullCaching => self.read_with_null_caching(key, policy, loader).await,
-            ReadStrategy::Mutex => self.read_with_mutex(key, policy, loader).await,
-            ReadStrategy::LogicalExpiry => self.read_with_logical_expiry(key, policy, loader).await,
-            ReadStrategy::Layered => self.read_layered(key, policy, loader).await,
-        }
-    }
-
-    /// Plain cache-aside: get, load, store. The baseline for comparisons: every read of an absent id
-    /// reaches the source, and so does every reader of a hot key that expires.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn read_aside<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        self.aside(key, policy, false, loader).await
-    }
-
-    /// Cache-aside with null caching: that a row does not exist is stored as `""` for a short time.
-    /// Against *cache penetration* by repeated absent ids. Costs a key in Redis for each of them; if
-    /// absent ids are unbounded, set [`CachePolicy::bloom_filter`].
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn read_with_null_caching<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        self.aside(key, policy, true, loader).await
-    }
-
-    /// One reader loads; in this process the others wait for its outcome (single-flight), in other
-    /// processes they poll every few milliseconds. Against *cache breakdown*, a hot key that expires.
-    /// Costs a wait for the load, at most [`CachePolicy::wait_timeout`] for another node's.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn read_with_mutex<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        let stamp = self.inner.local.stamp(key);
-        match self.inner.get_from_redis(key, policy, None).await {
-            Some(Decoded::Fresh(value) | Decoded::Stale(value)) => Ok(Some(value)),
-            Some(Decoded::Null) => Ok(None),
-            Some(Decoded::Missing | Decoded::Unreadable) => {
-                self.load_shared(key, policy, stamp, Format::Plain, loader).await
-            }
-            None => self.bypass(key, policy, stamp, loader).await,
-        }
-    }
-
-    /// Values carry the time until which they are fresh, and their keys do not expire. A stale value
-    /// is served while one task in the cluster rebuilds it in the background. A key that was never
-    /// stored, or was invalidated, is loaded as with the mutex: missing does not mean absent.
-    /// Against *cache breakdown*, without a waiting reader. Costs stale answers for the time of one
-    /// load after expiry, and keys that stay in Redis until they are deleted.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn read_with_logical_expiry<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        let stamp = self.inner.local.stamp(key);
-        match self.inner.get_from_redis(key, policy, None).await {
-            Some(Decoded::Fresh(value)) => Ok(Some(value)),
-            Some(Decoded::Stale(value)) => {
-                policy.counters.stale_served.increment();
-                self.inner.rebuild_in_background(key, policy, stamp, Format::LogicalExpiry, loader);
-                Ok(Some(value))
-            }
-            Some(Decoded::Null) => Ok(None),
-            Some(Decoded::Missing | Decoded::Unreadable) => {
-                self.load_shared(key, policy, stamp, Format::LogicalExpiry, loader).await
-            }
-            None => self.bypass(key, policy, stamp, loader).await,
-        }
-    }
-
-    /// Memory, then Redis with one lookup per process, then one load per process and cluster. A value
-    /// about to expire is served while it is rebuilt (refresh-ahead). The default choice.
-    /// Costs memory, and stale answers after an invalidation for as long as its message travels, at
-    /// most for [`CachePolicy::local_ttl`].
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn read_layered<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        if let Some(value) = self.inner.local.get(key) {
+        if strategy == ReadStrategy::Layered
+            && let Some(value) = self.inner.local.get(key)
+        {
             policy.counters.local_hits.increment();
             // A task that only ever hits memory must let others run.
             tokio::task::coop::consume_budget().await;
             return Ok(value);
         }
-        let stamp = self.inner.local.stamp(key);
-        let work = || {
-            let (inner, key, policy) = self.owned(key, policy);
-            async move { inner.layered(&key, &policy, stamp, loader).await }
+        let reading = Reading {
+            inner: self.inner.clone(),
+            key: key.to_owned(),
+            policy: policy.clone(),
+            stamp: self.inner.local.stamp(key),
+            loader,
+            answer: PhantomData,
         };
-        self.inner.single_flight(&self.inner.reads, key, policy, stamp, work).await
+        match strategy {
+            ReadStrategy::CacheAside => reading.aside(false).await,
+            ReadStrategy::NullCaching => reading.aside(true).await,
+            ReadStrategy::Mutex => reading.coordinated(Format::Plain).await,
+            ReadStrategy::LogicalExpiry => reading.coordinated(Format::LogicalExpiry).await,
+            ReadStrategy::Layered => reading.shared(Reading::layered).await,
+        }
     }
+}
 
-    async fn aside<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        cache_nulls: bool,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        let inner = &self.inner;
-        let stamp = inner.local.stamp(key);
-        let replace = match inner.get_from_redis(key, policy, None).await {
-            Some(Decoded::Fresh(value) | Decoded::Stale(value)) => return Ok(Some(value)),
+impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> {
+    /// Without a mutex: every reader that finds nothing loads.
+    async fn aside(self, cache_nulls: bool) -> ReadResult<T, E> {
+        let replace = match self.get_from_redis(None).await {
+            Some(Decoded::Fresh(value) | Decoded::Stale(value)) => {
+                return Ok(Some(CachedValue::new(value)));
+            }
             Some(Decoded::Null) => return Ok(None),
             Some(found) => matches!(found, Decoded::Unreadable),
-            None => return self.bypass(key, policy, stamp, loader).await,
+            None => return self.load_shared(None).await,
         };
-        if inner.is_filtered(key, policy).await {
+        if self.is_filtered().await {
             return Ok(None);
         }
-        let reply = inner.redis.lease_get(key, &unique_token(), None, replace).await;
-        let Ok(reply) = reply else { return self.bypass(key, policy, stamp, loader).await };
-        let value = inner.load_limiter.run(policy, &loader).await?;
+        let reply = self.inner.redis.lease_get(&self.key, &unique_token(), None, replace).await;
+        let Ok(reply) = reply else { return self.load_shared(None).await };
+        let value = self.inner.load_limiter.run(&self.policy, &self.loader).await?;
         if let Some(lease) = reply.lease
             && (value.is_some() || cache_nulls)
         {
             // If it is refused, another reader was first, or the key was invalidated.
-            inner.store(key, &lease, policy, Format::Plain, value.as_ref(), None).await;
+            self.store(&lease, Format::Plain, value.as_ref(), None).await;
         }
-        Ok(value.map(|value| Arc::new(CachedValue::new(value))))
+        Ok(value.map(CachedValue::new))
     }
 
-    /// One load per process and cluster.
-    async fn load_shared<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        stamp: VersionStamp,
-        format: Format,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        let work = || {
-            let (inner, key, policy) = self.owned(key, policy);
-            async move {
-                let rebuilt =
-                    inner.rebuild(&key, &policy, format, RebuildReason::Miss, &loader).await?;
-                Ok(rebuilt.value)
+    /// Redis, then one load per process and cluster. In the format with a logical expiry, a stale value
+    /// is rebuilt in the background.
+    async fn coordinated(self, format: Format) -> ReadResult<T, E> {
+        match self.get_from_redis(None).await {
+            Some(Decoded::Fresh(value)) => Ok(Some(CachedValue::new(value))),
+            Some(Decoded::Stale(value)) => {
+                if format == Format::LogicalExpiry {
+                    self.rebuild_in_background(format);
+                }
+                Ok(Some(CachedValue::new(value)))
+            }
+            Some(Decoded::Null) => Ok(None),
+            Some(Decoded::Missing | Decoded::Unreadable) => self.load_shared(Some(format)).await,
+            None => self.load_shared(None).await,
+        }
+    }
+
+    /// Redis and the load behind one flight, whose outcome is kept in memory.
+    async fn layered(self) -> ReadResult<T, E> {
+        let found = self.get_from_redis(Some(self.policy.capped_refresh_ahead())).await;
+        let is_stale = matches!(found, Some(Decoded::Stale(_)));
+        let found = match found {
+            Some(Decoded::Fresh(value) | Decoded::Stale(value)) => Rebuilt::new(Some(value), true),
+            Some(Decoded::Null) => Rebuilt::new(None, true),
+            Some(Decoded::Missing | Decoded::Unreadable) => {
+                self.rebuild(Format::Plain, RebuildReason::Miss).await?
+            }
+            None => self.load_only().await?,
+        };
+        self.keep_in_memory(&found);
+        if is_stale {
+            self.rebuild_in_background(Format::Plain);
+        }
+        Ok(found.value)
+    }
+
+    /// One load per process and cluster, stored in `format`. Without one Redis cannot be used: one load per
+    /// process, of which nothing is stored.
+    async fn load_shared(self, format: Option<Format>) -> ReadResult<T, E> {
+        let load = |reading: Self| async move {
+            let loaded = match format {
+                Some(format) => reading.rebuild(format, RebuildReason::Miss).await?,
+                None => reading.load_only().await?,
+            };
+            Ok(loaded.value)
+        };
+        self.shared(load).await
+    }
+
+    /// Runs `work` once for all concurrent readers, in a task: it goes on when they are dropped.
+    async fn shared<F>(self, work: impl FnOnce(Self) -> F) -> ReadResult<T, E>
+    where
+        F: Future<Output = ReadResult<T, E>> + Send + 'static,
+    {
+        let inner = self.inner.clone();
+        let follower = match inner.reads.join(&self.key, self.stamp) {
+            Role::Follower(follower) => {
+                self.policy.counters.shared.increment();
+                follower
+            }
+            Role::Leader(leader, follower) => {
+                let work = work(self);
+                inner.tasks.spawn(async move { leader.complete(work.await) });
+                follower
             }
         };
-        self.inner.single_flight(&self.inner.reads, key, policy, stamp, work).await
+        follower.wait().await
     }
 
-    /// Redis cannot be used: one load per process, of which nothing is kept.
-    async fn bypass<T: CacheValue, E: Send + Sync + 'static>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        stamp: VersionStamp,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        let work = || {
-            let (inner, _, policy) = self.owned(key, policy);
-            async move { Ok(inner.load_only(&policy, &loader).await?.value) }
+    /// Rebuilds a stale value, which is served meanwhile, unless this process is rebuilding it already.
+    fn rebuild_in_background(self, format: Format) {
+        self.policy.counters.stale_served.increment();
+        let inner = self.inner.clone();
+        let Role::Leader(leader, _) = inner.rebuilds.join::<T, E>(&self.key, self.stamp) else {
+            return;
         };
-        self.inner.single_flight(&self.inner.reads, key, policy, stamp, work).await
+        inner.tasks.spawn(async move {
+            let rebuilt = self.rebuild(format, RebuildReason::Stale).await;
+            // Logical expiry does not read memory.
+            if format == Format::Plain
+                && let Ok(rebuilt) = &rebuilt
+            {
+                self.keep_in_memory(rebuilt);
+            }
+            leader.complete(rebuilt.map(|rebuilt| rebuilt.value));
+        });
     }
 
-    /// What a task that outlives its caller needs.
-    fn owned(&self, key: &str, policy: &CachePolicy) -> (Arc<Inner>, String, CachePolicy) {
-        (self.inner.clone(), key.to_owned(), policy.clone())
+    fn keep_in_memory(&self, found: &Rebuilt<T>) {
+        if found.in_redis {
+            let ttl = self.policy.local_ttl;
+            self.inner.local.put(&self.key, self.stamp, found.value.as_ref(), ttl);
+        }
     }
-}
 
-impl Inner {
-    /// Reads Redis and counts the outcome. With `refresh_ahead`, a value with less than that left to
-    /// live is stale.
-    async fn get_from_redis<T: CacheValue>(
-        &self,
-        key: &str,
-        policy: &CachePolicy,
-        refresh_ahead: Option<Duration>,
-    ) -> RedisLookup<T> {
-        if self.invalidator.pending().contains(key) {
+    /// Reads Redis and counts the outcome; `None`: Redis cannot be used. With `refresh_ahead`, a value with
+    /// less than that left to live is stale.
+    async fn get_from_redis(&self, refresh_ahead: Option<Duration>) -> Option<Decoded<T>> {
+        let (redis, key, counters) = (&self.inner.redis, &self.key, &self.policy.counters);
+        if self.inner.invalidator.pending().contains(key) {
             return None;
         }
         let reply = match refresh_ahead {
-            None => self.redis.get(key).await.map(|text| (text, None)),
-            Some(_) => self.redis.get_with_ttl(key).await.map(|(text, pttl)| (text, Some(pttl))),
+            None => redis.get(key).await.map(|text| (text, None)),
+            Some(_) => redis.get_with_ttl(key).await.map(|(text, pttl)| (text, Some(pttl))),
         };
         let (text, pttl) = match reply {
             Ok(reply) => reply,
             // The server is well; the key holds another type, such as a list.
             Err(Error::Rejected(error)) => {
                 tracing::warn!(key, error, "this key is not a cached value");
-                policy.counters.unreadable.increment();
+                counters.unreadable.increment();
                 return None;
             }
             Err(_) => return None,
         };
-        let counters = &policy.counters;
-        Some(match decode(text.as_deref(), pttl, refresh_ahead.unwrap_or_default()) {
-            Decoded::Missing => Decoded::Missing,
-            Decoded::Null => {
-                counters.null_hits.increment();
-                Decoded::Null
-            }
-            Decoded::Fresh(value) => {
-                counters.redis_hits.increment();
-                Decoded::Fresh(Arc::new(CachedValue::new(value)))
-            }
-            Decoded::Stale(value) => {
-                counters.redis_hits.increment();
-                Decoded::Stale(Arc::new(CachedValue::new(value)))
-            }
+        let found = decode(text.as_deref(), pttl, refresh_ahead.unwrap_or_default());
+        match &found {
+            Decoded::Missing => {}
+            Decoded::Null => counters.null_hits.increment(),
+            Decoded::Fresh(_) | Decoded::Stale(_) => counters.redis_hits.increment(),
             Decoded::Unreadable => {
                 tracing::warn!(key, "a cached value cannot be decoded; it is loaded again");
                 counters.unreadable.increment();
-                Decoded::Unreadable
             }
-        })
-    }
-
-    async fn layered<T: CacheValue, E: Send + Sync + 'static>(
-        self: &Arc<Self>,
-        key: &str,
-        policy: &CachePolicy,
-        stamp: VersionStamp,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
-        let hit = |value| Rebuilt { value, in_redis: true };
-        let refresh_ahead = Some(policy.capped_refresh_ahead());
-        let found = match self.get_from_redis(key, policy, refresh_ahead).await {
-            Some(Decoded::Fresh(value)) => hit(Some(value)),
-            Some(Decoded::Stale(value)) => {
-                policy.counters.stale_served.increment();
-                self.rebuild_in_background(key, policy, stamp, Format::Plain, loader);
-                hit(Some(value))
-            }
-            Some(Decoded::Null) => hit(None),
-            Some(Decoded::Missing | Decoded::Unreadable) => {
-                self.rebuild(key, policy, Format::Plain, RebuildReason::Miss, &loader).await?
-            }
-            None => self.load_only(policy, &loader).await?,
-        };
-        if found.in_redis {
-            self.local.put(key, stamp, found.value.as_ref(), policy.local_ttl);
         }
-        Ok(found.value)
-    }
-
-    /// Rebuilds a stale value in the background, unless this process is rebuilding it already.
-    fn rebuild_in_background<T: CacheValue, E: Send + Sync + 'static>(
-        self: &Arc<Self>,
-        key: &str,
-        policy: &CachePolicy,
-        stamp: VersionStamp,
-        format: Format,
-        loader: impl Loader<T, E>,
-    ) {
-        let Role::Leader(leader, _) = self.rebuilds.join::<T, E>(key, stamp) else { return };
-        let (inner, key, policy) = (self.clone(), key.to_owned(), policy.clone());
-        self.tasks.spawn(async move {
-            let rebuilt = inner.rebuild(&key, &policy, format, RebuildReason::Stale, &loader).await;
-            let outcome = rebuilt.map(|rebuilt| {
-                // Logical expiry does not read memory.
-                if rebuilt.in_redis && format == Format::Plain {
-                    inner.local.put(&key, stamp, rebuilt.value.as_ref(), policy.local_ttl);
-                }
-                rebuilt.value
-            });
-            leader.complete(outcome);
-        });
-    }
-
-    /// Runs `work` once for all concurrent callers, in a task: it goes on when they are dropped.
-    async fn single_flight<T: CacheValue, E: Send + Sync + 'static, F>(
-        &self,
-        group: &Arc<SingleFlight>,
-        key: &str,
-        policy: &CachePolicy,
-        stamp: VersionStamp,
-        work: impl FnOnce() -> F,
-    ) -> ReadResult<T, E>
-    where
-        F: Future<Output = ReadResult<T, E>> + Send + 'static,
-    {
-        let follower = match group.join(key, stamp) {
-            Role::Follower(follower) => {
-                policy.counters.shared.increment();
-                follower
-            }
-            Role::Leader(leader, follower) => {
-                let work = work();
-                self.tasks.spawn(async move { leader.complete(work.await) });
-                follower
-            }
-        };
-        follower.wait().await
+        Some(found)
     }
 }

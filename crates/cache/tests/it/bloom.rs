@@ -89,22 +89,6 @@ async fn reads_of_absent_ids_are_filtered_and_store_no_nulls() {
     }
 }
 
-#[tokio::test]
-async fn a_lost_filter_answers_maybe_until_it_is_filled_again() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let cache = node(&server).await;
-    let filter = filter_of(&cache);
-    filter.fill(&pages).await.unwrap();
-    assert!(false_positives(&filter).await <= 30);
-    let _: () = command(&mut raw, "FLUSHALL", &[]).await;
-    // Adding creates the key again, but the filter is not ready.
-    filter.add(&key(77)).await.unwrap();
-    assert_eq!(false_positives(&filter).await, 1000);
-    assert_eq!(filter.fill(&pages).await.unwrap(), ROWS);
-    assert!(false_positives(&filter).await <= 30);
-}
-
 /// A restarted server may lack the last second of its log, so its filter is not used.
 #[tokio::test]
 async fn a_filter_is_not_used_after_a_restart_until_it_is_filled_again() {

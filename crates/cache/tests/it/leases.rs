@@ -1,11 +1,10 @@
 //! Leases: a load that began before an invalidation is stored neither in Redis nor in memory.
 
-use redis::AsyncCommands;
 use std::time::Duration;
 
-use cache_aside::{InvalidationStatus, ReadStrategy, Ttl};
+use cache_aside::{InvalidationStatus, ReadStrategy};
 
-use super::{KEY, LEASE, MUTEX, Product, Source, eventually, get, nodes, policy, version};
+use super::{EXPIRED, KEY, LEASE, MUTEX, Source, eventually, get, nodes, policy, version};
 use testkit::redis_server::RedisServer;
 
 /// For each strategy, invalidated by the node that loads and by the other one.
@@ -47,31 +46,14 @@ async fn a_load_that_began_before_an_invalidation_is_never_stored() {
     }
 }
 
-/// What cache-aside without leases does: the check above can fail.
-#[tokio::test]
-async fn a_store_without_lease_keeps_the_old_row() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let nodes = nodes(&server).await;
-    let source = Source::new(Duration::ZERO);
-    let old = source.clone().find().await.unwrap().unwrap();
-    source.change();
-    assert_eq!(nodes[0].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
-    let _: () = raw.set(KEY, serde_json::to_string(&old).unwrap()).await.unwrap();
-    assert_eq!(version(&nodes[0], ReadStrategy::Mutex, &policy(), &source).await, Some(1));
-}
-
 #[tokio::test]
 async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let expired = Ttl::exact(Duration::from_millis(1));
-    let product = Product { id: 1, version: 1 };
     for strategy in [ReadStrategy::LogicalExpiry, ReadStrategy::Layered] {
         let nodes = nodes(&server).await;
         let source = Source::new(Duration::ZERO);
-        nodes[0].set_with_logical_expiry(KEY, &product, expired).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        let _: () = super::command(&mut raw, "SET", &[KEY, EXPIRED]).await;
         source.set(|source| &source.closed, true);
         assert_eq!(version(&nodes[0], strategy, &policy(), &source).await, Some(1), "{strategy}");
         eventually("the rebuild runs", async || source.running() == 1).await;
@@ -88,25 +70,6 @@ async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() 
         }
         assert!(get(&mut raw, KEY).await.is_none_or(|text| text.contains(r#""version":2"#)));
     }
-}
-
-#[tokio::test]
-async fn a_load_under_way_does_not_overwrite_a_value_that_was_set() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let nodes = nodes(&server).await;
-    let source = Source::new(Duration::ZERO);
-    source.set(|source| &source.closed, true);
-    let reader = tokio::spawn({
-        let (cache, source) = (nodes[0].clone(), source.clone());
-        async move { version(&cache, ReadStrategy::Layered, &policy(), &source).await }
-    });
-    eventually("the row is read", async || source.running() == 1).await;
-    let ttl = Ttl::exact(Duration::from_secs(60));
-    nodes[1].set(KEY, &Product { id: 1, version: 50 }, ttl).await.unwrap();
-    source.set(|source| &source.closed, false);
-    assert_eq!(reader.await.unwrap(), Some(50));
-    assert!(get(&mut raw, KEY).await.unwrap().contains("50"));
 }
 
 /// A Redis that loses its data loses the lease as well.

@@ -1,14 +1,12 @@
-//! Loads that fail, panic, hang, are dropped, or end with their process; and what happens to the
-//! mutex.
+//! Loads that fail, panic, hang or are dropped, and what happens to the mutex.
 
 use std::time::{Duration, Instant};
 
 use cache_aside::{CacheConfig, ReadError, ReadStrategy};
-use redis::AsyncCommands;
 
 use super::{
-    KEY, MUTEX, Source, Switch, WAIT_LIMIT, command, eventually, get, node, node_with, nodes,
-    policy, read, version,
+    KEY, MUTEX, Source, Switch, command, eventually, get, node, node_with, nodes, policy, read,
+    version,
 };
 use testkit::redis_server::RedisServer;
 
@@ -133,64 +131,6 @@ async fn a_dead_mutex_owner_delays_readers_for_the_wait_timeout_only() {
     }
 }
 
-/// A process that ends while it loads: its runtime is shut down during the load.
-#[test]
-fn other_processes_survive_one_that_dies_while_it_loads() {
-    let survivors = tokio::runtime::Runtime::new().unwrap();
-    let server = survivors.block_on(RedisServer::start());
-    let source = Source::new(Duration::ZERO);
-    source.set(|source| &source.closed, true);
-    let dying = tokio::runtime::Runtime::new().unwrap();
-    let cache = dying.block_on(node(&server));
-    dying.spawn({
-        let source = source.clone();
-        async move { read(&cache, ReadStrategy::Layered, &policy(), &source).await }
-    });
-    survivors.block_on(eventually("the load runs", async || source.running() == 1));
-    dying.shutdown_timeout(WAIT_LIMIT);
-    survivors.block_on(async {
-        let mut raw = server.conn().await;
-        let orphan = get(&mut raw, MUTEX).await;
-        assert!(orphan.is_some(), "the mutex outlives its owner");
-        source.set(|source| &source.closed, false);
-        let cache = node(&server).await;
-        assert_eq!(version(&cache, ReadStrategy::Layered, &policy(), &source).await, Some(1));
-        assert_eq!(get(&mut raw, MUTEX).await, orphan);
-    });
-}
-
-#[tokio::test]
-async fn a_waiter_never_releases_the_owners_mutex() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    for strategy in WITH_MUTEX {
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
-        let [owner_node, waiter] = nodes(&server).await;
-        let source = Source::new(Duration::ZERO);
-        let short_wait = policy().with_wait_timeout(Duration::from_millis(50));
-        source.set(|source| &source.closed, true);
-        let slow = tokio::spawn({
-            let source = source.clone();
-            async move { version(&owner_node, strategy, &policy(), &source).await }
-        });
-        eventually("the mutex is held", async || source.running() == 1).await;
-        let owner = get(&mut raw, MUTEX).await;
-        assert!(owner.is_some());
-        // After the wait timeout the waiter loads without the mutex, with success and with an error.
-        let other = Source::new(Duration::ZERO);
-        assert_eq!(version(&waiter, strategy, &short_wait, &other).await, Some(1), "{strategy}");
-        assert_eq!(get(&mut raw, MUTEX).await, owner, "{strategy}");
-        let _: i64 = command(&mut raw, "DEL", &[KEY]).await;
-        let waiter = node(&server).await;
-        other.set(|source| &source.broken, true);
-        assert!(read(&waiter, strategy, &short_wait, &other).await.is_err());
-        assert_eq!(get(&mut raw, MUTEX).await, owner, "{strategy}");
-        source.set(|source| &source.closed, false);
-        assert_eq!(slow.await.unwrap(), Some(1), "{strategy}");
-        assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}: released by its owner");
-    }
-}
-
 #[tokio::test]
 async fn an_expired_mutex_is_not_released_for_its_next_owner() {
     let server = RedisServer::start().await;
@@ -239,21 +179,4 @@ async fn a_value_stored_while_waiting_for_the_mutex_is_not_loaded_again() {
         assert_eq!(source.loads(), 0, "{strategy}");
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
     }
-}
-
-/// Waiting is a loop, not a recursion.
-#[tokio::test]
-async fn a_long_wait_polls_until_the_mutex_is_free() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let cache = node(&server).await;
-    let source = Source::new(Duration::ZERO);
-    let policy = policy().with_wait_timeout(WAIT_LIMIT * 3);
-    let _: String = command(&mut raw, "SET", &[MUTEX, "another owner"]).await;
-    let _: i64 = raw.del(KEY).await.unwrap();
-    let (read, ()) = tokio::join!(version(&cache, ReadStrategy::Mutex, &policy, &source), async {
-        eventually("it has polled many times", async || policy.stats().waits >= 100).await;
-        let _: i64 = raw.del(MUTEX).await.unwrap();
-    });
-    assert_eq!(read, Some(1));
 }

@@ -36,6 +36,9 @@ const MUTEX: &str = "lock:product:1";
 /// Its lease.
 const LEASE: &str = "{cache:product:1}:lease";
 
+/// A value of the row's first version, past its logical expiry.
+const EXPIRED: &str = r#"{"data":{"id":1,"version":1},"expireTime":5}"#;
+
 /// How long to wait for a condition.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 

@@ -176,7 +176,9 @@ async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
         .map(|id| {
             let (cache, source) = (cache.clone(), source.clone());
             let key = format!("cache:product:slow:{id}");
-            tokio::spawn(async move { cache.read_layered(&key, &policy(), source.load()).await })
+            tokio::spawn(async move {
+                cache.read(ReadStrategy::Layered, &key, &policy(), source.load()).await
+            })
         })
         .collect();
     eventually("both run", async || cache.stats().loads_running == 2).await;
@@ -188,28 +190,4 @@ async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
     }
     assert!(read(&cache, ReadStrategy::Layered, &policy(), &source).await.unwrap().is_some());
     assert_eq!(source.most_running.load(Ordering::SeqCst), 2);
-}
-
-#[tokio::test]
-async fn cached_values_are_read_without_the_source() {
-    let server = RedisServer::start().await;
-    let cache = node_with(&server, config()).await;
-    let source = Source::new(Duration::ZERO);
-    for strategy in ReadStrategy::ALL {
-        version(&cache, strategy, &policy(), &source).await;
-        source.set(|source| &source.broken, true);
-        assert_eq!(version(&cache, strategy, &policy(), &source).await, Some(1), "{strategy}");
-        source.set(|source| &source.broken, false);
-    }
-}
-
-#[tokio::test]
-async fn setting_a_value_without_redis_is_an_error() {
-    let mut server = RedisServer::start().await;
-    let cache = node_with(&server, config()).await;
-    server.kill();
-    let product = super::Product { id: 1, version: 1 };
-    let ttl = cache_aside::Ttl::exact(Duration::from_secs(1));
-    assert!(cache.set(super::KEY, &product, ttl).await.is_err());
-    assert!(cache.set_with_logical_expiry(super::KEY, &product, ttl).await.is_err());
 }

@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
-use cache_aside::{Cache, ReadStrategy, Ttl};
+use cache_aside::{Cache, ReadStrategy};
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use super::{
-    KEY, LEASE, MUTEX, Product, Source, command, eventually, get, node, nodes, policy, version,
-};
+use super::{KEY, LEASE, MUTEX, Source, command, eventually, get, node, policy, version};
 use testkit::redis_server::RedisServer;
 
 fn in_future() -> u64 {
@@ -21,6 +19,7 @@ fn in_future() -> u64 {
 async fn values_are_plain_json_with_a_jittered_time_to_live() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
+    let mut ttls = Vec::new();
     for strategy in [
         ReadStrategy::CacheAside,
         ReadStrategy::NullCaching,
@@ -35,7 +34,11 @@ async fn values_are_plain_json_with_a_jittered_time_to_live() {
         assert!((26 * 60_000..=33 * 60_000).contains(&left), "{strategy}: {left} ms");
         let keys: Vec<String> = raw.keys("*").await.unwrap();
         assert_eq!(keys, [KEY], "{strategy}: nothing else is left");
+        ttls.push(left);
     }
+    // Of a range of six minutes; what the loads took is far less than that.
+    let spread = ttls.iter().max().unwrap() - ttls.iter().min().unwrap();
+    assert!(spread > 1000, "no jitter: {ttls:?}");
 }
 
 #[tokio::test]
@@ -45,18 +48,11 @@ async fn logical_expiry_wraps_the_value_and_sets_no_time_to_live() {
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     version(&cache, ReadStrategy::LogicalExpiry, &policy(), &source).await;
-    let loaded = get(&mut raw, KEY).await.unwrap();
-    let product = Product { id: 1, version: 1 };
-    cache
-        .set_with_logical_expiry(KEY, &product, Ttl::exact(Duration::from_secs(60)))
-        .await
-        .unwrap();
-    for text in [loaded, get(&mut raw, KEY).await.unwrap()] {
-        let wrapped: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(wrapped["data"], json!({"id": 1, "version": 1}));
-        assert!(wrapped["expireTime"].as_u64().unwrap() > in_future() - 30_000, "{text}");
-        assert_eq!(wrapped.as_object().unwrap().len(), 2);
-    }
+    let text = get(&mut raw, KEY).await.unwrap();
+    let wrapped: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(wrapped["data"], json!({"id": 1, "version": 1}));
+    assert!(wrapped["expireTime"].as_u64().unwrap() > in_future() - 30_000, "{text}");
+    assert_eq!(wrapped.as_object().unwrap().len(), 2);
     assert_eq!(raw.pttl::<_, i64>(KEY).await.unwrap(), -1);
 }
 
@@ -131,25 +127,4 @@ async fn a_key_of_another_redis_type_is_read_from_the_source() {
         }
     }
     assert!(!cache.stats().breaker_open);
-}
-
-#[tokio::test]
-async fn strategies_can_be_mixed_on_one_key() {
-    let server = RedisServer::start().await;
-    let nodes = nodes(&server).await;
-    let source = Source::new(Duration::ZERO);
-    for round in 0..3 {
-        for (turn, writer) in ReadStrategy::ALL.into_iter().enumerate() {
-            let now = source.change();
-            assert_eq!(
-                nodes[0].invalidate(&[KEY]).await,
-                cache_aside::InvalidationStatus::Delivered
-            );
-            version(&nodes[turn % 2], writer, &policy(), &source).await;
-            for reader in ReadStrategy::ALL {
-                let read = version(&nodes[0], reader, &policy(), &source).await;
-                assert_eq!(read, Some(now), "{reader} after {writer}, round {round}");
-            }
-        }
-    }
 }

@@ -91,7 +91,7 @@ async fn lead(world: Arc<World>, leader: Leader<u64, ()>, stamp: VersionStamp, b
         }
         return;
     }
-    let value = Arc::new(CachedValue::new(version));
+    let value = CachedValue::new(version);
     let kept = if bug == Bug::StampsAfterTheLoad { world.local.stamp(KEY) } else { stamp };
     world.local.put(KEY, kept, Some(&value), HOUR);
     leader.complete(Ok(Some(value)));
