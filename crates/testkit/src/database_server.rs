@@ -106,11 +106,6 @@ impl DatabaseServer {
         Ok(server)
     }
 
-    /// Which product it is.
-    pub fn product(&self) -> Product {
-        self.product
-    }
-
     /// The address of the database `seckill` for a client that reaches the server through a proxy at `port`: without TLS,
     /// which newer servers offer unasked, and in which a proxy would see no statement.
     pub fn url_at(&self, port: u16) -> String {

@@ -83,14 +83,6 @@ impl HaProxy {
         Ok(())
     }
 
-    /// Ends the open connections to this server.
-    ///
-    /// # Errors
-    /// As [`lead_to`](Self::lead_to).
-    pub async fn close_connections(&self, server: usize) -> io::Result<()> {
-        self.command(&format!("shutdown sessions server tcp/s{server}")).await
-    }
-
     /// Runs a command of the runtime API that answers nothing where it succeeds.
     async fn command(&self, command: &str) -> io::Result<()> {
         let answer = async {

@@ -216,14 +216,6 @@ impl ReplicatedDatabase {
         run(&mut admin(&self.replica.server).await?, "STOP SLAVE SQL_THREAD").await
     }
 
-    /// Undoes [`stop_receiving`](Self::stop_receiving) and [`stop_applying`](Self::stop_applying).
-    ///
-    /// # Errors
-    /// The replica does not answer.
-    pub async fn resume_replication(&self) -> io::Result<()> {
-        run(&mut admin(&self.replica.server).await?, "START SLAVE").await
-    }
-
     /// Leads new connections of the proxy to the replica as it is, read-only, as a proxy that looks at nothing but the port
     /// does before anybody has promoted it.
     ///
@@ -231,14 +223,6 @@ impl ReplicatedDatabase {
     /// The proxy does not answer.
     pub async fn lead_to_replica(&self) -> io::Result<()> {
         self.proxy.lead_to(self.replica.number).await
-    }
-
-    /// Ends the open connections to the server that is not the primary, as a proxy can be told to.
-    ///
-    /// # Errors
-    /// The proxy does not answer.
-    pub async fn close_old_connections(&self) -> io::Result<()> {
-        self.proxy.close_connections(self.replica.number).await
     }
 
     /// Waits until the replica has applied all that it has received, and will get no more.

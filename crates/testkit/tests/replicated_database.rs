@@ -51,25 +51,21 @@ async fn what_a_semi_synchronous_pair_confirmed_survives_its_primary() {
     assert_eq!(numbers(&pair.url()).await, [1, 2]);
     run(&pair, "INSERT INTO numbers VALUES (3)").await.expect("the new primary takes writes");
 
-    // What is not received is not confirmed, and nobody reads it.
+    // A planned change: open connections stay at the old primary, which refuses their writes.
     pair.rejoin().await.expect("rejoin");
     pair.restart_primary().await.expect("restart");
-    pair.stop_receiving().await.expect("stop");
-    let waiting = run(&pair, "INSERT INTO numbers VALUES (4)");
-    assert!(timeout(Duration::from_secs(1), waiting).await.is_err(), "it was not received");
-    assert_eq!(numbers(&pair.url()).await, [1, 2, 3]);
-    pair.resume_replication().await.expect("resume");
-    eventually("it is received", LIMIT, async || numbers(&pair.url()).await == [1, 2, 3, 4]).await;
-
-    // A planned change: open connections stay at the old primary, which refuses their writes.
     let mut old = MySqlConnection::connect(&pair.url()).await.expect("connect");
     pair.switch_over().await.expect("switch over");
-    let refused = old.execute("INSERT INTO numbers VALUES (5)").await.expect_err("read-only");
+    let refused = old.execute("INSERT INTO numbers VALUES (4)").await.expect_err("read-only");
     assert!(refused.to_string().contains("read-only"), "{refused}");
-    run(&pair, "INSERT INTO numbers VALUES (6)").await.expect("the new primary takes writes");
-    pair.close_old_connections().await.expect("close");
-    assert!(old.ping().await.is_err(), "it is closed");
-    assert_eq!(numbers(&pair.url()).await, [1, 2, 3, 4, 6]);
+    run(&pair, "INSERT INTO numbers VALUES (5)").await.expect("the new primary takes writes");
+
+    // What is not received is not confirmed, and nobody reads it.
+    pair.rejoin().await.expect("rejoin");
+    pair.stop_receiving().await.expect("stop");
+    let waiting = run(&pair, "INSERT INTO numbers VALUES (6)");
+    assert!(timeout(Duration::from_secs(1), waiting).await.is_err(), "it was not received");
+    assert_eq!(numbers(&pair.url()).await, [1, 2, 3, 5]);
 }
 
 #[tokio::test]
