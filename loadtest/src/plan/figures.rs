@@ -89,11 +89,6 @@ impl Cost {
     pub fn servers_us(&self) -> f64 {
         self.service_us + self.database_us + self.redis_us
     }
-
-    /// Of everything that ran on the machine.
-    pub fn all_us(&self) -> f64 {
-        self.servers_us() + self.client_us
-    }
 }
 
 /// Memory in bytes.

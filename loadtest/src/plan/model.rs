@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::plan::{
-    document::{bytes, count, figure},
+    document::figure,
     figures::Figures,
     options::PlanOptions,
     sale::{self, Outcome, Rates, needed_rate},
@@ -66,28 +66,6 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// What [`Needs::cells`] are.
-    pub const TITLES: [&str; 6] = [
-        "answers/s needed",
-        "instances",
-        "Redis",
-        "database cores",
-        "sessions",
-        "requests at once",
-    ];
-
-    /// As text.
-    pub fn cells(&self) -> [String; 6] {
-        [
-            figure(self.answers_per_s),
-            count(self.nodes as u64),
-            count(self.redis_shards as u64),
-            figure(self.database_cores),
-            bytes(self.session_bytes),
-            figure(self.connections),
-        ]
-    }
-
     /// What of the planned machines is too small for that, the worst of it, and how many times as much is needed.
     pub fn gives_way_first(&self, options: &PlanOptions) -> String {
         let worst = [

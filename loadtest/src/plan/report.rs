@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     plan::{
-        document::{count, figure, time},
+        document::{bytes, count, figure, time},
         figures::Figures,
         model::{Limit, Model, Needs},
         options::PlanOptions,
@@ -29,8 +29,6 @@ pub struct Plan {
     pub formula: Outcome,
     /// What is needed for the target; `None` where no size reaches it.
     pub needs: Option<Needs>,
-    /// Seconds.
-    pub target_s: f64,
     /// What is too small for the target, the worst of it.
     pub gives_way_first: String,
     /// Where the figures are from.
@@ -53,9 +51,42 @@ impl Plan {
             gives_way_first: needs
                 .map_or("the sale itself".to_owned(), |needs| needs.gives_way_first(options)),
             needs,
-            target_s: options.target,
             conditions: figures.conditions.clone(),
         })
+    }
+
+    /// Its figures by name, in the order of the report.
+    fn cells(&self) -> Vec<(&'static str, String)> {
+        let none = || "–".to_owned();
+        let Outcome { sold_out_s, answered_s, p99_s, room_s } = self.formula;
+        let limit = |(rate, what): Limit| format!("{} by {what}", figure(rate));
+        let needed = |text: fn(&Needs) -> String| self.needs.as_ref().map_or_else(none, text);
+        vec![
+            ("sold out after", sold_out_s.map_or_else(none, time)),
+            ("all answered after", time(answered_s)),
+            ("99 % wait at most", time(p99_s)),
+            ("longest in the waiting room", room_s.map_or_else(none, time)),
+            ("orders/s at most", limit(self.orders)),
+            ("refusals/s at most", limit(self.refusals)),
+            ("answers/s needed", needed(|needs| figure(needs.answers_per_s))),
+            ("instances", needed(|needs| count(needs.nodes as u64))),
+            ("Redis", needed(|needs| count(needs.redis_shards as u64))),
+            ("database cores", needed(|needs| figure(needs.database_cores))),
+            ("sessions", needed(|needs| bytes(needs.session_bytes))),
+            ("requests at once", needed(|needs| figure(needs.connections))),
+            ("gives way first (times as much is needed)", self.gives_way_first.clone()),
+        ]
+    }
+
+    /// The figures of these names, which may be the titles of right-aligned columns.
+    pub fn row(&self, titles: &[&str]) -> Vec<String> {
+        let cells = self.cells();
+        let cell = |title: &&str| {
+            let name = title.trim_start_matches('>');
+            let found = cells.iter().find(|(known, _)| *known == name);
+            found.map_or(String::new(), |(_, text)| text.clone())
+        };
+        titles.iter().map(cell).collect()
     }
 }
 
@@ -76,36 +107,21 @@ fn heading(figures: &Figures, options: &PlanOptions) -> String {
         text += &format!(", a waiting room of {}/s", figure(rate));
     }
     format!(
-        "{text}\non {} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit",
+        "{text}\non {} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit\n\
+         needed: for 99 % of the answers within {}, on processors busy for 70 % of the time",
         options.nodes,
         options.node_cores,
         options.redis_shards,
         options.database_cores,
-        figure(options.commit_ms.unwrap_or(figures.commit_ms))
+        figure(options.commit_ms.unwrap_or(figures.commit_ms)),
+        time(options.target)
     )
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { sold_out_s, answered_s, p99_s, room_s } = self.formula;
-        let limit = |(rate, what): Limit| format!("{} by {what}", figure(rate));
-        let mut rows = vec![
-            ("sold out after", sold_out_s.map_or("stock is left".to_owned(), time)),
-            ("all answered after", time(answered_s)),
-            ("99 % wait at most", time(p99_s)),
-            ("longest in the waiting room", time(room_s)),
-            ("orders/s at most", limit(self.orders)),
-            ("refusals/s at most", limit(self.refusals)),
-        ];
-        let within = format!("for 99 % within {} (processors at 70 %)", time(self.target_s));
-        let reached = if self.needs.is_some() { "" } else { "no size reaches it" };
-        rows.push((within.as_str(), reached.to_owned()));
-        rows.extend(
-            self.needs.iter().flat_map(|needs| Needs::TITLES.into_iter().zip(needs.cells())),
-        );
-        rows.push(("gives way first (times as much)", self.gives_way_first.clone()));
         let rows: Vec<_> =
-            rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+            self.cells().into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
         writeln!(f, "{}\n\n{}", self.heading, render(&["", "calculated"], &rows))?;
         write!(f, "Measured, and calculated from: {}", self.conditions)
     }

@@ -30,8 +30,8 @@ pub struct Outcome {
     pub answered_s: f64,
     /// The 99th percentile of the times from an attempt (behind the waiting room) to its answer.
     pub p99_s: f64,
-    /// The longest wait in the waiting room.
-    pub room_s: f64,
+    /// The longest wait in the waiting room, where there is one.
+    pub room_s: Option<f64>,
 }
 
 /// When this share (0 to 1) of the attempts has come. The last of them would never come: the curve ends at ten times its
@@ -85,6 +85,7 @@ pub fn sale(options: &PlanOptions, rates: &Rates) -> Outcome {
         below >= 0.99 * all
     });
     let p99_s = p99.map_or(0.0, |(wait, _)| *wait);
+    let room_s = options.waiting_room.map(|_| room_s);
     Outcome { sold_out_s, answered_s: free_s + rates.alone_s[1], p99_s, room_s }
 }
 

@@ -6,8 +6,8 @@ use crate::{
         document::{self, count, table, time},
         figures::Figures,
         growth,
-        model::{Model, Needs},
         options::PlanOptions,
+        report::Plan,
     },
 };
 use workload::Error;
@@ -16,6 +16,23 @@ use workload::Error;
 const SIZES: [(u64, u64); 3] = [(10_000, 100), (1_000_000, 10_000), (100_000_000, 200_000)];
 /// What a waiting room lets through in the tables, attempts a second.
 const WAITING_ROOM: f64 = 200_000.0;
+
+/// The figures of a plan in each table, as columns.
+const OF_SIZE: [&str; 4] = [
+    ">sold out after",
+    ">all answered after",
+    ">99 % wait at most",
+    "gives way first (times as much is needed)",
+];
+const OF_ADDITION: [&str; 7] = [
+    ">answers/s needed",
+    ">instances",
+    ">Redis",
+    ">database cores",
+    ">sessions",
+    ">requests at once",
+    ">longest in the waiting room",
+];
 
 /// All tables: document, name of the place, table.
 ///
@@ -46,27 +63,10 @@ pub fn write(figures: &Figures) -> Result<(), Error> {
 fn sizes(figures: &Figures) -> Result<String, Error> {
     let mut rows = Vec::new();
     for (buyers, stock) in SIZES {
-        let options = PlanOptions { buyers, stock, ..defaults() };
-        let model = Model::new(figures, &options)?;
-        let formula = model.formula();
-        rows.push(vec![
-            count(buyers),
-            count(stock),
-            formula.sold_out_s.map_or("–".to_owned(), time),
-            time(formula.answered_s),
-            time(formula.p99_s),
-            model.needs().map_or("–".to_owned(), |needs| needs.gives_way_first(&options)),
-        ]);
+        let plan = Plan::of(figures, &PlanOptions { buyers, stock, ..defaults() })?;
+        rows.push([vec![count(buyers), count(stock)], plan.row(&OF_SIZE)].concat());
     }
-    let titles = [
-        ">buyers",
-        ">vouchers",
-        ">sold out after",
-        ">all answered after",
-        ">99 % wait at most",
-        "gives way first (times as much is needed)",
-    ];
-    Ok(table(&titles, &rows))
+    Ok(table(&[&[">buyers", ">vouchers"], &OF_SIZE[..]].concat(), &rows))
 }
 
 fn additions(figures: &Figures) -> Result<String, Error> {
@@ -82,18 +82,11 @@ fn additions(figures: &Figures) -> Result<String, Error> {
             ("and sessions in the instances' memory", memory),
             ("and a waiting room", room),
         ] {
-            let model = Model::new(figures, &options)?;
-            let mut row = vec![count(buyers), name.to_owned()];
-            row.extend(model.needs().map_or([(); 6].map(|()| "–".to_owned()), |it| it.cells()));
-            let room = options.waiting_room.map(|_| time(model.formula().room_s));
-            row.push(room.unwrap_or("–".to_owned()));
-            rows.push(row);
+            let plan = Plan::of(figures, &options)?;
+            rows.push([vec![count(buyers), name.to_owned()], plan.row(&OF_ADDITION)].concat());
         }
     }
-    let needs = Needs::TITLES.map(|title| format!(">{title}"));
-    let titles = [">buyers", "added"].into_iter().chain(needs.iter().map(String::as_str));
-    let titles: Vec<_> = titles.chain([">longest in the waiting room"]).collect();
-    Ok(table(&titles, &rows))
+    Ok(table(&[&[">buyers", "added"], &OF_ADDITION[..]].concat(), &rows))
 }
 
 /// Times of the measured sale, in seconds, beside what the model of it says: what, measured, calculated.
@@ -109,7 +102,7 @@ fn comparison(figures: &Figures) -> Result<[(&'static str, f64, f64); 3], Error>
         one_machine: Some(sale.cores),
         ..defaults()
     };
-    let formula = Model::new(figures, &options)?.formula();
+    let formula = Plan::of(figures, &options)?.formula;
     Ok([
         ("sold out", sale.sold_out_s, formula.sold_out_s.unwrap_or(f64::NAN)),
         ("99 % of the buyers answered", sale.p99_s, formula.p99_s),
