@@ -56,9 +56,7 @@ pub(super) async fn run(options: &PenetrationOptions) -> Result<Checked, Error> 
         Ok::<_, Error>([layered, nulls, naive])
     });
     let passes = passing.await?;
-    let names = passes.each_ref().map(|pass| format!("{}, {} ids", pass.strategy, pass.distinct));
-    let latencies: Vec<_> =
-        names.iter().zip(&passes).map(|(name, pass)| (name.as_str(), pass.latency)).collect();
+    let latencies = passes.each_ref().map(|pass| (pass.name.as_str(), pass.latency));
     Ok(Checked {
         scenario: "cache penetration",
         heading: format!("Random absent ids, asked of {} in turn.", place.urls()),
@@ -67,7 +65,7 @@ pub(super) async fn run(options: &PenetrationOptions) -> Result<Checked, Error> 
             "layered may load its filter's rate of false positives, {FALSE_POSITIVES} of all requests; the filter reaches\n\
              that rate only with as many shops as it was made for. null-caching may load each id once per {NULL_TTL} s."
         ),
-        checks: passes.iter().flat_map(check).collect(),
+        checks: passes.into_iter().flat_map(|pass| pass.checks).collect(),
     })
 }
 
@@ -91,14 +89,9 @@ async fn await_filter(place: &Place, stage: &mut Stage) -> Result<(), Error> {
 
 /// One pass.
 struct Pass {
-    strategy: ReadStrategy,
-    requests: u64,
-    distinct: u64,
-    /// Most loads it may cause; `None`: as many as it likes.
-    most_loads: Option<u64>,
-    counts: Counts,
-    answers: Tally,
+    name: String,
     latency: Latency,
+    checks: Vec<Check>,
 }
 
 /// Asks for `distinct` ids, lap after lap.
@@ -115,8 +108,8 @@ async fn pass(
     readers.open().await?;
     let before = stage.counts().await?;
     let begin = Instant::now();
-    let what = format!("{strategy}, {distinct} ids");
-    let reads = read_all(readers, Some(strategy), laps, None, (*progress, &what)).await?;
+    let name = format!("{strategy}, {distinct} ids");
+    let reads = read_all(readers, Some(strategy), laps, None, (*progress, &name)).await?;
     let distinct = u64::from(distinct);
     let most_loads = match strategy {
         ReadStrategy::CacheAside => None,
@@ -125,33 +118,33 @@ async fn pass(
         }
         _ => Some((FALSE_POSITIVES * f64::from(requests)) as u64),
     };
-    Ok(Pass {
-        strategy,
-        requests: requests.into(),
-        distinct,
-        most_loads,
-        counts: stage.counts().await?.since(before),
-        answers: reads.iter().map(|read| read.answer).collect(),
-        latency: Latency::of(reads.iter().map(Read::latency)),
-    })
+    let counts = stage.counts().await?.since(before);
+    let answers = reads.iter().map(|read| read.answer).collect();
+    let latency = Latency::of(reads.iter().map(Read::latency));
+    Ok(Pass { name, latency, checks: check(strategy, most_loads, counts, &answers) })
 }
 
-/// Checks a pass by its counts.
-fn check(pass: &Pass) -> Vec<Check> {
-    let what = |what: &str| format!("{}: {what}", pass.strategy);
-    let (loads, statements) = (pass.counts.layers.loads(), pass.counts.statements);
-    let absent = pass.answers.of(&[Answer::Absent]);
-    let Some(most) = pass.most_loads else {
-        let phantoms = pass.answers.of(&[Answer::Shop, Answer::Unexpected]);
+/// Checks a pass by its counts: it may cause so many loads, or as many as it likes.
+fn check(
+    strategy: ReadStrategy,
+    most_loads: Option<u64>,
+    counts: Counts,
+    answers: &Tally,
+) -> Vec<Check> {
+    let what = |what: &str| format!("{strategy}: {what}");
+    let (loads, statements) = (counts.layers.loads(), counts.statements);
+    let absent = answers.of(&[Answer::Absent]);
+    let Some(most) = most_loads else {
+        let phantoms = answers.of(&[Answer::Shop, Answer::Unexpected]);
         return vec![
             Check::none(what("shops that do not exist"), phantoms),
             Check::shown(what("loads"), loads),
         ];
     };
-    let (filtered, half) = (pass.counts.layers.filter(), pass.requests / 2);
+    let (filtered, half) = (counts.layers.filter(), answers.total() / 2);
     let most_statements = most + OTHERS;
     let mut checks = vec![
-        Check::new(what("answers"), &pass.answers, "all absent", absent == pass.answers.total()),
+        Check::new(what("answers"), answers, "all absent", absent == answers.total()),
         Check::new(what("loads"), loads, most, loads <= most),
         Check::new(
             what("statements of the database"),
@@ -160,7 +153,7 @@ fn check(pass: &Pass) -> Vec<Check> {
             statements <= most_statements,
         ),
     ];
-    if pass.strategy == ReadStrategy::NullCaching {
+    if strategy == ReadStrategy::NullCaching {
         let what = what("answered by the filter before a null");
         checks.push(Check::new(what, filtered, half, filtered <= half).needed());
     }
@@ -179,16 +172,8 @@ mod tests {
         counts: Counts,
         more: Answer,
     ) -> CheckResult {
-        let pass = Pass {
-            strategy,
-            requests: 1000,
-            distinct: 100,
-            most_loads: most,
-            counts,
-            answers: std::iter::repeat_n(Answer::Absent, 999).chain([more]).collect(),
-            latency: Latency::default(),
-        };
-        CheckResult::worst(&check(&pass))
+        let answers = std::iter::repeat_n(Answer::Absent, 999).chain([more]).collect();
+        CheckResult::worst(&check(strategy, most, counts, &answers))
     }
 
     #[test]
