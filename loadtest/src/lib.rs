@@ -6,9 +6,10 @@
 //! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
 //! - [`plan`] calculates a sale of any size; it needs no server.
 //! - [`ladder`] sells on every strategy; [`rolling`] restarts instances under load.
-//! - [`report`] is what a run found, and its exit code.
+//! - [`report`] is what a run found, and its exit code; [`interrupt`] ends a run early.
 
 pub mod chaos;
+pub mod interrupt;
 pub mod ladder;
 pub mod options;
 pub mod plan;

@@ -8,14 +8,15 @@ use std::{
 
 use clap::Parser;
 use seckill_loadtest::{
-    chaos, ladder,
+    chaos,
+    interrupt::or_interrupted,
+    ladder,
     options::Run,
     plan,
     report::{Outcome, Report},
     rolling,
 };
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
 use workload::{
     Error, burst,
     comparison::{self, RunState},
@@ -85,21 +86,11 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
         Scenario::Chaos(Run { options, json }) => {
             println!("chaos: seed {}", options.seed);
             let running = chaos::run(&options, |round| println!("{round}"));
-            // What runs is ended, and its folder removed, when the future is dropped.
-            let report = tokio::select! {
-                report = running => report?,
-                interrupted = interrupted() => return Err(interrupted),
-            };
-            finish(&report, json).await
+            finish(&or_interrupted(running).await?, json).await
         }
         Scenario::Rolling(Run { options, json }) => {
             let running = rolling::run(&options, |text| eprintln!("{text}"));
-            // As above.
-            let report = tokio::select! {
-                report = running => report?,
-                interrupted = interrupted() => return Err(interrupted),
-            };
-            finish(&report, json).await
+            finish(&or_interrupted(running).await?, json).await
         }
         Scenario::Plan(Run { options, json }) => finish(&plan::run(&options)?, json).await,
         Scenario::Publish(args) => {
@@ -129,17 +120,6 @@ async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
     let mut results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
     let violated = results.any(|result| matches!(result.conformance, Conformance::Violation(_)));
     Ok(if violated { Outcome::Violated } else { Outcome::Clean })
-}
-
-/// Waits for Ctrl-C or SIGTERM.
-async fn interrupted() -> Error {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => Error::Usage("interrupted".to_owned()),
-        _ = terminate.recv() => Error::Usage("terminated".to_owned()),
-    }
 }
 
 /// Prints a report, and writes it as JSON where asked.

@@ -4,7 +4,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::bench::environment::{Environment, redis_info};
-use crate::bench::settings::Settings;
 
 /// Processors, shared by the servers and the load generator.
 pub fn cores() -> usize {
@@ -12,11 +11,8 @@ pub fn cores() -> usize {
 }
 
 /// Date, commit, machine, versions and flush settings, rounds: one paragraph.
-pub async fn text(
-    environment: &Environment,
-    settings: &Settings,
-    took: Duration,
-) -> anyhow::Result<String> {
+pub async fn text(environment: &Environment, took: Duration) -> anyhow::Result<String> {
+    let settings = &environment.settings;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let processor = cpu.lines().find_map(|line| line.strip_prefix("model name"));
@@ -25,7 +21,7 @@ pub async fn text(
     let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
     let (database, flush): (String, i64) =
         sqlx::query_as(query).fetch_one(&environment.pool).await?;
-    let redis = redis_info(&environment.access, "redis_version").await?;
+    let redis = redis_info(&settings.access, "redis_version").await?;
     let mut connection = environment.redis().await?;
     let mut setting = async |name: &str| -> anyhow::Result<String> {
         let mut get = redis::cmd("CONFIG");

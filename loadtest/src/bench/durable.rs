@@ -1,6 +1,7 @@
 //! The price of durability (`./dev bench --durable`): the same sales on three databases of its own, beside each other, in
 //! interleaved rounds. The databases differ in what a confirmed order survives; all flush the log at each commit.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,39 +38,29 @@ const fn on_redis(redis: u8) -> Databases {
 struct Setup {
     instance: Server,
     environment: Environment,
-    _database: Database,
+    /// Runs until it is dropped.
+    _database: Box<dyn Any>,
 }
 
-/// Runs until it is dropped.
-enum Database {
-    Single(Box<DatabaseServer>),
-    Replicated(Box<ReplicatedDatabase>),
-}
-
-impl Database {
-    async fn start(number: usize, folder: Arc<TemporaryFolder>) -> anyhow::Result<Self> {
-        let arguments: &[&str] = match number {
-            0 => &[],
-            1 => &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"],
-            _ => {
-                let replication = Replication::SemiSynchronous;
-                let pair = ReplicatedDatabase::start_in(folder, replication).await?;
-                return Ok(Database::Replicated(Box::new(pair)));
-            }
-        };
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let settings = DatabaseSettings { arguments, ..DatabaseSettings::default() };
-        let server = DatabaseServer::start_with(folder, settings).await?;
-        Ok(Database::Single(Box::new(server)))
-    }
-
-    fn url(&self) -> String {
-        match self {
-            Database::Single(server) => server.url(),
+/// Starts a database; its address, and what keeps it running.
+async fn database(
+    number: usize,
+    folder: Arc<TemporaryFolder>,
+) -> anyhow::Result<(String, Box<dyn Any>)> {
+    let arguments: &[&str] = match number {
+        0 => &[],
+        1 => &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"],
+        _ => {
+            let replication = Replication::SemiSynchronous;
+            let pair = ReplicatedDatabase::start_in(folder, replication).await?;
             // Without the proxy, which the others do not have either.
-            Database::Replicated(pair) => pair.primary().url(),
+            return Ok((pair.primary().url(), Box::new(pair)));
         }
-    }
+    };
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let settings = DatabaseSettings { arguments, ..DatabaseSettings::default() };
+    let server = DatabaseServer::start_with(folder, settings).await?;
+    Ok((server.url(), Box::new(server)))
 }
 
 /// Measures, and prints the table: a row for each strategy and database.
@@ -82,7 +73,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for strategy in STRATEGIES {
         let one = async |_: usize, setup: &Setup| {
-            let plan = Plan::new(strategy, &setup.environment, &setup.instance, settings.duration);
+            let plan = Plan::new(strategy, &setup.environment, &setup.instance);
             anyhow::Ok(plan.run().await?.0)
         };
         let runs = interleaved(settings.rounds, &setups, one).await?;
@@ -103,7 +94,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
         ">one commit, ms",
     ];
     let table = document::table(&titles, &rows);
-    let conditions = conditions::text(&setups[0].environment, settings, began.elapsed()).await?;
+    let conditions = conditions::text(&setups[0].environment, began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");
     println!("{text}");
     if settings.write {
@@ -116,8 +107,8 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 async fn setup(number: usize, mut settings: Settings) -> anyhow::Result<Setup> {
     say(&format!("starting a database: {}", SETUPS[number]));
     let files = Arc::new(TemporaryFolder::new()?);
-    let database = Database::start(number, files).await.context("starting a database")?;
-    settings.access.database_url = database.url();
+    let (url, database) = database(number, files).await.context("starting a database")?;
+    settings.access.database_url = url;
     let environment = Environment::open(&settings, DATABASES[number], BUYERS).await?;
     let instance = servers::instance(&environment, &format!("durable-{number}"), &[]).await?;
     Ok(Setup { instance, environment, _database: database })

@@ -2,7 +2,6 @@
 //! signed-in buyers. A developer's own sales are not touched.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
@@ -56,12 +55,8 @@ fn ending(url: &str, last: impl std::fmt::Display) -> anyhow::Result<String> {
 /// The servers, files and buyers that the runs on the same databases share.
 #[derive(Debug)]
 pub struct Environment {
-    /// Addresses and secrets.
-    pub access: Access,
-    /// The service's binary.
-    pub seckill: PathBuf,
-    /// Folder for logs and other files.
-    pub folder: PathBuf,
+    /// What is measured, with the addresses of the benchmark's own databases.
+    pub settings: Settings,
     /// Process ids on this machine of the database and of Redis; `None` where they cannot be found, as in a container.
     pub pids: [Option<u32>; 2],
     /// Connections to the database.
@@ -84,7 +79,8 @@ impl Environment {
         if databases != MAIN {
             databases.clear(&settings.access).await.context("emptying the databases")?;
         }
-        let mut access = settings.access.clone();
+        let mut settings = settings.clone();
+        let access = &mut settings.access;
         let mut connection = MySqlConnection::connect(&access.database_url).await?;
         let create =
             format!("CREATE DATABASE IF NOT EXISTS {} CHARACTER SET utf8mb4", databases.database);
@@ -101,15 +97,13 @@ impl Environment {
             "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
         let file: String = sqlx::query_scalar(file).fetch_one(&pool).await?;
         let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
-        let redis = redis_info(&access, "process_id").await?.parse().ok();
+        let redis = redis_info(access, "process_id").await?.parse().ok();
         let signed_in = sessions::buyers(1, buyers)?;
-        let before: f64 = redis_info(&access, "used_memory").await?.parse()?;
-        sessions::open(&access, &signed_in).await.context("signing in")?;
-        let after: f64 = redis_info(&access, "used_memory").await?.parse()?;
+        let before: f64 = redis_info(access, "used_memory").await?.parse()?;
+        sessions::open(access, &signed_in).await.context("signing in")?;
+        let after: f64 = redis_info(access, "used_memory").await?.parse()?;
         let environment = Self {
-            access,
-            seckill: settings.seckill.clone(),
-            folder: settings.folder.clone(),
+            settings,
             pids: [database, redis],
             pool,
             buyers: Buyers::of(&signed_in)?,
@@ -123,7 +117,7 @@ impl Environment {
 
     /// Ends the buyers' sessions, which the service would keep for weeks after the last request.
     pub async fn sign_out(&self) -> anyhow::Result<()> {
-        Ok(sessions::end(&self.access, &self.signed_in).await?)
+        Ok(sessions::end(&self.settings.access, &self.signed_in).await?)
     }
 
     /// Lines `token user`, for the baseline without sessions.
@@ -134,7 +128,7 @@ impl Environment {
 
     /// A connection to Redis.
     pub async fn redis(&self) -> anyhow::Result<RoutedConnection> {
-        Ok(redis_connection::connect(&self.access.redis_url).await?)
+        Ok(redis_connection::connect(&self.settings.access.redis_url).await?)
     }
 
     /// Deletes all orders, so that every run starts with an empty table; nothing where they are to stay.

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
 use redis_link::Server;
@@ -19,47 +19,31 @@ use crate::bench::run::Run;
 /// Tasks, and clients of redis-benchmark.
 pub const CLIENTS: usize = 64;
 
-/// What is measured.
-#[derive(Debug, Clone, Copy)]
-pub enum Kind {
-    Commit,
-    HandOver,
-    LockPairs,
-    RawLockPairs,
-    RawGets,
-    RawAdmissions,
-}
-
-/// Measures it for about `duration`, where it is a rate.
+/// Measures the run `name`, for about `duration` where it is a rate. Hand-overs come with the PINGs between them.
 pub async fn measure(
-    kind: Kind,
+    name: &'static str,
     environment: &Environment,
     shop: u64,
     duration: Duration,
 ) -> anyhow::Result<Vec<Run>> {
-    let rate =
-        |name, answers_per_s| vec![Run { name, clients: CLIENTS, answers_per_s, ..Run::default() }];
     let times =
         |name, times| Run { name, clients: 1, latency: Latency::of(times), ..Run::default() };
-    Ok(match kind {
-        Kind::Commit => vec![times(ratios::COMMIT, commits(&environment.pool).await?)],
-        Kind::HandOver => {
+    let answers_per_s = match name {
+        ratios::COMMIT => return Ok(vec![times(name, commits(&environment.pool).await?)]),
+        ratios::HAND_OVER => {
             let [took, pings] = hand_overs(environment).await?;
-            vec![times(ratios::HAND_OVER, took), times(ratios::PING, pings)]
+            return Ok(vec![times(name, took), times(ratios::PING, pings)]);
         }
-        Kind::LockPairs => rate(ratios::LOCK_PAIRS, lock_pairs(environment, duration).await?),
-        Kind::RawLockPairs => {
-            rate(ratios::RAW_LOCK_PAIRS, raw_lock_pairs(environment, duration).await?)
-        }
-        Kind::RawGets => {
+        ratios::LOCK_PAIRS => lock_pairs(environment, duration).await?,
+        ratios::RAW_LOCK_PAIRS => raw_lock_pairs(environment, duration).await?,
+        ratios::RAW_GETS => {
             let call = ["GET", &format!("cache:shop:{shop}")];
-            let requests = requests(duration, 40_000.0);
-            rate(ratios::RAW_GETS, redis_benchmark(environment, requests, 1, &call).await?)
+            redis_benchmark(environment, requests(duration, 40_000.0), 1, &call).await?
         }
-        Kind::RawAdmissions => {
-            rate(ratios::RAW_ADMISSIONS, raw_admissions(environment, duration).await?)
-        }
-    })
+        ratios::RAW_ADMISSIONS => raw_admissions(environment, duration).await?,
+        _ => bail!("{name} is not measured without HTTP"),
+    };
+    Ok(vec![Run { name, clients: CLIENTS, answers_per_s, ..Run::default() }])
 }
 
 /// Times of small transactions of one client, each with its commit.
@@ -80,7 +64,7 @@ pub async fn commit_ms(pool: &MySqlPool) -> anyhow::Result<f64> {
 }
 
 async fn locks(environment: &Environment) -> anyhow::Result<Locks> {
-    let server = Server::from_url(&environment.access.redis_url)?;
+    let server = Server::from_url(&environment.settings.access.redis_url)?;
     Ok(Locks::connect(server, LockConfig::default()).await?)
 }
 
@@ -224,10 +208,10 @@ async fn redis_benchmark(
     keys: u64,
     call: &[&str],
 ) -> anyhow::Result<f64> {
-    let client = redis::Client::open(environment.access.redis_url.as_str())?;
+    let client = redis::Client::open(environment.settings.access.redis_url.as_str())?;
     let info = client.get_connection_info();
     let redis::ConnectionAddr::Tcp(host, port) = info.addr() else {
-        anyhow::bail!("redis-benchmark needs a plain TCP address");
+        bail!("redis-benchmark needs a plain TCP address");
     };
     let mut command = Command::new("redis-benchmark");
     command

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use seckill_loadtest::interrupt::or_interrupted;
 use seckill_loadtest::options::service;
 use workload::{Access, Target, publish};
 
@@ -127,20 +128,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let node = |target: &Target| against::Node::new(target, &args.against_strategy);
     let against: Vec<_> = args.against.iter().map(node).collect::<anyhow::Result<_>>()?;
     let environment = Environment::open(&settings, MAIN, BUYERS).await.context("preparing")?;
-    let outcome = or_interrupted(measure(&environment, &settings, &args.only, &against)).await;
+    let outcome = or_interrupted(measure(&environment, &args.only, &against)).await;
     environment.sign_out().await.context("signing out")?;
     outcome
-}
-
-/// Drops `work` when Ctrl-C is pressed, and with it the servers that it has started.
-async fn or_interrupted(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::select! {
-        outcome = work => outcome,
-        signal = tokio::signal::ctrl_c() => {
-            signal?;
-            anyhow::bail!("interrupted")
-        }
-    }
 }
 
 /// Clears `databases`, whatever the `outcome`.
@@ -158,7 +148,6 @@ async fn and_clear(
 /// Measures the ratios.
 async fn measure(
     environment: &Environment,
-    settings: &Settings,
     only: &[String],
     against: &[against::Node],
 ) -> anyhow::Result<()> {
@@ -167,19 +156,19 @@ async fn measure(
     let servers = Servers::start(environment).await?;
     let idle = servers.one.memory()?;
     // Makes the shop that is read.
-    publish::flash_sale(&environment.access, &publisher.target, "group-commit", 1).await?;
+    publish::flash_sale(&environment.settings.access, &publisher.target, "group-commit", 1).await?;
     let shop = environment.shop().await?;
     let (publisher, servers) = (&publisher.target, &servers);
     let place = Place { environment, publisher, servers, against, shop };
-    let rounds = rounds::measure(&place, settings, only).await?;
+    let rounds = rounds::measure(&place, only).await?;
     let others = match only {
-        [] => rounds::other_strategies(&place, settings, &rounds[0]).await?,
+        [] => rounds::other_strategies(&place, &rounds[0]).await?,
         _ => Vec::new(),
     };
     let memory = [idle, servers.one.peak_memory()?];
-    let conditions = conditions::text(environment, settings, began.elapsed()).await?;
+    let conditions = conditions::text(environment, began.elapsed()).await?;
     let report = Report { conditions, rounds, others, memory, against };
-    let file = settings.folder.join("report.json");
+    let file = environment.settings.folder.join("report.json");
     std::fs::write(&file, serde_json::to_string_pretty(&report.json())? + "\n")?;
     println!("{}\nReport: {}", report.text(), file.display());
     Ok(())

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use seckill_loadtest::plan::figures::Cost;
 use workload::comparison::batches::Batches;
 use workload::latency::Latency;
 use workload::{Target, publish};
@@ -13,7 +14,7 @@ use crate::bench::audit;
 use crate::bench::buyers::Buyers;
 use crate::bench::environment::Environment;
 use crate::bench::generator::{self, Attempts, Load, Outcome};
-use crate::bench::run::{Cpu, Run};
+use crate::bench::run::Run;
 use crate::bench::sales;
 use crate::bench::servers::{Server, processor_s};
 use crate::bench::settings::say;
@@ -66,12 +67,7 @@ pub struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// A closed loop of 256 clients on a sale by `strategy`, with stock for every buyer.
-    pub fn new(
-        strategy: &'static str,
-        environment: &'a Environment,
-        server: &'a Server,
-        duration: Duration,
-    ) -> Self {
+    pub fn new(strategy: &'static str, environment: &'a Environment, server: &'a Server) -> Self {
         Self {
             name: strategy,
             environment,
@@ -86,7 +82,7 @@ impl<'a> Plan<'a> {
             clients: 256,
             rate: None,
             repeat: false,
-            duration,
+            duration: environment.settings.duration,
         }
     }
 
@@ -129,7 +125,7 @@ impl<'a> Plan<'a> {
             answers_per_s: attempts.answers_per_s(),
             latency: Latency::of(latencies),
             outcomes: attempts.outcomes(),
-            cpu: Cpu { service_us, database_us, redis_us, client_us },
+            cpu: Cost { service_us, database_us, redis_us, client_us },
             batch: Batches::read(&asked).await.since(&batches).average(),
         };
         say(&format!("    {run}"));
@@ -152,7 +148,7 @@ impl<'a> Plan<'a> {
         if let Some(count) = self.sales {
             return Ok(Some(sales::open(&self.environment.pool, count, stock).await?));
         }
-        let access = &self.environment.access;
+        let access = &self.environment.settings.access;
         let id = publish::flash_sale(access, self.publisher, self.strategy, stock).await?;
         Ok(Some(id..=id))
     }

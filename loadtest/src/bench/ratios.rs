@@ -36,7 +36,7 @@ pub const PING: &str = "PING between hand-overs";
 pub const COMMIT: &str = "one commit";
 
 /// A figure of a run.
-type Figure = fn(&Run) -> f64;
+pub type Figure = fn(&Run) -> f64;
 
 const ORDERS_PER_S: Figure = |run| run.orders_per_s;
 const ANSWERS_PER_S: Figure = |run| run.answers_per_s;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use workload::table::render;
 
 use crate::bench::against::Node;
-use crate::bench::ratios::{BELOW, RATIOS, Ratio};
+use crate::bench::ratios::{BELOW, Figure, RATIOS, Ratio};
 use crate::bench::run::Run;
 use crate::bench::spread::{Spread, median};
 
@@ -24,19 +24,18 @@ pub struct Report<'a> {
     pub against: &'a [Node],
 }
 
-/// Columns of [`Report::run_rows`], as [`render`] takes them.
-const RUN_COLUMNS: [&str; 11] = [
-    "run (medians)",
-    ">orders/s",
-    ">answers/s",
-    ">p50 ms",
-    ">p99 ms",
-    ">p99.9 ms",
-    ">max ms",
-    ">service µs",
-    ">database µs",
-    ">Redis µs",
-    ">client µs",
+/// The figures of a run by their columns, as [`render`] takes them.
+const FIGURES: [(&str, Figure); 10] = [
+    (">orders/s", |run| run.orders_per_s),
+    (">answers/s", |run| run.answers_per_s),
+    (">p50 ms", |run| run.latency.p50_ms),
+    (">p99 ms", |run| run.latency.p99_ms),
+    (">p99.9 ms", |run| run.latency.p999_ms),
+    (">max ms", |run| run.latency.max_ms),
+    (">service µs", |run| run.cpu.service_us),
+    (">database µs", |run| run.cpu.database_us),
+    (">Redis µs", |run| run.cpu.redis_us),
+    (">client µs", |run| run.cpu.client_us),
 ];
 
 impl Report<'_> {
@@ -48,37 +47,27 @@ impl Report<'_> {
         Spread::of(self.rounds.iter().filter_map(|runs| ratio.value(runs)))
     }
 
-    /// The rows of the table of runs: medians over the rounds.
-    fn run_rows(&self) -> Vec<Vec<String>> {
+    /// The table of runs: medians over the rounds.
+    fn run_table(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
         for run in self.runs() {
             if !names.contains(&run.name) {
                 names.push(run.name);
             }
         }
-        let values: [fn(&Run) -> f64; 10] = [
-            |run| run.orders_per_s,
-            |run| run.answers_per_s,
-            |run| run.latency.p50_ms,
-            |run| run.latency.p99_ms,
-            |run| run.latency.p999_ms,
-            |run| run.latency.max_ms,
-            |run| run.cpu.service_us,
-            |run| run.cpu.database_us,
-            |run| run.cpu.redis_us,
-            |run| run.cpu.client_us,
-        ];
         let row = |name: &&str| {
-            let of = |value: fn(&Run) -> f64| {
-                median(self.runs().filter(|run| run.name == *name).map(value))
+            let cell = |(_, value): (&str, Figure)| {
+                let runs = self.runs().filter(|run| run.name == *name);
+                match median(runs.map(value)) {
+                    0.0 => "–".to_owned(),
+                    value => figure(value),
+                }
             };
-            let shown = values.map(of).map(|value| match value {
-                0.0 => "–".to_owned(),
-                value => figure(value),
-            });
-            [(*name).to_owned()].into_iter().chain(shown).collect()
+            [(*name).to_owned()].into_iter().chain(FIGURES.map(cell)).collect()
         };
-        names.iter().map(row).collect()
+        let titles = ["run (medians)"].into_iter().chain(FIGURES.map(|(title, _)| title));
+        let rows: Vec<_> = names.iter().map(row).collect();
+        render(&titles.collect::<Vec<_>>(), &rows)
     }
 
     /// The table of ratios, with a column for each other node.
@@ -125,7 +114,7 @@ impl Report<'_> {
             "\n{}\nµs: processor time of one answer.\n\n{}\nFloors: {floors}.\n\
              Memory of an instance: {idle} MB idle, {peak} MB at its peak.\n\
              All {} runs passed the audit.\n{}",
-            render(&RUN_COLUMNS, &self.run_rows()),
+            self.run_table(),
             self.ratios(),
             self.runs().count(),
             self.conditions,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use seckill_loadtest::plan::document::figure;
+use seckill_loadtest::plan::figures::Cost;
 use serde::Serialize;
 use workload::latency::Latency;
 
@@ -22,30 +23,11 @@ pub struct Run {
     pub latency: Latency,
     /// Attempts by outcome.
     pub outcomes: BTreeMap<String, u64>,
-    /// Processor time of one answer; depends far less on the machine's other load than any rate.
-    pub cpu: Cpu,
+    /// Processor time of one answer; depends far less on the machine's other load than any rate. The service is all the
+    /// processes asked (behind nginx: the instances too), NaN where they are not known; the client is this program.
+    pub cpu: Cost,
     /// Orders in a commit of `group-commit`, on average over the instances asked.
     pub batch: Option<f64>,
-}
-
-/// Processor time of one answer, in µs.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Cpu {
-    /// Of the processes asked (behind nginx: the instances too); NaN where they are not known.
-    pub service_us: f64,
-    /// Of the database.
-    pub database_us: f64,
-    /// Of Redis.
-    pub redis_us: f64,
-    /// Of this program.
-    pub client_us: f64,
-}
-
-impl Cpu {
-    /// Of all but this program.
-    pub fn servers_us(&self) -> f64 {
-        self.service_us + self.database_us + self.redis_us
-    }
 }
 
 impl fmt::Display for Run {

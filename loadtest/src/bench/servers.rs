@@ -157,8 +157,8 @@ pub async fn instance(
     name: &str,
     flags: &[&str],
 ) -> anyhow::Result<Server> {
-    let (bind, access) = (free_address()?, &environment.access);
-    let mut command = Command::new(&environment.seckill);
+    let (bind, access) = (free_address()?, &environment.settings.access);
+    let mut command = Command::new(&environment.settings.seckill);
     command
         .args(["serve", "--lab", "--bind", &bind.to_string(), "--bind-unix", &socket(name)])
         // Through nginx the generator is a visitor, whose rate is limited.
@@ -187,10 +187,13 @@ async fn bare_route(environment: &Environment, name: &str) -> anyhow::Result<Ser
 }
 
 async fn transaction(environment: &Environment) -> anyhow::Result<Server> {
-    let buyers = environment.folder.join("buyers");
+    let buyers = environment.settings.folder.join("buyers");
     std::fs::write(&buyers, environment.lines_of_buyers()?)?;
     let (mut command, bind) = baseline("transaction")?;
-    command.arg("--buyers").arg(&buyers).env("DATABASE_URL", &environment.access.database_url);
+    command
+        .arg("--buyers")
+        .arg(&buyers)
+        .env("DATABASE_URL", &environment.settings.access.database_url);
     start((command, bind), "transaction", environment).await
 }
 
@@ -202,7 +205,7 @@ async fn nginx(
     servers: [(&str, &Server); 2],
 ) -> anyhow::Result<Server> {
     let bind = free_address()?;
-    let home = environment.folder.join(name);
+    let home = environment.settings.folder.join(name);
     let [one, two] = servers.map(|(name, _)| socket(name));
     std::fs::create_dir_all(&home)?;
     let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx.conf");
@@ -238,12 +241,12 @@ async fn start(
     name: &str,
     environment: &Environment,
 ) -> anyhow::Result<Server> {
-    let log = environment.folder.join(format!("{name}.log"));
+    let log = environment.settings.folder.join(format!("{name}.log"));
     // `Process` appends to it.
     std::fs::write(&log, "")?;
     let target: Target = format!("http://{address}").parse()?;
     let mut connection = Connection::new(target.clone(), Duration::from_secs(2));
-    command.current_dir(&environment.folder);
+    command.current_dir(&environment.settings.folder);
     let process = Process::start(command, &log)?;
     let call = Call::get("/health/ready");
     let is_ready = until(START_LIMIT, async || {

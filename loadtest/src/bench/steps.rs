@@ -51,7 +51,7 @@ enum Kind<'a> {
     /// On an instance started for it, with these flags.
     Instance(Plan<'a>, Vec<&'static str>),
     /// Without HTTP.
-    Micro(micro::Kind, Duration),
+    Micro(Duration),
 }
 
 impl Step<'_> {
@@ -77,8 +77,9 @@ impl Step<'_> {
                 let server = servers::instance(place.environment, "shops", flags).await?;
                 Plan { servers: vec![&server], ..plan.clone() }.run().await?.0
             }
-            Kind::Micro(kind, duration) => {
-                let runs = micro::measure(*kind, place.environment, place.shop, *duration).await?;
+            Kind::Micro(duration) => {
+                let runs =
+                    micro::measure(self.of, place.environment, place.shop, *duration).await?;
                 runs.iter().for_each(|run| say(&format!("    {run}")));
                 return Ok(runs);
             }
@@ -92,8 +93,8 @@ impl Step<'_> {
 pub fn steps<'a>(place: &Place<'a>, round: usize, duration: Duration) -> Vec<Step<'a>> {
     let Place { environment, publisher, servers, against, shop } = *place;
     let plan = |name, strategy| {
-        let plan = Plan::new(strategy, environment, &servers.one, duration);
-        Plan { name, publisher, ..plan }
+        let plan = Plan::new(strategy, environment, &servers.one);
+        Plan { name, publisher, duration, ..plan }
     };
     let orders = |name| plan(name, "group-commit");
     let on = |plan: Plan<'a>, servers| Plan { servers, ..plan };
@@ -122,7 +123,7 @@ pub fn steps<'a>(place: &Place<'a>, round: usize, duration: Duration) -> Vec<Ste
         };
         against.iter().map(node).collect::<Vec<_>>()
     };
-    let micro = |of, kind| Step { of, kind: Kind::Micro(kind, duration) };
+    let micro = |of| Step { of, kind: Kind::Micro(duration) };
     let instance = |plan: Plan<'a>, flags: &[&'static str]| {
         // All reads are of one shop, which would be limited.
         let flags = [&["--per-shop-per-second", "0"][..], flags].concat();
@@ -145,7 +146,7 @@ pub fn steps<'a>(place: &Place<'a>, round: usize, duration: Duration) -> Vec<Ste
         step(plan(names::STREAM, "stream"))
     }]));
     steps.extend([
-        micro(names::COMMIT, micro::Kind::Commit),
+        micro(names::COMMIT),
         open(orders(names::ORDERS_OPEN), BELOW_PEAK, names::ORDERS),
         step(sold_out(orders(names::SOLD_OUT))),
     ]);
@@ -171,11 +172,11 @@ pub fn steps<'a>(place: &Place<'a>, round: usize, duration: Duration) -> Vec<Ste
         instance(read(names::SHOP_MEMORY), &[]),
         // This read strategy keeps nothing in memory.
         instance(read(names::SHOP_REDIS), &["--shop-cache", "mutex"]),
-        micro(names::RAW_GETS, micro::Kind::RawGets),
-        micro(names::HAND_OVER, micro::Kind::HandOver),
-        micro(names::RAW_ADMISSIONS, micro::Kind::RawAdmissions),
-        micro(names::LOCK_PAIRS, micro::Kind::LockPairs),
-        micro(names::RAW_LOCK_PAIRS, micro::Kind::RawLockPairs),
+        micro(names::RAW_GETS),
+        micro(names::HAND_OVER),
+        micro(names::RAW_ADMISSIONS),
+        micro(names::LOCK_PAIRS),
+        micro(names::RAW_LOCK_PAIRS),
     ]);
     steps
 }

@@ -15,40 +15,33 @@ pub const CLIENTS: usize = 512;
 /// The smaller number of sessions; where sessions grow, so many attempts are made in a run, each by another buyer.
 pub const FEW_SESSIONS: usize = 10_000;
 
-/// Instances that are asked.
-#[derive(Clone)]
-pub struct Asked<'a> {
-    pub environment: &'a Environment,
-    pub servers: Vec<&'a Server>,
-    /// Sales that are open at once.
-    pub sales: u64,
-    /// A part of the buyers alone.
-    pub part: Option<usize>,
-    pub duration: Duration,
+/// A plan that asks `servers` for answers of so many sales that are open at once.
+pub fn asking<'a>(environment: &'a Environment, servers: Vec<&'a Server>, sales: u64) -> Plan<'a> {
+    let one = Plan::new("group-commit", environment, servers[0]);
+    Plan { servers, sales: Some(sales), clients: CLIENTS, ..one }
 }
 
-impl Asked<'_> {
-    /// A run on new sales; its figures, and how many answers there were.
-    pub async fn answers(&self, round: usize, is_order: bool) -> anyhow::Result<(Run, usize)> {
-        let part = self.part.map(|count| (count, 2 * round + usize::from(is_order)));
-        if part.is_some() {
-            // Sessions that the instance remembers are not asked for.
-            tokio::time::sleep(Duration::from_millis(900)).await;
-        }
-        let base = Plan::new("group-commit", self.environment, self.servers[0], self.duration);
-        let plan = Plan {
-            name: if is_order { "order" } else { "sold out" },
-            servers: self.servers.clone(),
-            stock: if is_order { Stock::PerBuyer } else { Stock::SoldOut },
-            sales: Some(self.sales),
-            part,
-            clients: CLIENTS,
-            repeat: !is_order && part.is_none(),
-            ..base
-        };
-        let (run, attempts) = plan.run().await?;
-        Ok((run, attempts.list.len()))
+/// A run of `plan` on new sales; its figures, and how many answers there were. Where it has a part of the buyers, those are
+/// others each time.
+pub async fn answers(
+    plan: &Plan<'_>,
+    round: usize,
+    is_order: bool,
+) -> anyhow::Result<(Run, usize)> {
+    let part = plan.part.map(|(count, _)| (count, 2 * round + usize::from(is_order)));
+    if part.is_some() {
+        // Sessions that the instance remembers are not asked for.
+        tokio::time::sleep(Duration::from_millis(900)).await;
     }
+    let plan = Plan {
+        name: if is_order { "order" } else { "sold out" },
+        stock: if is_order { Stock::PerBuyer } else { Stock::SoldOut },
+        part,
+        repeat: !is_order && part.is_none(),
+        ..plan.clone()
+    };
+    let (run, attempts) = plan.run().await?;
+    Ok((run, attempts.list.len()))
 }
 
 /// The medians of `runs`, each beside the run of `smallest` of the same round.

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use seckill_loadtest::plan::figures::Level;
 
-use super::answers::{Asked, answer};
+use super::answers::{answer, answers, asking};
 use crate::bench::environment::{Databases, Environment};
+use crate::bench::plan::Plan;
 use crate::bench::rounds::interleaved;
 use crate::bench::run::Run;
 use crate::bench::sales;
@@ -78,17 +79,13 @@ pub async fn grow(settings: &Settings, what: &str, sizes: &[Size]) -> anyhow::Re
     }
     let asked = |size: &Size| {
         let place = places.iter().find(|place| place.databases == size.databases)?;
-        Some(Asked {
-            environment: &place.environment,
-            servers: place.servers.get(size.instances.clone())?.iter().collect(),
-            sales: size.sales,
-            part: size.part,
-            duration: settings.duration,
-        })
+        let servers = place.servers.get(size.instances.clone())?.iter().collect();
+        let part = size.part.map(|count| (count, 0));
+        Some(Plan { part, ..asking(&place.environment, servers, size.sales) })
     };
     let asked: Vec<_> = sizes.iter().filter_map(asked).collect();
-    let one = async |round, asked: &Asked<'_>| {
-        anyhow::Ok((asked.answers(round, true).await?.0, asked.answers(round, false).await?.0))
+    let one = async |round, plan: &Plan<'_>| {
+        anyhow::Ok((answers(plan, round, true).await?.0, answers(plan, round, false).await?.0))
     };
     let runs = interleaved(settings.rounds, &asked, one).await?;
     let runs: Vec<(Vec<Run>, Vec<Run>)> =

@@ -8,8 +8,9 @@ use anyhow::{Context, ensure};
 use seckill_loadtest::plan::figures::Memory;
 use workload::descriptors;
 
-use super::answers::{Asked, FEW_SESSIONS};
+use super::answers::{FEW_SESSIONS, answers, asking};
 use crate::bench::environment::Environment;
+use crate::bench::plan::Plan;
 use crate::bench::servers;
 
 /// Connections opened; as many descriptors are needed here and in the instance.
@@ -18,22 +19,22 @@ const CONNECTIONS: usize = 3_000;
 const SALES: u64 = 10_000;
 
 /// Measures a fresh instance, after runs that fill its pools. Redis and the database are not measured here.
-pub async fn measure(environment: &Environment, duration: Duration) -> anyhow::Result<Memory> {
+pub async fn measure(environment: &Environment) -> anyhow::Result<Memory> {
     descriptors::reserve(CONNECTIONS)?;
     let server = servers::instance(environment, "scale-memory", &[]).await?;
-    let servers = vec![&server];
-    let all = Asked { environment, servers, sales: 1, part: None, duration };
-    let few = Asked { part: Some(FEW_SESSIONS), ..all.clone() };
+    let all = asking(environment, vec![&server], 1);
+    let few = Plan { part: Some((FEW_SESSIONS, 0)), ..all.clone() };
     for is_order in [true, false] {
-        few.answers(0, is_order).await?;
+        answers(&few, 0, is_order).await?;
     }
     let fresh = server.memory()?;
     // As many as were asked for: a slow machine does not get through all of them.
-    let (_, answers) = all.answers(0, false).await?;
-    let sessions = answers.min(environment.buyers.users.len());
+    let (_, count) = answers(&all, 0, false).await?;
+    let sessions = count.min(environment.buyers.users.len());
     let seen = server.memory()?;
-    let (_, answers) = Asked { sales: SALES, ..all.clone() }.answers(0, true).await?;
-    let sales = answers.min(usize::try_from(SALES)?);
+    let many = Plan { sales: Some(SALES), ..all };
+    let (_, count) = answers(&many, 0, true).await?;
+    let sales = count.min(usize::try_from(SALES)?);
     let selling = server.memory()?;
     let address = server.address;
     let connections = tokio::task::spawn_blocking(move || open(address, CONNECTIONS)).await??;

@@ -69,10 +69,10 @@ async fn measure(settings: &Settings) -> anyhow::Result<Figures> {
     let began = Instant::now();
     let main = Environment::open(settings, SMALL, BUYERS).await.context("preparing")?;
     say("one instance");
-    let (answers, sale) = one_instance::measure(&main, settings).await?;
+    let (answers, sale) = one_instance::measure(&main).await?;
     let commit_ms = micro::commit_ms(&main.pool).await?;
     say("memory");
-    let memory = memory::measure(&main, settings.duration).await?;
+    let memory = memory::measure(&main).await?;
 
     let [some, many] = if settings.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
     let sessions: usize = if settings.quick { 100_000 } else { 1_000_000 };
@@ -96,7 +96,7 @@ async fn measure(settings: &Settings) -> anyhow::Result<Figures> {
     growth.extend(sessions.levels);
 
     Ok(Figures {
-        conditions: conditions::text(&main, settings, began.elapsed()).await?,
+        conditions: conditions::text(&main, began.elapsed()).await?,
         quick: settings.quick,
         cores: conditions::cores(),
         growth,

@@ -13,7 +13,6 @@ use crate::bench::plan::{Plan, Stock};
 use crate::bench::rounds::interleaved;
 use crate::bench::run::Run;
 use crate::bench::servers;
-use crate::bench::settings::Settings;
 use crate::bench::spread::median;
 
 /// Of the buyers of the whole sale so many in a hundred find stock.
@@ -28,13 +27,12 @@ const SOLD_OUT: &str = "sold-out";
 /// Measures them.
 pub async fn measure(
     environment: &Environment,
-    settings: &Settings,
 ) -> anyhow::Result<(Vec<NamedAnswer>, MeasuredSale)> {
     let server = servers::instance(environment, "scale-one", &[]).await?;
     let buyers = environment.buyers.users.len();
     let stock = buyers * STOCK_PERCENT / 100;
     let plan = |strategy| {
-        let plan = Plan::new(strategy, environment, &server, settings.duration);
+        let plan = Plan::new(strategy, environment, &server);
         Plan { clients: CLIENTS, ..plan }
     };
     let one = plan("group-commit");
@@ -50,7 +48,7 @@ pub async fn measure(
         };
         anyhow::Ok((run, times))
     };
-    let mut measured = interleaved(settings.rounds, &plans, measure).await?;
+    let mut measured = interleaved(environment.settings.rounds, &plans, measure).await?;
     let whole = measured.pop().unwrap_or_default();
     let named = |runs: Vec<(Run, [f64; 4])>| {
         let runs: Vec<Run> = runs.into_iter().map(|(run, _)| run).collect();
