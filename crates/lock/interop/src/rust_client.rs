@@ -70,6 +70,26 @@ struct Actor {
     fault: Option<Fault>,
 }
 
+/// A command of the protocol.
+#[derive(Clone, Copy)]
+struct Command<'a> {
+    verb: &'a str,
+    kind: &'a str,
+    name: &'a str,
+    more: &'a [&'a str],
+}
+
+impl Command<'_> {
+    /// The key of holds: an actor may hold both the read lock and the write lock of a name.
+    fn hold(&self) -> String {
+        format!("{} {}", self.kind, self.name)
+    }
+
+    fn unknown(&self) -> anyhow::Result<String> {
+        anyhow::bail!("there is no command '{}', or not with these arguments", self.verb)
+    }
+}
+
 impl Actor {
     async fn act(mut self, mut commands: UnboundedReceiver<Vec<String>>) {
         while let Some(words) = commands.recv().await {
@@ -84,72 +104,58 @@ impl Actor {
     }
 
     async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
-        let [command, kind, name, more @ ..] = words else { anyhow::bail!("too few words") };
-        match (*command, more) {
+        let &[verb, kind, name, ref more @ ..] = words else { anyhow::bail!("too few words") };
+        let command = Command { verb, kind, name, more };
+        match (verb, more) {
             ("supports", []) => {
-                Ok(if KINDS.contains(kind) { "ok" } else { "unsupported" }.to_owned())
+                Ok(if KINDS.contains(&kind) { "ok" } else { "unsupported" }.to_owned())
             }
             ("unlock", _) => {
-                self.release(kind, name).await?;
+                self.release(command).await?;
                 Ok("ok".to_owned())
             }
             ("count", [counter, times]) => {
                 for _ in 0..times.parse()? {
-                    self.on_kind("lock", kind, name, &[]).await?;
+                    self.on_kind(Command { verb: "lock", more: &[], ..command }).await?;
                     self.increment(counter).await?;
-                    self.release(kind, name).await?;
+                    self.release(command).await?;
                 }
                 Ok("ok".to_owned())
             }
-            _ => self.on_kind(command, kind, name, more).await,
+            _ => self.on_kind(command).await,
         }
     }
 
-    async fn on_kind(
-        &mut self,
-        command: &str,
-        kind: &str,
-        name: &str,
-        more: &[&str],
-    ) -> anyhow::Result<String> {
-        let locks = self.locks.clone();
-        let held = held_as(kind, name);
-        match kind {
+    async fn on_kind(&mut self, command: Command<'_>) -> anyhow::Result<String> {
+        let (locks, name) = (self.locks.clone(), command.name);
+        match command.kind {
             "fair" if self.fault != Some(Fault::IgnoresQueues) => {
-                self.on_lock(locks.fair(name), |_| None, command, held, more).await
+                self.on_lock(locks.fair(name), |_| None, command).await
             }
-            "reentrant" | "fair" => {
-                self.on_lock(locks.lock(name), |_| None, command, held, more).await
-            }
+            "reentrant" | "fair" => self.on_lock(locks.lock(name), |_| None, command).await,
             "read" => {
                 let lock = locks.read_write(name).read().clone();
-                self.on_lock(lock, |_| None, command, held, more).await
+                self.on_lock(lock, |_| None, command).await
             }
             "write" => {
                 let lock = locks.read_write(name).write().clone();
-                self.on_lock(lock, |_| None, command, held, more).await
+                self.on_lock(lock, |_| None, command).await
             }
             "fenced" => {
                 let fence = |guard: &Guard<_>| Some(guard.fence());
-                self.on_lock(locks.fenced(name), fence, command, held, more).await
+                self.on_lock(locks.fenced(name), fence, command).await
             }
-            "multi" => self.on_multi(command, name, held, more).await,
-            "semaphore" => self.on_semaphore(command, name, held, more).await,
-            "leased" => self.on_leased(command, name, held, more).await,
+            "multi" => self.on_multi(command).await,
+            "semaphore" => self.on_semaphore(command).await,
+            "leased" => self.on_leased(command).await,
             _ => Ok("unsupported".to_owned()),
         }
     }
 
-    async fn on_multi(
-        &mut self,
-        command: &str,
-        name: &str,
-        held: String,
-        more: &[&str],
-    ) -> anyhow::Result<String> {
-        let names = [format!("{name}:a"), format!("{name}:b")];
+    async fn on_multi(&mut self, command: Command<'_>) -> anyhow::Result<String> {
+        let names = ["a", "b"].map(|part| format!("{}:{part}", command.name));
         let mut lock = self.locks.multi(names.iter().map(String::as_str));
-        let guard = match (command, more) {
+        let guard = match (command.verb, command.more) {
             ("lock", more) => {
                 if let [lease] = more {
                     lock = lock.without_renewal(millis(lease)?);
@@ -157,25 +163,23 @@ impl Actor {
                 Some(lock.acquire_as(&self.owner).await?)
             }
             ("try", [wait]) => lock.acquire_within_as(&self.owner, millis(wait)?).await?,
-            _ => return unknown(command),
+            _ => return command.unknown(),
         };
         let hold = guard.map(|guard| Held::releasing(|| guard.release().boxed()));
-        Ok(self.hold(held, hold))
+        Ok(self.hold(command, hold))
     }
 
     async fn on_lock<K: LockKind>(
         &mut self,
         mut lock: Lock<K>,
         fence: fn(&Guard<K>) -> Option<u64>,
-        command: &str,
-        held: String,
-        more: &[&str],
+        command: Command<'_>,
     ) -> anyhow::Result<String> {
         let hold = |guard: Guard<K>| {
             let (fence, lost) = (fence(&guard), Some(guard.lost().boxed()));
             Held { fence, lost, ..Held::releasing(|| guard.release().boxed()) }
         };
-        Ok(match (command, more) {
+        Ok(match (command.verb, command.more) {
             ("lock", more) => {
                 if let [lease] = more {
                     lock = lock.without_renewal(millis(lease)?);
@@ -184,11 +188,11 @@ impl Actor {
                     return Ok("ok".to_owned());
                 }
                 let guard = self.acquire(lock).await?;
-                self.hold(held, Some(hold(guard)))
+                self.hold(command, Some(hold(guard)))
             }
             ("try", [wait]) => {
                 let guard = lock.acquire_within_as(&self.owner, millis(wait)?).await?;
-                self.hold(held, guard.map(hold))
+                self.hold(command, guard.map(hold))
             }
             ("depth", []) => format!("ok {}", lock.hold_count(&self.owner).await?),
             ("locked", []) => format!("ok {}", lock.is_locked().await?),
@@ -198,14 +202,14 @@ impl Actor {
             },
             ("force", []) => format!("ok {}", lock.force_unlock().await?),
             ("fence", []) => {
-                let last = self.held.get(&held).and_then(|held| held.last()?.fence);
-                format!("ok {}", last.context("nothing with a fence is held")?)
+                let fence = self.last(command).and_then(|held| held.fence);
+                format!("ok {}", fence.context("nothing with a fence is held")?)
             }
             ("lost", []) => {
-                let last = self.held.get_mut(&held).and_then(|held| held.last_mut()?.lost.take());
-                format!("ok {}", last.context("nothing that can be lost is held")?.await)
+                let lost = self.last(command).and_then(|held| held.lost.take());
+                format!("ok {}", lost.context("nothing that can be lost is held")?.await)
             }
-            _ => return unknown(command),
+            _ => return command.unknown(),
         })
     }
 
@@ -224,15 +228,15 @@ impl Actor {
         })
     }
 
-    async fn release(&mut self, kind: &str, name: &str) -> anyhow::Result<()> {
-        let last = self.held.get_mut(&held_as(kind, name)).and_then(Vec::pop);
+    async fn release(&mut self, command: Command<'_>) -> anyhow::Result<()> {
+        let last = self.held.get_mut(&command.hold()).and_then(Vec::pop);
         let last = match (last, self.fault) {
             (Some(held), _) => held,
             (None, Some(Fault::NeverLocks)) => return Ok(()),
             (None, _) => anyhow::bail!("not held by this actor"),
         };
         if matches!(self.fault, Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)) {
-            self.redis.del::<_, ()>(name).await?;
+            self.redis.del::<_, ()>(command.name).await?;
             // The release finds no hold, and publishes nothing.
             return match last.release().await {
                 Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
@@ -243,10 +247,15 @@ impl Actor {
     }
 
     /// The answer to the command.
-    fn hold(&mut self, held: String, hold: Option<Held>) -> String {
+    fn hold(&mut self, command: Command<'_>, hold: Option<Held>) -> String {
         let acquired = hold.is_some();
-        self.held.entry(held).or_default().extend(hold);
+        self.held.entry(command.hold()).or_default().extend(hold);
         yes_or_no(acquired)
+    }
+
+    /// Its latest hold of what the command names.
+    fn last(&mut self, command: Command<'_>) -> Option<&mut Held> {
+        self.held.get_mut(&command.hold())?.last_mut()
     }
 
     /// Loses updates if the lock does not exclude.
@@ -268,17 +277,8 @@ async fn wait_for_lease_end<K: LockKind>(
     }
 }
 
-/// The key of holds: an actor may hold both the read lock and the write lock of a name.
-fn held_as(kind: &str, name: &str) -> String {
-    format!("{kind} {name}")
-}
-
 fn yes_or_no(yes: bool) -> String {
     if yes { "ok".to_owned() } else { "no".to_owned() }
-}
-
-fn unknown(command: &str) -> anyhow::Result<String> {
-    anyhow::bail!("there is no command '{command}', or not with these arguments")
 }
 
 fn millis(text: &str) -> anyhow::Result<Duration> {

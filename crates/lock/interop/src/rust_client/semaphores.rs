@@ -7,21 +7,15 @@ use futures_util::future::FutureExt;
 use lock::LeasedSemaphore;
 
 use super::held::{Held, Kept};
-use super::{Actor, Fault, millis, unknown, yes_or_no};
+use super::{Actor, Command, Fault, millis, yes_or_no};
 
 /// The lease of a permit that was acquired without one.
 const LEASE: Duration = Duration::from_secs(60);
 
 impl Actor {
-    pub(super) async fn on_semaphore(
-        &mut self,
-        command: &str,
-        name: &str,
-        held: String,
-        more: &[&str],
-    ) -> anyhow::Result<String> {
-        let semaphore = self.locks.semaphore(name);
-        let permits = match (command, more) {
+    pub(super) async fn on_semaphore(&mut self, command: Command<'_>) -> anyhow::Result<String> {
+        let semaphore = self.locks.semaphore(command.name);
+        let permits = match (command.verb, command.more) {
             ("permits", [permits]) => {
                 return Ok(yes_or_no(semaphore.try_set_permits(permits.parse()?).await?));
             }
@@ -30,44 +24,39 @@ impl Actor {
             }
             ("available", []) => return Ok(format!("ok {}", semaphore.available().await?)),
             ("lock", more) => Some(semaphore.acquire(self.permits(more)?).await?),
-            ("try", [wait, ..]) => {
+            ("try", more @ [wait, ..]) => {
                 semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?
             }
-            _ => return unknown(command),
+            _ => return command.unknown(),
         };
         let hold = permits.map(|permits| Held::releasing(|| permits.release().boxed()));
-        Ok(self.hold(held, hold))
+        Ok(self.hold(command, hold))
     }
 
-    pub(super) async fn on_leased(
-        &mut self,
-        command: &str,
-        name: &str,
-        held: String,
-        more: &[&str],
-    ) -> anyhow::Result<String> {
-        let semaphore = self.locks.leased_semaphore(name, LEASE);
-        let permits = match (command, more) {
+    pub(super) async fn on_leased(&mut self, command: Command<'_>) -> anyhow::Result<String> {
+        let semaphore = self.locks.leased_semaphore(command.name, LEASE);
+        let permits = match (command.verb, command.more) {
             ("permits", [permits]) => {
                 return Ok(yes_or_no(semaphore.try_set_permits(permits.parse()?).await?));
             }
             ("available", []) => return Ok(format!("ok {}", semaphore.available().await?)),
             ("extend", [lease]) => {
-                let last = self.held.get_mut(&held).and_then(|held| held.last_mut());
-                let Some(Held { kept: Kept::Leased(permit), .. }) = last else {
+                let Some(Held { kept: Kept::Leased(permit), .. }) = self.last(command) else {
                     anyhow::bail!("no permit is held");
                 };
                 permit.extend(millis(lease)?).await?;
                 return Ok("ok".to_owned());
             }
-            ("lock", more) => Some(self.leased(name, more)?.acquire(self.permits(more)?).await?),
-            ("try", [wait, ..]) => {
+            ("lock", more) => {
+                Some(self.leased(command.name, more)?.acquire(self.permits(more)?).await?)
+            }
+            ("try", more @ [wait, ..]) => {
                 semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?
             }
-            _ => return unknown(command),
+            _ => return command.unknown(),
         };
         let hold = |permits| Held { fence: None, lost: None, kept: Kept::Leased(permits) };
-        Ok(self.hold(held, permits.map(hold)))
+        Ok(self.hold(command, permits.map(hold)))
     }
 
     /// With the lease of the first argument.
