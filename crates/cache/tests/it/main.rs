@@ -12,7 +12,6 @@ mod leases;
 mod load_failures;
 mod logical_expiry;
 mod outage;
-mod penetration;
 mod stampede;
 mod subscription;
 mod wire;
