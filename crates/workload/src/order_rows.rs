@@ -33,19 +33,6 @@ pub struct Snapshot {
     pub rows: Vec<OrderRow>,
 }
 
-/// What the tables add up to, for one sale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
-    /// Left to sell.
-    pub stock: i64,
-    /// Orders that are not cancelled.
-    pub orders: i64,
-    /// Users who have one.
-    pub buyers: i64,
-    /// Users who have more than one.
-    pub repeated: i64,
-}
-
 /// The stock and the units that were taken out of it and are not sold.
 const LEFT_WITH_UNITS: &str =
     "(s.stock + (SELECT COUNT(*) FROM tb_stock_unit u WHERE u.voucher_id = s.voucher_id))";
@@ -125,7 +112,7 @@ impl OrderRows {
         .fetch_all(&mut *transaction)
         .await?;
         transaction.commit().await?;
-        let cancelled = rows.iter().filter(|row| row.status == 4).count() as i64;
+        let cancelled = rows.iter().filter(|row| row.is_cancelled()).count() as i64;
         // A sale published by a node that keeps no `issued` can only be taken at its word.
         let sold = rows.len() as i64 - cancelled;
         let issued = issued.map_or(stock_left + sold, i64::from);
@@ -142,29 +129,6 @@ impl OrderRows {
         let said: Result<Vec<String>, sqlx::Error> = said.await;
         let failed = |source| Error::Database { what: "while checking the table", source };
         said.map(|lines| lines.join("; ")).map_err(failed)
-    }
-
-    /// Adds one sale up, in one statement.
-    ///
-    /// # Errors
-    /// [`Error::Database`], also when there is no such sale.
-    pub async fn tally(&self, voucher_id: u64) -> Result<Tally, Error> {
-        let sql = format!(
-            "SELECT CAST({} AS SIGNED), CAST(COALESCE(SUM(o.orders), 0) AS SIGNED), \
-             COUNT(o.user_id), CAST(COALESCE(SUM(o.orders > 1), 0) AS SIGNED) \
-             FROM tb_seckill_voucher s LEFT JOIN \
-             (SELECT user_id, COUNT(*) AS orders FROM tb_voucher_order \
-             WHERE voucher_id = ? AND status <> 4 GROUP BY user_id) o ON TRUE \
-             WHERE s.voucher_id = ? GROUP BY s.voucher_id, s.stock",
-            self.left
-        );
-        let (stock, orders, buyers, repeated) = sqlx::query_as(&sql)
-            .bind(voucher_id)
-            .bind(voucher_id)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(|source| Error::Database { what: "while adding a sale up", source })?;
-        Ok(Tally { stock, orders, buyers, repeated })
     }
 
     /// Waits until the sale has not changed for `quiet`, but at most `limit`.

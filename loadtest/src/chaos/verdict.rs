@@ -21,10 +21,9 @@ mod tests;
 
 /// At most this many findings are spelled out.
 const EXAMPLES: usize = 10;
-/// `tb_voucher_order.status` of an unpaid, a paid and a cancelled order.
+/// `tb_voucher_order.status` of an unpaid and a paid order.
 const UNPAID: u8 = 1;
 const PAID: u8 = 2;
-const CANCELLED: u8 = 4;
 
 /// What else was done to a sale, besides its buyers' requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -216,13 +215,13 @@ fn false_change(
     if done(What::Pay) && row.status != PAID {
         return Some("its payment was confirmed, and it is not paid");
     }
-    if done(What::Cancel) && row.status != CANCELLED {
+    if done(What::Cancel) && !row.is_cancelled() {
         return Some("its cancellation was confirmed, and it is not cancelled");
     }
     if row.status == PAID && !may_be(What::Pay) {
         return Some("it is paid, and its payment was refused or never asked for");
     }
-    if row.status == CANCELLED && circumstances.expires.is_none() && !may_be(What::Cancel) {
+    if row.is_cancelled() && circumstances.expires.is_none() && !may_be(What::Cancel) {
         return Some("it is cancelled, and its cancellation was refused or never asked for");
     }
     None

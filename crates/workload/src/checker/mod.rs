@@ -23,7 +23,7 @@ use crate::reply::{ORDER_NOT_FOUND, Reply, SOLD_OUT};
 mod tests;
 
 /// `tb_voucher_order.status` of a cancelled order.
-const CANCELLED: u8 = 4;
+pub const CANCELLED: u8 = 4;
 /// At most this many findings are spelled out.
 const EXAMPLES: usize = 10;
 
@@ -47,6 +47,13 @@ pub struct OrderRow {
     pub user_id: u64,
     /// 1 unpaid … 4 cancelled … 6 refunded.
     pub status: u8,
+}
+
+impl OrderRow {
+    /// Whether its stock was given back.
+    pub fn is_cancelled(&self) -> bool {
+        self.status == CANCELLED
+    }
 }
 
 /// One attempt to buy, and its reply.
@@ -168,7 +175,7 @@ pub fn judge<'a>(
     let mut cancelled = 0;
     for row in rows {
         users.entry(row.user_id).or_default().1.push(*row);
-        cancelled += i64::from(row.status == CANCELLED);
+        cancelled += i64::from(row.is_cancelled());
     }
     verdict.orders = i64::try_from(rows.len()).unwrap_or(i64::MAX) - cancelled;
     verdict.oversold = (verdict.orders - sale.issued).max(-sale.stock_left).max(0);
@@ -195,8 +202,8 @@ fn judge_user(
 ) {
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let has = |id: &i64| rows.iter().any(|row| row.id == *id);
-    let active = || rows.iter().filter(|row| row.status != CANCELLED);
-    let cancelled = |id: &i64| rows.iter().any(|row| row.id == *id && row.status == CANCELLED);
+    let active = || rows.iter().filter(|row| !row.is_cancelled());
+    let cancelled = |id: &i64| rows.iter().any(|row| row.id == *id && row.is_cancelled());
 
     for id in told.ordered.iter().filter(|id| !has(id)) {
         verdict.lost += 1;

@@ -1,14 +1,17 @@
 //! Samples both sales five times a second while they run: the client's counters, the tables, and, for group commit,
 //! the instances' metrics.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{batches::Batches, document::Sample, run_state::RunState};
 use crate::{
     Target,
-    order_rows::{OrderRows, Tally},
+    order_rows::{OrderRows, Snapshot},
 };
 
 /// From one sample to the next.
@@ -47,8 +50,8 @@ impl Sampler<'_> {
         let mut samples = Vec::with_capacity(2);
         for lane in 0..2 {
             // The database may be away for a moment: a fault may have been injected.
-            let tally = self.order_rows.tally(self.vouchers[lane]).await.ok();
-            samples.push(self.sample(lane, elapsed, tally, batch));
+            let snapshot = self.order_rows.read(self.vouchers[lane]).await.ok();
+            samples.push(self.sample(lane, elapsed, snapshot, batch));
         }
         let mut document = self.run.lock();
         document.elapsed_s = self.run.seconds();
@@ -62,7 +65,7 @@ impl Sampler<'_> {
         &self,
         lane: usize,
         elapsed: f64,
-        tally: Option<Tally>,
+        snapshot: Option<Snapshot>,
         batch: Option<f64>,
     ) -> Sample {
         let live = &self.run.live[lane];
@@ -76,22 +79,18 @@ impl Sampler<'_> {
         let (requests, orders) = (live.done(), live.orders());
         let latency = live.take_latency();
         let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.max(1e-3);
-        let tally = tally.unwrap_or(Tally {
-            stock: last.stock,
-            orders: last.rows,
-            buyers: last.people,
-            repeated: last.repeated,
-        });
+        let (stock, rows, people, repeated) =
+            snapshot.map_or((last.stock, last.rows, last.people, last.repeated), count);
         Sample {
             at: self.run.seconds(),
             requests,
             orders,
-            stock: tally.stock,
-            rows: tally.orders,
-            people: tally.buyers,
-            repeated: tally.repeated,
-            duplicates: tally.orders - tally.buyers,
-            oversold: (tally.orders - i64::from(issued)).max(-tally.stock).max(0),
+            stock,
+            rows,
+            people,
+            repeated,
+            duplicates: rows - people,
+            oversold: (rows - i64::from(issued)).max(-stock).max(0),
             requests_per_s: rate(requests, last.requests),
             orders_per_s: rate(orders, last.orders),
             p50_ms: (latency.count > 0).then_some(latency.p50_ms),
@@ -99,4 +98,14 @@ impl Sampler<'_> {
             batch: batch.filter(|_| shares),
         }
     }
+}
+
+/// What is left, orders that are not cancelled, their buyers, and the buyers of several.
+fn count(snapshot: Snapshot) -> (i64, i64, i64, i64) {
+    let mut orders: HashMap<u64, i64> = HashMap::new();
+    for row in snapshot.rows.iter().filter(|row| !row.is_cancelled()) {
+        *orders.entry(row.user_id).or_default() += 1;
+    }
+    let repeated = orders.values().filter(|count| **count > 1).count();
+    (snapshot.sale.stock_left, orders.values().sum(), orders.len() as i64, repeated as i64)
 }

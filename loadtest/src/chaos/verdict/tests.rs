@@ -1,6 +1,9 @@
 //! The verdict, judged.
 
-use workload::{checker::Sale, generator::Record};
+use workload::{
+    checker::{CANCELLED, Sale},
+    generator::Record,
+};
 
 use super::*;
 use What::{Cancel, Pay};
