@@ -108,6 +108,11 @@ impl Connections {
         Ok(())
     }
 
+    /// How many targets they go to.
+    pub(crate) fn targets(&self) -> usize {
+        self.targets.len()
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.links.len()

@@ -1,7 +1,7 @@
-//! Load generator: very many purchases at once.
+//! Load generator: purchases on one sale, of a burst very many at once.
 //!
-//! The attempts of one buyer are neighbours in the targets' queues and go to the targets in turn, so they truly overlap,
-//! on one instance and across them.
+//! The attempts of one buyer go to the targets in turn. In a burst they are neighbours in the targets' queues as well, so
+//! they truly overlap, on one instance and across them.
 
 use std::{
     sync::{
@@ -43,7 +43,7 @@ pub struct Record {
 
 impl Record {
     /// The attempt number `attempt` of a user, made in a sale that was opened at `begin`.
-    pub fn of<T>(user_id: u64, attempt: u32, begin: Instant, done: &Done<T>) -> Self {
+    fn of<T>(user_id: u64, attempt: u32, begin: Instant, done: &Done<T>) -> Self {
         let since = |time: Instant| time.saturating_duration_since(begin);
         let trace = done.answer.as_ref().ok().and_then(|answer| answer.trace().map(Box::from));
         Self {
@@ -62,32 +62,85 @@ impl Record {
     }
 }
 
-/// An attempt in a queue.
+/// An attempt to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Attempt {
+pub struct Attempt<T = ()> {
     /// Index of the buyer.
-    buyer: usize,
-    /// Which of the buyer's attempts.
-    attempt: u32,
-    /// When, from the opening.
-    due: Duration,
+    pub buyer: usize,
+    /// Which of the buyer's attempts, from 0.
+    pub attempt: u32,
+    /// When, from the opening of the sale; `None`: as soon as a connection is free.
+    pub due: Option<Duration>,
+    /// What its end is to lead to, for the caller.
+    pub then: T,
+}
+
+/// Attempts on one sale.
+#[derive(Debug)]
+pub struct Purchases<T = ()> {
+    /// The voucher to buy.
+    pub voucher_id: u64,
+    /// The buyers.
+    pub buyers: Arc<[Buyer]>,
+    /// In the order in which they are made.
+    pub attempts: Vec<Attempt<T>>,
+    /// When the sale opens.
+    pub begin: Instant,
+    /// Whether the service is asked for the steps of each.
+    pub traced: bool,
+}
+
+impl<T: Copy + Send + Sync + 'static> Purchases<T> {
+    /// Makes them until `live` is stopped, and returns a record of every attempt; `ended` is told of each at once.
+    ///
+    /// # Errors
+    /// [`Error::Task`]; whatever a server does is a record.
+    pub async fn make(
+        self,
+        connections: &mut Connections,
+        live: &Arc<Live>,
+        ended: impl Fn(&Attempt<T>, &Record) + Send + Sync + 'static,
+    ) -> Result<Vec<Record>, Error> {
+        let mut call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
+        if self.traced {
+            call = call.header(TRACE, HeaderValue::from_static("1"));
+        }
+        let records = Mutex::new(Vec::with_capacity(self.attempts.len()));
+        let buying = Arc::new(Buying {
+            queues: queues(&self.attempts, connections.targets()),
+            buyers: self.buyers,
+            call,
+            begin: self.begin,
+            records,
+            ended,
+        });
+        connections.drive(&buying, live).await?;
+        let mut records = buying.records.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut records))
+    }
 }
 
 /// One target's queue of attempts.
-struct Queue {
-    attempts: Vec<Attempt>,
+struct Queue<T> {
+    attempts: Vec<Attempt<T>>,
     next: AtomicUsize,
 }
 
-fn queues(arriving: &[(usize, Duration)], tries: u32, targets: usize) -> Vec<Queue> {
+fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Queue<T>> {
     let mut attempts = vec![Vec::new(); targets];
-    for &(buyer, due) in arriving {
-        for attempt in 0..tries {
-            let target = (buyer + attempt as usize) % targets;
-            attempts[target].push(Attempt { buyer, attempt, due });
-        }
+    for one in all {
+        attempts[(one.buyer + one.attempt as usize) % targets].push(*one);
     }
     attempts.into_iter().map(|attempts| Queue { attempts, next: AtomicUsize::new(0) }).collect()
+}
+
+/// The attempts of a burst.
+fn attempts(options: &BurstOptions, buyers: usize) -> Vec<Attempt> {
+    let arriving = options.arrivals.draw(buyers).into_iter();
+    let of = |(buyer, due)| {
+        (0..options.tries).map(move |attempt| Attempt { buyer, attempt, due: Some(due), then: () })
+    };
+    arriving.flat_map(of).collect()
 }
 
 /// Generates the load, and returns a record of every attempt. All connections are open before the first is made.
@@ -99,55 +152,49 @@ pub async fn generate(
     voucher_id: u64,
     buyers: &Arc<[Buyer]>,
 ) -> Result<Vec<Record>, Error> {
-    let BurstOptions { targets, tries, live, .. } = options;
-    let total = buyers.len() * *tries as usize;
-    let count = options.connections_for(total);
-    let mut connections = Connections::new(targets, count, options.timeout)?;
+    let attempts = attempts(options, buyers.len());
+    let count = options.connections_for(attempts.len());
+    let mut connections = Connections::new(&options.targets, count, options.timeout)?;
     connections.open().await?;
-    let arriving = options.arrivals.draw(buyers.len());
-    let mut call = Call::post(format!("/voucher-order/seckill/{voucher_id}"));
-    if options.traced {
-        call = call.header(TRACE, HeaderValue::from_static("1"));
-    }
-    let buying = Arc::new(Buying {
-        queues: queues(&arriving, *tries, targets.len()),
-        buyers: buyers.clone(),
-        call,
-        live: live.clone(),
-        begin: Instant::now(),
-        records: Mutex::new(Vec::with_capacity(total)),
-    });
-    live.open();
-    connections.drive(&buying, live).await?;
-    let mut records = buying.records.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(std::mem::take(&mut records))
+    let (begin, buyers, traced) = (Instant::now(), buyers.clone(), options.traced);
+    let purchases = Purchases { voucher_id, buyers, attempts, begin, traced };
+    options.live.open();
+    let live = options.live.clone();
+    let count = move |_: &Attempt, record: &Record| {
+        let reply = &record.observed.reply;
+        live.attempt(reply.label(), reply.is_success(), record.latency());
+    };
+    purchases.make(&mut connections, &options.live, count).await
 }
 
-/// The attempts of a burst.
-struct Buying {
-    queues: Vec<Queue>,
+/// Attempts under way.
+struct Buying<T, E> {
+    queues: Vec<Queue<T>>,
     buyers: Arc<[Buyer]>,
     call: Call,
-    live: Arc<Live>,
     begin: Instant,
     records: Mutex<Vec<Record>>,
+    ended: E,
 }
 
-impl Source for Buying {
-    type What = Attempt;
+impl<T, E> Source for Buying<T, E>
+where
+    T: Copy + Send + Sync + 'static,
+    E: Fn(&Attempt<T>, &Record) + Send + Sync + 'static,
+{
+    type What = Attempt<T>;
 
-    fn next(&self, target: usize) -> Option<Job<Attempt>> {
+    fn next(&self, target: usize) -> Option<Job<Attempt<T>>> {
         let queue = &self.queues[target];
         let attempt = *queue.attempts.get(queue.next.fetch_add(1, Ordering::Relaxed))?;
         let call = self.call.clone().token(&self.buyers[attempt.buyer].token);
-        Some(Job { call, due: Some(self.begin + attempt.due), what: attempt })
+        Some(Job { call, due: attempt.due.map(|due| self.begin + due), what: attempt })
     }
 
-    fn ended(&self, done: Done<Attempt>) {
+    fn ended(&self, done: Done<Attempt<T>>) {
         let Attempt { buyer, attempt, .. } = done.what;
         let record = Record::of(self.buyers[buyer].user_id, attempt, self.begin, &done);
-        let reply = &record.observed.reply;
-        self.live.attempt(reply.label(), reply.is_success(), record.latency());
+        (self.ended)(&done.what, &record);
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     }
 }

@@ -4,7 +4,7 @@
 //! the next begins.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,26 +16,13 @@ use super::changes::{Change, Owner, What};
 use workload::{
     Error, Target,
     buyers::Buyer,
-    driver::{Connections, Done, Job, Source},
-    generator::Record,
-    http::Call,
+    driver::Connections,
+    generator::{self, Purchases, Record},
     reply::Reply,
 };
 
-/// One attempt to buy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
-    /// When, from the beginning of the sale; later where no connection is free.
-    pub due: Duration,
-    /// Index of the buyer.
-    pub buyer: usize,
-    /// Which of this buyer's attempts, from 0.
-    pub attempt: u32,
-    /// Index of the target.
-    pub target: usize,
-    /// What is asked of the instances, all at once, for the order that comes of it.
-    pub then: &'static [What],
-}
+/// One attempt to buy, and what is asked of the instances, all at once, for the order that comes of it.
+pub type Attempt = generator::Attempt<&'static [What]>;
 
 /// What buyers do with an order, and how many of them out of a hundred.
 const THEN: [(u32, &[What]); 3] = [
@@ -98,22 +85,16 @@ impl Workload {
             bought,
         }
     }
+}
 
-    /// A buyer's attempt without delay and without anything after it.
-    pub fn attempt_now(&self, buyer: usize, attempt: u32) -> Attempt {
-        let target = buyer % self.targets.len();
-        Attempt { due: Duration::ZERO, buyer, attempt, target, then: &[] }
-    }
+/// A buyer's attempt without delay and without anything after it.
+pub fn attempt_now(buyer: usize, attempt: u32) -> Attempt {
+    Attempt { due: Some(Duration::ZERO), buyer, attempt, then: &[] }
 }
 
 /// Draws the attempts of `buyers` on a sale: each buyer asks in one wave, with a second attempt at the same
-/// moment on another target and a third one some time later.
-pub fn draw(
-    rng: &mut impl Rng,
-    buyers: usize,
-    targets: usize,
-    (sale, wave): (Duration, Duration),
-) -> Vec<Attempt> {
+/// moment (on another target: attempts take turns) and a third one some time later.
+pub fn draw(rng: &mut impl Rng, buyers: usize, (sale, wave): (Duration, Duration)) -> Vec<Attempt> {
     let waves = (sale.as_millis() / wave.as_millis().max(1)).max(1);
     let waves = u32::try_from(waves).unwrap_or(u32::MAX);
     let mut attempts = Vec::with_capacity(buyers * 3);
@@ -121,14 +102,16 @@ pub fn draw(
         let first = rng.random_range(0..waves);
         let third = rng.random_range(first..waves);
         for (attempt, wave_number) in (0..).zip([first, first, third]) {
-            let target = (buyer + attempt as usize) % targets.max(1);
-            let then = draw_then(rng);
-            attempts.push(Attempt { due: wave * wave_number, buyer, attempt, target, then });
+            let (due, then) = (Some(wave * wave_number), draw_then(rng));
+            attempts.push(Attempt { due, buyer, attempt, then });
         }
     }
     attempts.sort_by_key(|attempt| attempt.due);
     attempts
 }
+
+/// Buyers who do something with their order; what came of it, the buyer, and the purchase's reply.
+type Changing = JoinSet<(Option<Change>, u64, Reply)>;
 
 fn draw_then(rng: &mut impl Rng) -> &'static [What] {
     let mut number = rng.random_range(0..100);
@@ -152,20 +135,36 @@ pub async fn run(
 ) -> Result<Outcome, Error> {
     let count = workload.connections.min(attempts.len()) * workload.targets.len();
     let mut connections = Connections::new(&workload.targets, count, workload.timeout)?;
-    let mut queues = vec![VecDeque::new(); workload.targets.len()];
-    for attempt in attempts {
-        queues[attempt.target].push_back(*attempt);
-    }
-    let buying = Arc::new(Buying {
-        workload: workload.clone(),
-        begin,
-        state: Mutex::new(State { queues, outcome: Outcome::default(), changing: JoinSet::new() }),
-    });
-    connections.drive(&buying, &Arc::default()).await?;
-    let (mut outcome, changing) = {
-        let state = &mut *buying.state();
-        (std::mem::take(&mut state.outcome), std::mem::take(&mut state.changing))
+    let purchases = Purchases {
+        voucher_id: workload.voucher_id,
+        buyers: workload.buyers.clone(),
+        attempts: attempts.to_vec(),
+        begin: begin.into_std(),
+        traced: false,
     };
+    let changing: Arc<Mutex<Changing>> = Arc::default();
+    let (all, all_changing) = (workload.clone(), changing.clone());
+    let ended = move |attempt: &Attempt, record: &Record| {
+        let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = record.observed.reply else {
+            return;
+        };
+        if attempt.then.is_empty() {
+            return;
+        }
+        let owner = all.owner(&all.buyers[attempt.buyer], order_id, begin + record.sent);
+        let (then, mut reply) = (attempt.then, record.observed.reply.clone());
+        lock(&all_changing).spawn(async move {
+            if let Reply::Pending(_) = reply {
+                reply = owner.wait().await;
+            }
+            let ordered = matches!(reply, Reply::Ordered(_));
+            let change = if ordered { Some(owner.ask(then).await) } else { None };
+            (change, owner.user_id, reply)
+        });
+    };
+    let records = purchases.make(&mut connections, &Arc::default(), ended).await?;
+    let mut outcome = Outcome { records, ..Outcome::default() };
+    let changing = std::mem::take(&mut *lock(&changing));
     for (change, user_id, reply) in changing.join_all().await {
         outcome.changes.extend(change);
         outcome.note(user_id, &reply);
@@ -173,60 +172,8 @@ pub async fn run(
     Ok(outcome)
 }
 
-/// The attempts on a sale.
-struct Buying {
-    workload: Workload,
-    begin: Instant,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// Of each target.
-    queues: Vec<VecDeque<Attempt>>,
-    outcome: Outcome,
-    /// Buyers who do something with their order.
-    changing: JoinSet<(Option<Change>, u64, Reply)>,
-}
-
-impl Buying {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Source for Buying {
-    type What = Attempt;
-
-    fn next(&self, target: usize) -> Option<Job<Attempt>> {
-        let attempt = self.state().queues[target].pop_front()?;
-        let buyer = &self.workload.buyers[attempt.buyer];
-        let call = Call::post(format!("/voucher-order/seckill/{}", self.workload.voucher_id));
-        let due = Some((self.begin + attempt.due).into_std());
-        Some(Job { call: call.token(&buyer.token), due, what: attempt })
-    }
-
-    fn ended(&self, done: Done<Attempt>) {
-        let attempt = done.what;
-        let buyer = &self.workload.buyers[attempt.buyer];
-        let begin = self.begin.into_std();
-        let record = Record::of(buyer.user_id, attempt.attempt, begin, &done);
-        let mut state = self.state();
-        if let Reply::Ordered(order_id) | Reply::Pending(order_id) = record.observed.reply
-            && !attempt.then.is_empty()
-        {
-            let owner = self.workload.owner(buyer, order_id, done.sent.into());
-            let mut reply = record.observed.reply.clone();
-            state.changing.spawn(async move {
-                if let Reply::Pending(_) = reply {
-                    reply = owner.wait().await;
-                }
-                let ordered = matches!(reply, Reply::Ordered(_));
-                let change = if ordered { Some(owner.ask(attempt.then).await) } else { None };
-                (change, owner.user_id, reply)
-            });
-        }
-        state.outcome.records.push(record);
-    }
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -236,18 +183,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_two_attempts_overlap_on_two_targets() {
+    fn the_first_two_attempts_overlap_and_the_third_comes_within_the_sale() {
         let (sale, wave) = (Duration::from_millis(1_000), Duration::from_millis(50));
         let rng = &mut StdRng::seed_from_u64(1);
-        let attempts = draw(rng, 100, 2, (sale, wave));
+        let attempts = draw(rng, 100, (sale, wave));
         assert_eq!(attempts.len(), 300);
         for buyer in 0..100 {
             let of = |number| {
                 *attempts.iter().find(|a| a.buyer == buyer && a.attempt == number).unwrap()
             };
             assert_eq!(of(0).due, of(1).due);
-            assert_ne!(of(0).target, of(1).target);
-            assert!(of(2).due >= of(0).due && of(2).due < sale);
+            assert!(of(2).due >= of(0).due && of(2).due < Some(sale));
         }
     }
 }

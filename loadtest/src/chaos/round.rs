@@ -13,7 +13,7 @@ use super::{
     operator::Operator,
     plan::{self, Planned},
     sale::Sale,
-    test_cluster::{INSTANCES, RunAs, TestCluster},
+    test_cluster::{RunAs, TestCluster},
     verdict::Circumstances,
 };
 use workload::{
@@ -98,7 +98,7 @@ pub async fn run(
         .iter()
         .map(|_| {
             let stock = rng.random_range(each / 4..each * 5 / 4).max(1);
-            (stock, buyers::draw(rng, each, INSTANCES, (sale, WAVE)))
+            (stock, buyers::draw(rng, each, (sale, WAVE)))
         })
         .collect();
     let expires = rng.random_bool(EXPIRY);
@@ -216,7 +216,7 @@ async fn side_sale(
     let mut sale = Sale::publish(cluster, number, 1, (strategy, stock), buyers.clone()).await?;
     // The other buyers are there for what is cancelled.
     let attempts: Vec<Attempt> =
-        (0..SIDE_ORDERS).map(|buyer| sale.workload.attempt_now(buyer, 0)).collect();
+        (0..SIDE_ORDERS).map(|buyer| buyers::attempt_now(buyer, 0)).collect();
     let bought = Instant::now();
     sale.buy(bought, &attempts).await?;
     let mut orders = Vec::new();

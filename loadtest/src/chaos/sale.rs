@@ -232,7 +232,7 @@ impl Sale {
                 .filter(without)
                 // Some may have to wait for a lock that a killed instance left behind: others buy instead.
                 .take(left + left / 4 + 8)
-                .map(|(buyer, _)| self.workload.attempt_now(buyer, number))
+                .map(|(buyer, _)| buyers::attempt_now(buyer, number))
                 .collect();
             self.buy(Instant::now(), &attempts).await?;
             number += 1;

@@ -16,7 +16,6 @@ use tokio::time::{Instant, sleep};
 
 use self::{
     balancer::{Balancer, socket},
-    load::Load,
     report::{Behind, report},
 };
 use crate::{
@@ -125,12 +124,15 @@ pub async fn run_on(
         sessions::open(access, &buyers).await?;
         let voucher_id =
             publish::flash_sale(access, &target[0], &options.strategy, options.buyers).await?;
-        let load = Load::new(running.target.clone(), voucher_id, buyers);
-        let mut records = Vec::new();
+        let (mut records, mut used) = (Vec::new(), 0);
         let (capacity, rate) = match options.rate {
             Some(rate) => (None, rate),
             None => {
-                records = load.run(CAPACITY_CONNECTIONS, None, sleep(CAPACITY)).await?.1;
+                let sale = (voucher_id, buyers.clone());
+                let (connections, during) = (CAPACITY_CONNECTIONS, sleep(CAPACITY));
+                records = load::run(&running.target, sale, connections, None, during).await?.1;
+                // Each connection may have been given one more, and others have passed it.
+                used = records.len() + connections;
                 let capacity = capacity(&records);
                 (Some(capacity), capacity * SHARE)
             }
@@ -139,13 +141,17 @@ pub async fn run_on(
         // So that none is idle for longer than an instance that ends waits for it.
         let connections = options.connections.unwrap_or((rate as u16).clamp(1, 256));
         let restarting = restart(&mut instances, options.rounds, &said);
-        let (drains, rolled) = load.run(connections.into(), Some(rate), restarting).await?;
+        let left: Arc<[_]> = buyers.get(used..).unwrap_or_default().into();
+        let sale = (voucher_id, left.clone());
+        let (drains, rolled) =
+            load::run(&running.target, sale, connections.into(), Some(rate), restarting).await?;
         let drains = drains?;
+        let buyers_left = rolled.len() < left.len();
         let (failed, requests) = (report::failures(&rolled), rolled.len());
         let latency = Latency::of(rolled.iter().map(Record::latency));
         records.extend(rolled);
-        let buyers = &load.buyers;
-        let sale = PendingSale { access, targets: target, buyers, voucher_id, limit: END_LIMIT };
+        let limit = END_LIMIT;
+        let sale = PendingSale { access, targets: target, buyers: &buyers, voucher_id, limit };
         pending::wait(sale, &order_rows, &mut records).await?;
         let (snapshot, unchanged) =
             order_rows.wait_until_unchanged(voucher_id, QUIET, END_LIMIT).await?;
@@ -159,7 +165,7 @@ pub async fn run_on(
             latency,
             verdict: burst::judge(&records, &snapshot),
             unchanged,
-            buyers_left: !load.is_used_up(),
+            buyers_left,
         });
     }
     for instance in &mut instances {

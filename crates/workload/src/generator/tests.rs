@@ -10,11 +10,12 @@ use crate::{Access, Target, burst::options::Arrivals, keys::KeyNames};
 
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
-    let queues = queues(&Arrivals::default().draw(10), 3, 2);
+    let options = BurstOptions { tries: 3, ..options(Vec::new()) };
+    let queues = queues(&attempts(&options, 10), 2);
     let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
     all.sort_unstable();
-    let due = Duration::ZERO;
-    let of = |buyer| (0..3).map(move |attempt| Attempt { buyer, attempt, due });
+    let due = Some(Duration::ZERO);
+    let of = |buyer| (0..3).map(move |attempt| Attempt { buyer, attempt, due, then: () });
     let expected: Vec<_> = (0..10).flat_map(of).collect();
     assert_eq!(all, expected);
     for queue in &queues {
