@@ -123,12 +123,15 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
     // While a slot is being moved, with some of a script's keys on either node, a purchase is done in full or not at all.
     let sale = sales[3];
     let slot = cluster.slot("{orders}").await;
-    let (from, to) = (cluster.owner(0, slot).await.unwrap(), 2);
+    let from = cluster.owner(0, slot).await.unwrap();
+    let to = (from + 1) % 3;
     cluster.begin_move(slot, from, to).await;
     let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
     let before = database.number(&row).await;
     let during = buy(&urls[0], &users[1], sale).await;
     cluster.end_move(slot, from, to).await;
+    let owners = (cluster.owner(from, slot).await, cluster.owner(to, slot).await);
+    assert_eq!(owners, (Some(to), Some(to)), "the slot has moved");
     drained(&redis).await;
     let made = database.number(&row).await - before;
     match during.status {
