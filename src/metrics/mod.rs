@@ -160,7 +160,6 @@ impl Metrics {
                 ("expired", stats.lost.expired),
                 ("taken", stats.lost.taken),
                 ("unreachable", stats.lost.unreachable),
-                ("max_hold", stats.lost.max_hold),
             ]
         });
 

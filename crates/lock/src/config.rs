@@ -28,7 +28,6 @@ pub struct LockConfig {
     pub(crate) poll_interval: Duration,
     pub(crate) pubsub: bool,
     pub(crate) client_tracking: bool,
-    pub(crate) max_hold: Option<Duration>,
     pub(crate) outage_limit: Option<Duration>,
     pub(crate) replicas: Option<Replicas>,
 }
@@ -48,7 +47,6 @@ impl Default for LockConfig {
             poll_interval: Duration::from_millis(500),
             pubsub: true,
             client_tracking: true,
-            max_hold: None,
             outage_limit: None,
             replicas: None,
         }
@@ -106,17 +104,6 @@ impl LockConfig {
         Self { client_tracking, ..self }
     }
 
-    /// The longest time for which an owner holds a lock, from its first acquire on, so that a holder that
-    /// hangs does not keep it for good. Default: none; at least 50 ms.
-    ///
-    /// No renewal and no re-entry extends the lease beyond it, and a longer lease is cut to it, also a
-    /// fixed one. Then the lock is lost: [`LostReason::MaxHold`](crate::LostReason::MaxHold). For the
-    /// locks with a [`Guard`](crate::Guard), those in a multi or majority lock each for itself.
-    #[must_use]
-    pub fn with_max_hold(self, max_hold: Duration) -> Self {
-        Self { max_hold: Some(max_hold), ..self }
-    }
-
     /// How long a waiting call goes on while Redis does not answer: then it fails with
     /// [`Error::Unavailable`](crate::Error::Unavailable). It begins anew with each answer. Default: none,
     /// so that a wait survives every outage; a request handler should not wait for the end of one.
@@ -147,8 +134,7 @@ impl LockConfig {
     pub(crate) fn clamped(mut self) -> Self {
         let floor = Duration::from_millis(10);
         // Shorter leases could not be renewed in time on any machine.
-        self.max_hold = self.max_hold.map(|longest| clamp_lease(longest).max(floor * 5));
-        self.lease = self.capped(clamp_lease(self.lease).max(floor * 5));
+        self.lease = clamp_lease(self.lease).max(floor * 5);
         self.command_timeout = self.command_timeout.clamp(floor, LONGEST);
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
         self.poll_interval = self.poll_interval.clamp(floor, LONGEST);
@@ -159,11 +145,6 @@ impl LockConfig {
             Replicas { timeout, ..replicas }
         });
         self
-    }
-
-    /// The lease, but no longer than a lock may be held.
-    pub(crate) fn capped(&self, lease: Duration) -> Duration {
-        self.max_hold.map_or(lease, |longest| lease.min(longest))
     }
 
     /// Time between two renewals: a third of the lease leaves two more chances to reach Redis.

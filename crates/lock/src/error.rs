@@ -158,8 +158,4 @@ pub enum LostReason {
     /// No renewal was confirmed within the lease, so that it is unknown who holds the lock.
     #[error("it could not be renewed within its lease")]
     Unreachable,
-    /// It was held for the longest time that is allowed:
-    /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold).
-    #[error("it was held for the longest time allowed")]
-    MaxHold,
 }

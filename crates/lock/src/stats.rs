@@ -76,7 +76,7 @@ pub(crate) struct KindCounters {
     pub(crate) held: Recorder,
     pub(crate) renewed: Counter,
     pub(crate) renewals_failed: Counter,
-    lost: [Counter; 4],
+    lost: [Counter; 3],
 }
 
 /// A call that waits; it counts until this is dropped.
@@ -138,14 +138,12 @@ pub struct Losses {
     pub taken: u64,
     /// [`LostReason::Unreachable`]
     pub unreachable: u64,
-    /// [`LostReason::MaxHold`]
-    pub max_hold: u64,
 }
 
 impl Losses {
     /// Their sum.
     pub fn total(&self) -> u64 {
-        self.expired + self.taken + self.unreachable + self.max_hold
+        self.expired + self.taken + self.unreachable
     }
 }
 
@@ -211,7 +209,6 @@ impl KindCounters {
                 expired: self.lost[LostReason::Expired as usize].get(),
                 taken: self.lost[LostReason::Taken as usize].get(),
                 unreachable: self.lost[LostReason::Unreachable as usize].get(),
-                max_hold: self.lost[LostReason::MaxHold as usize].get(),
             },
         }
     }

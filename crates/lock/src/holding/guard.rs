@@ -95,10 +95,9 @@ impl<K: LockKind> Guard<K> {
         self.raw.release().await
     }
 
-    /// Wait until the lock is lost: its key is gone, another owner holds it, no renewal was confirmed
-    /// within the lease, or it was held for the longest time allowed
-    /// ([`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold)). Never ends if the lock is
-    /// released in time. The future is independent of the guard.
+    /// Wait until the lock is lost: its key is gone, another owner holds it, or no renewal was confirmed
+    /// within the lease. Never ends if the lock is released in time. The future is independent of the
+    /// guard.
     ///
     /// A hold that has lasted for a second is tracked: the server reports that its key was changed, and
     /// the loss is known some 30 ms later. Before that, with a lease of less than three seconds, and
@@ -129,8 +128,7 @@ impl<K: LockKind> Guard<K> {
     }
 
     /// How long from now the lock is held for certain, by this machine's monotonic clock,
-    /// counted from before the last confirmed command was sent; never beyond
-    /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold). Zero once it is lost.
+    /// counted from before the last confirmed command was sent. Zero once it is lost.
     pub fn valid_for(&self) -> Duration {
         self.raw.held.hold.valid_for()
     }

@@ -78,8 +78,6 @@ impl Hold {
             read_holds: Vec::new(),
             next_guard: 0,
             deadline: since,
-            max_hold: config.max_hold,
-            ends_at: None,
             track_at: tracked.then_some(since + TRACK_AFTER),
             check_at: since,
             due: None,
@@ -109,7 +107,7 @@ impl Hold {
         let state = self.state();
         let left = state.deadline.saturating_duration_since(now);
         let least = if state.renewed { state.lease.max(left) } else { left };
-        (state.depth + 1, state.capped(lease.max(least), now).max(clamp_lease(left)))
+        (state.depth + 1, clamp_lease(lease.max(least)))
     }
 
     /// The server confirmed one more acquire that was sent at `sent`. Returns when the watchdog has
@@ -124,9 +122,6 @@ impl Hold {
         if state.phase != Phase::Live {
             return None;
         }
-        if state.depth == 0 {
-            state.ends_at = state.max_hold.map(|longest| sent + longest);
-        }
         state.depth += 1;
         if renew && !state.renewed {
             state.renewed = true;
@@ -134,7 +129,7 @@ impl Hold {
         } else {
             state.lease = state.lease.max(lease);
         }
-        let until = state.end_of(sent, lease);
+        let until = sent + lease;
         state.deadline = state.deadline.max(until);
         let guard = state.next_guard;
         state.next_guard = guard.wrapping_add(1);
@@ -174,8 +169,7 @@ impl Hold {
             state.deadline_of_read_holds();
             self.changed.notify_waiters();
         }
-        let lease = state.capped(state.lease, now);
-        Release::Send { depth: state.depth, number, until, lease }
+        Release::Send { depth: state.depth, number, until, lease: state.lease }
     }
 
     /// Whether the server has ended one of several read holds never became known, and with it which
@@ -205,7 +199,7 @@ impl Hold {
         if state.phase != Phase::Live {
             return None;
         }
-        let until = state.end_of(sent, lease);
+        let until = sent + lease;
         state.deadline = state.deadline.max(until);
         for (_, read_until) in &mut state.read_holds {
             *read_until = until.max(*read_until);
@@ -221,7 +215,7 @@ impl Hold {
             return None;
         }
         state.lease = state.lease.min(clamp_lease(left));
-        let until = state.end_of(sent, state.lease);
+        let until = sent + state.lease;
         state.deadline = until;
         for (_, read_until) in &mut state.read_holds {
             *read_until = until;
@@ -266,9 +260,8 @@ impl Hold {
         if now >= state.deadline {
             return RenewalAction::ReportLost(state.reason_at_deadline());
         }
-        if state.renewed && !state.is_at_its_end() {
-            let lease = state.capped(state.lease, now);
-            return RenewalAction::Renew { lease, deadline: state.deadline };
+        if state.renewed {
+            return RenewalAction::Renew { lease: state.lease, deadline: state.deadline };
         }
         RenewalAction::CheckAt(state.deadline)
     }
@@ -306,20 +299,6 @@ impl Hold {
             Phase::Live => state.deadline.saturating_duration_since(Instant::now()),
             _ => Duration::ZERO,
         }
-    }
-
-    /// Until when it may be held at most, if there is a cap.
-    pub(crate) fn ends_at(&self) -> Option<Instant> {
-        self.state().ends_at
-    }
-
-    /// Hold it no longer than until then.
-    pub(crate) fn end_by(&self, at: Instant) {
-        let mut state = self.state();
-        state.ends_at = Some(state.ends_at.map_or(at, |ends_at| ends_at.min(at)));
-        state.deadline = state.deadline.min(at);
-        drop(state);
-        self.changed.notify_waiters();
     }
 
     /// Why it was lost; `None` if it was not.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::error::LostReason;
 use crate::holding::guard::Guard;
@@ -77,10 +76,6 @@ impl Quorum {
         let mut state = self.state();
         if !matches!(state.status(self.rule), Status::Held(_)) {
             return;
-        }
-        // A cap counts from the first acquire.
-        if let Some(at) = state.ends_at() {
-            guard.hold().end_by(at);
         }
         let former = state.guards.as_mut().and_then(|guards| guards.insert(member, guard));
         drop(state);
@@ -154,15 +149,6 @@ impl State {
         guards.filter(|guard| !guard.valid_for().is_zero())
     }
 
-    /// Until when the whole may be held at most: as long as the member that was acquired first.
-    fn ends_at(&self) -> Option<Instant> {
-        self.guards
-            .iter()
-            .flat_map(BTreeMap::values)
-            .filter_map(|guard| guard.hold().ends_at())
-            .min()
-    }
-
     fn status(&mut self, rule: QuorumRule) -> Status {
         let Some(guards) = &self.guards else { return Status::Released };
         if let Some(reason) = self.lost {
@@ -173,8 +159,6 @@ impl State {
         // The time after which fewer than needed are left.
         let last = valid.len().checked_sub(rule.needed);
         let shared = last.and_then(|index| valid.get(index)).copied().unwrap_or_default();
-        let left = self.ends_at().map(|at| at.saturating_duration_since(Instant::now()));
-        let shared = shared.min(left.unwrap_or(Duration::MAX));
         let valid = shared.saturating_sub(rule.drift);
         if !valid.is_zero() {
             return Status::Held(valid);
@@ -183,7 +167,6 @@ impl State {
             guards.values().filter_map(|guard| guard.hold().lost_reason()).collect();
         let at_deadline = if rule.renewed { LostReason::Unreachable } else { LostReason::Expired };
         let reason = match losses.first() {
-            _ if left.is_some_and(|left| left <= rule.drift) => LostReason::MaxHold,
             Some(reason) if guards.len() - losses.len() < rule.needed => *reason,
             _ => at_deadline,
         };

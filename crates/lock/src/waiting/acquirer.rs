@@ -173,7 +173,7 @@ async fn attempt(
         let cause = "another operation of this owner is still under way".into();
         return Err(Error::Unavailable { operation: OPERATION, cause }.into());
     };
-    let wanted = shared.config.capped(fixed_lease.unwrap_or(shared.config.lease));
+    let wanted = fixed_lease.unwrap_or(shared.config.lease);
     loop {
         let sent = Instant::now();
         let current = entry.live();

@@ -93,4 +93,5 @@ impl Waiter<'_> {
 }
 
 #[cfg(test)]
+#[path = "../../tests/unit/interleavings.rs"]
 mod interleavings;

@@ -20,7 +20,6 @@ mod lost_locks;
 mod lost_replies;
 mod majority;
 mod majority_take_back;
-mod max_hold;
 mod multi;
 mod outage;
 mod polling;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::config::{LockConfig, clamp_lease};
+use crate::config::LockConfig;
 use crate::error::LostReason;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +33,6 @@ pub(super) struct State {
     /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
     /// *before* the last confirmed write was sent, plus its lease.
     pub(super) deadline: Instant,
-    /// For how long it may last, and until when that is.
-    pub(super) max_hold: Option<Duration>,
-    pub(super) ends_at: Option<Instant>,
     /// When the tracker is given the hold; `None` once it was, and without client tracking.
     pub(super) track_at: Option<Instant>,
     /// When the watchdog has to check it.
@@ -55,28 +52,9 @@ impl State {
     /// A lock without renewal expires; one that should have been renewed could not be reached.
     pub(super) fn reason_at_deadline(&self) -> LostReason {
         match self.renewed {
-            _ if self.is_at_its_end() => LostReason::MaxHold,
             true => LostReason::Unreachable,
             false => LostReason::Expired,
         }
-    }
-
-    /// Whether its lease lasts for as long as it may be held.
-    pub(super) fn is_at_its_end(&self) -> bool {
-        self.ends_at.is_some_and(|ends_at| self.deadline >= ends_at)
-    }
-
-    /// The end of a lease that was asked for at `sent`.
-    pub(super) fn end_of(&self, sent: Instant, lease: Duration) -> Instant {
-        self.ends_at.map_or(sent + lease, |ends_at| ends_at.min(sent + lease))
-    }
-
-    /// The lease to ask for now; in whole milliseconds, it ends no earlier than the hold has to.
-    pub(super) fn capped(&self, lease: Duration, now: Instant) -> Duration {
-        clamp_lease(match self.ends_at {
-            Some(at) => lease.min(at.saturating_duration_since(now) + Duration::from_millis(1)),
-            None => lease,
-        })
     }
 
     pub(super) fn next_check(&self, sent: Instant) -> Instant {
