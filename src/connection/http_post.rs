@@ -1,11 +1,11 @@
 //! HTTP client of the service: one POST on a connection of its own, with TLS where the address begins with `https`. What
-//! matters here is what a failure means: after [`PostError::NotSent`] the receiver has seen nothing.
+//! matters here is what a failure means: after [`PostError::NotSent`] the receiver has done nothing.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
@@ -30,15 +30,18 @@ enum PostClient {
     Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
-/// Why there is no reply.
+/// Why a request is not known to have succeeded.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// No connection could be made: the receiver has seen nothing of the request.
+    /// It may be sent again: the receiver was not reached, or answered 429 or 503.
     #[error("not sent: {0}")]
     NotSent(String),
-    /// The request may have been sent, and the connection broke or the time was over before its reply.
-    #[error("no reply: {0}")]
-    NoReply(String),
+    /// The receiver refuses it.
+    #[error("{0}")]
+    Refused(String),
+    /// The receiver may act on it: it answered with another 5xx, or the connection broke or the time was over before.
+    #[error("{0}")]
+    Unknown(String),
 }
 
 impl Endpoint {
@@ -64,8 +67,8 @@ impl Endpoint {
         Ok(Endpoint { address, client })
     }
 
-    /// Posts `body`, and returns the status of the reply. No longer than `limit`, to the last byte of the reply. Dropping
-    /// the future closes the connection; the receiver may have the request.
+    /// Posts `body`. No longer than `limit`, to the last byte of the reply. Dropping the future closes the connection; the
+    /// receiver may have the request.
     ///
     /// # Errors
     /// See [`PostError`].
@@ -74,7 +77,7 @@ impl Endpoint {
         headers: HeaderMap,
         body: Bytes,
         limit: Duration,
-    ) -> Result<StatusCode, PostError> {
+    ) -> Result<(), PostError> {
         let deadline = Instant::now() + limit;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
@@ -88,11 +91,11 @@ impl Endpoint {
         let reply = match timeout_at(deadline, reply).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(error)) if error.is_connect() => return Err(PostError::NotSent(cause(error))),
-            Ok(Err(error)) => return Err(PostError::NoReply(cause(error))),
+            Ok(Err(error)) => return Err(PostError::Unknown(cause(error))),
             Err(_) if connection.connection_metadata().is_none() => {
                 return Err(PostError::NotSent("connecting took too long".to_owned()));
             }
-            Err(_) => return Err(PostError::NoReply("too slow".to_owned())),
+            Err(_) => return Err(PostError::Unknown("no reply in time".to_owned())),
         };
         // Only its status matters; the rest is read so that the receiver need not see a broken connection.
         let status = reply.status();
@@ -100,7 +103,13 @@ impl Endpoint {
         if !matches!(timeout_at(deadline, rest).await, Ok(Ok(_))) {
             tracing::debug!("a reply was cut off");
         }
-        Ok(status)
+        let answered = format!("the receiver answered {status}");
+        match status.as_u16() {
+            200..300 => Ok(()),
+            429 | 503 => Err(PostError::NotSent(answered)),
+            500..600 => Err(PostError::Unknown(answered)),
+            _ => Err(PostError::Refused(answered)),
+        }
     }
 }
 

@@ -9,10 +9,11 @@ use rand::Rng;
 use redis::AsyncCommands;
 use tokio_util::task::TaskTracker;
 
-use webhook::{SendFailure, Webhook};
+use webhook::Webhook;
 
 use super::phone::Phone;
 use crate::config::{SignInConfig, WebhookSettings};
+use crate::connection::http_post::PostError;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
@@ -106,15 +107,15 @@ impl Codes {
         };
         let outcome = match &sent {
             Ok(()) => 0,
-            Err(SendFailure::NotSent(_)) => 1,
-            Err(SendFailure::Refused(_)) => 2,
-            Err(SendFailure::Unknown(_)) => 3,
+            Err(PostError::NotSent(_)) => 1,
+            Err(PostError::Refused(_)) => 2,
+            Err(PostError::Unknown(_)) => 3,
         };
         self.outcomes[outcome].fetch_add(1, Relaxed);
         if let Err(error) = &sent {
             tracing::warn!(%error, "a sign-in code could not be sent");
         }
-        if let Err(SendFailure::NotSent(_) | SendFailure::Refused(_)) = sent {
+        if let Err(PostError::NotSent(_) | PostError::Refused(_)) = sent {
             if let Err(error) = self.change_counter(&sends, limit, -1).await {
                 tracing::debug!(%error, "a code that was not sent counts until its window ends");
             }

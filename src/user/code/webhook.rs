@@ -32,20 +32,6 @@ pub struct Webhook {
     permits: Semaphore,
 }
 
-/// Why a code is not known to be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum SendFailure {
-    /// It was not sent, and may be tried again: the receiver was not reached, or answered 429 or 503.
-    #[error("{0}")]
-    NotSent(String),
-    /// The receiver refuses it.
-    #[error("{0}")]
-    Refused(String),
-    /// The receiver may have sent it.
-    #[error("{0}")]
-    Unknown(String),
-}
-
 impl Webhook {
     /// With these settings; nothing is connected yet.
     pub fn new(settings: WebhookSettings) -> Self {
@@ -53,19 +39,14 @@ impl Webhook {
     }
 
     /// Posts a code that is valid for `valid` until the receiver takes it, for no longer than the settings allow. It is
-    /// posted again only after [`SendFailure::NotSent`], twice at most, with the same `webhook-id`. Dropping the future
+    /// posted again only after [`PostError::NotSent`], twice at most, with the same `webhook-id`. Dropping the future
     /// ends the attempt that is under way; the receiver may act on it.
     ///
     /// # Errors
     /// The last attempt's failure; without an attempt where too many codes are being posted.
-    pub async fn send(
-        &self,
-        phone: &Phone,
-        code: &str,
-        valid: Duration,
-    ) -> Result<(), SendFailure> {
+    pub async fn send(&self, phone: &Phone, code: &str, valid: Duration) -> Result<(), PostError> {
         let Ok(_permit) = self.permits.try_acquire() else {
-            return Err(SendFailure::NotSent("too many codes are being sent".to_owned()));
+            return Err(PostError::NotSent("too many codes are being sent".to_owned()));
         };
         let id = uuid::Uuid::new_v4().to_string();
         let body =
@@ -76,16 +57,16 @@ impl Webhook {
         let pauses = PAUSES.into_iter().take_while(move |pause| left() > *pause);
         (|| self.post(&id, &body, left()))
             .retry(pauses)
-            .when(|failure| matches!(failure, SendFailure::NotSent(_)))
+            .when(|failure| matches!(failure, PostError::NotSent(_)))
             .await
     }
 
     /// One attempt.
-    async fn post(&self, id: &str, body: &str, limit: Duration) -> Result<(), SendFailure> {
+    async fn post(&self, id: &str, body: &str, limit: Duration) -> Result<(), PostError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let signature = sign(&self.settings.key, id, now, body);
         let value = |text: &str| {
-            HeaderValue::from_str(text).map_err(|error| SendFailure::Refused(error.to_string()))
+            HeaderValue::from_str(text).map_err(|error| PostError::Refused(error.to_string()))
         };
         let headers = HeaderMap::from_iter([
             (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
@@ -93,19 +74,7 @@ impl Webhook {
             (TIMESTAMP, HeaderValue::from(now)),
             (SIGNATURE, value(&signature)?),
         ]);
-        let status = match self.settings.endpoint.post(headers, body.to_owned().into(), limit).await
-        {
-            Ok(status) => status,
-            Err(PostError::NotSent(reason)) => return Err(SendFailure::NotSent(reason)),
-            Err(PostError::NoReply(reason)) => return Err(SendFailure::Unknown(reason)),
-        };
-        let answered = format!("the receiver answered {status}");
-        match status.as_u16() {
-            200..300 => Ok(()),
-            429 | 503 => Err(SendFailure::NotSent(answered)),
-            500..600 => Err(SendFailure::Unknown(answered)),
-            _ => Err(SendFailure::Refused(answered)),
-        }
+        self.settings.endpoint.post(headers, body.to_owned().into(), limit).await
     }
 }
 
