@@ -2,7 +2,7 @@
 # requests older than five minutes and those it has seen.
 #
 #   CODE_WEBHOOK_SECRET=... python3 deploy/code_receiver.py          # PORT: 8090
-#   seckill serve --code-sender webhook --code-webhook-url http://127.0.0.1:8090/     # with the same secret
+#   seckill serve --code-webhook-url http://127.0.0.1:8090/     # with the same secret
 import base64, hashlib, hmac, http.server, json, os, time
 
 key = base64.b64decode(os.environ["CODE_WEBHOOK_SECRET"].removeprefix("whsec_"))

@@ -15,7 +15,7 @@ pub use networks::Networks;
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, LabConfig, ServeConfig};
 pub use servers::{DatabaseConfig, LogConfig, LogFormat, RedisConfig};
-pub use sign_in::{CodeSenderName, SignInConfig, WebhookSettings};
+pub use sign_in::{SignInConfig, WebhookSettings};
 pub use tools::{AuditConfig, DoctorConfig, SeedConfig};
 
 /// A flash-sale backend that never oversells and never loses a confirmed order.
@@ -78,7 +78,7 @@ mod tests {
             ["--admin-token", "fifteen-letters"],
             ["--admin-token", "                    "],
             ["--trusted-proxies", "localhost"],
-            ["--code-sender", "webhook"],
+            ["--code-webhook-secret", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
             ["--code-webhook-url", "http://127.0.0.1:8090/"],
             ["--code-webhook-timeout-ms", "30000"],
         ] {
@@ -97,13 +97,7 @@ mod tests {
     #[test]
     fn a_webhook_needs_an_address_and_a_secret_that_are_usable() {
         let webhook = |url: &str, secret: &str| {
-            serve(&[
-                "--code-sender=webhook",
-                "--code-webhook-url",
-                url,
-                "--code-webhook-secret",
-                secret,
-            ])
+            serve(&["--code-webhook-url", url, "--code-webhook-secret", secret])
         };
         let (url, secret) = ("http://127.0.0.1:8090/sms", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         webhook(url, secret).unwrap();

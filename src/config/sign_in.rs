@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::anyhow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::parse;
@@ -25,30 +25,29 @@ pub struct SignInConfig {
     /// Wrong guesses from one client address within ten minutes; 0 for no limit. Clients on this machine are not limited.
     #[arg(long, env = "CODE_GUESSES_PER_ADDRESS", default_value_t = 50)]
     pub code_guesses_per_address: u32,
-    /// How sign-in codes are sent: `log` writes them to the log, at debug level; `webhook` posts them to
-    /// --code-webhook-url, for a service that sends the text message.
-    #[arg(long, env = "CODE_SENDER", value_enum, default_value_t = CodeSenderName::Log)]
-    pub code_sender: CodeSenderName,
-    /// Where --code-sender webhook posts codes: http:// or https://, without user and password.
-    #[arg(long, env = "CODE_WEBHOOK_URL", value_name = "URL", hide_env_values = true)]
+    /// Where sign-in codes are posted, for a service that sends the text message: http:// or https://, without user and
+    /// password. Without it they are logged, at debug level.
+    #[arg(
+        long,
+        env = "CODE_WEBHOOK_URL",
+        value_name = "URL",
+        hide_env_values = true,
+        requires = "code_webhook_secret"
+    )]
     pub code_webhook_url: Option<SecretString>,
     /// Secret that signs these requests: 24 to 64 bytes in base64, as of `openssl rand -base64 32`; `whsec_` may stand
     /// before it.
-    #[arg(long, env = "CODE_WEBHOOK_SECRET", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "CODE_WEBHOOK_SECRET",
+        hide_env_values = true,
+        requires = "code_webhook_url"
+    )]
     pub code_webhook_secret: Option<SecretString>,
     /// Longest time that sending one code may take, with up to three attempts; milliseconds.
     #[arg(long = "code-webhook-timeout-ms", env = "CODE_WEBHOOK_TIMEOUT_MS", default_value = "5000",
           value_parser = parse::milliseconds)]
     pub code_webhook_timeout: Duration,
-}
-
-/// What sends sign-in codes.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum CodeSenderName {
-    /// The log: for learning and testing.
-    Log,
-    /// A signed HTTP request.
-    Webhook,
 }
 
 /// Settings of the webhook that sends codes.
@@ -66,20 +65,10 @@ impl SignInConfig {
     /// The webhook that sends codes; `None` where they are logged.
     ///
     /// # Errors
-    /// Settings that are missing, unusable or of no use, by name and never by value.
+    /// Settings that are unusable, by name and never by value.
     pub fn webhook(&self) -> anyhow::Result<Option<WebhookSettings>> {
-        if self.code_sender == CodeSenderName::Log {
-            ensure!(
-                self.code_webhook_url.is_none() && self.code_webhook_secret.is_none(),
-                "CODE_WEBHOOK_URL and CODE_WEBHOOK_SECRET are of no use without --code-sender webhook (CODE_SENDER)"
-            );
-            return Ok(None);
-        }
-        let (Some(url), Some(secret)) = (&self.code_webhook_url, &self.code_webhook_secret) else {
-            bail!(
-                "--code-sender webhook (CODE_SENDER) needs CODE_WEBHOOK_URL and CODE_WEBHOOK_SECRET"
-            );
-        };
+        let both = self.code_webhook_url.as_ref().zip(self.code_webhook_secret.as_ref());
+        let Some((url, secret)) = both else { return Ok(None) };
         let endpoint = Endpoint::parse(url.expose_secret())
             .map_err(|error| anyhow!("CODE_WEBHOOK_URL (--code-webhook-url) {error:#}"))?;
         let secret = secret.expose_secret().trim();

@@ -91,9 +91,8 @@ impl Receiver {
 }
 
 fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
-    let args = ["--code-sender", "webhook", "--code-webhook-url", url];
-    let more = ["--code-webhook-secret", SECRET, "--code-webhook-timeout-ms", timeout_ms];
-    [args, more].concat()
+    let timeout = ["--code-webhook-timeout-ms", timeout_ms];
+    [&["--code-webhook-url", url, "--code-webhook-secret", SECRET], &timeout[..]].concat()
 }
 
 /// An instance that posts codes to this address.
