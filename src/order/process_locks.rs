@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use lock::LockStats;
@@ -12,30 +11,28 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::histogram::Histogram;
 
-/// Asynchronous locks by key, first come, first served. A key that is neither held nor awaited costs
-/// nothing.
+/// Asynchronous locks by key, first come, first served.
 #[derive(Debug, Default)]
 pub struct ProcessLocks(Arc<State>);
 
-/// Each key with its lock, and how many calls hold or await it.
-type Slots = HashMap<u64, (Arc<tokio::sync::Mutex<()>>, usize)>;
-
 #[derive(Debug, Default)]
 struct State {
-    slots: Mutex<Slots>,
-    waiting: AtomicU64,
+    /// Also of keys that were held before, up to [`IDLE`].
+    locks: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<()>>>>,
     waited: Histogram,
     held: Histogram,
 }
 
-/// A call that holds or awaits a key. Dropping it releases the key to the next waiter; the last one removes its slot.
+/// Keys that are kept before those are removed that no call holds or awaits.
+const IDLE: usize = 10_000;
+
+/// A held key. Dropping it releases the key to the next waiter.
 #[must_use = "dropping the guard releases the lock"]
 #[derive(Debug)]
 pub struct ProcessGuard {
     state: Arc<State>,
-    key: u64,
-    /// Where it holds the key: since when.
-    held: Option<(OwnedMutexGuard<()>, Instant)>,
+    since: Instant,
+    _held: OwnedMutexGuard<()>,
 }
 
 impl ProcessLocks {
@@ -44,18 +41,15 @@ impl ProcessLocks {
     pub async fn acquire(&self, key: u64) -> ProcessGuard {
         let started = Instant::now();
         let lock = {
-            let mut slots = self.0.slots.lock();
-            let (lock, count) = slots.entry(key).or_default();
-            *count += 1;
-            lock.clone()
+            let mut locks = self.0.locks.lock();
+            if locks.len() >= IDLE {
+                locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            }
+            locks.entry(key).or_default().clone()
         };
-        self.0.waiting.fetch_add(1, Relaxed);
-        let mut guard = ProcessGuard { state: self.0.clone(), key, held: None };
         let held = lock.lock_owned().await;
-        self.0.waiting.fetch_sub(1, Relaxed);
         self.0.waited.add_duration(started.elapsed());
-        guard.held = Some((held, Instant::now()));
-        guard
+        ProcessGuard { state: self.0.clone(), since: Instant::now(), _held: held }
     }
 
     /// Statistics of the kind `process`.
@@ -63,11 +57,15 @@ impl ProcessLocks {
         // First, so that a key that is acquired meanwhile counts as held.
         let held = self.0.held.counted();
         let waited = self.0.waited.counted();
+        let held_now = waited.count.saturating_sub(held.count);
+        // Each call has a reference, and this map.
+        let calls = |lock: &Arc<_>| Arc::strong_count(lock) as u64 - 1;
+        let calls: u64 = self.0.locks.lock().values().map(calls).sum();
         LockStats {
             kind: "process",
             acquired: waited.count,
-            held_now: waited.count.saturating_sub(held.count),
-            waiting_now: self.0.waiting.load(Relaxed),
+            held_now,
+            waiting_now: calls.saturating_sub(held_now),
             waited,
             held,
             ..LockStats::default()
@@ -77,18 +75,7 @@ impl ProcessLocks {
 
 impl Drop for ProcessGuard {
     fn drop(&mut self) {
-        // The lock is free before its slot may be removed.
-        match self.held.take() {
-            Some((_held, since)) => self.state.held.add_duration(since.elapsed()),
-            None => drop(self.state.waiting.fetch_sub(1, Relaxed)),
-        }
-        let mut slots = self.state.slots.lock();
-        if let Some((_, count)) = slots.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                slots.remove(&self.key);
-            }
-        }
+        self.state.held.add_duration(self.since.elapsed());
     }
 }
 
@@ -101,23 +88,27 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_is_held_once_and_leaves_nothing() {
+    async fn a_key_is_held_once_and_idle_keys_are_removed() {
         let locks = ProcessLocks::default();
         let held = locks.acquire(7).await;
         let other = locks.acquire(8).await;
-        let now =
-            || (locks.stats().held_now, locks.stats().waiting_now, locks.0.slots.lock().len());
+        let now = || (locks.stats().held_now, locks.stats().waiting_now);
         let mut next = Box::pin(locks.acquire(7));
         let mut given_up = Box::pin(locks.acquire(7));
         assert!(timeout(Duration::ZERO, &mut next).await.is_err());
         assert!(timeout(Duration::ZERO, &mut given_up).await.is_err());
-        assert_eq!(now(), (2, 2, 2));
+        assert_eq!(now(), (2, 2));
         drop((given_up, other));
-        assert_eq!(now(), (1, 1, 1));
+        assert_eq!(now(), (1, 1));
         drop(held);
         let next = next.await;
-        assert_eq!(now(), (1, 0, 1));
+        assert_eq!(now(), (1, 0));
+        for key in 10..2 * IDLE as u64 {
+            drop(locks.acquire(key).await);
+        }
+        assert!(locks.0.locks.lock().len() <= IDLE);
+        assert!(timeout(Duration::ZERO, locks.acquire(7)).await.is_err(), "it is still held");
         drop(next);
-        assert_eq!((now(), locks.stats().acquired), ((0, 0, 0), 3));
+        assert_eq!((now(), locks.stats().acquired), ((0, 0), 3 + 2 * IDLE as u64 - 10));
     }
 }
