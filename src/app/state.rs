@@ -51,9 +51,9 @@ pub(super) async fn connect(
     let timeout = config.database.database_timeout;
     let (database, nodes, keys) = servers(config).await?;
     // Of their own, so that no number of reads holds what a purchase needs.
-    let reads = connection::mysql::connect_second_pool(&database, config.sale.read_connections);
+    let reads = database.beside(config.sale.read_connections);
     // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
-    let probe = connection::mysql::connect_second_pool(&database, 1);
+    let probe = database.beside(1);
     let redis = nodes.commands();
     let locks = Locks::connect(
         nodes.clone(),

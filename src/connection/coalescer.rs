@@ -12,10 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// A request that waits for the next batch, and where its reply goes.
-struct Waiting<Q, A> {
-    request: Q,
-    reply: oneshot::Sender<A>,
-}
+type Waiting<Q, A> = (Q, oneshot::Sender<A>);
 
 /// The queue of requests and the task that sends it in batches. Cheap to clone.
 #[derive(Clone)]
@@ -49,7 +46,7 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
     pub async fn request(&self, request: Q) -> Option<A> {
         let (reply, received) = oneshot::channel();
         self.waiting.fetch_add(1, Relaxed);
-        self.queue.send(Waiting { request, reply }).ok()?;
+        self.queue.send((request, reply)).ok()?;
         received.await.ok()
     }
 
@@ -78,8 +75,7 @@ async fn run<Q, A, F, T>(
     let mut waiting = Vec::with_capacity(max_batch);
     while queue.recv_many(&mut waiting, max_batch).await > 0 {
         queued.fetch_sub(waiting.len(), Relaxed);
-        let (requests, receivers): (Vec<Q>, Vec<_>) =
-            waiting.drain(..).map(|Waiting { request, reply }| (request, reply)).unzip();
+        let (requests, receivers): (Vec<Q>, Vec<_>) = waiting.drain(..).unzip();
         // A panic costs this batch its replies, and not the batches to come.
         let replies = AssertUnwindSafe(send(requests)).catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(requests = receivers.len(), "a coalesced round trip panicked");

@@ -31,10 +31,6 @@ struct Reading<V, E> {
 }
 
 impl<V: Clone, E: Clone> Entry<V, E> {
-    fn new() -> Arc<Self> {
-        Arc::new(Entry { last: RwLock::new(None), turn: tokio::sync::Mutex::default() })
-    }
-
     /// The last value, where it is fresh.
     fn fresh(&self, fresh_for: Duration) -> Option<V> {
         let last = self.last.read();
@@ -67,7 +63,8 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     /// of those who wait.
     pub async fn get(&self, key: K, load: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
         let asked = Instant::now();
-        let Ok(entry) = self.entries.get_or_insert_with(&key, || Ok::<_, Infallible>(Entry::new()));
+        let new = || Arc::new(Entry { last: RwLock::new(None), turn: Default::default() });
+        let Ok(entry) = self.entries.get_or_insert_with(&key, || Ok::<_, Infallible>(new()));
         let _turn = entry.turn.lock().await;
         if let Some(result) = entry.usable(asked, self.fresh_for) {
             return result;

@@ -4,11 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use futures_util::future::BoxFuture;
 use include_dir::{Dir, File, include_dir};
 use secrecy::SecretString;
-use sqlx::error::BoxDynError;
-use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{Connection, MySqlConnection};
 
 use super::mysql::connect_once;
@@ -19,24 +17,17 @@ static FILES: Dir = include_dir!("$CARGO_MANIFEST_DIR/migrations");
 
 /// The steps: files such as `0002_one_order_per_user.sql`, of which an applied one is known by the checksum of its text. In
 /// place of `sqlx::migrate!`, for the reason in [`super::row`].
-#[derive(Debug)]
-struct Steps;
-
-impl MigrationSource<'static> for Steps {
-    fn resolve(self) -> BoxFuture<'static, Result<Vec<Migration>, BoxDynError>> {
-        let step = |file: &'static File<'static>| {
-            let (version, name) = file.path().file_stem()?.to_str()?.split_once('_')?;
-            let (version, name) = (version.parse().ok()?, name.replace('_', " ").into());
-            let text = file.contents_utf8()?.into();
-            Some(Migration::new(version, name, MigrationType::Simple, text, false))
-        };
-        let steps: Option<Vec<Migration>> = FILES.files().map(step).collect();
-        Box::pin(async move {
-            let mut steps = steps.ok_or("a file in migrations/ is not named as a step")?;
-            steps.sort_unstable_by_key(|step| step.version);
-            Ok(steps)
-        })
-    }
+fn steps() -> anyhow::Result<Migrator> {
+    let step = |file: &'static File<'static>| {
+        let (version, name) = file.path().file_stem()?.to_str()?.split_once('_')?;
+        let (version, name) = (version.parse().ok()?, name.replace('_', " ").into());
+        let text = file.contents_utf8()?.into();
+        Some(Migration::new(version, name, MigrationType::Simple, text, false))
+    };
+    let steps: Option<Vec<Migration>> = FILES.files().map(step).collect();
+    let mut steps = steps.context("a file in migrations/ is not named as a step")?;
+    steps.sort_unstable_by_key(|step| step.version);
+    Ok(Migrator { migrations: steps.into(), ..Migrator::DEFAULT })
 }
 
 /// Longest wait for the connection.
@@ -63,9 +54,8 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     if before == 0 {
         refuse_conflicting_rows(&mut connection).await?;
     }
-    let migrator = Migrator::new(Steps).await.context("the migration steps")?;
     forget_interrupted(&mut connection).await?;
-    migrator.run_direct(&mut connection).await.map_err(failed_migration)?;
+    steps()?.run_direct(&mut connection).await.map_err(failed_migration)?;
     let after = applied(&mut connection).await?;
     connection.close().await?;
     Ok(after - before)
@@ -128,8 +118,7 @@ async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
         sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success")
             .fetch_all(connection)
             .await?;
-    let steps = Migrator::new(Steps).await?;
-    Ok(steps.iter().filter(|step| applied.contains(&step.version)).count())
+    Ok(steps()?.iter().filter(|step| applied.contains(&step.version)).count())
 }
 
 async fn table_exists(connection: &mut MySqlConnection, table: &str) -> sqlx::Result<bool> {

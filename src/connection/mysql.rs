@@ -69,9 +69,24 @@ impl Database {
     /// Runs `work` for at most the time limit; past it, the error is [`sqlx::Error::PoolTimedOut`]. The pool learns from an
     /// error that the server is read-only.
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
-        let result = tokio::time::timeout(self.timeout, work).await;
+        self.until(Instant::now() + self.timeout, work).await
+    }
+
+    /// As [`Database::bounded`], until `deadline`.
+    pub async fn until<T>(
+        &self,
+        deadline: Instant,
+        work: impl Future<Output = sqlx::Result<T>>,
+    ) -> sqlx::Result<T> {
+        let result = tokio::time::timeout_at(deadline, work).await;
         let result = result.unwrap_or(Err(sqlx::Error::PoolTimedOut));
         result.inspect_err(|error| self.pool.shared.learn_from(error))
+    }
+
+    /// The same database on connections of its own, at most so many: what is learnt of the server through the ones holds for
+    /// the others.
+    pub fn beside(&self, connections: u32) -> Self {
+        Database { pool: self.pool.beside(connections), timeout: self.timeout }
     }
 
     /// Asks what became of a commit whose reply was lost: again and again, for as long as one step may take, until there is an
@@ -143,12 +158,6 @@ pub async fn connect(
     let (options, begin_with) = (options(url)?, begin_with());
     let opener = Opener { options, begin_with, idle_limit, shared: Arc::default() };
     Ok(Database { pool: Pool::new(opener, connections, timeout), timeout })
-}
-
-/// A further pool to the server of `database`, of at most `connections`: what is learnt of the server through the one holds
-/// for the other.
-pub fn connect_second_pool(database: &Database, connections: u32) -> Database {
-    Database { pool: database.pool.beside(connections), timeout: database.timeout }
 }
 
 /// Succeeds where the database answers and takes writes; for readiness.

@@ -6,6 +6,7 @@ use std::io::ErrorKind::ConnectionRefused;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backon::{ExponentialBuilder, Retryable};
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult, WeakPool};
 use parking_lot::{Mutex, RwLock};
 use sqlx::mysql::MySqlConnectOptions;
@@ -21,10 +22,11 @@ const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
 /// address will soon lead to another one. Those that only read would not notice.
 const READ_ONLY_LIFE: Duration = Duration::from_millis(500);
 
-/// Pauses between two tries to connect to a server that refuses connections, because it is being started: the first, and
-/// the longest.
-const REFUSED_PAUSES: (Duration, Duration) =
-    (Duration::from_millis(10), Duration::from_millis(500));
+/// Pauses between two tries to connect to a server that refuses connections, because it is being started.
+const REFUSED_PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(10))
+    .with_max_delay(Duration::from_millis(500))
+    .without_max_times();
 
 /// The idle connections are closed for one that broke at most this often.
 const CLOSE_EVERY: Duration = Duration::from_millis(250);
@@ -125,17 +127,12 @@ impl Manager for Opener {
     /// Boxed, because it is rare, and every purchase would carry its size.
     fn create(&self) -> impl Future<Output = sqlx::Result<Opened>> + Send {
         Box::pin(async {
-            let (mut pause, longest) = REFUSED_PAUSES;
-            let (began, mut raw) = loop {
+            let connect = async || {
                 let began = Instant::now();
-                match MySqlConnection::connect_with(&self.options).await {
-                    Err(sqlx::Error::Io(error)) if error.kind() == ConnectionRefused => {
-                        tokio::time::sleep(pause).await;
-                        pause = longest.min(pause * 2);
-                    }
-                    connected => break (began, connected?),
-                }
+                Ok((began, MySqlConnection::connect_with(&self.options).await?))
             };
+            let is_refused = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(io) if io.kind() == ConnectionRefused);
+            let (began, mut raw) = connect.retry(REFUSED_PAUSES).when(is_refused).await?;
             for statement in &self.begin_with {
                 raw.execute(statement.as_str()).await?;
             }

@@ -55,7 +55,7 @@ impl Pool {
         Pool { connections, shared, held: Arc::default(), limit }
     }
 
-    /// A pool beside this one: what is learnt of the server through the one holds for the other.
+    /// A pool to the same server.
     pub(super) fn beside(&self, max: u32) -> Self {
         let Opener { options, begin_with, idle_limit, shared } = self.connections.manager();
         let (options, begin_with) = (options.clone(), begin_with.clone());
@@ -68,8 +68,8 @@ impl Pool {
     pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
         match tokio::time::timeout(self.limit, self.connections.get()).await {
             Ok(Ok(connection)) => {
-                let (shared, held) = (self.shared.clone(), self.held.clone());
-                Ok(PooledConnection { connection: Some(connection), shared, held, answered: true })
+                let (connection, held) = (Some(connection), self.held.clone());
+                Ok(PooledConnection { connection, held, answered: true })
             }
             Ok(Err(PoolError::Backend(error))) => Err(error),
             Ok(Err(PoolError::Closed)) => Err(sqlx::Error::PoolClosed),
@@ -139,17 +139,11 @@ const PRESENT: &str = "a pooled connection has its connection until it is droppe
 pub struct PooledConnection {
     /// There until it is dropped.
     connection: Option<Object<Opener>>,
-    shared: Arc<Shared>,
     held: Arc<Histogram>,
     answered: bool,
 }
 
 impl PooledConnection {
-    /// Tells the pool of an error of its last statement.
-    pub fn failed(&self, error: &sqlx::Error) {
-        self.shared.learn_from(error);
-    }
-
     /// Its last statement was answered to the end, and no transaction is open.
     pub fn answered(&mut self) {
         self.answered = true;

@@ -66,7 +66,9 @@ impl OrderTransaction {
     pub(super) async fn begin(db: Database, end: Option<Instant>) -> Result<Self, Error> {
         let limit = Instant::now() + db.timeout;
         let deadline = end.map_or(limit, |end| end.min(limit));
-        let connection = until(deadline, db.pool.acquire_for_writes()).await?;
+        // Not by the database's limit: a pool that is in use says nothing of the server.
+        let acquired = tokio::time::timeout_at(deadline, db.pool.acquire_for_writes()).await;
+        let connection = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
         Ok(OrderTransaction { db, connection, deadline, begun: false })
     }
 
@@ -206,10 +208,7 @@ impl OrderTransaction {
             }
             Ok(())
         };
-        let error = until(self.deadline, running).await.err();
-        if let Some(error) = &error {
-            self.connection.failed(error);
-        }
+        let error = self.db.until(self.deadline, running).await.err();
         replies.drain(..usize::from(begins).min(replies.len()));
         Sent { replies, error }
     }
@@ -261,14 +260,6 @@ fn insert_sql(order: &NewOrder) -> String {
          (SELECT 1 FROM tb_voucher_order \
          WHERE {user} = {user_id} AND voucher_id = {voucher_id}{status})"
     )
-}
-
-/// Runs `work` until `deadline`; past it, the error is the pool's time-out.
-pub(super) async fn until<T>(
-    deadline: Instant,
-    work: impl Future<Output = sqlx::Result<T>>,
-) -> sqlx::Result<T> {
-    tokio::time::timeout_at(deadline, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 /// Which unique key refused an insert.
