@@ -138,8 +138,12 @@ pub fn api_document() -> ApiDocument {
 }
 
 /// The service's routes; those of the lab with `--lab` only. `zone` is the zone of date-times on the wire, for the pages.
-pub fn routes(state: AppState, admin_token: AdminToken, zone: Zone, of_lab: Option<Lab>) -> Router {
-    let state = Arc::new(state);
+pub fn routes(
+    state: Arc<AppState>,
+    admin_token: AdminToken,
+    zone: Zone,
+    of_lab: Option<Lab>,
+) -> Router {
     let guard = || with_state(admin_token.clone(), require_admin);
     let sessions = (state.users.sessions.clone(), state.users.in_memory.clone());
 

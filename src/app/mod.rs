@@ -9,7 +9,6 @@ use tokio_util::task::TaskTracker;
 use tracing::field::display;
 
 use crate::config::ServeConfig;
-use crate::connection::mysql::Database;
 use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
 use crate::http::middleware::{RequestPolicy, per_request};
@@ -29,11 +28,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     config.check()?;
     let (draining, connections) = (CancellationToken::new(), TaskTracker::new());
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
-    let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
-    let users = state.users.clone();
-    let databases = [&state.metrics.database, &state.metrics.reads, &state.health.database];
-    let databases = databases.map(Database::clone);
-    let signed_in_reads = state.signed_in_reads.clone();
+    let state = Arc::new(state);
     let stop_expiry = CancellationToken::new();
     let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
@@ -79,7 +74,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         spans: spans.clone(),
     };
     let admin_token = AdminToken(config.http.admin_token.clone());
-    let routes = router::routes(state, admin_token, config.sale.time_zone, lab.clone());
+    let routes = router::routes(state.clone(), admin_token, config.sale.time_zone, lab.clone());
     let policy = Arc::new(policy);
     let answer = move |request| {
         let (policy, routes) = (policy.clone(), routes.clone());
@@ -104,19 +99,19 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             }
         });
         // A purchase or a read whose client hung up has no connection any more, and still finishes.
-        purchases.finished().await;
-        signed_in_reads.finished().await;
+        state.purchases.finished().await;
+        state.signed_in_reads.finished().await;
         if let Err(error) = expiry.await {
             tracing::error!(%error, "the expiry task ended early");
         }
-        shops.shutdown().await;
-        users.codes.shutdown().await;
-        users.sessions.shutdown().await;
+        state.shops.shutdown().await;
+        state.users.codes.shutdown().await;
+        state.users.sessions.shutdown().await;
         all_closed
     })
     .await;
-    purchases.context().locks.shutdown().await;
-    for database in databases {
+    state.purchases.context().parts.locks.shutdown().await;
+    for database in [&state.metrics.database, &state.metrics.reads, &state.health.database] {
         database.pool.close().await;
     }
     if let Some(spans) = spans {

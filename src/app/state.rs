@@ -20,11 +20,12 @@ use crate::keys::{KeyStyle, Keys, record, rights};
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
+use crate::order::parts::OrderParts;
 use crate::order::process_locks::ProcessLocks;
 use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
-use crate::order::strategy::stream::{OrderStream, StreamParts};
+use crate::order::strategy::stream::OrderStream;
 use crate::request::admission::{Admission, SignedInReads};
 use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
@@ -96,7 +97,6 @@ pub(super) async fn connect(
         in_memory: config.sale.lab.then(ProcessSessions::default),
     };
     let store = OrderStore::new(database.clone(), zone);
-    let order_reads = OrderStore::new(reads.clone(), zone);
     let seconds: LocalClock = Arc::new(zone.seconds());
     let ids = IdGenerator::new(redis.clone(), seconds.clone(), keys.clone(), config.sale.id_block);
     let ids = Arc::new(ids);
@@ -106,38 +106,30 @@ pub(super) async fn connect(
         in_flight: config.sale.group_in_flight,
         timeout,
     };
-    let stream = OrderStream::start(StreamParts {
-        nodes: nodes.clone(),
-        redis: redis.clone(),
-        keys,
-        store: store.clone(),
-        reads: order_reads.clone(),
-        ids: ids.clone(),
-        recounts: sales.recounts.clone(),
-        seconds,
-        config: config.sale.clone(),
-        timeout,
-    })
-    .await
-    .context("cannot join the stream of orders on Redis")?;
     let lifetime = Lifetime::new(store.clone(), sales.clone());
-    let context = PurchaseContext {
-        stream,
-        group_commit: GroupCommit::new(store.clone(), ids.clone(), limits),
+    let group_commit = GroupCommit::new(store.clone(), ids.clone(), limits);
+    let parts = Arc::new(OrderParts {
+        nodes: nodes.clone(),
+        redis,
+        keys,
         store,
-        reads: order_reads,
+        reads: OrderStore::new(reads.clone(), zone),
         ids,
+        seconds,
+        recounts: sales.recounts.clone(),
         locks,
-        redis: redis.clone(),
-        process_locks: ProcessLocks::default(),
+        config: config.sale.clone(),
         setnx_lease: config.setnx_lease(),
-        setnx_unowned_compare: config.sale.setnx_unowned_compare,
-        database_timeout: timeout,
+        timeout,
         commits_within: config.commits_within(),
-    };
+    });
+    let stream = OrderStream::start(parts.clone());
+    let stream = stream.await.context("cannot join the stream of orders on Redis")?;
+    let process_locks = ProcessLocks::default();
+    let context = PurchaseContext { parts, group_commit, stream, process_locks };
     let admission = Admission::new(&config.sale);
     let signed_in_reads = SignedInReads::new(&config.sale);
-    let purchases = PurchaseService::new(context, sales, config.sale.lab);
+    let purchases = PurchaseService::new(context, sales);
     let metrics = Metrics {
         shops: shops.clone(),
         cache,

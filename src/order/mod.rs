@@ -35,6 +35,7 @@ mod deadline;
 pub mod expiry;
 pub mod lifetime;
 pub mod model;
+pub mod parts;
 pub mod process_locks;
 pub mod purchase;
 mod retry;
@@ -185,7 +186,8 @@ pub async fn mine(
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
     let user_id = read.user_id;
-    let orders = async move { purchases.context().reads.page_of_user(user_id, page.current).await };
+    let orders =
+        async move { purchases.context().parts.reads.page_of_user(user_id, page.current).await };
     Ok(reply::data(read.run(orders).await?))
 }
 

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::context::{Purchase, PurchaseContext};
 use super::deadline::Deadline;
 use super::model::{Buyer, Purchased};
+use super::parts::OrderParts;
 use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
 use super::strategy;
@@ -36,7 +37,6 @@ pub struct PurchaseService(Arc<Inner>);
 struct Inner {
     context: PurchaseContext,
     sales: Arc<SaleCache>,
-    lab: bool,
     /// Buyers who have an order from this process, lately: asking again when the sale is sold out, they are told its id.
     buyers: Cache<Buyer, ()>,
     tasks: TaskTracker,
@@ -44,11 +44,11 @@ struct Inner {
 }
 
 impl PurchaseService {
-    /// Purchases with this context; `lab` allows the unsafe strategies.
-    pub fn new(context: PurchaseContext, sales: Arc<SaleCache>, lab: bool) -> Self {
+    /// Purchases with this context.
+    pub fn new(context: PurchaseContext, sales: Arc<SaleCache>) -> Self {
         let (tasks, stats) = (TaskTracker::new(), PurchaseStats::default());
         let buyers = Cache::new(BUYERS);
-        PurchaseService(Arc::new(Inner { context, sales, lab, buyers, tasks, stats }))
+        PurchaseService(Arc::new(Inner { context, sales, buyers, tasks, stats }))
     }
 
     /// Counters of purchases by strategy and outcome.
@@ -69,7 +69,7 @@ impl PurchaseService {
     /// this request made no order.
     pub async fn buy(&self, buyer: Buyer, permit: InFlightPermit) -> Result<Purchased, Error> {
         let started = Instant::now();
-        let deadline = (started + self.0.context.commits_within).into();
+        let deadline = (started + self.0.context.parts.commits_within).into();
         trace::mark("arrived", "");
         let (strategy, outcome) = match self.0.sales.get(buyer.voucher_id).await {
             Ok(sale) => (Some(sale.strategy), self.run(sale, buyer, permit, deadline).await),
@@ -114,7 +114,8 @@ impl Inner {
         sale.window.require_open()?;
         if sale.strategy.is_unsafe() {
             // These strategies always run in full, so that what is seen is their own behaviour.
-            return if self.lab { Ok(()) } else { Err(Error::LabOnly(sale.strategy.name())) };
+            let lab = self.context.parts.config.lab;
+            return if lab { Ok(()) } else { Err(Error::LabOnly(sale.strategy.name())) };
         }
         // A known buyer's order may be cancelled by now: the strategy looks.
         if sale.sold_out && self.buyers.get(&buyer).is_none() {
@@ -129,10 +130,10 @@ impl Inner {
         sale: &Arc<Sale>,
         deadline: Deadline,
     ) -> Result<i64, Error> {
-        let PurchaseContext { store, ids, database_timeout, .. } = &self.context;
+        let OrderParts { store, ids, timeout, .. } = &*self.context.parts;
         let purchase = Purchase { context: &self.context, buyer, sale, deadline };
         let outcome = (|| strategy::buy(purchase))
-            .retry(conflict_pauses(*database_timeout))
+            .retry(conflict_pauses(*timeout))
             .when(|error| matches!(error, Error::Conflict | Error::DuplicateId))
             .notify(|error, _| {
                 if let Error::DuplicateId = error {

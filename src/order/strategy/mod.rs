@@ -7,7 +7,7 @@
 
 use std::pin::Pin;
 
-use super::context::{Purchase, PurchaseContext};
+use super::context::Purchase;
 use super::steps;
 use crate::error::Error;
 use crate::request::trace;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use super::{Error, Purchase, PurchaseContext, conditional};
+use super::{Error, Purchase, conditional};
+use crate::order::parts::OrderParts;
 use crate::order::steps;
 use crate::request::trace;
 
@@ -19,24 +20,24 @@ const LEASE: Duration = Duration::from_millis(3);
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
-    let (context, order) = (purchase.context, purchase.new_order().await?);
+    let (parts, order) = (&purchase.context.parts, purchase.new_order().await?);
     let key = format!("lock:setnx-unowned:order:{}", purchase.buyer.user_id);
     // A request that finds the lock held tries once more, when the lease may have ended.
-    if acquire(context, &key, order.id).await?.is_none() {
+    if acquire(parts, &key, order.id).await?.is_none() {
         tokio::time::sleep(LEASE).await;
-        acquire(context, &key, order.id).await?.ok_or(Error::LockBusy)?;
+        acquire(parts, &key, order.id).await?.ok_or(Error::LockBusy)?;
     }
     let outcome = conditional::place_order(purchase, &order).await;
-    if let Err(error) = release(context, &key, order.id).await {
+    if let Err(error) = release(parts, &key, order.id).await {
         tracing::warn!(%error, lock = key, "the purchase lock could not be released");
     }
     steps::unlocked_in_redis();
     outcome
 }
 
-async fn release(context: &PurchaseContext, key: &str, owner: i64) -> RedisResult<()> {
-    let mut redis = context.redis.clone();
-    if context.setnx_unowned_compare {
+async fn release(parts: &OrderParts, key: &str, owner: i64) -> RedisResult<()> {
+    let mut redis = parts.redis.clone();
+    if parts.config.setnx_unowned_compare {
         let held: Option<i64> = redis::cmd("GET").arg(key).query_async(&mut redis).await?;
         if held != Some(owner) {
             return Ok(());
@@ -46,8 +47,8 @@ async fn release(context: &PurchaseContext, key: &str, owner: i64) -> RedisResul
     redis::cmd("DEL").arg(key).query_async(&mut redis).await
 }
 
-async fn acquire(context: &PurchaseContext, key: &str, owner: i64) -> RedisResult<Option<String>> {
+async fn acquire(parts: &OrderParts, key: &str, owner: i64) -> RedisResult<Option<String>> {
     let mut set = redis::cmd("SET");
     set.arg(key).arg(owner).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
-    trace::step(set.query_async(&mut context.redis.clone()), steps::tried_in_redis).await
+    trace::step(set.query_async(&mut parts.redis.clone()), steps::tried_in_redis).await
 }

@@ -17,6 +17,7 @@
 //! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -25,15 +26,11 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::SaleConfig;
 use crate::connection::coalescer::Coalescer;
-use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
-use crate::id::{IdGenerator, LocalClock};
-use crate::keys::Keys;
 use crate::order::batch::BatchCommitter;
 use crate::order::model::NewOrder;
-use crate::order::store::OrderStore;
+use crate::order::parts::OrderParts;
 use crate::scripts;
 use crate::voucher::recounts::Recounts;
 
@@ -63,45 +60,13 @@ const CONSUMER_PREFIX: &str = "seckill-";
 /// Sales that are opened at once.
 const AT_ONCE: usize = 4;
 
-/// What a member of the stream works with.
-pub struct StreamParts {
-    /// The Redis servers.
-    pub nodes: Redis,
-    /// Commands to the master.
-    pub redis: RoutedConnection,
-    /// The names of keys.
-    pub keys: Keys,
-    /// The SQL, on the connections of purchases.
-    pub store: OrderStore,
-    /// The same, on those of reads.
-    pub reads: OrderStore,
-    /// Order ids.
-    pub ids: Arc<IdGenerator>,
-    /// The sales that others want to be counted again.
-    pub recounts: Recounts,
-    /// The clock of their seconds.
-    pub seconds: LocalClock,
-    /// The bounds of the stream.
-    pub config: SaleConfig,
-    /// Longest time one database step may take.
-    pub timeout: Duration,
-}
-
 /// This process as a member of the stream. Cheap to clone.
 #[derive(Clone)]
 pub struct OrderStream(Arc<Member>);
 
 /// What its requests and its tasks share.
 struct Member {
-    nodes: Redis,
-    redis: RoutedConnection,
-    keys: Keys,
-    store: OrderStore,
-    reads: OrderStore,
-    ids: Arc<IdGenerator>,
-    seconds: LocalClock,
-    config: SaleConfig,
-    timeout: Duration,
+    parts: Arc<OrderParts>,
     committer: BatchCommitter,
     /// This process's name in the group.
     consumer: String,
@@ -113,6 +78,15 @@ struct Member {
     stats: StreamStats,
     tasks: TaskTracker,
     stop: CancellationToken,
+}
+
+/// Its parts are read as its own.
+impl Deref for Member {
+    type Target = OrderParts;
+
+    fn deref(&self) -> &OrderParts {
+        &self.parts
+    }
 }
 
 /// What is to be counted, and what is being counted.
@@ -142,23 +116,11 @@ impl OrderStream {
     ///
     /// # Errors
     /// Where Redis cannot be asked.
-    pub async fn start(parts: StreamParts) -> Result<Self, Error> {
-        let StreamParts {
-            nodes,
-            redis,
-            keys,
-            store,
-            reads,
-            ids,
-            recounts,
-            seconds,
-            config,
-            timeout,
-        } = parts;
+    pub async fn start(parts: Arc<OrderParts>) -> Result<Self, Error> {
         let member = Arc::new_cyclic(|member: &Weak<Member>| {
             let member = member.clone();
             Member {
-                committer: BatchCommitter::new(store.clone(), timeout),
+                committer: BatchCommitter::new(parts.store.clone(), parts.timeout),
                 consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
                 admissions: Coalescer::start(BATCH, move |orders: Vec<NewOrder>| {
                     let member = member.upgrade();
@@ -169,21 +131,13 @@ impl OrderStream {
                         }
                     }
                 }),
-                opener: Opener::new(recounts),
+                opener: Opener::new(parts.recounts.clone()),
                 clock: RedisClock::default(),
                 arrived: Notify::new(),
                 stats: StreamStats::default(),
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
-                nodes,
-                redis,
-                keys,
-                store,
-                reads,
-                ids,
-                seconds,
-                config,
-                timeout,
+                parts,
             }
         });
         member.view(Ask::Tidy("")).await?;
