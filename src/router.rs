@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::FromRef;
-use axum::middleware::{from_fn, from_fn_with_state as with_state};
+use axum::middleware::from_fn_with_state as with_state;
 use tower_http::compression::CompressionLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use crate::clock::Zone;
 use crate::error::Error;
 use crate::health::{self, Health};
-use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
+use crate::http::auth::{AdminToken, renew_session, require_admin};
 use crate::http::{page, spans};
 use crate::lab;
 use crate::lab::Lab;
@@ -89,7 +89,7 @@ fn public() -> Group {
         .routes(routes!(voucher::list))
 }
 
-/// For a signed-in user.
+/// For a signed-in user, whom their extractors require.
 fn signed_in() -> Group {
     handlers!(user::logout, user::me, user::get, order::mine, order::get, order::pay, order::cancel)
 }
@@ -152,7 +152,7 @@ pub fn routes(
         Router::new().merge(sign_in.with_state(state.clone())).merge(lab.with_state(of_lab.clone()))
     });
     let routes = public()
-        .merge(signed_in().route_layer(from_fn(require_user)))
+        .merge(signed_in())
         .merge(admin().route_layer(guard()))
         .layer(with_state(sessions, renew_session));
     let routes = routes.merge(purchases()).merge(service()).with_state(state);

@@ -12,6 +12,7 @@ use super::auth;
 use crate::error::Error;
 use crate::request::admission::{Admission, InFlightPermit, SignedInReads};
 use crate::request::client_address::{ClientAddress, ClientNetworks};
+use crate::request::context::in_current_context;
 use crate::session::{CurrentUser, SharedSessions};
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
@@ -54,15 +55,20 @@ pub struct AdmittedRead {
 }
 
 impl AdmittedRead {
-    /// Runs `read` to its end, see [`SignedInReads::run`].
+    /// Runs `read` to its end, also when this future is dropped because the client hung up: a statement that is cut short
+    /// costs its connection.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Those of `read`; [`Error::Internal`] where it panicked.
     pub async fn run<T: Send + 'static>(
         self,
         read: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.reads.run(self.permit, read).await
+        let task = self.reads.tasks.spawn(in_current_context(async move {
+            let _permit = self.permit;
+            read.await
+        }));
+        task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a read: {error}"))))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Authentication layers. [`renew_session`] runs on every request and renews the session whose token it carries;
-//! [`require_user`] guards the routes that need a user, so that public routes renew a session but never require one.
+//! Authentication. The layer [`renew_session`] runs on every request and renews the session whose token it carries. The
+//! extractors [`CurrentUser`] and [`Token`] require one: a handler without them is for everyone. The layer
 //! [`require_admin`] guards admin writes. Purchases find their session after load shedding: see [`super::admission`].
 
 use std::sync::Arc;
@@ -40,17 +40,17 @@ impl Caller {
         sessions.find(token).map(|user| Caller::SignedIn(user, token))
     }
 
-    /// The signed-in user.
-    fn require(caller: Option<&Caller>) -> Result<&Arc<CurrentUser>, Error> {
+    /// The signed-in user, and the token.
+    fn require(caller: Option<&Caller>) -> Result<(&Arc<CurrentUser>, Token), Error> {
         match caller {
-            Some(Caller::SignedIn(user, _)) => Ok(user),
+            Some(Caller::SignedIn(user, token)) => Ok((user, *token)),
             Some(Caller::Unknown) => Err(Error::Unavailable("Redis")),
             None => Err(Error::Unauthorized),
         }
     }
 }
 
-/// Both layers in one step: finds and renews the session of the request with these headers.
+/// Finds and renews the session of the request with these headers.
 ///
 /// # Errors
 /// [`Error::Unauthorized`] without a session; [`Error::Unavailable`] where Redis did not answer.
@@ -59,7 +59,7 @@ pub async fn signed_in(
     sessions: &SharedSessions,
 ) -> Result<Arc<CurrentUser>, Error> {
     let caller = Caller::find(headers, sessions).await;
-    Caller::require(caller.as_ref()).cloned()
+    Caller::require(caller.as_ref()).map(|(user, _)| user.clone())
 }
 
 /// Layer: finds and renews the session of a request that carries a token; with `--lab` also one in this process.
@@ -83,17 +83,11 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Layer: refuses requests without a signed-in user with 401.
-pub async fn require_user(request: Request, next: Next) -> Result<Response, Error> {
-    Caller::require(request.extensions().get())?;
-    Ok(next.run(request).await)
-}
-
 impl<S: Sync> FromRequestParts<S> for CurrentUser {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        Caller::require(parts.extensions.get()).map(|user| CurrentUser::clone(user))
+        Caller::require(parts.extensions.get()).map(|(user, _)| CurrentUser::clone(user))
     }
 }
 
@@ -101,10 +95,7 @@ impl<S: Sync> FromRequestParts<S> for Token {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        match parts.extensions.get::<Caller>() {
-            Some(Caller::SignedIn(_, token)) => Ok(*token),
-            _ => Err(Error::Unauthorized),
-        }
+        Caller::require(parts.extensions.get()).map(|(_, token)| token)
     }
 }
 

@@ -6,12 +6,12 @@
 //! [`Admitted`](crate::http::admission::Admitted) applies all of it to a request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use super::client_address::ClientAddress;
-use super::context::in_current_context;
 use super::rate_limiter::RateLimiter;
 use crate::config::SaleConfig;
 use crate::error::Error;
@@ -21,9 +21,9 @@ use crate::error::Error;
 pub struct Admission(Arc<Inner>);
 
 struct Inner {
-    /// A plain count: a semaphore would be one more allocation that all threads share, and nobody waits for a permit.
-    in_flight: AtomicU32,
-    max_in_flight: u32,
+    /// Nobody waits for a permit.
+    free: Arc<Semaphore>,
+    max_in_flight: usize,
     per_user: RateLimiter<i64>,
     per_address: RateLimiter<ClientAddress>,
     /// Refused requests, by reason.
@@ -34,21 +34,14 @@ struct Inner {
 const REASONS: [&str; 3] = ["overloaded", "user", "address"];
 
 /// A permit of an admitted request, held until it is dropped. Work that outlives its client takes it along.
-pub struct InFlightPermit(Admission);
-
-impl Drop for InFlightPermit {
-    fn drop(&mut self) {
-        let in_flight = &self.0.0.in_flight;
-        in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+pub type InFlightPermit = OwnedSemaphorePermit;
 
 impl Admission {
     /// Admission by the configured limits.
     pub fn new(limits: &SaleConfig) -> Self {
         Admission(Arc::new(Inner {
-            in_flight: AtomicU32::new(0),
-            max_in_flight: limits.max_purchases,
+            free: Arc::new(Semaphore::new(limits.max_purchases as usize)),
+            max_in_flight: limits.max_purchases as usize,
             per_user: RateLimiter::new(limits.per_user_per_second),
             per_address: RateLimiter::new(limits.per_address_per_second),
             refused: Default::default(),
@@ -56,8 +49,8 @@ impl Admission {
     }
 
     /// Requests in flight.
-    pub fn in_flight(&self) -> u32 {
-        self.0.in_flight.load(Ordering::Relaxed)
+    pub fn in_flight(&self) -> usize {
+        self.0.max_in_flight - self.0.free.available_permits()
     }
 
     /// Requests refused so far, by reason.
@@ -71,15 +64,13 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
     pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
-        let Inner { in_flight, max_in_flight, per_address, refused, .. } = &*self.0;
+        let Inner { free, per_address, refused, .. } = &*self.0;
         let [overloaded, _, over_rate] = refused;
         if !address.is_unlimited() {
             counted(per_address.check(&address), over_rate)?;
         }
-        let one_more = |count| (count < *max_in_flight).then_some(count + 1);
-        let admitted = in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        counted(admitted.map_err(|_| Error::Overloaded), overloaded)?;
-        Ok(InFlightPermit(self.clone()))
+        let permit = free.clone().try_acquire_owned();
+        counted(permit.map_err(|_| Error::Overloaded), overloaded)
     }
 
     /// Counts an admitted request for its user.
@@ -98,30 +89,14 @@ impl Admission {
 pub struct SignedInReads {
     /// Admits them.
     pub admission: Admission,
-    tasks: TaskTracker,
+    /// Reads, which go on when their clients hang up.
+    pub tasks: TaskTracker,
 }
 
 impl SignedInReads {
     /// Reads that are admitted by the configured limits.
     pub fn new(limits: &SaleConfig) -> Self {
         SignedInReads { admission: Admission::new(limits), tasks: TaskTracker::new() }
-    }
-
-    /// Runs an admitted read to its end, also when this future is dropped because the client hung up: a statement that is
-    /// cut short costs its connection.
-    ///
-    /// # Errors
-    /// Those of `read`; [`Error::Internal`] where it panicked.
-    pub async fn run<T: Send + 'static>(
-        &self,
-        permit: InFlightPermit,
-        read: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        let task = self.tasks.spawn(in_current_context(async move {
-            let _permit = permit;
-            read.await
-        }));
-        task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a read: {error}"))))
     }
 
     /// Waits until no read is at work. To be called when no request can come in any more.
