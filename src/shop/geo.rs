@@ -10,7 +10,7 @@ use super::store::ShopStore;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
-use crate::scripts::{GEO_CLAIM, GEO_SEARCH, GEO_STORE};
+use crate::scripts::{GEO_CLAIM, GEO_STORE};
 use cache::lease_key;
 
 /// Radius of a search, metres.
@@ -81,14 +81,15 @@ impl GeoIndex {
         (x, y): (f64, f64),
         count: u64,
     ) -> Result<Option<Vec<(i64, f64)>>, Error> {
-        Ok(GEO_SEARCH
-            .key(keys::geo_index(type_id))
-            .arg(x)
-            .arg(y)
-            .arg(RADIUS)
-            .arg(count)
-            .invoke_async(&mut self.redis.clone())
-            .await?)
+        let index = keys::geo_index(type_id);
+        let mut search = redis::cmd("GEOSEARCH");
+        search.arg(&index).arg("FROMLONLAT").arg(x).arg(y).arg("BYRADIUS").arg(RADIUS).arg("m");
+        search.arg("ASC").arg("COUNT").arg(count).arg("WITHDIST");
+        // No index, and no shop within the radius, look alike.
+        let mut both = redis::pipe();
+        both.atomic().exists(&index).add_command(search);
+        let (exists, found): (bool, _) = both.query_async(&mut self.redis.clone()).await?;
+        Ok(exists.then_some(found))
     }
 
     async fn build(&self, type_id: i64) -> Result<(), Error> {
