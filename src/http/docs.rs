@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::auth::ADMIN_TOKEN;
 use crate::error::Error;
 
 /// The tag of operations that answer without the envelope: probes, metrics, this document.
@@ -19,9 +20,6 @@ pub const LAB: &str = "lab";
 /// The security scheme of a session.
 const SESSION: &str = "authorization";
 
-/// The security scheme of admin writes.
-const ADMIN: &str = "x-admin-token";
-
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
 
@@ -31,10 +29,13 @@ const DOWNLOAD: &str = "x-download";
 /// Codes whose reply has the id of an order, where it is known.
 const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
 
-/// The id of an order, as `data`. Ids pass 2^53, so the reply also has it as a string, in `orderId`.
+/// The order's id. It passes 2^53, which a JavaScript number cannot hold: read `orderId`.
 #[derive(ToSchema)]
-#[schema(example = 62_496_928_117_555_201_i64)]
+#[schema(example = json!(ORDER_ID))]
 pub struct OrderId(#[allow(dead_code)] i64);
+
+/// An order's id in examples.
+const ORDER_ID: i64 = 62_496_928_117_555_201;
 
 /// Status and text of every failure, by code.
 type Failures = BTreeMap<&'static str, (u16, String)>;
@@ -51,9 +52,6 @@ pub fn complete(mut document: Value) -> Value {
             complete_operation(operation, &failures, &mut responses);
         }
     }
-    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
-        schemas.remove("OrderId");
-    }
     document["components"]["responses"] = responses.into();
     let scheme = |name: &str, text: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": text });
     document["components"]["securitySchemes"] = json!({
@@ -61,8 +59,8 @@ pub fn complete(mut document: Value) -> Value {
             SESSION,
             "A session's token, as `POST /user/login` returns it, with or without `Bearer ` before it."
         ),
-        ADMIN: scheme(
-            ADMIN,
+        ADMIN_TOKEN: scheme(
+            ADMIN_TOKEN,
             "The server's `ADMIN_TOKEN`. Where none is set, every admin write is refused."
         ),
     });
@@ -158,7 +156,7 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
         (body.is_object(), &["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE"]),
         (body["application/json"].is_object(), &["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"]),
         (asks_for(SESSION), &["UNAUTHORIZED"]),
-        (asks_for(ADMIN), &["FORBIDDEN"]),
+        (asks_for(ADMIN_TOKEN), &["FORBIDDEN"]),
     ];
     let implied = implied.into_iter().filter(|(applies, _)| *applies);
     own.chain(implied.flat_map(|(_, codes)| codes.iter().copied())).map(str::to_owned).collect()
@@ -177,10 +175,7 @@ fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failur
     let content = content.unwrap_or_default();
     let mut data = content["schema"].clone();
     let optional = never_null(&mut data);
-    let is_order_id = data["$ref"].as_str().is_some_and(|name| name.ends_with("/OrderId"));
-    if is_order_id {
-        data = OrderId::schema_value();
-    }
+    let is_order_id = data == order_id_schema();
     let mut required = vec!["success"];
     let mut properties = json!({ "success": { "type": "boolean", "enum": [true] } });
     let mut example = json!({ "success": true });
@@ -196,7 +191,7 @@ fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failur
     if is_order_id {
         required.push("orderId");
         properties["orderId"] = order_id();
-        example["orderId"] = example["data"].to_string().into();
+        (example["data"], example["orderId"]) = (json!(ORDER_ID), json!(ORDER_ID.to_string()));
     }
     if pending {
         required.push("code");
@@ -216,11 +211,8 @@ fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failur
     response["content"] = json!({ "application/json": { "schema": schema, "examples": all } });
 }
 
-impl OrderId {
-    fn schema_value() -> Value {
-        let text = "The order's id. It passes 2^53, which a JavaScript number cannot hold: read `orderId`.";
-        json!({ "type": "integer", "format": "int64", "description": text, "example": 62_496_928_117_555_201_i64 })
-    }
+fn order_id_schema() -> Value {
+    json!({ "$ref": "#/components/schemas/OrderId" })
 }
 
 fn order_id() -> Value {
@@ -235,7 +227,7 @@ fn failure(codes: &BTreeSet<String>) -> Value {
         "code": { "type": "string", "enum": codes, "description": "For programs; stable." }
     });
     if codes.iter().any(|code| WITH_ORDER_ID.contains(&code.as_str())) {
-        properties["data"] = OrderId::schema_value();
+        properties["data"] = order_id_schema();
         properties["orderId"] = order_id();
     }
     json!({

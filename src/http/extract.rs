@@ -89,34 +89,32 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
     }
 }
 
-/// The header `Idempotency-Key`, for the API's document.
+/// The header `Idempotency-Key`.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
-#[allow(dead_code)] // it is read by [`Idempotent`]
-pub struct IdempotencyHeader {
+pub struct Idempotent {
     /// Names this request for a day: a repeat with the same key does nothing, and is answered alike.
     #[param(
         rename = "Idempotency-Key",
         pattern = "^[!-~]{1,128}$",
         example = "0b5d3c1e-7a55-4c0c-9d1f-2d1c3b4a5e6f"
     )]
-    idempotency_key: Option<String>,
+    pub key: Option<String>,
 }
-
-/// The key of the header `Idempotency-Key`, if there is one: 1 to 128 printable ASCII characters without spaces.
-pub struct Idempotent(pub Option<String>);
 
 impl<S: Sync> FromRequestParts<S> for Idempotent {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        let Some(value) = parts.headers.get("idempotency-key") else {
+            return Ok(Self { key: None });
+        };
         let key = value.to_str().unwrap_or_default();
         Error::require(
             (1..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()),
             "Idempotency-Key must be 1 to 128 printable ASCII characters without spaces",
         )?;
-        Ok(Self(Some(key.to_owned())))
+        Ok(Self { key: Some(key.to_owned()) })
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::error::Error;
-use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Params, Path};
+use crate::http::extract::{Idempotent, Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::idempotency::RecordedWrite;
 use cache::ReadStrategy;
@@ -31,19 +31,30 @@ const TYPE_PAGE: u32 = 5;
 /// Shops on a page of `GET /shop/of/name`.
 const NAME_PAGE: u32 = 10;
 
-/// The read strategy that a request chose with `x-lab-cache`; used on a server with `--lab` only.
-pub struct LabReadStrategy(Option<ReadStrategy>);
+/// The read strategy that a request chose.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub struct LabReadStrategy {
+    /// Chooses the cache's read strategy for this request; takes effect on a server with `--lab` only.
+    #[param(
+        rename = "x-lab-cache", value_type = Option<String>,
+        pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$"
+    )]
+    choice: Option<ReadStrategy>,
+}
 
 impl<S: Sync> FromRequestParts<S> for LabReadStrategy {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        let Some(value) = parts.headers.get("x-lab-cache") else { return Ok(Self(None)) };
+        let Some(value) = parts.headers.get("x-lab-cache") else {
+            return Ok(Self { choice: None });
+        };
         let name = value.to_str().unwrap_or_default();
         let strategy = name
             .parse::<ReadStrategy>()
             .map_err(|error| Error::InvalidParameter(error.to_string()))?;
-        Ok(Self(Some(strategy)))
+        Ok(Self { choice: Some(strategy) })
     }
 }
 
@@ -52,18 +63,13 @@ impl<S: Sync> FromRequestParts<S> for LabReadStrategy {
 /// The requests per second for one shop are limited, so that a hot one does not crowd out the others.
 #[utoipa::path(
     get, path = "/shop/{id}", tag = "shop",
-    params(
-        ("id" = i64, Path, description = "The shop's id.", example = 1),
-        ("x-lab-cache" = Option<String>, Header, pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$",
-            description = "Chooses the cache's read strategy for this request; \
-            takes effect on a server with `--lab` only."),
-    ),
+    params(("id" = i64, Path, description = "The shop's id.", example = 1), LabReadStrategy),
     responses((status = 200, body = ShopView, description = "The shop.")),
     extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "TOO_MANY_REQUESTS"]))),
 )]
 pub async fn get(
     State(shops): State<Shops>,
-    LabReadStrategy(choice): LabReadStrategy,
+    LabReadStrategy { choice }: LabReadStrategy,
     Path(id): Path<i64>,
 ) -> Result<Response, Error> {
     let shop = shops.get(id, choice).await?.ok_or(Error::ShopNotFound)?;
@@ -121,27 +127,24 @@ pub async fn of_type(
     State(shops): State<Shops>,
     Params(query): Params<ByTypeQuery>,
 ) -> Result<Response, Error> {
-    let page = Paging::new(query.current, TYPE_PAGE)?;
-    let type_id = query.type_id;
-    let body = match (query.x, query.y) {
-        (None, None) => {
-            let read =
-                async || Ok(reply::data(shops.list_by_type(type_id, page).await?).to_bytes());
-            shops.lists().get(ListQuery::Type(type_id, page), read).await?
-        }
+    let (type_id, page) = (query.type_id, Paging::new(query.current, TYPE_PAGE)?);
+    match (query.x, query.y) {
+        (None, None) => list(&shops, ListQuery::Type(type_id, page)).await,
         (Some(x), Some(y)) if x.abs() <= 180.0 && y.abs() <= 85.051_128_78 => {
-            let read =
-                async || Ok(reply::data(shops.nearest(type_id, (x, y), page).await?).to_bytes());
-            let point = (x.to_bits(), y.to_bits());
-            shops.lists().get(ListQuery::Near(type_id, point, page), read).await?
+            list(&shops, ListQuery::Near(type_id, (x.to_bits(), y.to_bits()), page)).await
         }
         (Some(_), Some(_)) => {
             let text = "x must be -180 to 180 degrees, and y -85.05 to 85.05 degrees";
-            return Err(Error::InvalidParameter(text.to_owned()));
+            Err(Error::InvalidParameter(text.to_owned()))
         }
-        _ => return Err(Error::InvalidParameter("x and y go together".to_owned())),
-    };
-    Ok(reply::json(body))
+        _ => Err(Error::InvalidParameter("x and y go together".to_owned())),
+    }
+}
+
+/// The reply of a list, which is read once, however many ask at the same time.
+async fn list(shops: &Shops, query: ListQuery) -> Result<Response, Error> {
+    let read = async || Ok(reply::data(shops.list(&query).await?).to_bytes());
+    Ok(reply::json(shops.lists().get(query.clone(), read).await?))
 }
 
 /// A page of the shops whose name contains a text, ten of them.
@@ -154,21 +157,17 @@ pub async fn of_name(
     Params(query): Params<ByNameQuery>,
 ) -> Result<Response, Error> {
     let page = Paging::new(query.current, NAME_PAGE)?;
-    let name = query.name;
-    let read = async || Ok(reply::data(shops.search_by_name(&name, page).await?).to_bytes());
-    Ok(reply::json(shops.lists().get(ListQuery::Name(name.clone(), page), read).await?))
+    list(&shops, ListQuery::Name(query.name, page)).await
 }
 
 /// All shop types, in their order.
 #[utoipa::path(
-    get, path = "/shop-type/list", tag = "shop",
-    params(("x-lab-cache" = Option<String>, Header,
-        pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", description = "As for one shop.")),
+    get, path = "/shop-type/list", tag = "shop", params(LabReadStrategy),
     responses((status = 200, body = Vec<ShopType>, description = "By `sort`.")),
 )]
 pub async fn types(
     State(shops): State<Shops>,
-    LabReadStrategy(choice): LabReadStrategy,
+    LabReadStrategy { choice }: LabReadStrategy,
 ) -> Result<Response, Error> {
     let types = shops.types(choice).await?;
     Ok(reply::json(types.rendered(|types| reply::data(types).to_bytes())))
@@ -179,12 +178,12 @@ pub async fn types(
 /// `name`, `typeId`, `address`, `x` and `y` are needed; `id` is ignored.
 #[utoipa::path(
     post, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
-    params(IdempotencyHeader), extensions(("x-codes" = json!(["OUTCOME_UNKNOWN"]))),
+    params(Idempotent), extensions(("x-codes" = json!(["OUTCOME_UNKNOWN"]))),
     responses((status = 200, description = "The shop's id.", body = i64, example = json!(4))),
 )]
 pub async fn create(
     State(shops): State<Shops>,
-    Idempotent(key): Idempotent,
+    Idempotent { key }: Idempotent,
     Json(shop): Json<ShopChange>,
 ) -> Reply<i64> {
     shop.check_new()?;

@@ -46,7 +46,7 @@ pub(super) struct Inner {
 pub enum ListQuery {
     /// Shops of a type.
     Type(i64, Paging),
-    /// Shops of a type near a point, whose coordinates are given by their bits.
+    /// Shops of a type near a point (longitude, latitude), whose coordinates are given by their bits.
     Near(i64, (u64, u64), Paging),
     /// Shops whose name contains a text.
     Name(String, Paging),
@@ -137,39 +137,29 @@ impl Shops {
         types.ok_or_else(|| Error::Internal("the list of shop types is a cached null".to_owned()))
     }
 
-    /// A page of a type's shops, by id.
-    pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.reads.list_by_type(type_id, page).await?))
-    }
-
-    /// A page of the shops whose name contains `part`, by id.
-    pub async fn search_by_name(&self, part: &str, page: Paging) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.reads.search_by_name(part, page).await?))
-    }
-
-    /// A page of a type's shops around a point (longitude, latitude), nearest first, with their distances.
-    pub async fn nearest(
-        &self,
-        type_id: i64,
-        point: (f64, f64),
-        page: Paging,
-    ) -> Result<Vec<ShopView>, Error> {
-        let found = self.0.geo.nearest(type_id, point, page).await?;
-        let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
-        let shops = self.0.reads.find_many(&ids).await?;
-        let view = |(id, distance): &(i64, f64)| {
-            let shop = shops.iter().find(|shop| shop.id == *id)?;
-            Some(shop.view(self.0.zone, Some(*distance)))
+    /// A page of shops: by id; near a point, the nearest first, with their distances.
+    pub async fn list(&self, query: &ListQuery) -> Result<Vec<ShopView>, Error> {
+        let Inner { reads, geo, zone, .. } = &*self.0;
+        let shops = match query {
+            ListQuery::Type(type_id, page) => reads.list_by_type(*type_id, *page).await?,
+            ListQuery::Name(part, page) => reads.search_by_name(part, *page).await?,
+            ListQuery::Near(type_id, (x, y), page) => {
+                let point = (f64::from_bits(*x), f64::from_bits(*y));
+                let found = geo.nearest(*type_id, point, *page).await?;
+                let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
+                let shops = reads.find_many(&ids).await?;
+                let view = |(id, distance): &(i64, f64)| {
+                    let shop = shops.iter().find(|shop| shop.id == *id)?;
+                    Some(shop.view(*zone, Some(*distance)))
+                };
+                return Ok(found.iter().filter_map(view).collect());
+            }
         };
-        Ok(found.iter().filter_map(view).collect())
+        Ok(shops.iter().map(|shop| shop.view(*zone, None)).collect())
     }
 
     fn read_strategy(&self, choice: Option<ReadStrategy>) -> ReadStrategy {
         choice.filter(|_| self.0.lab).unwrap_or(self.0.read_strategy)
-    }
-
-    fn views(&self, shops: Vec<Shop>) -> Vec<ShopView> {
-        shops.iter().map(|shop| shop.view(self.0.zone, None)).collect()
     }
 }
 

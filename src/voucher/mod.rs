@@ -12,7 +12,7 @@ use crate::clock::Zone;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
-use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
+use crate::http::extract::{Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
 use crate::idempotency::RecordedWrite;
 use crate::keys::Keys;
@@ -57,13 +57,13 @@ pub struct Vouchers {
 /// Publishes an ordinary voucher (admin).
 #[utoipa::path(
     post, path = "/voucher", tag = "voucher", security(("x-admin-token" = [])),
-    request_body = NewVoucher, params(IdempotencyHeader),
+    request_body = NewVoucher, params(Idempotent),
     responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
     extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn publish(
     State(vouchers): State<Vouchers>,
-    Idempotent(key): Idempotent,
+    Idempotent { key }: Idempotent,
     Json(new): Json<NewVoucher>,
 ) -> Reply<i64> {
     new.check()?;
@@ -77,13 +77,13 @@ pub async fn publish(
 /// Publishes a voucher and its flash sale (admin).
 #[utoipa::path(
     post, path = "/voucher/seckill", tag = "voucher", security(("x-admin-token" = [])),
-    request_body = NewSeckillVoucher, params(IdempotencyHeader),
+    request_body = NewSeckillVoucher, params(Idempotent),
     responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
     extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "LAB_ONLY", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn publish_seckill(
     State(vouchers): State<Vouchers>,
-    Idempotent(key): Idempotent,
+    Idempotent { key }: Idempotent,
     Json(new): Json<NewSeckillVoucher>,
 ) -> Reply<i64> {
     let sale = new.check(vouchers.zone, vouchers.lab)?;
@@ -110,14 +110,14 @@ pub async fn publish_seckill(
 /// The instance that adds it sells it at once, all others within a second.
 #[utoipa::path(
     post, path = "/voucher/seckill/{id}/stock", tag = "voucher", security(("x-admin-token" = [])),
-    params(("id" = i64, Path, description = "The voucher's id.", example = 2), IdempotencyHeader),
+    params(("id" = i64, Path, description = "The voucher's id.", example = 2), Idempotent),
     request_body = MoreStock,
     responses((status = 200, description = "The new stock.", body = i64, example = json!(110))),
     extensions(("x-codes" = json!(["VOUCHER_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn add_stock(
     State(vouchers): State<Vouchers>,
-    Idempotent(key): Idempotent,
+    Idempotent { key }: Idempotent,
     Path(voucher_id): Path<i64>,
     Json(more): Json<MoreStock>,
 ) -> Reply<i64> {

@@ -1,12 +1,9 @@
 //! Validation of vouchers and sales to publish. Nothing is stored here.
 
-use std::borrow::Cow;
-
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::{Deserialize, Serialize};
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use workload::ladder::Strategy;
 
 use crate::clock::Zone;
@@ -72,30 +69,17 @@ pub struct NewSeckillVoucher {
         pattern = r"^(19[7-9]\d|20[0-3]\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d$"
     )]
     pub end_time: NaiveDateTime,
-    /// How it sells; `reentrant-lock` where absent. Those that fail on purpose need a server with `--lab`.
-    #[schema(value_type = Option<StrategyName>)]
+    #[schema(schema_with = strategy_schema)]
     pub strategy: Option<String>,
 }
 
 /// The names of the ladder, for the API's document.
-#[derive(Debug)]
-pub struct StrategyName;
-
-impl PartialSchema for StrategyName {
-    fn schema() -> RefOr<Schema> {
-        let names = Strategy::ALL.map(Strategy::name);
-        ObjectBuilder::new()
-            .schema_type(Type::String)
-            .description(Some("How a sale sells; chosen when it is published."))
-            .enum_values(Some(names))
-            .into()
-    }
-}
-
-impl ToSchema for StrategyName {
-    fn name() -> Cow<'static, str> {
-        "Strategy".into()
-    }
+fn strategy_schema() -> Schema {
+    let says = "How it sells; `reentrant-lock` where absent. Those that fail on purpose need a server with `--lab`.";
+    let names = ObjectBuilder::new().schema_type(Type::String).description(Some(says));
+    let names = names.enum_values(Some(Strategy::ALL.map(Strategy::name)));
+    let none = ObjectBuilder::new().schema_type(Type::Null);
+    OneOfBuilder::new().item(none).item(names).build().into()
 }
 
 /// The body of `POST /voucher/seckill/{id}/stock`.
