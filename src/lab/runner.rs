@@ -114,7 +114,7 @@ impl Lab {
     pub fn running(&self) -> Option<String> {
         let runs = self.0.runs.lock();
         let newest = runs.states.front().filter(|run| run.state().is_under_way());
-        newest.map(|run| run.id().to_owned())
+        newest.map(|run| run.id())
     }
 
     /// Begins a run. [`Error::RunUnderWay`] while there is one, [`Error::InvalidParameter`] where the setting

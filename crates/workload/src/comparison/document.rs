@@ -88,7 +88,7 @@ pub struct Setting {
 pub struct Event {
     /// When.
     pub at: f64,
-    /// What: a fault by its name, or `instance-back`.
+    /// What: a fault by its name, or [`INSTANCE_BACK`].
     pub what: &'static str,
     /// For how long, where it lasts; of a killed instance once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +99,21 @@ pub struct Event {
     /// How many leases were cut short.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<u64>,
+}
+
+/// [`Event::what`] of a killed instance that is back.
+pub const INSTANCE_BACK: &str = "instance-back";
+
+impl Event {
+    /// When the effect of a fault ended. An instance that did not come back was away to the end.
+    pub fn end(&self) -> f64 {
+        match (self.seconds, &self.node) {
+            (Some(seconds), _) => self.at + seconds,
+            (None, Some(_)) => f64::INFINITY,
+            // What was lost with Redis' data shows at once.
+            (None, None) => self.at + 1.0,
+        }
+    }
 }
 
 /// One of the two sales.

@@ -7,7 +7,11 @@ use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::{document::Event, environment::Environment, run_state::RunState};
+use super::{
+    document::{Event, INSTANCE_BACK},
+    environment::Environment,
+    run_state::RunState,
+};
 use crate::{
     Error,
     http::{Call, Connection},
@@ -165,7 +169,7 @@ async fn kill(
             run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
             run.record_event(|at| Event {
                 at,
-                what: "instance-back",
+                what: INSTANCE_BACK,
                 node: Some(node.authority()),
                 ..Event::default()
             });

@@ -36,11 +36,10 @@ pub mod story;
 
 use batches::Batches;
 use commits::{Commits, Seen};
-use document::{LaneResult, Setting, State, StoryKind};
+use document::{Document, LaneResult, Setting, State, StoryKind};
 pub use environment::Environment;
 pub use run_state::RunState;
 use sampler::Sampler;
-use story::FaultSpan;
 
 /// Connections of each lane.
 const CONNECTIONS: usize = 256;
@@ -237,11 +236,10 @@ fn finish(
     let state = if run_state.is_stopped() { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
-    let faults = spans(&document.events);
-    for ((lane, (records, report)), commits) in document.lanes.iter_mut().zip(judged).zip(&commits)
-    {
+    let Document { lanes, events, .. } = &mut *document;
+    for ((lane, (records, report)), commits) in lanes.iter_mut().zip(judged).zip(&commits) {
         let attempts = story::Attempts::of(&records, commits);
-        lane.stories = attempts.stories(&faults);
+        lane.stories = attempts.stories(events);
         if let Ok(strategy) = lane.strategy.parse() {
             let instances = setting.instances;
             for story in &mut lane.stories {
@@ -266,20 +264,6 @@ fn finish(
     }
     document.state = state;
     document.doing = String::new();
-}
-
-/// When each fault had its effect. An instance that did not come back was away to the end.
-fn spans(events: &[document::Event]) -> Vec<FaultSpan> {
-    let faults = events.iter().filter(|event| event.what != "instance-back");
-    let end = |event: &document::Event| match (event.seconds, &event.node) {
-        (Some(seconds), _) => event.at + seconds,
-        (None, Some(_)) => f64::INFINITY,
-        // What was lost with Redis' data shows at once.
-        (None, None) => event.at + 1.0,
-    };
-    let span =
-        |event: &document::Event| FaultSpan { what: event.what, from: event.at, to: end(event) };
-    faults.map(span).collect()
 }
 
 /// What is learnt from a story of this kind, where it ended as the strategy makes it end on so many instances.

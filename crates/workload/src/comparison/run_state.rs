@@ -11,8 +11,6 @@ use crate::{buyers::Buyer, generator::Record, live::Live};
 /// A comparison's state, shared.
 #[derive(Debug)]
 pub struct RunState {
-    id: String,
-    seed: u64,
     document: Mutex<Document>,
     begun: OnceLock<Instant>,
     /// The counters of each lane; they are also how the load is stopped.
@@ -53,8 +51,6 @@ impl RunState {
             events: Vec::new(),
         };
         Self {
-            id: document.id.clone(),
-            seed,
             document: Mutex::new(document),
             begun: OnceLock::new(),
             live: Default::default(),
@@ -73,13 +69,13 @@ impl RunState {
     }
 
     /// Its id.
-    pub fn id(&self) -> &str {
-        &self.id
+    pub fn id(&self) -> String {
+        self.lock().id.clone()
     }
 
     /// What the arrivals are drawn from.
     pub fn seed(&self) -> u64 {
-        self.seed
+        self.lock().seed
     }
 
     /// All buyers, once they are signed in.

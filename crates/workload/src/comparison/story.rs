@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::document::{Request, Step, Story, StoryKind};
+use super::document::{Event, INSTANCE_BACK, Request, Step, Story, StoryKind};
 use crate::{generator::Record, reply::Reply, trace::Trace};
 
 /// Requests in a story at most.
@@ -55,23 +55,12 @@ impl Attempt<'_> {
     }
 }
 
-/// When an injected fault had its effect, in seconds from the first request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FaultSpan {
-    /// Its name.
-    pub what: &'static str,
-    /// When it began.
-    pub from: f64,
-    /// When it ended; infinite where it did not.
-    pub to: f64,
-}
-
 /// The fault that the attempts met, the first of several.
-fn met(chosen: &[&Attempt<'_>], faults: &[FaultSpan]) -> Option<&'static str> {
+fn met(chosen: &[&Attempt<'_>], faults: &[&Event]) -> Option<&'static str> {
     let sent = chosen.iter().map(|attempt| attempt.sent_us()).min()?;
     let answered = chosen.iter().map(|attempt| attempt.answered_us()).max()?;
     let (begin, end) = (sent as f64 / 1e6, answered as f64 / 1e6);
-    let met = faults.iter().find(|fault| begin < fault.to && fault.from < end)?;
+    let met = faults.iter().find(|fault| begin < fault.end() && fault.at < end)?;
     Some(met.what)
 }
 
@@ -110,8 +99,10 @@ impl<'a> Attempts<'a> {
     }
 
     /// The stories, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where nothing went
-    /// wrong. Attempts that met one of the `faults` are preferred.
-    pub fn stories(&self, faults: &[FaultSpan]) -> Vec<Story> {
+    /// wrong. Attempts that met a fault are preferred.
+    pub fn stories(&self, events: &[Event]) -> Vec<Story> {
+        let faults: Vec<_> = events.iter().filter(|event| event.what != INSTANCE_BACK).collect();
+        let faults = &faults[..];
         let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
         let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
         let two = self.two_orders().into_iter().min_by_key(rank);
@@ -209,7 +200,7 @@ fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
     (!refused, one_node, to - from)
 }
 
-fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[FaultSpan]) -> Story {
+fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[&Event]) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
     let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
     Story {
@@ -398,8 +389,10 @@ mod tests {
         .concat();
         let attempts = Attempts::of(&records, &HashMap::new());
         assert_eq!(attempts.index_refused(), 2);
-        let of = |from, to| {
-            let story = attempts.stories(&[FaultSpan { what: "cut-lease", from, to }]).remove(0);
+        let of = |at: f64, end: f64| {
+            let fault =
+                Event { at, what: "cut-lease", seconds: Some(end - at), ..Event::default() };
+            let story = attempts.stories(&[fault]).remove(0);
             (story.requests[0].user_id.clone(), story.fault)
         };
         assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some("cut-lease")));
@@ -420,9 +413,9 @@ mod tests {
             record(5, "a", 0, 2_000_010, Reply::Ordered(5), &saw(1)),
         ];
         let attempts = Attempts::of(&records, &HashMap::new());
-        let readers = |faults: &[FaultSpan]| attempts.stories(faults)[0].readers;
+        let readers = |faults: &[Event]| attempts.stories(faults)[0].readers;
         assert_eq!(readers(&[]), Some(2));
-        assert_eq!(readers(&[FaultSpan { what: "empty-redis", from: 0.0, to: 1.0 }]), Some(3));
+        assert_eq!(readers(&[Event { what: "empty-redis", ..Event::default() }]), Some(3));
     }
 
     #[test]
