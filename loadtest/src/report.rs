@@ -1,6 +1,9 @@
 //! What a run found: its checks, its figures, and what both say as an exit code. Pure.
 
-use std::fmt::{self, Display};
+use std::{
+    fmt::{self, Display},
+    path::Path,
+};
 
 use serde::Serialize;
 use workload::{
@@ -153,6 +156,13 @@ pub struct Checked {
     pub notes: String,
     /// What was checked.
     pub checks: Vec<Check>,
+}
+
+impl Checked {
+    /// Says where the servers' logs are.
+    pub fn note_logs(&mut self, logs: &Path) {
+        self.notes.push_str(&format!("\nThe servers' logs: {}", logs.display()));
+    }
 }
 
 impl Report for Checked {

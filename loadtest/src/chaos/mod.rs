@@ -37,8 +37,9 @@ pub mod sale;
 pub mod test_cluster;
 pub mod verdict;
 
+use crate::report::{Checked, Outcome, Report};
 pub use options::ChaosOptions;
-use report::Report;
+use report::report;
 use round::Round;
 use test_cluster::{RunAs, TestCluster};
 
@@ -49,11 +50,11 @@ pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
 ///
 /// # Errors
 /// An [`Error`] of the set-up, also a server that does not come back after a fault.
-pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Report, Error> {
+pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked, Error> {
     let cluster = TestCluster::start(&options.program, options.means().layout).await?;
     let order_rows = OrderRows::open(&cluster.access.database_url).await?;
     let mut run = run_on(&cluster, &order_rows, options, shown).await;
-    if run.as_ref().is_ok_and(Report::is_clean) {
+    if run.as_ref().is_ok_and(|report| report.outcome() != Outcome::Violated) {
         return run;
     }
     match (cluster.save_logs(), &mut run) {
@@ -75,7 +76,7 @@ async fn run_on(
     order_rows: &OrderRows,
     options: &ChaosOptions,
     mut shown: impl FnMut(&Round),
-) -> Result<Report, Error> {
+) -> Result<Checked, Error> {
     let mut strategies = options.strategies.clone();
     if strategies.is_empty() {
         strategies = STRATEGIES.map(str::to_owned).to_vec();
@@ -106,5 +107,5 @@ async fn run_on(
     for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
         sale.check_again(order_rows).await?;
     }
-    Ok(Report::new(options.seed, means, rounds, &recoveries))
+    Ok(report(options.seed, means, &rounds, &recoveries))
 }

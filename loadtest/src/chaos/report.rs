@@ -1,8 +1,6 @@
 //! The report of a chaos run: a line for each round, then figures and checks.
 
-use std::{collections::BTreeMap, fmt, path::Path};
-
-use serde::Serialize;
+use std::{collections::BTreeMap, fmt};
 
 use super::{
     faults::{self, Means},
@@ -10,66 +8,30 @@ use super::{
     round::{READY_LIMIT, Round},
     sale::Sale,
 };
-use crate::report::{self, Check, Checked, Outcome, Table};
+use crate::report::{Check, Checked, Table};
 
-/// A run that was checked.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Every round.
-    #[serde(skip)]
-    pub rounds: Vec<Round>,
-    #[serde(flatten)]
-    checked: Checked,
-}
-
-impl Report {
-    /// Of the rounds and recoveries that were drawn from a seed.
-    pub fn new(seed: u64, means: Means, rounds: Vec<Round>, recovered: &[Recovery]) -> Self {
-        let broken = rounds.iter().filter(|round| !round.is_clean()).map(|round| round.number);
-        let mut notes: Vec<String> = broken
-            .map(|number| {
-                format!(
-                    "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
-                     --strategies and --buyers)"
-                )
-            })
-            .collect();
-        notes.extend(never(&rounds, means));
-        let mut figures = vec![by_strategy(&rounds), injected(&rounds, means)];
-        if !recovered.is_empty() {
-            figures.push(recoveries(recovered));
-        }
-        let checked = Checked {
-            scenario: "chaos",
-            heading: format!("{} rounds from seed {seed}", rounds.len()),
-            figures,
-            notes: notes.join("\n"),
-            checks: checks(&rounds),
-        };
-        Self { rounds, checked }
+/// The report of the rounds and recoveries that were drawn from a seed.
+pub fn report(seed: u64, means: Means, rounds: &[Round], recovered: &[Recovery]) -> Checked {
+    let broken = rounds.iter().filter(|round| !round.is_clean()).map(|round| round.number);
+    let mut notes: Vec<String> = broken
+        .map(|number| {
+            format!(
+                "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
+                 --strategies and --buyers)"
+            )
+        })
+        .collect();
+    notes.extend(never(rounds, means));
+    let mut figures = vec![by_strategy(rounds), injected(rounds, means)];
+    if !recovered.is_empty() {
+        figures.push(recoveries(recovered));
     }
-
-    /// Whether no round found a violation.
-    pub fn is_clean(&self) -> bool {
-        self.rounds.iter().all(Round::is_clean)
-    }
-
-    /// Says where the servers' logs are.
-    pub fn note_logs(&mut self, logs: &Path) {
-        let text = format!("\nThe servers' logs: {}", logs.display());
-        self.checked.notes.push_str(&text);
-    }
-}
-
-impl report::Report for Report {
-    fn outcome(&self) -> Outcome {
-        report::Report::outcome(&self.checked)
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.checked, f)
+    Checked {
+        scenario: "chaos",
+        heading: format!("{} rounds from seed {seed}", rounds.len()),
+        figures,
+        notes: notes.join("\n"),
+        checks: checks(rounds),
     }
 }
 

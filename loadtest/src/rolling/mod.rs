@@ -177,8 +177,7 @@ pub async fn run_on(
         format!("{instances} instances, all restarted {rounds} times in turn, {strategy}.");
     let mut report = report(heading, &behind, restarts);
     if report.outcome() == Outcome::Violated {
-        let logs = save_logs(folder.path())?;
-        report.notes.push_str(&format!("\nThe servers' logs: {}", logs.display()));
+        report.note_logs(&save_logs(folder.path())?);
     }
     Ok(report)
 }
