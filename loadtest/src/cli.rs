@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
-use seckill_loadtest::{
+use crate::{
     chaos::ChaosOptions, ladder::LadderOptions, options::Run, plan::options::PlanOptions,
     rolling::RollingOptions, shop_cache,
 };
+use clap::{Args, Parser, Subcommand};
 use workload::{
     Access, Target,
     burst::{BurstOptions, BuyerSource},

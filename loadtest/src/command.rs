@@ -1,5 +1,5 @@
-//! The binary `loadtest`: runs one scenario, prints its report, and exits with 0 (clean), 1 (a guarantee was broken)
-//! or 2 (an error of usage or set-up, or nothing proved).
+//! Runs one scenario, prints its report, and exits with 0 (clean), 1 (a guarantee was broken) or 2 (an error of usage or
+//! set-up, or nothing proved).
 
 use std::{
     path::{Path, PathBuf},
@@ -7,15 +7,6 @@ use std::{
 };
 
 use clap::Parser;
-use seckill_loadtest::{
-    chaos,
-    interrupt::or_interrupted,
-    ladder,
-    options::Run,
-    plan,
-    report::{Outcome, Report},
-    rolling,
-};
 use serde::Serialize;
 use workload::{
     Error, burst,
@@ -24,16 +15,19 @@ use workload::{
     publish,
 };
 
-mod bench;
-mod cli;
+use crate::{
+    bench, chaos,
+    cli::{Cli, Command, Scenario, compare::CompareArgs},
+    interrupt::or_interrupted,
+    ladder,
+    options::Run,
+    plan,
+    report::{Outcome, Report},
+    rolling,
+};
 
-use cli::{Cli, Command, Scenario, compare::CompareArgs};
-
-// As the service: the benchmark's baselines run in this program.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-fn main() -> ExitCode {
+/// The program.
+pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Load(scenario) => load(scenario),
         Command::Bench(args) => measure(bench::run(args)),

@@ -1,18 +1,24 @@
-//! Load scenarios for the flash sale and for reads of shops.
+//! Load scenarios for the flash sale and for reads of shops, and the benchmark.
 //!
 //! Like [`workload`], on which it builds, this package checks from outside and depends on nothing of the service.
 //!
-//! - [`shop_cache`] reads shops, and checks what their cache promises.
+//! - `shop_cache` reads shops, and checks what their cache promises.
 //! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
-//! - [`plan`] calculates a sale of any size; it needs no server.
-//! - [`ladder`] sells on every strategy; [`rolling`] restarts instances under load.
-//! - [`report`] is what a run found, and its exit code; [`interrupt`] ends a run early.
+//! - `plan` calculates a sale of any size; it needs no server.
+//! - `ladder` sells on every strategy; [`rolling`] restarts instances under load; `bench` measures.
+//! - [`report`] is what a run found, and its exit code; `interrupt` ends a run early.
+//! - `cli` turns words into options, `command` runs them.
 
+mod bench;
 pub mod chaos;
-pub mod interrupt;
-pub mod ladder;
+mod cli;
+mod command;
+mod interrupt;
+mod ladder;
 pub mod options;
-pub mod plan;
+mod plan;
 pub mod report;
 pub mod rolling;
-pub mod shop_cache;
+mod shop_cache;
+
+pub use command::main;

@@ -5,8 +5,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::plan::document::{self, figure};
 use anyhow::Context;
-use seckill_loadtest::plan::document::{self, figure};
 use testkit::database_server::{DatabaseServer, Settings as DatabaseSettings};
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};

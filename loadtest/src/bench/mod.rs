@@ -7,10 +7,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::interrupt::or_interrupted;
+use crate::options::service;
 use anyhow::{Context, ensure};
 use clap::Args;
-use seckill_loadtest::interrupt::or_interrupted;
-use seckill_loadtest::options::service;
 use workload::{Access, Target, publish};
 
 mod against;

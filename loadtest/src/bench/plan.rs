@@ -4,8 +4,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::plan::figures::Cost;
 use anyhow::{Context, ensure};
-use seckill_loadtest::plan::figures::Cost;
 use workload::comparison::batches::Batches;
 use workload::latency::Latency;
 use workload::{Target, publish};

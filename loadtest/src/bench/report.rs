@@ -1,6 +1,6 @@
 //! The report of the ratios: tables for the terminal, JSON for programs.
 
-use seckill_loadtest::plan::document::figure;
+use crate::plan::document::figure;
 use serde_json::{Value, json};
 use workload::table::render;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use seckill_loadtest::plan::document::figure;
-use seckill_loadtest::plan::figures::Cost;
+use crate::plan::document::figure;
+use crate::plan::figures::Cost;
 use serde::Serialize;
 use workload::latency::Latency;
 

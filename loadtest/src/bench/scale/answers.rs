@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seckill_loadtest::plan::figures::{Answer, Cost};
+use crate::plan::figures::{Answer, Cost};
 
 use crate::bench::environment::Environment;
 use crate::bench::plan::{Plan, Stock};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use seckill_loadtest::plan::figures::Level;
+use crate::plan::figures::Level;
 
 use super::answers::{answer, answers, asking};
 use crate::bench::environment::{Databases, Environment};

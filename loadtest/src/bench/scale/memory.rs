@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::plan::figures::Memory;
 use anyhow::{Context, ensure};
-use seckill_loadtest::plan::figures::Memory;
 use workload::descriptors;
 
 use super::answers::{FEW_SESSIONS, answers, asking};

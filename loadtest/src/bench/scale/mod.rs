@@ -6,9 +6,9 @@
 
 use std::time::Instant;
 
+use crate::plan::figures::{Figures, Memory};
+use crate::plan::{document, tables};
 use anyhow::Context;
-use seckill_loadtest::plan::figures::{Figures, Memory};
-use seckill_loadtest::plan::{document, tables};
 
 use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Databases, Environment};

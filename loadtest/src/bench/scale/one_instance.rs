@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use crate::plan::figures::{MeasuredSale, NamedAnswer};
 use anyhow::ensure;
-use seckill_loadtest::plan::figures::{MeasuredSale, NamedAnswer};
 
 use super::answers::{CLIENTS, answer};
 use crate::bench::environment::Environment;
