@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use sqlx::MySqlPool;
+use workload::buyers::Buyer;
 use workload::checker::{self, ObservedReply, OrderRow, Sale};
 use workload::reply::{CONNECTION_LOST, Reply};
 
@@ -20,18 +21,18 @@ const QUIET: Duration = Duration::from_millis(150);
 /// Longest wait for that.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Checks the replies to `users` in these sales, once the tables no longer change.
+/// Checks the replies to `buyers` in these sales, once the tables no longer change.
 pub async fn check(
     environment: &Environment,
-    users: &[u64],
+    buyers: &[Buyer],
     sales: RangeInclusive<u64>,
     attempts: &Attempts,
 ) -> anyhow::Result<()> {
     let first = *sales.start();
     let mut replies: Vec<Vec<ObservedReply>> = vec![Vec::new(); sales.clone().count()];
     for (at, attempt) in attempts.list.iter().enumerate() {
-        let user_id = users.get(attempt.buyer as usize).copied();
-        let user_id = user_id.context("an attempt of an unknown buyer")?;
+        let buyer = buyers.get(attempt.buyer as usize);
+        let user_id = buyer.context("an attempt of an unknown buyer")?.user_id;
         let reply = reply(attempts, attempt.outcome);
         let observed = ObservedReply { user_id, attempt: u32::try_from(at)?, reply };
         replies.get_mut(attempt.path as usize).context("an unknown sale")?.push(observed);

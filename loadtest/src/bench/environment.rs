@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use redis_link::RoutedConnection;
@@ -10,7 +11,6 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
 use workload::{Access, buyers::Buyer, redis_connection, sessions};
 
-use crate::bench::buyers::Buyers;
 use crate::bench::settings::Settings;
 
 /// Signed-in buyers, where sessions are not what grows.
@@ -62,10 +62,9 @@ pub struct Environment {
     /// Connections to the database.
     pub pool: MySqlPool,
     /// Buyers with sessions.
-    pub buyers: Buyers,
+    pub buyers: Arc<[Buyer]>,
     /// Bytes of Redis for each session.
     pub session_bytes: f64,
-    signed_in: Vec<Buyer>,
     databases: Databases,
 }
 
@@ -98,17 +97,16 @@ impl Environment {
         let file: String = sqlx::query_scalar(file).fetch_one(&pool).await?;
         let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
         let redis = redis_info(access, "process_id").await?.parse().ok();
-        let signed_in = sessions::buyers(1, buyers)?;
+        let buyers: Arc<[Buyer]> = sessions::buyers(1, buyers)?.into();
         let before: f64 = redis_info(access, "used_memory").await?.parse()?;
-        sessions::open(access, &signed_in).await.context("signing in")?;
+        sessions::open(access, &buyers).await.context("signing in")?;
         let after: f64 = redis_info(access, "used_memory").await?.parse()?;
         let environment = Self {
             settings,
             pids: [database, redis],
             pool,
-            buyers: Buyers::of(&signed_in)?,
-            session_bytes: (after - before) / buyers.max(1) as f64,
-            signed_in,
+            session_bytes: (after - before) / buyers.len().max(1) as f64,
+            buyers,
             databases,
         };
         environment.delete_orders().await?;
@@ -117,13 +115,13 @@ impl Environment {
 
     /// Ends the buyers' sessions, which the service would keep for weeks after the last request.
     pub async fn sign_out(&self) -> anyhow::Result<()> {
-        Ok(sessions::end(&self.settings.access, &self.signed_in).await?)
+        Ok(sessions::end(&self.settings.access, &self.buyers).await?)
     }
 
     /// Lines `token user`, for the baseline without sessions.
     pub fn lines_of_buyers(&self) -> anyhow::Result<String> {
         let line = |buyer: &Buyer| Ok(format!("{} {}\n", buyer.token.to_str()?, buyer.user_id));
-        self.signed_in.iter().map(line).collect()
+        self.buyers.iter().map(line).collect()
     }
 
     /// A connection to Redis.

@@ -16,7 +16,6 @@ use workload::{Access, Target, publish};
 mod against;
 mod audit;
 pub mod baseline;
-mod buyers;
 mod conditions;
 mod durable;
 mod environment;

@@ -2,16 +2,17 @@
 //! figures are.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::plan::figures::Cost;
 use anyhow::{Context, ensure};
+use workload::buyers::Buyer;
 use workload::comparison::batches::Batches;
 use workload::latency::Latency;
 use workload::{Target, publish};
 
 use crate::bench::audit;
-use crate::bench::buyers::Buyers;
 use crate::bench::environment::Environment;
 use crate::bench::generator::{self, Attempts, Load, Outcome};
 use crate::bench::run::Run;
@@ -53,7 +54,7 @@ pub struct Plan<'a> {
     pub stock: Stock,
     /// So many sales of `group-commit`, written into the tables instead of one that is published.
     pub sales: Option<u64>,
-    /// Only so many buyers, others for every turn; see [`Buyers::part`].
+    /// Only so many buyers, spread over all; others for every turn.
     pub part: Option<(usize, usize)>,
     /// Keep-alive connections.
     pub clients: usize,
@@ -89,9 +90,13 @@ impl<'a> Plan<'a> {
     /// Makes the run. Its figures, and every attempt.
     pub async fn run(&self) -> anyhow::Result<(Run, Attempts)> {
         let environment = self.environment;
-        let buyers = match self.part {
-            Some((count, turn)) => environment.buyers.part(count, turn),
-            None => environment.buyers.clone(),
+        let all = &environment.buyers;
+        let buyers: Arc<[Buyer]> = match self.part {
+            Some((count, turn)) => {
+                let step = (all.len() / count.max(1)).max(1);
+                all.iter().skip(turn % step).step_by(step).take(count).cloned().collect()
+            }
+            None => all.clone(),
         };
         let sales = self.publish(&buyers).await?;
         let asked: Vec<Target> = self.servers.iter().map(|server| server.target.clone()).collect();
@@ -103,7 +108,7 @@ impl<'a> Plan<'a> {
         let [service_us, database_us, redis_us, client_us] =
             [0, 1, 2, 3].map(|at| (after[at] - before[at]) * 1e6 / count);
         if let Some(sales) = sales {
-            let audited = audit::check(environment, &buyers.users, sales.clone(), &attempts);
+            let audited = audit::check(environment, &buyers, sales.clone(), &attempts);
             audited.await.with_context(|| self.name.to_owned())?;
             environment.delete_orders().await?;
             environment.delete_claims(sales).await?;
@@ -135,12 +140,12 @@ impl<'a> Plan<'a> {
     }
 
     /// Opens the sales; their vouchers' ids.
-    async fn publish(&self, buyers: &Buyers) -> anyhow::Result<Option<RangeInclusive<u64>>> {
+    async fn publish(&self, buyers: &[Buyer]) -> anyhow::Result<Option<RangeInclusive<u64>>> {
         let stock = match self.stock {
             Stock::NoSale => return Ok(None),
             // As much as a sale on it can have.
             Stock::PerBuyer if self.strategy == "unit-rows" => 10_000,
-            Stock::PerBuyer => u32::try_from(buyers.users.len())?,
+            Stock::PerBuyer => u32::try_from(buyers.len())?,
             Stock::Limited(stock) => stock,
             // A published sale has at least one.
             Stock::SoldOut => u32::from(self.sales.is_none()),
@@ -162,7 +167,7 @@ impl<'a> Plan<'a> {
 
     async fn generate(
         &self,
-        buyers: &Buyers,
+        buyers: &Arc<[Buyer]>,
         sales: Option<&RangeInclusive<u64>>,
     ) -> anyhow::Result<Attempts> {
         let digits = sales.map_or(1, |sales| sales.end().to_string().len());
@@ -174,7 +179,7 @@ impl<'a> Plan<'a> {
         let load = Load {
             targets: self.servers.iter().map(|server| server.address).collect(),
             paths: sales.cloned().unwrap_or(1..=1).map(path).collect(),
-            tokens: buyers.tokens.clone(),
+            buyers: buyers.clone(),
             connections: self.clients,
             duration: self.duration,
             rate: self.rate,

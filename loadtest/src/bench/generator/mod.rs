@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use workload::descriptors;
+use workload::{buyers::Buyer, descriptors};
 
 pub mod wire;
 
@@ -33,8 +33,8 @@ pub struct Load {
     pub targets: Vec<SocketAddr>,
     /// The methods and paths to ask for, such as `POST /x`, in turn; all of one length.
     pub paths: Arc<[String]>,
-    /// Session tokens, one per buyer.
-    pub tokens: Arc<[[u8; TOKEN]]>,
+    /// The buyers, whose tokens are [`TOKEN`] long.
+    pub buyers: Arc<[Buyer]>,
     /// Keep-alive connections.
     pub connections: usize,
     /// Attempts begin within this time.
@@ -170,7 +170,7 @@ impl Pending {
 
 impl Connection {
     fn begin(&mut self, load: &Load, (buyer, path): (usize, usize), due: Instant) {
-        self.request.set_token(&load.tokens[buyer]);
+        self.request.set_token(load.buyers[buyer].token.as_bytes());
         self.request.set_line(&load.paths[path]);
         let [buyer, path] = [buyer, path].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
         (self.written, self.filled) = (0, 0);
@@ -217,11 +217,13 @@ impl Connection {
 /// Opens the connections and generates the load. Blocks its thread until the last answer.
 pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
     ensure!(
-        !load.targets.is_empty() && !load.tokens.is_empty() && !load.paths.is_empty(),
+        !load.targets.is_empty() && !load.buyers.is_empty() && !load.paths.is_empty(),
         "a load needs a target, a buyer and a path"
     );
     let is_as_long = |path: &String| path.len() == load.paths[0].len();
     ensure!(load.paths.iter().all(is_as_long), "the paths of a load are of one length");
+    let is_whole = |buyer: &Buyer| buyer.token.len() == TOKEN;
+    ensure!(load.buyers.iter().all(is_whole), "the tokens of buyers are {TOKEN} digits");
     descriptors::reserve(load.connections)?;
     let mut poll = Poll::new()?;
     let mut connections: Vec<Connection> =
@@ -319,7 +321,7 @@ struct Queue<'a> {
 
 impl Queue<'_> {
     fn is_empty(&self) -> bool {
-        !self.load.repeat && self.next >= self.load.tokens.len()
+        !self.load.repeat && self.next >= self.load.buyers.len()
     }
 
     /// Indexes of the buyer and of the path.
@@ -327,7 +329,7 @@ impl Queue<'_> {
         if self.is_empty() {
             return None;
         }
-        let next = (self.next % self.load.tokens.len(), self.next % self.load.paths.len());
+        let next = (self.next % self.load.buyers.len(), self.next % self.load.paths.len());
         self.next += 1;
         Some(next)
     }

@@ -5,8 +5,6 @@ use std::thread;
 
 use super::*;
 
-const TOKENS: [[u8; TOKEN]; 3] = [[b'a'; TOKEN], [b'b'; TOKEN], [b'c'; TOKEN]];
-
 /// Answers every request on every connection after `delay`, with an order.
 fn server(delay: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -36,7 +34,7 @@ fn load(target: SocketAddr) -> Load {
     Load {
         targets: vec![target],
         paths: ["POST /x".to_owned(), "POST /y".to_owned()].into(),
-        tokens: TOKENS.into(),
+        buyers: workload::sessions::buyers(1, 3).unwrap().into(),
         connections: 2,
         duration: Duration::from_secs(20),
         rate: None,

@@ -23,8 +23,8 @@ impl Request {
         Self { bytes: text.into_bytes(), token_at }
     }
 
-    /// Puts `token` into the header.
-    pub fn set_token(&mut self, token: &[u8; TOKEN]) {
+    /// Puts a token of [`TOKEN`] digits into the header.
+    pub fn set_token(&mut self, token: &[u8]) {
         self.bytes[self.token_at..self.token_at + TOKEN].copy_from_slice(token);
     }
 

@@ -30,7 +30,7 @@ pub async fn measure(environment: &Environment) -> anyhow::Result<Memory> {
     let fresh = server.memory()?;
     // As many as were asked for: a slow machine does not get through all of them.
     let (_, count) = answers(&all, 0, false).await?;
-    let sessions = count.min(environment.buyers.users.len());
+    let sessions = count.min(environment.buyers.len());
     let seen = server.memory()?;
     let many = Plan { sales: Some(SALES), ..all };
     let (_, count) = answers(&many, 0, true).await?;

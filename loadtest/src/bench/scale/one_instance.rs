@@ -29,7 +29,7 @@ pub async fn measure(
     environment: &Environment,
 ) -> anyhow::Result<(Vec<NamedAnswer>, MeasuredSale)> {
     let server = servers::instance(environment, "scale-one", &[]).await?;
-    let buyers = environment.buyers.users.len();
+    let buyers = environment.buyers.len();
     let stock = buyers * STOCK_PERCENT / 100;
     let plan = |strategy| {
         let plan = Plan::new(strategy, environment, &server);
