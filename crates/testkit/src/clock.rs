@@ -35,9 +35,6 @@ pub fn environment(file: &Path) -> Vec<(&'static str, String)> {
 }
 
 /// Steps the clock that follows `file` to the machine's plus this many seconds. The server sees it after up to a second.
-///
-/// # Errors
-/// The system's.
 pub fn step(file: &Path, seconds: i32) -> io::Result<()> {
     // The server must never read half of it.
     let new = file.with_extension("new");

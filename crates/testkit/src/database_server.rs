@@ -35,9 +35,6 @@ pub enum Product {
 
 impl Product {
     /// What the environment asks for.
-    ///
-    /// # Errors
-    /// The variable names neither.
     pub fn chosen() -> io::Result<Self> {
         match std::env::var("TEST_DATABASE_PRODUCT").as_deref() {
             Err(_) | Ok("" | "mariadb") => Ok(Self::MariaDb),
@@ -91,9 +88,6 @@ impl DatabaseServer {
     }
 
     /// As [`start_in`](Self::start_in), with settings of its own.
-    ///
-    /// # Errors
-    /// As [`start_in`](Self::start_in).
     pub async fn start_with(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let product = Product::chosen()?;
         let port = free_port()?;
@@ -129,9 +123,6 @@ impl DatabaseServer {
     }
 
     /// Limits every file of the running server to this many bytes, as a full disk would; `None` lifts that.
-    ///
-    /// # Errors
-    /// It was killed, or the system's.
     pub fn limit_file_size(&self, bytes: Option<u64>) -> io::Result<()> {
         let pid = i32::try_from(self.process()?.id()).ok().and_then(Pid::from_raw);
         let limit = Rlimit { current: bytes, maximum: getrlimit(Resource::Fsize).maximum };
@@ -154,9 +145,6 @@ impl DatabaseServer {
     }
 
     /// Starts it on what it had committed, killing it first if it still runs; returns when it answers.
-    ///
-    /// # Errors
-    /// It did not come back: with the end of its log.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
         let program = self.product.program();
@@ -204,9 +192,6 @@ impl DatabaseServer {
 
     /// Kills it, and starts it again with what `other` has, which stands still while its files are copied: they are as a
     /// crash would leave them.
-    ///
-    /// # Errors
-    /// `other` does not run; as [`try_restart`](Self::try_restart).
     pub(crate) async fn start_as_copy(&mut self, other: &Self) -> io::Result<()> {
         self.kill();
         let (from, to) = (other.files.join("data"), self.files.join("data"));
@@ -228,9 +213,6 @@ impl DatabaseServer {
     }
 
     /// The running process.
-    ///
-    /// # Errors
-    /// It was killed.
     pub fn process(&self) -> io::Result<&Process> {
         self.process.as_ref().ok_or_else(|| io::Error::other("the database server does not run"))
     }

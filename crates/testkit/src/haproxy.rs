@@ -72,9 +72,6 @@ impl HaProxy {
     }
 
     /// Leads new connections to this server, and to no other; those that are open stay where they are.
-    ///
-    /// # Errors
-    /// HAProxy does not answer, or not as expected.
     pub async fn lead_to(&self, server: usize) -> io::Result<()> {
         for number in 0..self.servers {
             let state = if number == server { "ready" } else { "maint" };

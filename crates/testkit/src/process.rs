@@ -57,25 +57,16 @@ impl Process {
     }
 
     /// Stops it from running without ending it (SIGSTOP): its connections stay open, nothing answers.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn pause(&self) -> io::Result<()> {
         self.signal(Signal::STOP)
     }
 
     /// Lets it run again (SIGCONT).
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn resume(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
 
     /// Asks it to end (SIGTERM).
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn terminate(&self) -> io::Result<()> {
         self.signal(Signal::TERM)
     }
@@ -119,9 +110,6 @@ pub struct TemporaryFolder {
 
 impl TemporaryFolder {
     /// Makes one in the system's folder for temporary files.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn new() -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -175,9 +163,6 @@ fn end(child: &mut Child) {
 
 /// A port of 127.0.0.1 on which nothing listens, and that this process was not given before. It is none of those that
 /// Linux gives to outgoing connections (from 32768 on), which could take it before the server listens there.
-///
-/// # Errors
-/// The system's, when there is none.
 pub fn free_port() -> io::Result<u16> {
     const FIRST: u32 = 20_000;
     const PORTS: u32 = 12_000;

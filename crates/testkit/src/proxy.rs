@@ -108,9 +108,6 @@ impl Others {
 
 impl Proxy {
     /// A proxy in front of `server`, such as `127.0.0.1:13306`.
-    ///
-    /// # Errors
-    /// The system's, if no port is free.
     pub async fn start(server: String) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

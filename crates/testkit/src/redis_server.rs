@@ -214,9 +214,6 @@ impl RedisServer {
     }
 
     /// The running process.
-    ///
-    /// # Errors
-    /// It was killed.
     pub fn process(&self) -> io::Result<&Process> {
         self.process.as_ref().ok_or_else(|| io::Error::other("redis-server does not run"))
     }

@@ -68,9 +68,6 @@ impl ReplicatedDatabase {
     }
 
     /// As [`start_in`](Self::start_in), with these settings for both servers.
-    ///
-    /// # Errors
-    /// As [`start_in`](Self::start_in).
     pub async fn start_with(
         folder: Arc<TemporaryFolder>,
         replication: Replication,
@@ -124,9 +121,6 @@ impl ReplicatedDatabase {
 
     /// Starts the primary again on what it had committed, killing it first if it still runs. The replica follows it again
     /// within a second or two; semi-synchronous commits wait for that.
-    ///
-    /// # Errors
-    /// It did not come back: with the end of its log.
     pub async fn restart_primary(&mut self) -> io::Result<()> {
         self.primary.server.try_restart().await
     }
@@ -148,9 +142,6 @@ impl ReplicatedDatabase {
     /// A planned change of the roles: the primary refuses writes, the replica catches up and becomes the primary, and the
     /// proxy leads new connections to it. Those that are open stay at the old one, which is read-only and follows nobody
     /// until it [rejoins](Self::rejoin).
-    ///
-    /// # Errors
-    /// As [`promote`](Self::promote).
     pub async fn switch_over(&mut self) -> io::Result<()> {
         let mut old = admin(&self.primary.server).await?;
         run(&mut old, "SET GLOBAL read_only = 1").await?;
@@ -162,9 +153,6 @@ impl ReplicatedDatabase {
 
     /// The server that is not the primary, running or not, loses all it has for a copy of what the primary has, and follows
     /// it; returns when it has caught up. The primary stands still for some tenths of a second.
-    ///
-    /// # Errors
-    /// As [`start_in`](Self::start_in).
     pub async fn rejoin(&mut self) -> io::Result<()> {
         self.replica.server.settings.arguments =
             arguments(&self.common, self.replica.number, Role::Replica, self.replication);
@@ -200,27 +188,18 @@ impl ReplicatedDatabase {
 
     /// The replica receives nothing from now on, as behind a link that is cut: an asynchronous one lags, and with a
     /// semi-synchronous one commits wait.
-    ///
-    /// # Errors
-    /// The replica does not answer.
     pub async fn stop_receiving(&self) -> io::Result<()> {
         run(&mut admin(&self.replica.server).await?, "STOP SLAVE IO_THREAD").await
     }
 
     /// The replica receives and acknowledges, but applies nothing from now on: readers of it see an old state. Not to be
     /// used together with [`stop_receiving`](Self::stop_receiving), or it would forget what it has acknowledged.
-    ///
-    /// # Errors
-    /// The replica does not answer.
     pub async fn stop_applying(&self) -> io::Result<()> {
         run(&mut admin(&self.replica.server).await?, "STOP SLAVE SQL_THREAD").await
     }
 
     /// Leads new connections of the proxy to the replica as it is, read-only, as a proxy that looks at nothing but the port
     /// does before anybody has promoted it.
-    ///
-    /// # Errors
-    /// The proxy does not answer.
     pub async fn lead_to_replica(&self) -> io::Result<()> {
         self.proxy.lead_to(self.replica.number).await
     }

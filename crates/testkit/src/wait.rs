@@ -18,9 +18,6 @@ pub async fn eventually(what: &str, limit: Duration, condition: impl AsyncFnMut(
 }
 
 /// Calls `attempt` until it returns a value, with a pause after each that did not; `None` when none did within `limit`.
-///
-/// # Errors
-/// The first that an attempt returns.
 pub async fn poll<T, E>(
     limit: Duration,
     pause: Duration,

@@ -60,9 +60,6 @@ impl Access {
     }
 
     /// The administrator's token as a header, for `what`.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] where there is none, or none that a header can hold.
     pub fn admin_header(&self, what: &str) -> Result<HeaderValue, Error> {
         let usage = |text: String| Error::Usage(text);
         if self.admin_token.is_empty() {

@@ -151,9 +151,6 @@ pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
 }
 
 /// The buyers, signed in.
-///
-/// # Errors
-/// See [`buyers::sign_in`] and [`buyers::from_file`].
 pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Error> {
     let (targets, progress) = (&options.targets, options.progress);
     Ok(match &options.buyers {
@@ -168,9 +165,6 @@ pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Error> {
 }
 
 /// Publishes the sale that the options ask for; returns its voucher's id.
-///
-/// # Errors
-/// See [`publish::flash_sale`].
 pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
     let Some(first) = options.targets.first() else {
         return Err(Error::Usage("at least one target is needed".to_owned()));
@@ -180,9 +174,6 @@ pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
 
 /// Runs `buyers` on a sale that exists, and judges it as if it were new.
 /// After a second burst on one voucher, judge both together: [`Report::followed_by`].
-///
-/// # Errors
-/// As [`run`].
 pub async fn on(
     voucher_id: u64,
     options: &BurstOptions,

@@ -66,9 +66,6 @@ pub struct Connections {
 
 impl Connections {
     /// `count` connections, of which each opens with its first request. `limit` bounds each request.
-    ///
-    /// # Errors
-    /// [`Error::Usage`]: no target, or too few file descriptors.
     pub fn new(targets: &[Target], count: usize, limit: Duration) -> Result<Self, Error> {
         if targets.is_empty() {
             return Err(Error::Usage("at least one target is needed".to_owned()));
@@ -80,9 +77,6 @@ impl Connections {
     }
 
     /// Opens those that are not open: new ones, and those that the server closed while they were idle.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`].
     pub async fn open(&mut self) -> Result<(), Error> {
         let mut closed = std::mem::take(&mut self.links);
         while !closed.is_empty() {

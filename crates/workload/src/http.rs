@@ -148,9 +148,6 @@ impl Connection {
     }
 
     /// Connects now, so that the first request need not.
-    ///
-    /// # Errors
-    /// The system's error, or a time-out.
     pub async fn open(&mut self) -> io::Result<()> {
         self.connect(Instant::now() + self.limit).await
     }

@@ -45,9 +45,6 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 impl OrderRows {
     /// Connects to the service's database.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
     pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
             return Err(Error::Usage(
@@ -120,9 +117,6 @@ impl OrderRows {
     }
 
     /// What the server says of the orders' table and its indexes, in one line.
-    ///
-    /// # Errors
-    /// [`Error::Database`].
     pub async fn check_table(&self) -> Result<String, Error> {
         let rows = sqlx::raw_sql("CHECK TABLE tb_voucher_order EXTENDED").fetch_all(&self.pool);
         let said = async { rows.await?.iter().map(|row| row.try_get("Msg_text")).collect() };

@@ -11,9 +11,6 @@ use crate::Error;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The Redis at `url`: one server, a cluster, or a master that Sentinel monitors. Makes no connection yet.
-///
-/// # Errors
-/// [`Error::Usage`]: the address has none of their forms.
 pub fn open(url: &str) -> Result<Redis, Error> {
     let server = Server::from_url(url);
     let opened = server.and_then(|server| Redis::new(server, TIMEOUT, TIMEOUT));
@@ -21,9 +18,6 @@ pub fn open(url: &str) -> Result<Redis, Error> {
 }
 
 /// Connects to the Redis at `url`; each command goes to the node that serves its key.
-///
-/// # Errors
-/// As [`open`]; [`Error::Redis`].
 pub async fn connect(url: &str) -> Result<RoutedConnection, Error> {
     let mut connection = open(url)?.commands();
     redis::cmd("PING").query_async::<()>(&mut connection).await.map_err(failed)?;
@@ -31,9 +25,6 @@ pub async fn connect(url: &str) -> Result<RoutedConnection, Error> {
 }
 
 /// A connection to every master of the Redis at `url`.
-///
-/// # Errors
-/// As [`connect`].
 pub async fn masters(url: &str) -> Result<Vec<MultiplexedConnection>, Error> {
     let mut connections = Vec::new();
     for client in open(url)?.masters().await.map_err(failed)? {
@@ -43,9 +34,6 @@ pub async fn masters(url: &str) -> Result<Vec<MultiplexedConnection>, Error> {
 }
 
 /// Connects to one server, whatever it is.
-///
-/// # Errors
-/// [`Error::Redis`].
 pub async fn connect_to(client: &Client) -> Result<MultiplexedConnection, Error> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))

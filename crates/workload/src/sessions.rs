@@ -13,9 +13,6 @@ const AT_A_TIME: usize = 1_000;
 const TTL: u32 = 36_000 * 60;
 
 /// `count` buyers with ids from `first` on. They have no sessions yet.
-///
-/// # Errors
-/// None that can happen: a token of hexadecimal digits fits into a header.
 pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Error> {
     (first..)
         .take(count)
@@ -29,9 +26,6 @@ pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Error> {
 }
 
 /// Opens the sessions of `buyers`, those in front first.
-///
-/// # Errors
-/// [`Error::Redis`].
 pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     each(access, buyers, |pipe, key, buyer| {
         let name = format!("user_{}", buyer.user_id);
@@ -43,9 +37,6 @@ pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
 }
 
 /// Ends their sessions.
-///
-/// # Errors
-/// [`Error::Redis`].
 pub async fn end(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     each(access, buyers, |pipe, key, _| {
         pipe.cmd("UNLINK").arg(&key).ignore();

@@ -31,9 +31,6 @@ impl Eq for Target {}
 
 impl Target {
     /// A new TCP connection. Without a time limit of its own; dropping the future gives it up.
-    ///
-    /// # Errors
-    /// The system's: the name is not known, or none of its addresses accepts.
     pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
         self.addresses.connect(&self.host, self.port).await
     }

@@ -23,9 +23,6 @@ use DatabaseServers::{Replicated, Single};
 
 impl DatabaseServers {
     /// Starts them in folders below `folder`.
-    ///
-    /// # Errors
-    /// What did not start, and what it said.
     pub async fn start(
         layout: DatabaseLayout,
         folder: Arc<TemporaryFolder>,
@@ -76,9 +73,6 @@ impl DatabaseServers {
     }
 
     /// Starts the killed primary again on what it had committed.
-    ///
-    /// # Errors
-    /// It did not come back.
     pub async fn restart(&mut self) -> io::Result<()> {
         match self {
             Single(server) => server.try_restart().await,
@@ -87,9 +81,6 @@ impl DatabaseServers {
     }
 
     /// The pair.
-    ///
-    /// # Errors
-    /// There is only one server.
     pub fn pair(&mut self) -> io::Result<&mut ReplicatedDatabase> {
         match self {
             Single(_) => Err(io::Error::other("there is no replica")),

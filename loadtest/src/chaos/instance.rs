@@ -42,9 +42,6 @@ pub struct Instance {
 
 impl Instance {
     /// One that does not run yet, on a port of its own; it logs to `folder`.
-    ///
-    /// # Errors
-    /// [`Error::Server`]: no port is free.
     pub fn new(program: &Path, number: usize, folder: &Path) -> Result<Self, Error> {
         let port = free_port().map_err(server(WHAT))?;
         Ok(Self {
@@ -78,9 +75,6 @@ impl Instance {
     }
 
     /// Stops it from running for a time (SIGSTOP, SIGCONT).
-    ///
-    /// # Errors
-    /// [`Error::Server`]: it has ended.
     pub async fn pause(&self, lasts: Duration) -> Result<(), Error> {
         let Some(process) = &self.process else { return Ok(()) };
         pause(process, lasts).await.map_err(server(WHAT))
@@ -133,9 +127,6 @@ impl Instance {
 }
 
 /// Stops a process for a time (SIGSTOP, SIGCONT).
-///
-/// # Errors
-/// It has ended.
 pub async fn pause(process: &Process, lasts: Duration) -> io::Result<()> {
     process.pause()?;
     sleep(lasts).await;

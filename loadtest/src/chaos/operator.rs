@@ -72,9 +72,6 @@ pub struct Operator {
 
 impl Operator {
     /// An operator of `sales`.
-    ///
-    /// # Errors
-    /// None that can happen: a token of hexadecimal digits fits into a header.
     pub fn new(cluster: &TestCluster, sales: Vec<Sale>) -> Result<Self, Error> {
         Ok(Self {
             access: cluster.access.clone(),

@@ -115,9 +115,6 @@ struct Load {
 
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
 /// servers always are.
-///
-/// # Errors
-/// An [`Error`] of the set-up.
 pub async fn measure(
     cluster: &TestCluster,
     strategy: &str,

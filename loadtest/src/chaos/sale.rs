@@ -100,9 +100,6 @@ impl Sale {
     }
 
     /// Makes these attempts, each at its time after `begin`.
-    ///
-    /// # Errors
-    /// Too few file descriptors; whatever the service does is a record.
     pub async fn buy(&mut self, begin: Instant, attempts: &[Attempt]) -> Result<(), Error> {
         self.outcome.extend(buyers::run(&self.workload, begin, attempts).await?);
         Ok(())

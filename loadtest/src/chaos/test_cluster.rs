@@ -92,9 +92,6 @@ pub struct TestCluster {
 
 impl TestCluster {
     /// Starts everything: the service's binary, and the servers of a layout.
-    ///
-    /// # Errors
-    /// [`Error::Server`]: what did not start, and what it said.
     pub async fn start(program: &Path, layout: Layout) -> Result<Self, Error> {
         let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
         let clocks = ["redis.clock", "database.clock"].map(|name| folder.path().join(name));

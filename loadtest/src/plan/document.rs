@@ -25,9 +25,6 @@ pub fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Writes `table` between the comments of `name`.
-///
-/// # Errors
-/// The document cannot be read or written, or has no such comments.
 pub fn write(path: &Path, name: &str, table: &str) -> Result<(), Error> {
     let text = std::fs::read_to_string(path).map_err(of_file(path))?;
     let missing = || Error::Usage(format!("{} has no comments {name}:begin", path.display()));

@@ -129,9 +129,6 @@ pub struct MeasuredSale {
 
 impl Figures {
     /// The figures of `file`, or those that this program was built with.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is no such file.
     pub fn read(file: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = file else {
             return serde_json::from_str(BUILT_IN).map_err(|error| Error::Usage(error.to_string()));
@@ -141,9 +138,6 @@ impl Figures {
     }
 
     /// The answer called `name`.
-    ///
-    /// # Errors
-    /// There is none; the message names those there are.
     pub fn answer(&self, name: &str) -> Result<&Answer, Error> {
         let found = self.answers.iter().find(|known| known.name == name);
         found.map(|known| &known.answer).ok_or_else(|| {

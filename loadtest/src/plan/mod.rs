@@ -20,9 +20,6 @@ use report::Plan;
 use workload::Error;
 
 /// Calculates the plan; with `--write` writes the tables of the documents too.
-///
-/// # Errors
-/// The figures or the document cannot be read or written, or there are none for this strategy.
 pub fn run(options: &PlanOptions) -> Result<Plan, Error> {
     let figures = Figures::read(options.figures.as_deref())?;
     if options.write {

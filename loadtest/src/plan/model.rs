@@ -82,9 +82,6 @@ impl Needs {
 
 impl<'a> Model<'a> {
     /// The model of a sale.
-    ///
-    /// # Errors
-    /// There are no figures of its strategy.
     pub fn new(figures: &Figures, options: &'a PlanOptions) -> Result<Self, Error> {
         let strategy = options.strategy.as_str();
         let (order, refusal) = (figures.answer(strategy)?.cost, figures.answer("sold-out")?.cost);

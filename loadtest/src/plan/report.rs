@@ -37,9 +37,6 @@ pub struct Plan {
 
 impl Plan {
     /// Calculates the plan.
-    ///
-    /// # Errors
-    /// There are no figures of the strategy.
     pub fn of(figures: &Figures, options: &PlanOptions) -> Result<Self, Error> {
         let model = Model::new(figures, options)?;
         let needs = model.needs();

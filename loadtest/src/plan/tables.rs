@@ -35,9 +35,6 @@ const OF_ADDITION: [&str; 7] = [
 ];
 
 /// All tables: document, name of the place, table.
-///
-/// # Errors
-/// There are no figures of a strategy.
 pub fn all(figures: &Figures) -> Result<Vec<(&'static str, &'static str, String)>, Error> {
     let plan = [
         ("plan-sizes", sizes(figures)?),
@@ -50,9 +47,6 @@ pub fn all(figures: &Figures) -> Result<Vec<(&'static str, &'static str, String)
 }
 
 /// Writes them into the documents.
-///
-/// # Errors
-/// A document cannot be read or written.
 pub fn write(figures: &Figures) -> Result<(), Error> {
     for (document, name, table) in all(figures)? {
         document::write(&document::path(document), name, &table)?;

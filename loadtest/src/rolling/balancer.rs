@@ -59,9 +59,6 @@ pub struct Running {
 impl Balancer {
     /// Starts it in front of `instances` with its configuration in `deploy`; its files go to `folder`. Returns once a
     /// request reaches an instance.
-    ///
-    /// # Errors
-    /// [`Error::File`] for its configuration; [`Error::Server`]: it is not installed, or did not start.
     pub async fn start(
         self,
         instances: &[Target],

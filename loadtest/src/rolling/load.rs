@@ -22,9 +22,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Buys on `connections` until `during` ends: `rate` times a second, or each as soon as it has its last answer. Returns
 /// the value of `during` and every attempt, timed from the begin.
-///
-/// # Errors
-/// Too few file descriptors; whatever the service does is a record.
 pub async fn run<T>(
     target: &Target,
     (voucher_id, buyers): (u64, Arc<[Buyer]>),

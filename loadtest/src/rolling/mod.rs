@@ -103,9 +103,6 @@ pub async fn run(options: &RollingOptions, said: impl Fn(&str)) -> Result<Checke
 }
 
 /// As [`run`], on a database and a Redis that exist, with all tables.
-///
-/// # Errors
-/// As [`run`].
 pub async fn run_on(
     access: &Access,
     folder: Arc<TemporaryFolder>,

@@ -155,9 +155,6 @@ impl RedisKeys {
     }
 
     /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
-    ///
-    /// # Errors
-    /// [`Error::Redis`], or those of `work`.
     pub async fn without_filters<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,

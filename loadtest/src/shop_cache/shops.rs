@@ -101,9 +101,6 @@ pub struct TableLock(MySqlConnection);
 
 impl TableLock {
     /// Unlocks the table.
-    ///
-    /// # Errors
-    /// [`Error::Database`]; the lock ends with this connection in any case.
     pub async fn unlock(mut self) -> Result<(), Error> {
         let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut self.0).await;
         unlocked.map(drop).map_err(failed("while unlocking the table of shops"))

@@ -60,9 +60,6 @@ impl InjectedFault {
     }
 
     /// Injects the fault, records it as an event of the run, and returns when it is over.
-    ///
-    /// # Errors
-    /// A [`Error`] where that failed.
     pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
         let event = |at| Event { at, what: self.name(), ..Event::default() };
         match self {

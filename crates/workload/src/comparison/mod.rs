@@ -70,9 +70,6 @@ impl Setting {
     }
 
     /// Refuses what cannot be run on `nodes` instances, with a text that says what can.
-    ///
-    /// # Errors
-    /// [`Error::Usage`].
     pub fn check(&self, nodes: usize) -> Result<(), Error> {
         let usage = |text: String| Err(Error::Usage(text));
         for strategy in &self.lanes {

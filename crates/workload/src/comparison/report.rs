@@ -17,9 +17,6 @@ const PARTS: [(&str, &str); 8] = [
 ];
 
 /// The report of a comparison.
-///
-/// # Errors
-/// None that can happen: a document always has a JSON form.
 pub fn html(document: &impl Serialize) -> serde_json::Result<String> {
     // As `</script>` inside the data would end them.
     let data = serde_json::to_string(document)?.replace('<', "\\u003c");

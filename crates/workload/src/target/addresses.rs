@@ -20,9 +20,6 @@ pub(super) struct Addresses(Arc<Mutex<Option<Arc<[SocketAddr]>>>>);
 
 impl Addresses {
     /// Connects to the first address of `host` that accepts. A caller that waits for another's look-up may stop waiting.
-    ///
-    /// # Errors
-    /// The system's, of the look-up or of the last address.
     pub(super) async fn connect(&self, host: &str, port: u16) -> io::Result<TcpStream> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = bare.parse::<IpAddr>() {

@@ -32,9 +32,6 @@ pub type Environment = Vec<(&'static str, String)>;
 impl RedisServers {
     /// Starts them in a folder below `folder`, for so many instances.
     ///
-    /// # Errors
-    /// [`Error::Server`]: what did not start, and what it said.
-    ///
     /// # Panics
     /// The servers do not find each other within a minute.
     pub async fn start(
@@ -93,9 +90,6 @@ impl RedisServers {
     }
 
     /// The master that serves a key.
-    ///
-    /// # Errors
-    /// [`Error::Redis`]; [`Error::Server`] where none does.
     pub async fn master_of(&self, key: &str) -> Result<usize, Error> {
         let masters = self.masters().await?;
         let serves = match self.layout {

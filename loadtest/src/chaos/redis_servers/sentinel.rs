@@ -93,9 +93,6 @@ impl RedisServers {
     }
 
     /// Asks the sentinels for a failover until one begins it: they refuse while they have not seen the last one's end.
-    ///
-    /// # Errors
-    /// [`Error::Redis`]: the last refusal.
     pub async fn ask_for_failover(&self) -> Result<(), Error> {
         let mut last = Ok(());
         until(LIMIT, async || {
