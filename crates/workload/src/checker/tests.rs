@@ -57,11 +57,6 @@ fn an_honest_sale_is_clean() {
 }
 
 #[test]
-fn an_empty_sale_is_clean() {
-    assert!(judge(Sale { issued: 0, stock_left: 0, added: 0 }, &[], &[]).is_clean());
-}
-
-#[test]
 fn a_lost_update_shows_as_overselling_and_drift() {
     plant(
         |sale, _, _| *sale = Sale { issued: 2, stock_left: 0, added: 0 },
@@ -105,25 +100,6 @@ fn a_row_under_another_id_than_told_is_lost_and_phantom() {
 }
 
 #[test]
-fn a_named_earlier_order_owns_its_row() {
-    // The reply to the first attempt never came into being; the retry named the order.
-    plant(
-        |sale, asked, rows| {
-            asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105))));
-            rows.push(row(105, 5));
-            sale.stock_left -= 1;
-        },
-        &[],
-    );
-}
-
-#[test]
-fn stranded_and_invented_stock_is_drift() {
-    plant(|sale, _, _| sale.stock_left = 1, &[("drift", 1)]);
-    plant(|sale, _, _| sale.stock_left = 3, &[("drift", -1)]);
-}
-
-#[test]
 fn sold_out_is_true_when_nothing_is_left_or_only_a_cancellation_returned() {
     plant(
         |sale, asked, _| {
@@ -143,14 +119,6 @@ fn sold_out_is_true_when_nothing_is_left_or_only_a_cancellation_returned() {
 }
 
 #[test]
-fn an_earlier_order_that_does_not_exist_is_false() {
-    plant(
-        |_, asked, _| asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105)))),
-        &[("false duplicate", 1)],
-    );
-}
-
-#[test]
 fn a_success_without_an_id_is_malformed_and_owns_its_row() {
     plant(
         |sale, asked, rows| {
@@ -166,19 +134,6 @@ fn a_success_without_an_id_is_malformed_and_owns_its_row() {
 #[test]
 fn a_pending_order_that_never_comes_is_lost() {
     plant(|_, asked, _| asked.push(self::asked(5, Reply::Pending(105))), &[("lost", 1)]);
-}
-
-#[test]
-fn a_pending_order_that_comes_is_an_order() {
-    plant(
-        |sale, asked, rows| {
-            asked.push(self::asked(5, Reply::Pending(105)));
-            asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105))));
-            rows.push(row(105, 5));
-            sale.stock_left -= 1;
-        },
-        &[],
-    );
 }
 
 fn withdrawn(id: i64) -> Reply {
@@ -215,11 +170,6 @@ fn a_pending_order_of_which_nothing_is_known_is_lost_unless_its_user_has_another
 }
 
 #[test]
-fn a_pending_order_may_be_refused_for_another_of_the_same_user() {
-    plant(|_, asked, _| asked.push(self::asked(1, withdrawn(105))), &[]);
-}
-
-#[test]
 fn a_row_of_a_pending_order_that_was_refused_is_a_phantom() {
     plant(
         |sale, asked, rows| {
@@ -242,10 +192,7 @@ fn a_cancelled_order_returns_its_stock_once_and_not_twice_or_never() {
             },
             expected,
         );
-    }
-    // Bought again: the first order's stock came back, and went again.
-    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
-    {
+        // Bought again: the first order's stock came back, and went again.
         plant(
             |sale, asked, rows| {
                 rows[0].status = CANCELLED;
@@ -268,9 +215,10 @@ fn random_honest(rng: &mut StdRng) -> (Sale, Vec<ObservedReply>, Vec<OrderRow>) 
         let sold = i64::try_from(rows.len()).unwrap() < issued && rng.random_bool(0.5);
         if sold {
             rows.push(row(id, user));
-            let owner = match rng.random_range(0..3) {
+            let owner = match rng.random_range(0..4) {
                 0 => Reply::Ordered(id),
-                1 => Reply::lost("CONNECTION_LOST"),
+                1 => Reply::Pending(id),
+                2 => Reply::lost("CONNECTION_LOST"),
                 _ => Reply::AlreadyOrdered(Some(id)),
             };
             replies.push(asked(user, owner));
