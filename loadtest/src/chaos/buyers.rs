@@ -12,7 +12,7 @@ use std::{
 use rand::Rng;
 use tokio::{task::JoinSet, time::Instant};
 
-use super::changes::{Change, Owner, What};
+use super::changes::{Change, Owner, TIMEOUT, What};
 use workload::{
     Error, Target,
     buyers::Buyer,
@@ -67,8 +67,6 @@ pub struct Workload {
     pub voucher_id: u64,
     /// The buyers.
     pub buyers: Arc<[Buyer]>,
-    /// Time limit of one attempt.
-    pub timeout: Duration,
     /// Connections to each target.
     pub connections: usize,
 }
@@ -76,14 +74,7 @@ pub struct Workload {
 impl Workload {
     /// The owner of an order, who bought it at this time.
     pub fn owner(&self, buyer: &Buyer, order_id: i64, bought: Instant) -> Owner {
-        Owner {
-            targets: self.targets.clone(),
-            timeout: self.timeout,
-            user_id: buyer.user_id,
-            token: buyer.token.clone(),
-            order_id,
-            bought,
-        }
+        Owner { targets: self.targets.clone(), buyer: buyer.clone(), order_id, bought }
     }
 }
 
@@ -134,7 +125,7 @@ pub async fn run(
     attempts: &[Attempt],
 ) -> Result<Outcome, Error> {
     let count = workload.connections.min(attempts.len()) * workload.targets.len();
-    let mut connections = Connections::new(&workload.targets, count, workload.timeout)?;
+    let mut connections = Connections::new(&workload.targets, count, TIMEOUT)?;
     let purchases = Purchases {
         voucher_id: workload.voucher_id,
         buyers: workload.buyers.clone(),
@@ -159,7 +150,7 @@ pub async fn run(
             }
             let ordered = matches!(reply, Reply::Ordered(_));
             let change = if ordered { Some(owner.ask(then).await) } else { None };
-            (change, owner.user_id, reply)
+            (change, owner.buyer.user_id, reply)
         });
     };
     let records = purchases.make(&mut connections, &Arc::default(), ended).await?;

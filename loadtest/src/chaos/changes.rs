@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use hyper::header::HeaderValue;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -10,6 +9,7 @@ use tokio::{
 
 use workload::{
     Target,
+    buyers::Buyer,
     http::{Call, Connection},
     reply::Reply,
 };
@@ -26,8 +26,6 @@ pub enum What {
 /// An order that its owner wanted to be changed, and every answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The owner.
-    pub user_id: u64,
     /// The order.
     pub order_id: i64,
     /// What was asked, and the answer: [`Reply::Ordered`] where it is as was asked for.
@@ -46,17 +44,16 @@ const PENDING_LIMIT: Duration = Duration::from_millis(1_500);
 /// From one look to the next.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Time limit of one request, also of one to buy.
+pub const TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Who asks, and what.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// Base URLs of the instances.
     pub targets: Vec<Target>,
-    /// Time limit of one request.
-    pub timeout: Duration,
     /// The owner.
-    pub user_id: u64,
-    /// The owner's session.
-    pub token: HeaderValue,
+    pub buyer: Buyer,
     /// The order.
     pub order_id: i64,
     /// When it was asked for.
@@ -67,11 +64,11 @@ impl Owner {
     /// Waits until the order is there or refused, no longer than that is worth it.
     pub async fn wait(&self) -> Reply {
         let begin = Instant::now();
-        let call = Call::get(format!("/voucher-order/{}", self.order_id)).token(&self.token);
+        let call = Call::get(format!("/voucher-order/{}", self.order_id)).token(&self.buyer.token);
         let mut number = 0;
         while begin.elapsed() < PENDING_LIMIT {
             let target = self.targets[number % self.targets.len()].clone();
-            if let Ok(answer) = Connection::new(target, self.timeout).send(&call).await
+            if let Ok(answer) = Connection::new(target, TIMEOUT).send(&call).await
                 && let reply = Reply::of_look_up(self.order_id, &answer)
                 && !matches!(reply, Reply::Pending(_))
             {
@@ -87,10 +84,10 @@ impl Owner {
     pub async fn ask(&self, whats: &[What]) -> Change {
         let mut asking = JoinSet::new();
         for (what, target) in whats.iter().copied().zip(self.targets.iter().cycle()) {
-            let mut connection = Connection::new(target.clone(), self.timeout);
+            let mut connection = Connection::new(target.clone(), TIMEOUT);
             let verb = if what == What::Pay { "pay" } else { "cancel" };
             let path = format!("/voucher-order/{}/{verb}", self.order_id);
-            let call = Call::post(path).token(&self.token);
+            let call = Call::post(path).token(&self.buyer.token);
             let order_id = self.order_id;
             asking.spawn(async move {
                 match Reply::of(&connection.send(&call).await) {
@@ -101,7 +98,6 @@ impl Owner {
             });
         }
         let answers = asking.join_all().await;
-        let Self { user_id, order_id, .. } = *self;
-        Change { user_id, order_id, answers, age: self.bought.elapsed() }
+        Change { order_id: self.order_id, answers, age: self.bought.elapsed() }
     }
 }

@@ -23,8 +23,6 @@ use workload::{
     reply::Reply,
 };
 
-/// Time limit of one attempt.
-const TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the tables must not change before the check.
 const QUIET: Duration = Duration::from_millis(250);
 /// How long they may take to.
@@ -85,7 +83,6 @@ impl Sale {
             targets: cluster.targets.clone(),
             voucher_id,
             buyers,
-            timeout: TIMEOUT,
             connections: CONNECTIONS / of.max(1),
         };
         Ok(Self {

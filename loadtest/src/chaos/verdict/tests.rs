@@ -12,7 +12,7 @@ const DONE: Reply = Reply::Ordered(7);
 
 fn change(answers: &[(What, Reply)]) -> Change {
     let age = Duration::from_millis(300);
-    Change { user_id: 1, order_id: 7, answers: answers.to_vec(), age }
+    Change { order_id: 7, answers: answers.to_vec(), age }
 }
 
 fn refused(code: &'static str) -> Reply {
