@@ -135,10 +135,10 @@ fn pretty(report: &impl Serialize) -> serde_json::Result<String> {
 
 /// Writes a file, and the folders above it.
 async fn write(path: &Path, text: serde_json::Result<String>) -> Result<(), Error> {
-    let failed = |source| Error::File { path: path.to_owned(), source };
+    let failed = Error::file(path);
     let text = text.map_err(|error| failed(error.into()))?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        tokio::fs::create_dir_all(folder).await.map_err(failed)?;
+        tokio::fs::create_dir_all(folder).await.map_err(&failed)?;
     }
     tokio::fs::write(path, text).await.map_err(failed)
 }

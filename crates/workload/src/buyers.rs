@@ -123,9 +123,7 @@ pub async fn from_file(
     count: usize,
     progress: Progress,
 ) -> Result<Vec<Buyer>, Error> {
-    let text = tokio::fs::read_to_string(file)
-        .await
-        .map_err(|source| Error::File { path: file.to_owned(), source })?;
+    let text = tokio::fs::read_to_string(file).await.map_err(Error::file(file))?;
     let tokens = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(count);
     let tokens: Result<Vec<_>, _> =
         tokens.map(|token| HeaderValue::from_str(token).map(Origin::Token)).collect();

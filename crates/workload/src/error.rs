@@ -3,7 +3,10 @@
 //! A [`Error`] is about the set-up (a server away, a wrong token, too few descriptors), never about
 //! the sale: a sale that went wrong is a verdict, not an error. Each message names the way out.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 /// An error of the set-up. The binary prints it and exits with code 2.
 #[derive(Debug, thiserror::Error)]
@@ -103,5 +106,10 @@ impl Error {
     /// [`Error::Server`].
     pub fn server(what: &'static str, reason: String) -> Self {
         Self::Server { what, reason }
+    }
+
+    /// [`Error::File`].
+    pub fn file(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::File { path: path.to_owned(), source }
     }
 }

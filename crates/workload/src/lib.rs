@@ -14,7 +14,7 @@
 //! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
 //!   has it buy.
 //! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`order_rows`] prepare a sale and read its end.
-//! - [`latency`], [`live`], [`table`] count and show.
+//! - [`latency`], [`live`], [`table`] count and show; [`markdown`] is for documents.
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
 //!   on; [`trace`] reads what a node tells of an attempt's steps.
 
@@ -33,6 +33,7 @@ pub mod keys;
 pub mod ladder;
 pub mod latency;
 pub mod live;
+pub mod markdown;
 pub mod order_rows;
 pub mod pending;
 pub mod phones;

@@ -1,21 +1,16 @@
-//! Tables in documents that a command writes, between two comments: `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+//! Markdown that programs write: figures, tables, and their places in documents, between the comments
+//! `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 
 use std::{
     fmt::Write,
-    io,
     path::{Path, PathBuf},
 };
 
-use workload::Error;
+use crate::Error;
 
 /// A file of this checkout, `docs/NAME`.
 pub fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
-}
-
-/// The error of this file.
-pub fn of_file(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
-    move |source| Error::File { path: path.to_owned(), source }
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
 }
 
 /// What the document has between the comments of `name`; `None` where they are missing.
@@ -26,12 +21,12 @@ pub fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// Writes `table` between the comments of `name`.
 pub fn write(path: &Path, name: &str, table: &str) -> Result<(), Error> {
-    let text = std::fs::read_to_string(path).map_err(of_file(path))?;
+    let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
     let missing = || Error::Usage(format!("{} has no comments {name}:begin", path.display()));
     let old = section(&text, name).ok_or_else(missing)?;
     let at = old.as_ptr().addr() - text.as_ptr().addr();
     let text = format!("{}{table}{}", &text[..at], &text[at + old.len()..]);
-    std::fs::write(path, text).map_err(of_file(path))
+    std::fs::write(path, text).map_err(Error::file(path))
 }
 
 /// A Markdown table. Columns whose title begins with `>` are aligned right.

@@ -10,13 +10,18 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use workload::ladder::{Guarantee, Strategy, Text};
+use workload::{
+    ladder::{Guarantee, Strategy, Text},
+    markdown,
+};
 
 const LADDER_FILE: &str = "web/learn-ladder.js";
 
 /// What the model says; see `learn/model.js`.
 static MODEL: LazyLock<Value> = LazyLock::new(|| {
-    write_or_compare(&root().join(LADDER_FILE), &ladder_file());
+    let (file, wanted) = (root().join(LADDER_FILE), ladder_file());
+    let kept = fs::read_to_string(&file).unwrap_or_default();
+    present(LADDER_FILE, &kept, &wanted, || fs::write(&file, &wanted).expect("written"));
     let strategies = Strategy::ALL.map(|strategy| {
         let on_condition =
             |nodes| matches!(strategy.second_order_on(nodes), Guarantee::NeverWhile(_));
@@ -38,18 +43,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn write_or_compare(file: &Path, wanted: &str) {
-    let kept = fs::read_to_string(file).unwrap_or_default();
+/// What is kept is what is wanted, or is written.
+fn present(what: &str, kept: &str, wanted: &str, write: impl FnOnce()) {
     if env::var_os("UPDATE").is_some() && kept != wanted {
-        fs::write(file, wanted).expect("written");
-        return;
+        return write();
     }
     let differs = wanted.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
     assert!(
         kept == wanted,
-        "{} is not the present one; first difference: {differs:?}\n\
-         Write it with `UPDATE=1 cargo test -p seckill-workload`.",
-        file.display()
+        "{what} is not the present one; first difference: {differs:?}\n\
+         Write it with `UPDATE=1 cargo test -p seckill-workload`."
     );
 }
 
@@ -57,33 +60,31 @@ fn write_or_compare(file: &Path, wanted: &str) {
 fn page_shows(page: &str, name: &str, wanted: &str) {
     let file = root().join(page);
     let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{page}: {error}"));
-    let [begin, end] = ["begin", "end"].map(|mark| format!("<!-- {name}:{mark} -->\n"));
-    let parts = text.split_once(&begin).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(&end)?;
-        Some((before, after))
-    });
-    let (before, after) = parts.unwrap_or_else(|| panic!("{page} has no lines {begin:?}, {end:?}"));
-    write_or_compare(&file, &[before, &begin, wanted, &end, after].concat());
+    let kept = markdown::section(&text, name);
+    let kept = kept.unwrap_or_else(|| panic!("{page} has no comments {name}:begin"));
+    present(page, kept, wanted, || markdown::write(&file, name, wanted).expect("written"));
 }
 
 #[test]
 fn the_readmes_show_the_present_table() {
     let bold = "**Bold**: `./dev demo` shows it.";
-    let head = "strategy | the idea | oversell | second order, one node | second order, two nodes";
+    let titles =
+        ["strategy", "the idea", "oversell", "second order, one node", "second order, two nodes"];
     let words = ["never", "possible", " (default)"];
     let table =
-        ladder_table(head, words, |text| text.en, |condition| format!("never while {condition}"));
+        ladder_table(titles, words, |text| text.en, |condition| format!("never while {condition}"));
     page_shows("README.md", "ladder", &format!("{table}\n{bold}\n"));
     let bold = "**加粗**：`./dev demo` 会当场演示。";
-    let head = "策略 | 思路 | 超卖 | 单节点一人多单 | 双节点一人多单";
+    let titles = ["策略", "思路", "超卖", "单节点一人多单", "双节点一人多单"];
     let words = ["不会", "可能", "（默认）"];
-    let table = ladder_table(head, words, |text| text.zh, |condition| format!("{condition}时不会"));
+    let table =
+        ladder_table(titles, words, |text| text.zh, |condition| format!("{condition}时不会"));
     page_shows("README.zh-CN.md", "ladder", &format!("{table}\n{bold}\n"));
 }
 
 /// The strategies and their guarantees, in a language of the READMEs. What the demonstration shows is bold.
 fn ladder_table(
-    head: &str,
+    titles: [&str; 5],
     [never, possible, default]: [&str; 3],
     of: fn(Text) -> &'static str,
     never_while: fn(&str) -> String,
@@ -94,15 +95,14 @@ fn ladder_table(
         Guarantee::Possible => possible.to_owned(),
         Guarantee::Shown => format!("**{possible}**"),
     };
-    let mut table = format!("| {head} |\n|---|---|---|---|---|\n");
-    for strategy in Strategy::ALL {
+    let rows = Strategy::ALL.map(|strategy| {
         let row = strategy.row();
-        let cells = [row.oversell, row.second_order_on_one_node, row.second_order_on_two_nodes];
-        let cells = cells.map(cell).join(" | ");
         let default = if strategy == Strategy::default() { default } else { "" };
-        table += &format!("| `{strategy}`{default} | {} | {cells} |\n", of(row.idea));
-    }
-    table
+        let cells = [row.oversell, row.second_order_on_one_node, row.second_order_on_two_nodes];
+        let name = [format!("`{strategy}`{default}"), of(row.idea).to_owned()];
+        name.into_iter().chain(cells.map(cell)).collect()
+    });
+    markdown::table(&titles, &rows)
 }
 
 /// The table's texts for the page, which must work without a server.
@@ -202,24 +202,21 @@ fn the_levels_are_the_ladder_and_their_figures_are_documented() {
 }
 
 fn levels_table(levels: &[Value]) -> String {
-    let mut table = "| level | requests | may happen once | interleavings | of these break it |\n\
-                     |---|---|---|---|---|\n"
-        .to_owned();
-    for level in levels {
+    let titles = ["level", "requests", "may happen once", "interleavings", "of these break it"];
+    let row = |level: &Value| {
         let requests = level["requests"].as_array().expect("requests").iter();
         let requests =
             requests.map(|request| format!("{}→{}", text(&request[0]), number(request, "/1")));
         let events = level["events"].as_object().expect("events").keys();
-        let cells = [
+        vec![
             format!("`{}`", text(&level["id"])),
             requests.collect::<Vec<_>>().join(" "),
             dash(events.cloned().collect::<Vec<_>>().join(", ")),
-            grouped(number(level, "/interleavings")),
-            grouped(number(level, "/broken")),
-        ];
-        table += &format!("| {} |\n", cells.join(" | "));
-    }
-    table
+            markdown::count(number(level, "/interleavings")),
+            markdown::count(number(level, "/broken")),
+        ]
+    };
+    markdown::table(&titles, &levels.iter().map(row).collect::<Vec<_>>())
 }
 
 fn text(value: &Value) -> &str {
@@ -228,15 +225,4 @@ fn text(value: &Value) -> &str {
 
 fn dash(text: String) -> String {
     if text.is_empty() { "–".to_owned() } else { text }
-}
-
-/// With commas between groups of three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let from_end = |at: usize| digits.len() - at;
-    let spaced = digits.chars().enumerate().flat_map(|(at, digit)| {
-        let comma = (at > 0 && from_end(at).is_multiple_of(3)).then_some(',');
-        comma.into_iter().chain([digit])
-    });
-    spaced.collect()
 }

@@ -5,11 +5,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::plan::document::{self, figure};
 use anyhow::Context;
 use testkit::database_server::{DatabaseServer, Settings as DatabaseSettings};
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};
+use workload::markdown::{self, figure};
 
 use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Databases, Environment};
@@ -93,12 +93,12 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
         ">processor time an order, µs",
         ">one commit, ms",
     ];
-    let table = document::table(&titles, &rows);
+    let table = markdown::table(&titles, &rows);
     let conditions = conditions::text(&setups[0].environment, began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");
     println!("{text}");
     if settings.write {
-        document::write(&document::path("BENCHMARKS.md"), "durable", &text)?;
+        markdown::write(&markdown::path("BENCHMARKS.md"), "durable", &text)?;
         println!("Written: docs/BENCHMARKS.md");
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The report of the ratios: tables for the terminal, JSON for programs.
 
-use crate::plan::document::figure;
 use serde_json::{Value, json};
+use workload::markdown::figure;
 use workload::table::render;
 
 use crate::bench::against::Node;

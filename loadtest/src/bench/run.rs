@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::plan::document::figure;
 use crate::plan::figures::Cost;
 use serde::Serialize;
 use workload::latency::Latency;
+use workload::markdown::figure;
 
 /// The figures of a run that passed the audit, or of a measurement without HTTP, which has only some of them.
 #[derive(Debug, Clone, Default, Serialize)]

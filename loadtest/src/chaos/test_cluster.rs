@@ -232,8 +232,8 @@ pub(crate) fn prepare(program: &Path, access: &Access) -> Result<(), Error> {
 /// Copies every `*.log` in `folder` and its sub-folders to a folder beside it, which it returns.
 pub(crate) fn save_logs(folder: &Path) -> Result<PathBuf, Error> {
     let saved = folder.with_extension("logs");
-    let copied = copy_logs(folder, &saved);
-    copied.map(|()| saved.clone()).map_err(|source| Error::File { path: saved, source })
+    copy_logs(folder, &saved).map_err(Error::file(&saved))?;
+    Ok(saved)
 }
 
 fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {

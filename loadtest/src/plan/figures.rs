@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::document::of_file;
 use workload::Error;
 
 /// The figures that this program was built with.
@@ -133,8 +132,8 @@ impl Figures {
         let Some(path) = file else {
             return serde_json::from_str(BUILT_IN).map_err(|error| Error::Usage(error.to_string()));
         };
-        let text = std::fs::read_to_string(path).map_err(of_file(path))?;
-        serde_json::from_str(&text).map_err(|error| of_file(path)(error.into()))
+        let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
+        serde_json::from_str(&text).map_err(|error| Error::file(path)(error.into()))
     }
 
     /// The answer called `name`.

@@ -1,9 +1,8 @@
 //! The tables of docs/BENCHMARKS.md: cost as something grows, and memory.
 
-use crate::plan::{
-    document::{bytes, count, figure, table},
-    figures::{Answer, Figures, Level},
-};
+use workload::markdown::{bytes, count, figure, table};
+
+use crate::plan::figures::{Answer, Figures, Level};
 
 /// Growth beyond this is set in bold, and explained in the document.
 const EXPECTED: f64 = 1.2;

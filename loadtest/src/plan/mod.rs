@@ -5,7 +5,6 @@
 //! - [`report`]: the report; [`tables`]: the tables of the documents, among them the comparison with a measured sale;
 //!   [`growth`]: those of measured growth.
 
-pub mod document;
 pub mod figures;
 pub mod growth;
 pub mod model;

@@ -3,12 +3,11 @@
 use serde::Serialize;
 
 use crate::plan::{
-    document::figure,
     figures::Figures,
     options::PlanOptions,
     sale::{self, Outcome, Rates, needed_rate},
 };
-use workload::Error;
+use workload::{Error, markdown::figure};
 
 /// Orders in one transaction of `group-commit`, and its transactions of an instance at once: the size of a batch, and the
 /// default of `--group-in-flight`.

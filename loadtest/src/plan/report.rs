@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::{
     plan::{
-        document::{bytes, count, figure, time},
         figures::Figures,
         model::{Limit, Model, Needs},
         options::PlanOptions,
@@ -14,7 +13,11 @@ use crate::{
     },
     report as result,
 };
-use workload::{Error, table::render};
+use workload::{
+    Error,
+    markdown::{bytes, count, figure, time},
+    table::render,
+};
 
 /// The plan of one sale.
 #[derive(Debug, Clone, Serialize)]

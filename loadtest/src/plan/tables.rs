@@ -2,15 +2,12 @@
 
 use crate::{
     options::defaults,
-    plan::{
-        document::{self, count, table, time},
-        figures::Figures,
-        growth,
-        options::PlanOptions,
-        report::Plan,
-    },
+    plan::{figures::Figures, growth, options::PlanOptions, report::Plan},
 };
-use workload::Error;
+use workload::{
+    Error,
+    markdown::{self, count, table, time},
+};
 
 /// Sizes of a sale: buyers and vouchers.
 const SIZES: [(u64, u64); 3] = [(10_000, 100), (1_000_000, 10_000), (100_000_000, 200_000)];
@@ -49,7 +46,7 @@ pub fn all(figures: &Figures) -> Result<Vec<(&'static str, &'static str, String)
 /// Writes them into the documents.
 pub fn write(figures: &Figures) -> Result<(), Error> {
     for (document, name, table) in all(figures)? {
-        document::write(&document::path(document), name, &table)?;
+        markdown::write(&markdown::path(document), name, &table)?;
     }
     Ok(())
 }
@@ -129,8 +126,8 @@ mod tests {
     #[test]
     fn the_tables_of_the_documents_are_those_of_the_figures() {
         for (document, name, table) in all(&Figures::read(None).unwrap()).unwrap() {
-            let text = std::fs::read_to_string(document::path(document)).unwrap();
-            let kept = document::section(&text, name);
+            let text = std::fs::read_to_string(markdown::path(document)).unwrap();
+            let kept = markdown::section(&text, name);
             assert_eq!(
                 kept,
                 Some(table.as_str()),

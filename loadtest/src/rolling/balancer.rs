@@ -71,8 +71,7 @@ impl Balancer {
         let listen = format!("127.0.0.1:{port}");
         let name = if tcp { "tcp-balancer.cfg" } else { "nginx.conf" };
         let (template, file) = (deploy.join(name), folder.join(format!("{port}-{name}")));
-        let failed = |path: &Path, source| Error::File { path: path.to_owned(), source };
-        let text = fs::read_to_string(&template).map_err(|error| failed(&template, error))?;
+        let text = fs::read_to_string(&template).map_err(Error::file(&template))?;
         let instances = instances.iter().map(|instance| match self {
             Self::NginxUnix => format!("unix:{}", socket(folder, instance).display()),
             _ => instance.authority(),
@@ -80,7 +79,7 @@ impl Balancer {
         let instances: Vec<String> = instances.collect();
         let configuration = if tcp { haproxy } else { nginx };
         let text = configuration(&text, &listen, &instances);
-        fs::write(&file, text).map_err(|error| failed(&file, error))?;
+        fs::write(&file, text).map_err(Error::file(&file))?;
         let mut command = Command::new(what);
         if tcp {
             command.args(["-db", "-f"]).arg(&file);

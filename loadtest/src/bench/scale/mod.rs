@@ -7,8 +7,9 @@
 use std::time::Instant;
 
 use crate::plan::figures::{Figures, Memory};
-use crate::plan::{document, tables};
+use crate::plan::tables;
 use anyhow::Context;
+use workload::markdown;
 
 use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Databases, Environment};
@@ -56,7 +57,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     }
     println!("Figures: {}", file.display());
     if settings.write {
-        std::fs::write(document::path("scale.json"), &text)?;
+        std::fs::write(markdown::path("scale.json"), &text)?;
         tables::write(&figures)?;
         println!(
             "Written: docs/scale.json, and the tables of docs/BENCHMARKS.md and docs/SCALING.md"
