@@ -7,13 +7,16 @@ use seckill_loadtest::chaos::{
     verdict::{Circumstances, SaleVerdict},
 };
 use sqlx::{Connection, Executor, MySqlConnection};
-use testkit::{database_server::DatabaseServer, process::TemporaryFolder};
+use testkit::{
+    database_server::{DatabaseServer, Settings},
+    process::TemporaryFolder,
+};
 use workload::order_rows::OrderRows;
 
 #[tokio::test]
 async fn a_refusal_is_neither_an_order_nor_a_phantom_nor_a_duplicate_nor_a_row_after_a_no() {
     let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-    let server = DatabaseServer::start_in(folder).await.expect("a database");
+    let server = DatabaseServer::start_in(folder, Settings::default()).await.expect("a database");
     let mut database = MySqlConnection::connect(&server.url()).await.expect("a connection");
     let files = fs::read_dir("../migrations").expect("the migrations");
     let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();

@@ -141,7 +141,7 @@ async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     let folder = Arc::new(TemporaryFolder::new().unwrap());
     let clock = Clock::new(folder.path());
     let settings = Settings { environment: clock::environment(&clock.0), ..Settings::default() };
-    let server = DatabaseServer::start_with(folder.clone(), settings).await.unwrap();
+    let server = DatabaseServer::start_in(folder.clone(), settings).await.unwrap();
     seckill::connection::migrate::run(&server.url().into()).await.unwrap();
     let database = sqlx::MySqlPool::connect(&server.url()).await.unwrap();
     sqlx::query(

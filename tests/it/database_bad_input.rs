@@ -22,7 +22,7 @@ const PASSWORD: &str = "s3cret";
 async fn server(arguments: Vec<String>) -> DatabaseServer {
     let folder = Arc::new(TemporaryFolder::new().expect("a folder"));
     let settings = Settings { arguments, ..Settings::default() };
-    DatabaseServer::start_with(folder, settings).await.expect("a database server")
+    DatabaseServer::start_in(folder, settings).await.expect("a database server")
 }
 
 /// Runs a command of the service; returns whether it succeeded, and what it said.

@@ -83,12 +83,7 @@ impl DatabaseServer {
     ///
     /// # Errors
     /// It is not installed, or did not start: then with the end of its log.
-    pub async fn start_in(folder: Arc<TemporaryFolder>) -> io::Result<Self> {
-        Self::start_with(folder, Settings::default()).await
-    }
-
-    /// As [`start_in`](Self::start_in), with settings of its own.
-    pub async fn start_with(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
+    pub async fn start_in(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let product = Product::chosen()?;
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));

@@ -55,20 +55,12 @@ enum Role {
 }
 
 impl ReplicatedDatabase {
-    /// Starts them in folders below `folder`; returns when the replica follows.
+    /// Starts them in folders below `folder`, both with these settings; returns when the replica follows.
     ///
     /// # Errors
     /// A server is not installed or did not start, with the end of its log; the environment asks for MySQL, which has other
     /// statements for all this.
     pub async fn start_in(
-        folder: Arc<TemporaryFolder>,
-        replication: Replication,
-    ) -> io::Result<Self> {
-        Self::start_with(folder, replication, Settings::default()).await
-    }
-
-    /// As [`start_in`](Self::start_in), with these settings for both servers.
-    pub async fn start_with(
         folder: Arc<TemporaryFolder>,
         replication: Replication,
         mut settings: Settings,
@@ -81,7 +73,7 @@ impl ReplicatedDatabase {
         let start = async |number, role| {
             let arguments = arguments(&common, number, role, replication);
             let settings = Settings { arguments, ..settings.clone() };
-            let server = DatabaseServer::start_with(folder.clone(), settings).await?;
+            let server = DatabaseServer::start_in(folder.clone(), settings).await?;
             io::Result::Ok(Member { number, server })
         };
         let (primary, replica) =
@@ -119,10 +111,10 @@ impl ReplicatedDatabase {
         self.primary.server.kill();
     }
 
-    /// Starts the primary again on what it had committed, killing it first if it still runs. The replica follows it again
-    /// within a second or two; semi-synchronous commits wait for that.
-    pub async fn restart_primary(&mut self) -> io::Result<()> {
-        self.primary.server.try_restart().await
+    /// The primary, to be killed or started again. The replica follows it again within a second or two; semi-synchronous
+    /// commits wait for that.
+    pub fn primary_mut(&mut self) -> &mut DatabaseServer {
+        &mut self.primary.server
     }
 
     /// Makes the replica the primary, with all that it has received, and leads the proxy to it. The former primary, which

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seckill_testkit::database_server::Product;
+use seckill_testkit::database_server::{Product, Settings};
 use seckill_testkit::process::TemporaryFolder;
 use seckill_testkit::replicated_database::{ReplicatedDatabase, Replication};
 use seckill_testkit::wait::eventually;
@@ -19,7 +19,7 @@ async fn start(replication: Replication) -> Option<ReplicatedDatabase> {
         return None;
     }
     let folder = Arc::new(TemporaryFolder::new().expect("a folder"));
-    let pair = ReplicatedDatabase::start_in(folder, replication).await;
+    let pair = ReplicatedDatabase::start_in(folder, replication, Settings::default()).await;
     Some(pair.expect("a replicated database"))
 }
 
@@ -53,7 +53,7 @@ async fn what_a_semi_synchronous_pair_confirmed_survives_its_primary() {
 
     // A planned change: open connections stay at the old primary, which refuses their writes.
     pair.rejoin().await.expect("rejoin");
-    pair.restart_primary().await.expect("restart");
+    pair.primary_mut().try_restart().await.expect("restart");
     let mut old = MySqlConnection::connect(&pair.url()).await.expect("connect");
     pair.switch_over().await.expect("switch over");
     let refused = old.execute("INSERT INTO numbers VALUES (4)").await.expect_err("read-only");

@@ -19,7 +19,7 @@ use crate::bench::rounds::interleaved;
 use crate::bench::run::Run;
 use crate::bench::servers::{self, Server};
 use crate::bench::settings::{Settings, say};
-use crate::bench::spread::{beside, median};
+use crate::spread::{beside, median};
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
@@ -52,14 +52,16 @@ async fn database(
         1 => &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"],
         _ => {
             let replication = Replication::SemiSynchronous;
-            let pair = ReplicatedDatabase::start_in(folder, replication).await?;
+            let pair =
+                ReplicatedDatabase::start_in(folder, replication, DatabaseSettings::default())
+                    .await?;
             // Without the proxy, which the others do not have either.
             return Ok((pair.primary().url(), Box::new(pair)));
         }
     };
     let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     let settings = DatabaseSettings { arguments, ..DatabaseSettings::default() };
-    let server = DatabaseServer::start_with(folder, settings).await?;
+    let server = DatabaseServer::start_in(folder, settings).await?;
     Ok((server.url(), Box::new(server)))
 }
 

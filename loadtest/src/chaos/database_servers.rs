@@ -13,7 +13,6 @@ use super::layout::DatabaseLayout;
 /// The servers.
 #[derive(Debug)]
 pub enum DatabaseServers {
-    /// One.
     Single(Box<DatabaseServer>),
     /// A primary and its replica, behind a proxy that leads to the primary.
     Replicated(Box<ReplicatedDatabase>),
@@ -30,13 +29,13 @@ impl DatabaseServers {
     ) -> io::Result<Self> {
         let replication = match layout {
             DatabaseLayout::Single => {
-                let server = DatabaseServer::start_with(folder, settings).await?;
+                let server = DatabaseServer::start_in(folder, settings).await?;
                 return Ok(Single(Box::new(server)));
             }
             DatabaseLayout::Replicated => Replication::SemiSynchronous,
             DatabaseLayout::Asynchronous => Replication::Asynchronous,
         };
-        let pair = ReplicatedDatabase::start_with(folder, replication, settings).await?;
+        let pair = ReplicatedDatabase::start_in(folder, replication, settings).await?;
         Ok(Replicated(Box::new(pair)))
     }
 
@@ -64,23 +63,14 @@ impl DatabaseServers {
         }
     }
 
-    /// Ends the primary at once (SIGKILL).
-    pub fn kill(&mut self) {
+    /// To be killed, and started again on what it had committed.
+    pub fn primary_mut(&mut self) -> &mut DatabaseServer {
         match self {
-            Single(server) => server.kill(),
-            Replicated(pair) => pair.kill_primary(),
+            Single(server) => server,
+            Replicated(pair) => pair.primary_mut(),
         }
     }
 
-    /// Starts the killed primary again on what it had committed.
-    pub async fn restart(&mut self) -> io::Result<()> {
-        match self {
-            Single(server) => server.try_restart().await,
-            Replicated(pair) => pair.restart_primary().await,
-        }
-    }
-
-    /// The pair.
     pub fn pair(&mut self) -> io::Result<&mut ReplicatedDatabase> {
         match self {
             Single(_) => Err(io::Error::other("there is no replica")),

@@ -8,7 +8,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Args, value_parser};
 use testkit::{
-    database_server::DatabaseServer,
+    database_server::{DatabaseServer, Settings},
     process::TemporaryFolder,
     redis_server::{RedisServer, Role},
 };
@@ -94,7 +94,8 @@ pub struct RollingOptions {
 /// An [`Error`] of the set-up, also an instance that does not end or does not come back.
 pub async fn run(options: &RollingOptions, said: impl Fn(&str)) -> Result<Checked, Error> {
     let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
-    let database = DatabaseServer::start_in(folder.clone()).await.map_err(server("MariaDB"))?;
+    let database = DatabaseServer::start_in(folder.clone(), Settings::default()).await;
+    let database = database.map_err(server("MariaDB"))?;
     let redis = RedisServer::start_in(folder.clone(), Role::Durable).await;
     let redis = redis.map_err(server("Redis"))?;
     let access = access(database.url(), redis.url());

@@ -56,7 +56,9 @@ impl TestDatabase {
     /// server is read-only.
     pub async fn on_own_server() -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let own = DatabaseServer::start_in(folder).await.expect("start a database server");
+        let own = DatabaseServer::start_in(folder, Settings::default())
+            .await
+            .expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
         let database = TestDatabase { server, name, pool, own_server: Some(own), pair: None };
@@ -68,7 +70,7 @@ impl TestDatabase {
     /// server that the proxy leads to now.
     pub async fn replicated(replication: Replication) -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let pair = ReplicatedDatabase::start_in(folder, replication).await;
+        let pair = ReplicatedDatabase::start_in(folder, replication, Settings::default()).await;
         let pair = pair.expect("a replicated database");
         let (server, name) = (pair.url(), "seckill".to_owned());
         let pool = Self::options().before_acquire(|_, _| Box::pin(std::future::ready(Ok(false))));
@@ -202,7 +204,7 @@ async fn shared_server() -> &'static DatabaseServer {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
         let arguments = vec!["--max-connections=400".to_owned()];
         let settings = Settings { arguments, ..Settings::default() };
-        DatabaseServer::start_with(folder, settings).await
+        DatabaseServer::start_in(folder, settings).await
     };
     SERVER.get_or_init(start).await.as_ref().expect("start a database server")
 }

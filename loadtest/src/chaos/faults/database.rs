@@ -36,9 +36,9 @@ const FILLER: &str =
 pub async fn kill(it: Scene<'_>) -> Result<(), Error> {
     // Held for as long as it lasts, here and below: faults of one server take turns.
     let mut servers = it.cluster.database.lock().await;
-    servers.kill();
+    servers.primary_mut().kill();
     sleep(it.lasts).await;
-    servers.restart().await.map_err(server(WHAT))
+    servers.primary_mut().try_restart().await.map_err(server(WHAT))
 }
 
 /// SIGSTOP, then SIGCONT.
