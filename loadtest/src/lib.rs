@@ -20,5 +20,6 @@ mod plan;
 pub mod report;
 pub mod rolling;
 mod shop_cache;
+mod spread;
 
 pub use command::main;

@@ -39,13 +39,6 @@ impl CheckResult {
         }
     }
 
-    /// The worst result, leaving out what is only shown, unless that is all.
-    #[cfg(test)]
-    pub fn promised(checks: &[Check]) -> Self {
-        let results = checks.iter().map(|check| check.result);
-        results.filter(|result| *result != Self::Shown).max().unwrap_or(Self::Shown)
-    }
-
     /// The worst result; without any check, nothing can be said.
     pub fn worst(checks: &[Check]) -> Self {
         checks.iter().map(|check| check.result).max().unwrap_or(Self::Unclear)

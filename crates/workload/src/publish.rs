@@ -44,7 +44,7 @@ async fn shop(
     made.ok_or_else(|| Error::Usage("the service made a shop without an id".to_owned()))
 }
 
-/// Publishes a sale that began an hour ago and ends in two, and returns its voucher's id.
+/// Publishes a [`voucher`], and returns its id.
 ///
 /// # Errors
 /// [`Error::Refused`] when the token is wrong or the strategy is not allowed on this server.
@@ -57,11 +57,26 @@ pub async fn flash_sale(
     let admin_token = access.admin_header("publishing a sale")?;
     let mut connection = Connection::new(target.clone(), LIMIT);
     let shop = shop(&mut connection, target, &admin_token).await?;
+    let voucher = voucher(access, shop, &format!("Load test, {strategy}"), strategy, stock);
+    let call = Call::post("/voucher/seckill").admin(&admin_token).json(&voucher);
+    insist(&mut connection, target, &call, "publishing a sale", WAY_OUT)
+        .await?
+        .ok_or_else(|| Error::Usage("the service published a sale without an id".to_owned()))
+}
+
+/// What is published: a sale that began an hour ago and ends in two.
+pub fn voucher(
+    access: &Access,
+    shop: u64,
+    title: &str,
+    strategy: &str,
+    stock: u32,
+) -> serde_json::Value {
     let now = Utc::now().with_timezone(&access.time_zone);
     let local = |time: chrono::DateTime<_>| time.format("%Y-%m-%dT%H:%M:%S").to_string();
-    let voucher = serde_json::json!({
+    serde_json::json!({
         "shopId": shop,
-        "title": format!("Load test, {strategy}"),
+        "title": title,
         "subTitle": "one per person",
         "rules": "made by the load tool",
         "payValue": 8_000,
@@ -70,9 +85,5 @@ pub async fn flash_sale(
         "beginTime": local(now - TimeDelta::hours(1)),
         "endTime": local(now + TimeDelta::hours(2)),
         "strategy": strategy,
-    });
-    let call = Call::post("/voucher/seckill").admin(&admin_token).json(&voucher);
-    insist(&mut connection, target, &call, "publishing a sale", WAY_OUT)
-        .await?
-        .ok_or_else(|| Error::Usage("the service published a sale without an id".to_owned()))
+    })
 }

@@ -11,11 +11,9 @@ use crate::bench::servers::Server;
 /// Another node. The names live as long as the program, as those of all runs do.
 #[derive(Debug)]
 pub struct Node {
-    /// Its address.
     pub server: Server,
     /// The strategy of the sales that it is asked for.
     pub strategy: &'static str,
-    /// Prefix of its paths.
     pub prefix: &'static str,
     /// Names of its runs: orders, and refusals of a sold-out sale.
     pub runs: [&'static str; 2],

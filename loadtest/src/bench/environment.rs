@@ -61,7 +61,6 @@ pub struct Environment {
     pub pids: [Option<u32>; 2],
     /// Connections to the database.
     pub pool: MySqlPool,
-    /// Buyers with sessions.
     pub buyers: Arc<[Buyer]>,
     /// Bytes of Redis for each session.
     pub session_bytes: f64,
@@ -124,7 +123,6 @@ impl Environment {
         self.buyers.iter().map(line).collect()
     }
 
-    /// A connection to Redis.
     pub async fn redis(&self) -> anyhow::Result<RoutedConnection> {
         Ok(redis_connection::connect(&self.settings.access.redis_url).await?)
     }

@@ -31,7 +31,6 @@ mod sales;
 mod scale;
 mod servers;
 mod settings;
-mod spread;
 mod steps;
 
 use environment::{BUYERS, Environment, MAIN};

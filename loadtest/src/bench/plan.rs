@@ -25,7 +25,6 @@ use crate::bench::settings::say;
 pub enum Stock {
     /// One for every buyer: every answer should be an order.
     PerBuyer,
-    /// This many.
     Limited(u32),
     /// One, so that every answer but the first is "sold out".
     SoldOut,
@@ -36,7 +35,6 @@ pub enum Stock {
 /// The settings of a run.
 #[derive(Clone)]
 pub struct Plan<'a> {
-    /// Name in the report.
     pub name: &'static str,
     /// Database, Redis and buyers.
     pub environment: &'a Environment,
@@ -50,7 +48,6 @@ pub struct Plan<'a> {
     pub prefix: &'static str,
     /// The shop that is read, instead of buying.
     pub shop: Option<u64>,
-    /// What is on sale.
     pub stock: Stock,
     /// So many sales of `group-commit`, written into the tables instead of one that is published.
     pub sales: Option<u64>,

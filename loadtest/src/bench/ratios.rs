@@ -1,7 +1,7 @@
 //! The ratios: which runs they divide, their floors and aims. Pure; measures nothing.
 
 use crate::bench::run::Run;
-use crate::bench::spread::Spread;
+use crate::spread::Spread;
 
 // Names of the runs, by which the steps and the ratios meet.
 pub const ORDERS: &str = "group-commit";

@@ -7,7 +7,7 @@ use workload::table::render;
 use crate::bench::against::Node;
 use crate::bench::ratios::{BELOW, Figure, RATIOS, Ratio};
 use crate::bench::run::Run;
-use crate::bench::spread::{Spread, median};
+use crate::spread::{Spread, median};
 
 /// All that was measured.
 #[derive(Debug)]
@@ -101,7 +101,6 @@ impl Report<'_> {
         render(&columns, &RATIOS.iter().map(row).collect::<Vec<_>>())
     }
 
-    /// What is printed.
     pub fn text(&self) -> String {
         let is_below = |ratio: &&Ratio| ratio.status(self.values(ratio)) == BELOW;
         let below: Vec<_> = RATIOS.iter().filter(is_below).map(|ratio| ratio.number).collect();
@@ -121,7 +120,6 @@ impl Report<'_> {
         )
     }
 
-    /// What is written.
     pub fn json(&self) -> Value {
         let ratios =
             RATIOS.iter().map(|ratio| (ratio.number.to_owned(), json!(self.values(ratio))));

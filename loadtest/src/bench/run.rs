@@ -11,9 +11,7 @@ use workload::markdown::figure;
 /// The figures of a run that passed the audit, or of a measurement without HTTP, which has only some of them.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Run {
-    /// Name in the report.
     pub name: &'static str,
-    /// Clients.
     pub clients: usize,
     /// Orders per second, answered while attempts were being made.
     pub orders_per_s: f64,

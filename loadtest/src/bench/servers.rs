@@ -14,6 +14,7 @@ use workload::Target;
 use workload::http::{Call, Connection};
 
 use crate::bench::environment::Environment;
+use crate::rolling::balancer;
 
 /// Longest wait for a server to be ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -107,7 +108,6 @@ pub struct Servers {
     pub quiet: Server,
     /// The tuned one-transaction-per-order.
     pub transaction: Server,
-    /// The bare route.
     pub bare: Server,
     /// A second process of it.
     pub bare_two: Server,
@@ -118,7 +118,6 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts them.
     pub async fn start(environment: &Environment) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
         let two = instance(environment, "two", &[]).await?;
@@ -206,16 +205,11 @@ async fn nginx(
 ) -> anyhow::Result<Server> {
     let bind = free_address()?;
     let home = environment.settings.folder.join(name);
-    let [one, two] = servers.map(|(name, _)| socket(name));
+    let sockets = servers.map(|(name, _)| format!("unix:{}", socket(name)));
     std::fs::create_dir_all(&home)?;
     let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx.conf");
     let text = std::fs::read_to_string(&template).context("deploy/nginx.conf")?;
-    let text = text
-        .replace("${NGX_LISTEN}", &bind.to_string())
-        .replace("${NGX_FILES}", "8192")
-        .replace("${NGX_CONNECTIONS}", "8000")
-        .replace("${NGX_ONE}", &format!("unix:{one}"))
-        .replace("${NGX_TWO}", &format!("unix:{two}"));
+    let text = balancer::nginx(&text, &bind.to_string(), &sockets);
     std::fs::write(home.join("nginx.conf"), text)?;
     // As root its workers would become `nobody`, which may not be allowed into this folder.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };

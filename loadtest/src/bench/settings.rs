@@ -15,9 +15,7 @@ pub struct Settings {
     pub seckill: PathBuf,
     /// Folder for the report, logs and other files.
     pub folder: PathBuf,
-    /// Rounds that count.
     pub rounds: usize,
-    /// Duration of each run.
     pub duration: Duration,
     /// Good for trying out, not for conclusions.
     pub quick: bool,

@@ -31,7 +31,6 @@ pub struct Place<'a> {
     pub servers: &'a Servers,
     /// Nodes of others.
     pub against: &'a [Node],
-    /// The shop that is read.
     pub shop: u64,
 }
 

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use chrono::{TimeDelta, Utc};
 use futures_util::future::join_all;
 use hyper::header::{HeaderName, HeaderValue};
 use sqlx::{Connection as _, MySqlConnection};
@@ -23,6 +22,7 @@ use super::{
 use workload::{
     Access, Error, Target,
     http::{Call, Connection},
+    publish,
     reply::Reply,
 };
 
@@ -71,7 +71,6 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An operator of `sales`.
     pub fn new(cluster: &TestCluster, sales: Vec<Sale>) -> Result<Self, Error> {
         Ok(Self {
             access: cluster.access.clone(),
@@ -102,13 +101,7 @@ impl Operator {
     pub async fn publish(&self, sale: usize) {
         let Some(on) = self.sales.get(sale % self.sales.len().max(1)) else { return };
         let title = format!("chaos {:032x}", rand::random::<u128>());
-        let now = Utc::now().with_timezone(&self.access.time_zone);
-        let local = |time: chrono::DateTime<_>| time.format("%Y-%m-%dT%H:%M:%S").to_string();
-        let voucher = serde_json::json!({
-            "shopId": SHOP, "title": title, "payValue": 8_000, "actualValue": 10_000, "stock": STOCK,
-            "beginTime": local(now - TimeDelta::hours(1)), "endTime": local(now + TimeDelta::hours(2)),
-            "strategy": on.strategy,
-        });
+        let voucher = publish::voucher(&self.access, SHOP, &title, &on.strategy, STOCK);
         let call = Call::post("/voucher/seckill").admin(&self.token).json(&voucher);
         self.repeat(What::Publish(title), call).await;
     }

@@ -8,7 +8,10 @@ use super::{
     round::{READY_LIMIT, Round},
     sale::Sale,
 };
-use crate::report::{Check, Checked, Table};
+use crate::{
+    report::{Check, Checked, Table},
+    spread::{Spread, median},
+};
 
 /// The report of the rounds and recoveries that were drawn from a seed.
 pub fn report(seed: u64, means: Means, rounds: &[Round], recovered: &[Recovery]) -> Checked {
@@ -152,23 +155,20 @@ fn never(rounds: &[Round], means: Means) -> impl Iterator<Item = String> {
 }
 
 fn recoveries(all: &[Recovery]) -> Table {
-    let text = |ms: u64| if ms == u64::MAX { "> 10 s".to_owned() } else { format!("{ms} ms") };
+    let text = |ms: f64| if ms.is_finite() { format!("{ms:.0} ms") } else { "> 10 s".to_owned() };
     let same =
         |one: &Recovery, next: &Recovery| one.strategy == next.strategy && one.after == next.after;
     let row = |group: &[Recovery]| {
-        let mut times: Vec<u64> = group.iter().map(|one| one.back_ms.unwrap_or(u64::MAX)).collect();
-        times.sort_unstable();
-        let mut usual: Vec<f64> = group.iter().map(|one| one.usual).collect();
-        usual.sort_unstable_by(f64::total_cmp);
-        let middle = group.len() / 2;
-        vec![
+        let times = group.iter().map(|one| one.back_ms.map_or(f64::INFINITY, |ms| ms as f64));
+        let Spread { median: time, least, most } = Spread::of(times)?;
+        Some(vec![
             group[0].strategy.clone(),
             group[0].after.to_string(),
-            format!("{:.0}", usual[middle]),
-            text(times[middle]),
-            format!("{} to {}", text(times[0]), text(times[times.len() - 1])),
-        ]
+            format!("{:.0}", median(group.iter().map(|one| one.usual))),
+            text(time),
+            format!("{} to {}", text(least), text(most)),
+        ])
     };
     let columns = ["strategy", "after", ">orders/s", ">95 % after", ">range"];
-    Table::new(&columns, all.chunk_by(same).map(row).collect())
+    Table::new(&columns, all.chunk_by(same).filter_map(row).collect())
 }

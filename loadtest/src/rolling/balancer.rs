@@ -102,8 +102,8 @@ impl Balancer {
     }
 }
 
-/// The shipped configuration has two servers; the others get the settings of the second.
-fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
+/// The shipped configuration of nginx with its values. It has two servers; the others get the settings of the second.
+pub fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
     let others = |line: &str| {
         let others = instances.iter().skip(1).map(|address| line.replace("${NGX_TWO}", address));
         others.collect::<Vec<_>>().join("\n")

@@ -118,14 +118,14 @@ mod tests {
             let instants = exact.iter().zip(0..).map(|(at, key)| at + (key * 7919) % jitter);
             let answers = std::iter::repeat_n(Answer::Shop, found).collect();
             let expiries = instants.take(with_ttl).collect();
-            CheckResult::promised(&check(10_000, &answers, expiries, exact.clone()))
+            CheckResult::worst(&check(10_000, &answers, expiries, exact.clone()))
         };
-        assert_eq!(result(360_000, 10_000, 10_000), CheckResult::Holds);
+        assert_eq!(result(360_000, 10_000, 10_000), CheckResult::Shown);
         assert_eq!(result(10_000, 10_000, 10_000), CheckResult::Violation, "a tenth is too many");
         assert_eq!(result(1, 10_000, 10_000), CheckResult::Violation, "no jitter at all");
         assert_eq!(result(360_000, 9_999, 10_000), CheckResult::Violation);
         assert_eq!(result(360_000, 10_000, 9_999), CheckResult::Violation);
         let few = check(8, &[Answer::Shop; 8].into_iter().collect(), vec![0; 8], vec![0; 8]);
-        assert_eq!(CheckResult::promised(&few), CheckResult::Unclear);
+        assert_eq!(CheckResult::worst(&few), CheckResult::Unclear);
     }
 }

@@ -48,15 +48,12 @@ pub struct Load {
 /// One attempt to buy.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
-    /// Index of the buyer.
     pub buyer: u32,
-    /// Index of the path.
     pub path: u32,
     /// When it was due, in µs from the beginning.
     pub due_us: u32,
     /// From then to the last byte of the answer, in µs.
     pub latency_us: u32,
-    /// How it ended.
     pub outcome: Outcome,
 }
 
@@ -76,7 +73,6 @@ pub enum Outcome {
 pub struct Attempts {
     /// Every attempt that was sent.
     pub list: Vec<Attempt>,
-    /// The codes of refusals.
     pub codes: Vec<String>,
     /// Attempts due while all connections were busy, and not made.
     pub not_sent: u64,
@@ -147,7 +143,6 @@ struct Connection {
     written: usize,
     answer: Vec<u8>,
     filled: usize,
-    /// The attempt in flight.
     attempt: Option<Pending>,
     broken: bool,
 }

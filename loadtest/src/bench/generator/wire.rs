@@ -51,7 +51,6 @@ const MESSAGES: [(&str, &str); 3] = [
 pub enum Answer<'a> {
     /// An order, or a pending one (202), with its id.
     Ordered(i64),
-    /// A refusal by its code.
     Code(Cow<'a, str>),
 }
 

@@ -8,7 +8,7 @@ use crate::bench::environment::Environment;
 use crate::bench::plan::{Plan, Stock};
 use crate::bench::run::Run;
 use crate::bench::servers::Server;
-use crate::bench::spread::{Spread, beside, median};
+use crate::spread::{Spread, beside, median};
 
 /// Clients of the closed loop, spread over the instances.
 pub const CLIENTS: usize = 512;

@@ -21,7 +21,6 @@ pub struct Size {
     pub databases: Databases,
     /// Orders in the table already.
     pub orders: u64,
-    /// Buyers with sessions.
     pub buyers: usize,
     /// Which of the instances on these databases are asked.
     pub instances: Range<usize>,
@@ -31,7 +30,6 @@ pub struct Size {
     pub part: Option<usize>,
 }
 
-/// What was found.
 pub struct Grown {
     pub levels: Vec<Level>,
     /// Bytes of the database for an order, and of Redis for a session, at the largest size.

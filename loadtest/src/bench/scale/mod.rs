@@ -30,9 +30,7 @@ const SMALL: Databases = Databases { database: "seckill_bench", redis: 12, keeps
 const LARGE: Databases =
     Databases { database: "seckill_bench_large", redis: 10, keeps_orders: true };
 const HUGE: Databases = Databases { database: "seckill_bench_huge", redis: 11, keeps_orders: true };
-/// Many sessions.
 const MANY: Databases = Databases { database: "seckill_bench", redis: 13, keeps_orders: false };
-/// All of them.
 pub const DATABASES: [Databases; 4] = [SMALL, LARGE, HUGE, MANY];
 
 /// One of everything.

@@ -13,7 +13,7 @@ use crate::bench::plan::{Plan, Stock};
 use crate::bench::rounds::interleaved;
 use crate::bench::run::Run;
 use crate::bench::servers;
-use crate::bench::spread::median;
+use crate::spread::median;
 
 /// Of the buyers of the whole sale so many in a hundred find stock.
 const STOCK_PERCENT: usize = 30;
