@@ -162,7 +162,6 @@ impl PublishArgs {
 }
 
 impl BurstArgs {
-    /// The burst asked for.
     pub fn options(self) -> BurstOptions {
         let mut options = burst(self.generator, self.access, self.buyers, self.tries, self.stock);
         options.targets = self.targets.targets;
@@ -172,7 +171,6 @@ impl BurstArgs {
 }
 
 impl LadderArgs {
-    /// The ladder asked for.
     pub fn options(self) -> LadderOptions {
         let burst = burst(self.generator, self.access, self.buyers, self.tries, self.stock);
         LadderOptions { burst, one: self.one, two: self.two, instances: self.instances }

@@ -60,12 +60,10 @@ pub struct LadderOptions {
 /// One line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
-    /// The strategy.
     #[serde(skip)]
     pub strategy: Strategy,
     /// On how many instances.
     pub instances: u32,
-    /// How many sales it took.
     pub sales: u32,
     /// The last of them.
     #[serde(flatten)]
@@ -79,7 +77,6 @@ pub struct Line {
 pub struct Climb {
     /// Always `ladder`.
     pub scenario: &'static str,
-    /// Buyers in each sale.
     pub buyers: usize,
     /// Attempts of each.
     pub tries: u32,

@@ -17,16 +17,13 @@ use workload::{
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// Payment.
     Pay,
-    /// Cancellation.
     Cancel,
 }
 
 /// An order that its owner wanted to be changed, and every answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The order.
     pub order_id: i64,
     /// What was asked, and the answer: [`Reply::Ordered`] where it is as was asked for.
     pub answers: Vec<(What, Reply)>,
@@ -52,9 +49,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Owner {
     /// Base URLs of the instances.
     pub targets: Vec<Target>,
-    /// The owner.
     pub buyer: Buyer,
-    /// The order.
     pub order_id: i64,
     /// When it was asked for.
     pub bought: Instant,

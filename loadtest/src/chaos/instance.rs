@@ -31,9 +31,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Instance {
     program: PathBuf,
-    /// The file it logs to.
     log: PathBuf,
-    /// Its address.
     pub target: Target,
     /// Its environment; nothing else is passed on to it.
     pub environment: Vec<(&'static str, String)>,

@@ -5,14 +5,14 @@
 //! Everything is private: a MariaDB or a pair of them, a Redis, a master that Sentinel watches or a cluster, and two
 //! processes of the real binary, in a temporary folder, gone at the end. From the bottom up:
 //!
-//! - [`layout`]: which servers there are.
-//! - [`redis_data`], [`instance`]: what a fault does to Redis' data and to a process of the service.
-//! - [`redis_servers`], [`database_servers`]: the servers of each layout.
-//! - [`test_cluster`]: all servers together.
-//! - [`changes`], [`buyers`]: what buyers and owners of orders ask for.
-//! - [`verdict`], [`sale`]: a sale, and what is checked of it; [`operator`] adds to it and publishes others.
-//! - [`faults`]: what is done to the servers, in one table; [`plan`] draws from the seed what happens when.
-//! - [`round`], [`recovery`]: what is run and measured; [`report`] prints it.
+//! - `layout`: which servers there are.
+//! - `redis_data`, `instance`: what a fault does to Redis' data and to a process of the service.
+//! - `redis_servers`, `database_servers`: the servers of each layout.
+//! - `test_cluster`: all servers together.
+//! - `changes`, `buyers`: what buyers and owners of orders ask for.
+//! - `verdict`, `sale`: a sale, and what is checked of it; `operator` adds to it and publishes others.
+//! - `faults`: what is done to the servers, in one table; `plan` draws from the seed what happens when.
+//! - `round`, `recovery`: what is run and measured; `report` prints it.
 //!
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
@@ -20,21 +20,21 @@
 use workload::{Error, order_rows::OrderRows};
 
 pub mod buyers;
-pub mod changes;
-pub mod database_servers;
-pub mod faults;
-pub mod instance;
+mod changes;
+mod database_servers;
+pub(crate) mod faults;
+pub(crate) mod instance;
 pub mod layout;
-pub mod operator;
+mod operator;
 pub mod options;
-pub mod plan;
-pub mod recovery;
+mod plan;
+mod recovery;
 pub mod redis_data;
 pub mod redis_servers;
-pub mod report;
-pub mod round;
-pub mod sale;
-pub mod test_cluster;
+mod report;
+mod round;
+mod sale;
+pub(crate) mod test_cluster;
 pub mod verdict;
 
 use crate::report::{Checked, Outcome, Report};

@@ -16,7 +16,6 @@ pub struct Planned {
     pub at: Duration,
     /// How long it lasts; a restart or a recovery comes on top.
     pub lasts: Duration,
-    /// What is done.
     pub what: &'static Fault,
 }
 

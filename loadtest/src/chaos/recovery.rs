@@ -50,7 +50,6 @@ static AFTER: [Fault; 4] = [
         .needs(&[Need::DatabaseReplica]),
 ];
 
-/// What is broken in a layout.
 pub fn after(layout: Layout) -> impl Iterator<Item = &'static Fault> {
     AFTER.iter().filter(move |fault| fault.fits(layout))
 }
@@ -58,9 +57,7 @@ pub fn after(layout: Layout) -> impl Iterator<Item = &'static Fault> {
 /// One measurement.
 #[derive(Debug, Clone)]
 pub struct Recovery {
-    /// The sale's strategy.
     pub strategy: String,
-    /// What was broken.
     pub after: &'static Fault,
     /// Orders per second before.
     pub usual: f64,
@@ -90,7 +87,6 @@ const WARM_UP: Duration = Duration::from_millis(1_000);
 const USUAL: Duration = Duration::from_millis(1_500);
 /// Longest wait for recovery.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Connections.
 const CONNECTIONS: usize = 64;
 /// Buyers; each can order once, and they must last until [`LIMIT`].
 const BUYERS: usize = 200_000;

@@ -46,7 +46,6 @@ const IDS: u64 = 100_000;
 pub struct Round {
     /// Which round, from 1.
     pub number: u32,
-    /// Its sales.
     pub sales: Vec<Sale>,
     /// What was done to the servers.
     pub faults: Vec<Planned>,

@@ -41,7 +41,6 @@ const CONNECTIONS: usize = 48;
 /// A sale of a round.
 #[derive(Debug, Clone)]
 pub struct Sale {
-    /// Its strategy.
     pub strategy: String,
     /// What was published.
     pub stock: u32,

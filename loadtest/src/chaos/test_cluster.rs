@@ -48,9 +48,7 @@ const DATABASE_ARGUMENTS: [&str; 3] =
 /// A server that the instances need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerKind {
-    /// Redis.
     Redis,
-    /// The database.
     Database,
 }
 
@@ -72,7 +70,6 @@ impl RunAs {
 #[derive(Debug)]
 pub struct TestCluster {
     // Dropped first, and what they need last.
-    /// The instances.
     pub instances: [Mutex<Instance>; INSTANCES],
     redis_proxies: Arc<RedisProxies>,
     database_proxy: Proxy,
@@ -85,7 +82,6 @@ pub struct TestCluster {
     run_as: Mutex<Option<RunAs>>,
     /// The servers themselves, past the proxies.
     pub access: Access,
-    /// The instances.
     pub targets: Vec<Target>,
     folder: Arc<TemporaryFolder>,
 }

@@ -47,9 +47,7 @@ pub struct Level {
 /// The answers of a strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NamedAnswer {
-    /// The strategy's name.
     pub name: String,
-    /// Its figures.
     pub answer: Answer,
 }
 
@@ -108,7 +106,6 @@ pub struct Memory {
 /// A sale for which all buyers came at once, on the machine of the other figures. Medians.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredSale {
-    /// Its strategy.
     pub strategy: String,
     /// Buyers, with one attempt each.
     pub buyers: u64,

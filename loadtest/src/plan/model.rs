@@ -50,13 +50,10 @@ pub struct Model<'a> {
 /// What a target needs, with processors that are busy for seventy percent of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Needs {
-    /// Answers a second.
     pub answers_per_s: f64,
     /// Instances of the given size.
     pub nodes: f64,
-    /// Redis servers.
     pub redis_shards: f64,
-    /// Processors of the database.
     pub database_cores: f64,
     /// Sessions of all buyers in Redis, bytes.
     pub session_bytes: f64,

@@ -13,9 +13,7 @@ const EDGE_DELAY_S: f64 = 1.0;
 /// Rates of a sale, and the times of an answer without waiting.
 #[derive(Debug, Clone, Copy)]
 pub struct Rates {
-    /// Orders a second.
     pub orders: f64,
-    /// Refusals a second.
     pub refusals: f64,
     /// Time of an order and of a refusal without waiting, seconds.
     pub alone_s: [f64; 2],

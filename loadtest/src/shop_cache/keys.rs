@@ -38,7 +38,6 @@ fn failed(what: &'static str) -> impl Fn(RedisError) -> Error {
 }
 
 impl RedisKeys {
-    /// Connects.
     pub async fn open(access: &Access) -> Result<Self, Error> {
         if access.redis_url.is_empty() {
             return Err(Error::Usage(

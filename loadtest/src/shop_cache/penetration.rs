@@ -87,7 +87,6 @@ async fn await_filter(place: &Place, stage: &mut Stage) -> Result<(), Error> {
     })
 }
 
-/// One pass.
 struct Pass {
     name: String,
     latency: Latency,

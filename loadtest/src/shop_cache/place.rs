@@ -89,13 +89,11 @@ impl Place {
 
 /// What a case works with.
 pub struct Stage {
-    /// The table of shops.
     pub table: ShopTable,
     /// The cache's keys.
     pub keys: RedisKeys,
     /// The instances' metrics.
     pub nodes: Nodes,
-    /// The temporary shops.
     pub shops: Vec<u64>,
     /// Ids that were given out as absent.
     absent: Vec<u64>,

@@ -106,7 +106,6 @@ impl Answer {
 pub struct Tally([u64; LABELS.len()]);
 
 impl Tally {
-    /// Counts one.
     pub fn count(&mut self, answer: Answer) {
         self.0[answer as usize] += 1;
     }
@@ -116,7 +115,6 @@ impl Tally {
         answers.iter().map(|answer| self.0[*answer as usize]).sum()
     }
 
-    /// All answers.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }

@@ -27,7 +27,6 @@ fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
 }
 
 impl ShopTable {
-    /// Connects.
     pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
             return Err(Error::Usage(
@@ -88,7 +87,6 @@ impl ShopTable {
         )))
     }
 
-    /// Removes all temporary shops.
     pub async fn remove_temporary(&self) -> Result<(), Error> {
         let removed = sqlx::query("DELETE FROM tb_shop WHERE address = ?").bind(MARK);
         let removed = removed.execute(&self.pool).await;
@@ -100,7 +98,6 @@ impl ShopTable {
 pub struct TableLock(MySqlConnection);
 
 impl TableLock {
-    /// Unlocks the table.
     pub async fn unlock(mut self) -> Result<(), Error> {
         let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut self.0).await;
         unlocked.map(drop).map_err(failed("while unlocking the table of shops"))

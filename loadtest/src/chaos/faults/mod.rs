@@ -47,13 +47,11 @@ pub enum Need {
     Faketime,
     /// One Redis alone: several judge each other by their clocks.
     OneRedis,
-    /// A Redis with a replica.
     RedisReplica,
     /// As [`Need::RedisReplica`], watched by sentinels.
     Sentinel,
     /// As [`Need::RedisReplica`], in a cluster.
     Cluster,
-    /// A database with a replica.
     DatabaseReplica,
 }
 
@@ -269,18 +267,15 @@ pub fn list(means: Means) -> String {
 pub struct Means {
     /// A library that fakes the time.
     pub faketime: bool,
-    /// The servers.
     pub layout: Layout,
 }
 
 impl Fault {
-    /// With these needs.
     pub const fn needs(mut self, needs: &'static [Need]) -> Self {
         self.needs = needs;
         self
     }
 
-    /// With these effects.
     pub const fn effects(mut self, effects: &'static [Effect]) -> Self {
         self.effects = effects;
         self

@@ -38,7 +38,6 @@ pub async fn stop(it: Scene<'_>) -> Result<(), Error> {
     redis.replicated().await
 }
 
-/// FLUSHALL.
 pub async fn empty(it: Scene<'_>) -> Result<(), Error> {
     let (mut redis, _) = hold(it).await?;
     on_all_masters(&redis, &["FLUSHALL"]).await?;

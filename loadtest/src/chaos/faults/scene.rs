@@ -7,7 +7,6 @@ use crate::chaos::{operator::Operator, test_cluster::TestCluster};
 /// The servers and sales of a round, and how long one of its faults lasts.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
-    /// The servers.
     pub cluster: &'a TestCluster,
     /// The vouchers on sale.
     pub sales: &'a [u64],
