@@ -74,7 +74,7 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
             finish(&report, json).await
         }
         Scenario::Chaos(Run { options, .. }) if options.list => {
-            print!("{}", chaos::faults::list(options.means()));
+            print!("{}", chaos::faults::list(options.layout()));
             Ok(Outcome::Clean)
         }
         Scenario::Chaos(Run { options, json }) => {

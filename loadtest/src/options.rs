@@ -28,6 +28,11 @@ pub fn service() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("seckill")
 }
 
+/// Parses a finite number above 0.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    number(text, |value| value > 0.0, "above 0")
+}
+
 /// Parses a finite number that `holds`; the error says which was `wanted`.
 pub(crate) fn number(text: &str, holds: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

@@ -11,9 +11,9 @@ use anyhow::{Context, ensure};
 use testkit::process::{Process, free_port};
 use testkit::wait::until;
 use workload::Target;
-use workload::http::{Call, Connection};
 
 use crate::bench::environment::Environment;
+use crate::chaos::instance::answers;
 use crate::rolling::balancer;
 
 /// Longest wait for a server to be ready.
@@ -239,13 +239,10 @@ async fn start(
     // `Process` appends to it.
     std::fs::write(&log, "")?;
     let target: Target = format!("http://{address}").parse()?;
-    let mut connection = Connection::new(target.clone(), Duration::from_secs(2));
     command.current_dir(&environment.settings.folder);
     let process = Process::start(command, &log)?;
-    let call = Call::get("/health/ready");
     let is_ready = until(START_LIMIT, async || {
-        connection.send(&call).await.is_ok_and(|answer| answer.status == 200)
-            || !process.is_running()
+        answers(&target, "/health/ready").await || !process.is_running()
     });
     ensure!(is_ready.await && process.is_running(), "{name} is not ready: {}", process.log_end());
     let pids = vec![process.id()];

@@ -33,12 +33,11 @@ pub struct Layout {
     pub redis: RedisLayout,
     /// The database.
     pub database: DatabaseLayout,
+    /// Whether a library that fakes the time is installed, without which some faults cannot be injected.
+    pub faketime: bool,
 }
 
 impl Layout {
-    /// One server of each.
-    pub const SINGLE: Self = Self { redis: RedisLayout::Single, database: DatabaseLayout::Single };
-
     /// Whether a Redis server can be replaced by another, which may not have its last writes.
     pub fn redis_fails_over(self) -> bool {
         self.redis != RedisLayout::Single

@@ -43,15 +43,12 @@ use report::report;
 use round::Round;
 use test_cluster::{RunAs, TestCluster};
 
-/// The strategies that are tried unless others are asked for: those whose guarantees hold under faults.
-pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
-
 /// Runs all rounds, passing each to `shown` as it ends.
 ///
 /// # Errors
 /// An [`Error`] of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked, Error> {
-    let cluster = TestCluster::start(&options.program, options.means().layout).await?;
+    let cluster = TestCluster::start(&options.program, options.layout()).await?;
     let order_rows = OrderRows::open(&cluster.access.database_url).await?;
     let mut run = run_on(&cluster, &order_rows, options, shown).await;
     if run.as_ref().is_ok_and(|report| report.outcome() != Outcome::Violated) {
@@ -77,14 +74,10 @@ async fn run_on(
     options: &ChaosOptions,
     mut shown: impl FnMut(&Round),
 ) -> Result<Checked, Error> {
-    let mut strategies = options.strategies.clone();
-    if strategies.is_empty() {
-        strategies = STRATEGIES.map(str::to_owned).to_vec();
-    }
-    let (means, only) = (options.means(), options.only_round);
+    let (layout, only) = (options.layout(), options.only_round);
     let mut rounds = Vec::new();
     for number in only.map_or(1..=options.rounds, |only| only..=only) {
-        let round = round::run(cluster, order_rows, options, &strategies, number).await;
+        let round = round::run(cluster, order_rows, options, number).await;
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
         shown(&round);
         rounds.push(round);
@@ -92,8 +85,8 @@ async fn run_on(
     let mut recoveries = Vec::new();
     if options.recoveries > 0 && only.is_none() {
         cluster.run_as(RunAs { proxied: false, ..RunAs::USUAL }).await?;
-        for strategy in &strategies {
-            for after in recovery::after(means.layout) {
+        for strategy in &options.strategies {
+            for after in recovery::after(layout) {
                 for _ in 0..options.recoveries {
                     let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
                     let recovery = recovery::measure(cluster, strategy, after, number).await?;
@@ -107,5 +100,5 @@ async fn run_on(
     for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
         sale.check_again(order_rows).await?;
     }
-    Ok(report(options.seed, means, &rounds, &recoveries))
+    Ok(report(options.seed, layout, &rounds, &recoveries))
 }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 
-use super::{
-    faults::Means,
-    layout::{DatabaseLayout, Layout, RedisLayout},
-};
+use super::layout::{DatabaseLayout, Layout, RedisLayout};
 use crate::options::service;
 use testkit::clock;
+
+/// The strategies whose guarantees hold under faults.
+const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
 
 /// Options of a chaos run.
 #[derive(Debug, Clone, Args)]
@@ -29,8 +29,8 @@ pub struct ChaosOptions {
     /// Only this one of the rounds, to repeat it; recoveries are left out
     #[arg(long, value_name = "ROUND", value_parser = value_parser!(u32).range(1..=10_000))]
     pub only_round: Option<u32>,
-    /// The strategies [default: all whose guarantees hold under faults]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    /// The strategies; the default ones are all whose guarantees hold under faults
+    #[arg(long, value_delimiter = ',', default_values = STRATEGIES, value_name = "NAMES")]
     pub strategies: Vec<String>,
     /// Buyers of a round, three attempts each
     #[arg(long, default_value_t = 600, value_parser = value_parser!(u32).range(12..=20_000))]
@@ -47,9 +47,9 @@ pub struct ChaosOptions {
 }
 
 impl ChaosOptions {
-    /// Which faults are possible.
-    pub fn means(&self) -> Means {
-        let layout = Layout { redis: self.redis, database: self.database };
-        Means { faketime: clock::library().is_some(), layout }
+    /// The servers of the run.
+    pub fn layout(&self) -> Layout {
+        let faketime = clock::library().is_some();
+        Layout { redis: self.redis, database: self.database, faketime }
     }
 }

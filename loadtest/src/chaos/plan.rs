@@ -7,7 +7,10 @@ use rand::{
     seq::{IndexedRandom, SliceRandom},
 };
 
-use super::faults::{self, Fault, Means};
+use super::{
+    faults::{self, Fault},
+    layout::Layout,
+};
 
 /// A fault with its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,9 +39,9 @@ pub fn faults(
     rng: &mut impl Rng,
     number: usize,
     (sale, wave): (Duration, Duration),
-    means: Means,
+    layout: Layout,
 ) -> Vec<Planned> {
-    let all = faults::of(means.layout);
+    let all = faults::of(layout);
     let mut drawn: Vec<Planned> = Vec::new();
     for index in 0..rng.random_range(1..=MOST) {
         let any = all.choose(rng).copied();
@@ -54,7 +57,7 @@ pub fn faults(
         let Some(what) = what else { continue };
         // Drawn in any case, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts.clone()));
-        if what.impossible(means).is_none() {
+        if what.impossible(layout).is_none() {
             drawn.push(Planned { at, lasts, what });
         }
     }
@@ -76,22 +79,21 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::chaos::layout::Layout;
 
     const SALE: Duration = Duration::from_millis(1_500);
     const WAVE: Duration = Duration::from_millis(50);
-    const EVERYTHING: Means = Means { faketime: true, layout: Layout::SINGLE };
 
-    fn draw(rng: &mut StdRng, number: usize, means: Means) -> Vec<Planned> {
-        faults(rng, number, (SALE, WAVE), means)
+    fn draw(rng: &mut StdRng, number: usize, faketime: bool) -> Vec<Planned> {
+        let layout = Layout { faketime, ..Layout::default() };
+        faults(rng, number, (SALE, WAVE), layout)
     }
 
     #[test]
     fn every_kind_is_drawn_and_lies_within_the_sale() {
         let rng = &mut StdRng::seed_from_u64(1);
-        let all = super::super::faults::of(Layout::SINGLE);
+        let all = super::super::faults::of(Layout::default());
         let drawn: Vec<Planned> =
-            (0..all.len()).flat_map(|number| draw(rng, number, EVERYTHING)).collect();
+            (0..all.len()).flat_map(|number| draw(rng, number, true)).collect();
         for what in all {
             assert!(drawn.iter().any(|planned| planned.what == what), "{what} was never drawn");
         }
@@ -101,10 +103,10 @@ mod tests {
     #[test]
     fn what_is_impossible_is_not_drawn_and_changes_nothing_else() {
         for seed in 0..200 {
-            let draw = |means| draw(&mut StdRng::seed_from_u64(seed), seed as usize, means);
-            let mut possible = draw(EVERYTHING);
-            possible.retain(|planned| planned.what.impossible(Means::default()).is_none());
-            assert_eq!(draw(Means::default()), possible);
+            let draw = |faketime| draw(&mut StdRng::seed_from_u64(seed), seed as usize, faketime);
+            let mut possible = draw(true);
+            possible.retain(|planned| planned.what.impossible(Layout::default()).is_none());
+            assert_eq!(draw(false), possible);
         }
     }
 

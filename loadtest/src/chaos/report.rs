@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::{
-    faults::{self, Means},
+    faults,
+    layout::Layout,
     recovery::Recovery,
     round::{READY_LIMIT, Round},
     sale::Sale,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// The report of the rounds and recoveries that were drawn from a seed.
-pub fn report(seed: u64, means: Means, rounds: &[Round], recovered: &[Recovery]) -> Checked {
+pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery]) -> Checked {
     let broken = rounds.iter().filter(|round| !round.is_clean()).map(|round| round.number);
     let mut notes: Vec<String> = broken
         .map(|number| {
@@ -24,8 +25,8 @@ pub fn report(seed: u64, means: Means, rounds: &[Round], recovered: &[Recovery])
             )
         })
         .collect();
-    notes.extend(never(rounds, means));
-    let mut figures = vec![by_strategy(rounds), injected(rounds, means)];
+    notes.extend(never(rounds, layout));
+    let mut figures = vec![by_strategy(rounds), injected(rounds, layout)];
     if !recovered.is_empty() {
         figures.push(recoveries(recovered));
     }
@@ -137,8 +138,8 @@ fn times(rounds: &[Round], fault: &faults::Fault) -> usize {
 }
 
 /// How often each fault was injected.
-fn injected(rounds: &[Round], means: Means) -> Table {
-    let all = faults::distinct(means.layout);
+fn injected(rounds: &[Round], layout: Layout) -> Table {
+    let all = faults::distinct(layout);
     let counted = all.into_iter().map(|fault| (times(rounds, fault), fault));
     let drawn = counted.filter(|(times, _)| *times > 0);
     let row = |(times, fault): (usize, &faults::Fault)| vec![times.to_string(), fault.to_string()];
@@ -146,10 +147,10 @@ fn injected(rounds: &[Round], means: Means) -> Table {
 }
 
 /// Which never was, and why.
-fn never(rounds: &[Round], means: Means) -> impl Iterator<Item = String> {
-    let all = faults::distinct(means.layout).into_iter();
+fn never(rounds: &[Round], layout: Layout) -> impl Iterator<Item = String> {
+    let all = faults::distinct(layout).into_iter();
     all.filter(move |fault| times(rounds, fault) == 0).map(move |fault| {
-        let reason = fault.impossible(means).unwrap_or("more rounds draw it");
+        let reason = fault.impossible(layout).unwrap_or("more rounds draw it");
         format!("never drawn: {fault} ({reason})")
     })
 }

@@ -74,7 +74,7 @@ impl Round {
 }
 
 /// Runs the `number`-th round, from 1, on servers that work, and leaves them working. Its first sale is on one of the
-/// `strategies` in turn.
+/// strategies in turn.
 ///
 /// # Errors
 /// An [`Error`] of the set-up. Violations are no error: see [`Round::is_clean`].
@@ -82,13 +82,11 @@ pub async fn run(
     cluster: &TestCluster,
     order_rows: &OrderRows,
     options: &ChaosOptions,
-    strategies: &[String],
     number: u32,
 ) -> Result<Round, Error> {
     let started = Instant::now();
     let rng = &mut StdRng::seed_from_u64(mix(options.seed, number));
-    let means = options.means();
-    let layout = means.layout;
+    let (layout, strategies) = (options.layout(), &options.strategies);
     let index = number as usize - 1;
     let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
     let strategies = plan::strategies(rng, &strategies[index % strategies.len()], strategies);
@@ -102,7 +100,7 @@ pub async fn run(
         .collect();
     let expires = rng.random_bool(EXPIRY);
     let times: Vec<Duration> = (0..2).map(|_| sale.mul_f64(rng.random())).collect();
-    let faults = plan::faults(rng, index, (sale, WAVE), means);
+    let faults = plan::faults(rng, index, (sale, WAVE), layout);
 
     let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
     let redis_lost = faults.iter().any(|planned| planned.what.makes_redis_forget(layout));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::options::number;
+use crate::options::{number, positive};
 
 /// A sale, and what it is to run on.
 #[derive(Debug, Clone, Args)]
@@ -71,10 +71,6 @@ impl PlanOptions {
     pub fn attempts(&self) -> f64 {
         (self.buyers as f64 * self.tries).max(1.0)
     }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    number(text, |value| value > 0.0, "above 0")
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {

@@ -24,7 +24,7 @@ use super::{
     reads::{self, Answer, Read, ReadStrategy, Tally, lock},
 };
 use crate::{
-    options::number,
+    options::positive,
     report::{Check, Checked, Table},
 };
 
@@ -59,10 +59,6 @@ pub struct ReadOptions {
     tolerate_seconds: usize,
     #[command(flatten)]
     place: Place,
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    number(text, |number| number > 0.0, "above 0")
 }
 
 /// Reads for so long.

@@ -254,20 +254,12 @@ pub fn distinct(layout: Layout) -> Vec<&'static Fault> {
 }
 
 /// Every fault of the layout with its name, and why it cannot be drawn here; a line each.
-pub fn list(means: Means) -> String {
-    let line = |fault: &&Fault| match fault.impossible(means) {
+pub fn list(layout: Layout) -> String {
+    let line = |fault: &&Fault| match fault.impossible(layout) {
         Some(reason) => format!("{fault}  (not drawn: {reason})\n"),
         None => format!("{fault}\n"),
     };
-    distinct(means.layout).iter().map(line).collect()
-}
-
-/// What a run has besides the servers, without which some faults cannot be injected.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Means {
-    /// A library that fakes the time.
-    pub faketime: bool,
-    pub layout: Layout,
+    distinct(layout).iter().map(line).collect()
 }
 
 impl Fault {
@@ -299,8 +291,8 @@ impl Fault {
     }
 
     /// Why it cannot be drawn, if it cannot.
-    pub fn impossible(&self, means: Means) -> Option<&'static str> {
-        let missing = self.needs.contains(&Faketime) && !means.faketime;
+    pub fn impossible(&self, layout: Layout) -> Option<&'static str> {
+        let missing = self.needs.contains(&Faketime) && !layout.faketime;
         missing.then_some("libfaketime is not installed (package faketime or libfaketime)")
     }
 
@@ -346,7 +338,7 @@ mod tests {
             [(RedisLayout::Single, USUAL), (RedisLayout::Sentinel, 40), (RedisLayout::Cluster, 42)];
         for (redis, faults) in redises {
             for (database, more) in databases {
-                let layout = Layout { redis, database };
+                let layout = Layout { redis, database, faketime: true };
                 assert_eq!(distinct(layout).len(), faults + more, "{layout:?}");
                 assert_ne!(of(layout).len() % 3, 0, "{layout:?}");
             }
@@ -356,10 +348,10 @@ mod tests {
 
     #[test]
     fn the_list_says_why_a_fault_is_not_drawn() {
-        let nothing = list(Means::default());
+        let nothing = list(Layout::default());
         assert_eq!(nothing.lines().count(), USUAL);
         assert_eq!(nothing.matches("not drawn").count(), 4, "{nothing}");
-        let everything = list(Means { faketime: true, ..Means::default() });
+        let everything = list(Layout { faketime: true, ..Layout::default() });
         assert!(!everything.contains("not drawn"), "{everything}");
     }
 }
