@@ -3,11 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use workload::{
-    Access, Target,
-    comparison::{Environment, document::Setting},
-    live::Progress,
-};
+use workload::comparison::{Environment, document::Setting};
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
@@ -33,24 +29,6 @@ pub struct CompareArgs {
     /// What their order and moments are drawn from [default: a random one, which is printed]
     #[arg(long)]
     seed: Option<u64>,
-    /// The proxy before all instances, or, without one, all of them, asked in turn
-    #[arg(
-        long,
-        env = "TARGETS",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
-    )]
-    entry: Vec<Target>,
-    /// The instances themselves, past the proxy
-    #[arg(
-        long,
-        env = "NODES",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
-    )]
-    nodes: Vec<Target>,
     /// Write the report as one HTML file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -58,18 +36,12 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     #[command(flatten)]
-    access: Access,
+    environment: Environment,
 }
 
 impl CompareArgs {
     /// Where it is run, and what.
     pub fn options(self) -> (Environment, Setting) {
-        let environment = Environment {
-            access: self.access,
-            entry: self.entry,
-            nodes: self.nodes,
-            progress: Progress::Stderr,
-        };
         let mut lanes = self.lanes.into_iter();
         let setting = Setting {
             lanes: [lanes.next().unwrap_or_default(), lanes.next().unwrap_or_default()],
@@ -81,6 +53,6 @@ impl CompareArgs {
             in_turn: false,
             seed: self.seed,
         };
-        (environment, setting)
+        (self.environment, setting)
     }
 }
