@@ -19,7 +19,6 @@ use workload::buyers::Buyer;
 use workload::comparison::document::{Document, Setting, State};
 use workload::comparison::faults::InjectedFault;
 use workload::comparison::{self, Environment, RunState};
-use workload::keys::KeyNames;
 use workload::live::Progress;
 use workload::{Access, Target};
 
@@ -87,7 +86,7 @@ impl Lab {
                 redis_url: secret(&config.redis.redis_url),
                 admin_token: config.http.admin_token.as_ref().map(secret).unwrap_or_default(),
                 time_zone: config.sale.time_zone.0,
-                key_names: KeyNames { key_style: config.redis.key_style },
+                key_style: config.redis.key_style,
             },
             entry: match &config.lab.lab_entry {
                 Some(entry) => vec![target(entry)?],

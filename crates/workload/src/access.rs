@@ -9,7 +9,7 @@ use hyper::header::HeaderValue;
 
 use crate::{
     Error,
-    keys::{KeyNames, Keys},
+    keys::{KeyStyle, Keys},
 };
 
 /// Addresses and secrets of the deployment under test, as the tools' command lines take them.
@@ -35,9 +35,9 @@ pub struct Access {
         value_name = "URL"
     )]
     pub redis_url: String,
-    #[command(flatten)]
-    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
-    pub key_names: KeyNames,
+    /// How the service names its keys [default: cluster where Redis is one, else default]
+    #[arg(long, env = "KEY_STYLE", value_enum, value_name = "STYLE")]
+    pub key_style: Option<KeyStyle>,
     /// The administrator's token, for publishing a sale or changing a shop
     #[arg(
         long,
@@ -56,7 +56,7 @@ pub struct Access {
 impl Access {
     /// The names of the service's keys.
     pub fn keys(&self) -> Keys {
-        self.key_names.on(&self.redis_url)
+        Keys::on(&self.redis_url, self.key_style)
     }
 
     /// The administrator's token as a header, for `what`.

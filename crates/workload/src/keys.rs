@@ -22,23 +22,6 @@ impl fmt::Display for KeyStyle {
     }
 }
 
-/// What an operator says of the keys' names, as the service is told it.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub struct KeyNames {
-    /// How the service names its keys [default: cluster where Redis is one, else default]
-    #[arg(long, env = "KEY_STYLE", value_enum, value_name = "STYLE")]
-    pub key_style: Option<KeyStyle>,
-}
-
-impl KeyNames {
-    /// The names in a Redis with this address.
-    pub fn on(&self, redis_url: &str) -> Keys {
-        let way = redis_url.split(':').next().unwrap_or_default();
-        let usual = if way.ends_with("-cluster") { KeyStyle::Cluster } else { KeyStyle::Default };
-        Keys::new(self.key_style.unwrap_or(usual))
-    }
-}
-
 /// The names of the keys of one deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
@@ -49,6 +32,13 @@ impl Keys {
     /// The names in a style.
     pub fn new(style: KeyStyle) -> Self {
         Self { tag: if style == KeyStyle::Cluster { ":{orders}" } else { "" } }
+    }
+
+    /// The names in a Redis with this address, where the service is told no other style.
+    pub fn on(redis_url: &str, told: Option<KeyStyle>) -> Self {
+        let way = redis_url.split(':').next().unwrap_or_default();
+        let usual = if way.ends_with("-cluster") { KeyStyle::Cluster } else { KeyStyle::Default };
+        Self::new(told.unwrap_or(usual))
     }
 
     /// The stream of admitted orders.
@@ -93,7 +83,7 @@ mod tests {
         assert_eq!(tagged.stock(17), "seckill:stock:{orders}:17");
         let names = ["stream.orders.pending", "icr:order:2026:01:31", "seckill:order:17"];
         assert_eq!(plain.replaceable("2026:01:31", &[17])[..3], names);
-        assert_eq!(KeyNames::default().on("redis-sentinel://a:1/m"), plain);
-        assert_eq!(KeyNames::default().on("redis-cluster://a:1"), tagged);
+        assert_eq!(Keys::on("redis-sentinel://a:1/m", None), plain);
+        assert_eq!(Keys::on("redis-cluster://a:1", None), tagged);
     }
 }

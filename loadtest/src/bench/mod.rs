@@ -106,7 +106,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             // Only the instances started here know it.
             admin_token: "token-of-the-benchmark".to_owned(),
             time_zone: chrono_tz::Asia::Shanghai,
-            key_names: workload::keys::KeyNames::default(),
+            key_style: None,
         },
         seckill: std::path::absolute(args.seckill)?,
         folder: args.out.canonicalize()?,

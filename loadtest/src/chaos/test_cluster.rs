@@ -25,7 +25,7 @@ use super::{
     redis_data,
     redis_servers::{RedisProxies, RedisServers},
 };
-use workload::{Access, Error, Target, buyers::Buyer, keys::KeyNames, sessions};
+use workload::{Access, Error, Target, buyers::Buyer, sessions};
 
 /// Instances of the service.
 pub const INSTANCES: usize = 2;
@@ -204,7 +204,7 @@ pub(crate) fn access(database_url: String, redis_url: String) -> Access {
         redis_url,
         admin_token: format!("{:032x}", rand::random::<u128>()),
         time_zone: chrono_tz::Asia::Shanghai,
-        key_names: KeyNames::default(),
+        key_style: None,
     }
 }
 

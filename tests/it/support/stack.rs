@@ -174,7 +174,7 @@ impl Stack {
             redis_url: self.redis_url(),
             admin_token: ADMIN_TOKEN.to_owned(),
             time_zone: chrono_tz::Asia::Shanghai,
-            key_names: workload::keys::KeyNames::default(),
+            key_style: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::{collections::HashMap, convert::Infallible, sync::Mutex};
 use tokio::{net::TcpListener, sync::Barrier};
 
 use super::*;
-use crate::{Access, Target, burst::options::Arrivals, keys::KeyNames};
+use crate::{Access, Target, burst::options::Arrivals};
 
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
@@ -47,7 +47,7 @@ fn options(targets: Vec<Target>) -> BurstOptions {
     let access = Access {
         database_url: String::new(),
         redis_url: String::new(),
-        key_names: KeyNames::default(),
+        key_style: None,
         admin_token: String::new(),
         time_zone: chrono_tz::UTC,
     };
