@@ -57,9 +57,6 @@ impl Instance {
     }
 
     /// Asks it to end (SIGTERM), and waits until it is gone.
-    ///
-    /// # Errors
-    /// [`Error::Server`]: it did not end.
     pub async fn end(&mut self) -> Result<(), Error> {
         let Some(process) = &self.process else { return Ok(()) };
         // It may have ended by itself: then there is nothing to ask.

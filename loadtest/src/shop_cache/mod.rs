@@ -39,9 +39,6 @@ pub enum Scenario {
 
 impl Scenario {
     /// Runs it; its report, and where that goes as JSON.
-    ///
-    /// # Errors
-    /// An [`Error`] of the set-up; a promise that was broken is in the report.
     pub async fn run(self) -> Result<(Checked, Option<PathBuf>), Error> {
         Ok(match self {
             Self::Stampede(Run { options, json }) => (stampede::run(&options).await?, json),
