@@ -8,7 +8,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, Call, call, get, post};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
@@ -79,7 +79,7 @@ async fn warm(stack: &Stack) {
     let reads = (0..8).map(|shop| get(stack.url(), &format!("/shop/of/name?name={shop}")).send());
     join_all(reads).await;
     let user = &stack.users(1).await[0];
-    join_all((0..8).map(|_| buy(stack.url(), user, 999))).await;
+    join_all((0..8).map(|_| stack.buy(user, 999))).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use workload::burst::{self, BuyerSource};
 
 use crate::law;
-use crate::resilience::{wait_for_purchase_lock, while_sale_is_locked};
+use crate::resilience::while_sale_is_locked;
 use crate::support::api;
 use crate::support::api::{Answer, get, metric, post};
 use crate::support::stack::{Proxies, SignedIn, Stack, buy};
@@ -78,9 +78,8 @@ async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up(
     let users = stack.users(2).await;
     let sale = stack.publish(5, "reentrant-lock").await;
     while_sale_is_locked(&stack, sale, async {
-        let (at, user) = (url.clone(), users[0].clone());
-        let hanging = tokio::spawn(async move { buy(&at, &user, sale).await });
-        wait_for_purchase_lock(&stack, &users[0]).await;
+        let hanging = stack.start_buying(&users[0], sale);
+        stack.wait_for_purchase_lock(&users[0]).await;
         hanging.abort();
         hanging.await.expect_err("it was aborted");
         // Long enough for the server to have noticed: each refusal takes 150 ms at least.

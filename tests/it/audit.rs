@@ -7,7 +7,7 @@ use workload::ladder::Strategy;
 
 use crate::support::api::post;
 use crate::support::instance::Instance;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 /// Runs the audit with these arguments; returns its exit code and what it says.
 fn run(stack: &Stack, args: &[&str]) -> (Option<i32>, String) {
@@ -92,7 +92,7 @@ async fn real_orders_are_no_violations_and_others_are() {
     for strategy in Strategy::ALL {
         let sale = stack.publish(3, strategy.name()).await;
         for user in stack.users(2).await {
-            buy(stack.url(), &user, sale).await.bought();
+            stack.buy(&user, sale).await.bought();
         }
         stack.stream_drained().await;
         let (code, finding, table) = audit(&stack, sale);
@@ -112,7 +112,7 @@ async fn real_orders_are_no_violations_and_others_are() {
     // Stock that is lost, or of a cancelled order returned twice or never.
     let sale = stack.publish(3, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
-    let order = buy(stack.url(), &user, sale).await.bought();
+    let order = stack.buy(&user, sale).await.bought();
     let cancel = format!("/voucher-order/{order}/cancel");
     post(stack.url(), &cancel).token(&user.token).send().await.data();
     let (code, finding, table) = audit(&stack, sale);

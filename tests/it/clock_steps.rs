@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
-use crate::resilience::lock_sale;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 use testkit::clock;
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
@@ -63,7 +62,7 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     stack.add_instance(&[]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
-    let holder = lock_sale(&stack, sale).await;
+    let holder = stack.lock_sale(sale).await;
     let pending = stack.pending_orders(&users, sale).await.len();
     stack.delivered(pending).await;
     let redis = stack.redis.conn().await;
@@ -157,7 +156,7 @@ async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     stack.add_instance_with(&["--unpaid-seconds", "1800"], &env).await;
     let sale = stack.publish(9, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
-    let young = buy(stack.url(), &user, sale).await.bought();
+    let young = stack.buy(&user, sale).await.bought();
     let number = async |sql: String| {
         let sql = format!("SELECT CAST(({sql}) AS SIGNED)");
         sqlx::query_scalar::<_, i64>(&sql).fetch_one(&database).await.unwrap()

@@ -14,7 +14,7 @@ use testkit::wait::eventually;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, get};
 use crate::support::database::TestDatabase;
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -68,12 +68,6 @@ async fn failed(stack: &Stack, sale: i64, times: i64) {
     .await;
 }
 
-async fn dead_letters(stack: &Stack) -> u64 {
-    let mut length = redis::cmd("XLEN");
-    let mut redis = stack.redis.conn().await;
-    length.arg("stream.orders.dead").query_async(&mut redis).await.expect("a length")
-}
-
 /// Each of these buyers has one order, and looks it up.
 async fn assert_all_ordered(stack: &Stack, sale: i64, bought: &[(SignedIn, i64)]) {
     let ordered = async || stack.orders(sale).await == bought.len() as i64;
@@ -82,7 +76,7 @@ async fn assert_all_ordered(stack: &Stack, sale: i64, bought: &[(SignedIn, i64)]
     for (user, order) in bought {
         assert_eq!(stack.look_up(user, *order).await.data()["id"], *order);
     }
-    assert_eq!(dead_letters(stack).await, 0);
+    assert_eq!(stack.dead_letters().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,10 +84,7 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(3).await;
     plant_errors(&stack).await;
-    let mut sales = Vec::new();
-    for strategy in STRATEGIES {
-        sales.push((strategy, stack.publish(20, strategy).await));
-    }
+    let sales = stack.publish_each(20, STRATEGIES).await;
     let inserts = STATES.map(|number| ("INSERT", number));
     let updates = [1290, 1114, 9998].map(|number| ("UPDATE", number));
     let mut streams = Vec::new();
@@ -103,25 +94,25 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
         fail(&stack, stream, change, number).await;
         let mut bought = Vec::new();
         for user in &users[..2] {
-            bought.push((user.clone(), buy(stack.url(), user, stream).await.bought()));
+            bought.push((user.clone(), stack.buy(user, stream).await.bought()));
         }
         streams.push((stream, bought));
-        for (strategy, sale) in &sales {
+        for (strategy, sale) in STRATEGIES.iter().zip(&sales) {
             fail(&stack, *sale, change, number).await;
-            let answer = buy(stack.url(), &users[0], *sale).await;
+            let answer = stack.buy(&users[0], *sale).await;
             assert_try_again(&answer, &format!("{change}, {number} on {strategy}: {answer:?}"));
         }
     }
     for (stream, _) in &streams {
         failed(&stack, *stream, 4).await;
     }
-    assert_eq!(dead_letters(&stack).await, 0, "an outage ended orders");
+    assert_eq!(stack.dead_letters().await, 0, "an outage ended orders");
     stack.database.run("DELETE FROM planted").await;
     for (stream, bought) in &streams {
         assert_all_ordered(&stack, *stream, bought).await;
     }
-    for (_, sale) in sales {
-        buy(stack.url(), &users[0], sale).await.data();
+    for sale in sales {
+        stack.buy(&users[0], sale).await.data();
     }
 
     // A wrong statement is a bug of ours: 500 for a buyer; still, the order is not to blame.
@@ -131,11 +122,11 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     fail(&stack, direct, "INSERT", 1064).await;
     let mut bought = Vec::new();
     for user in &users {
-        bought.push((user.clone(), buy(stack.url(), user, sale).await.bought()));
+        bought.push((user.clone(), stack.buy(user, sale).await.bought()));
     }
-    buy(stack.url(), &users[0], direct).await.refused(500, "INTERNAL");
+    stack.buy(&users[0], direct).await.refused(500, "INTERNAL");
     failed(&stack, sale, 20).await;
-    assert_eq!(dead_letters(&stack).await, 0);
+    assert_eq!(stack.dead_letters().await, 0);
     stack.database.run("DELETE FROM planted").await;
     assert_all_ordered(&stack, sale, &bought).await;
 }
@@ -148,12 +139,12 @@ async fn a_table_that_is_away_for_a_while_ends_no_order() {
     let mut bought = Vec::new();
     while_sale_is_locked(&stack, sale, async {
         for user in &users[1..] {
-            bought.push((user.clone(), buy(stack.url(), user, sale).await.bought()));
+            bought.push((user.clone(), stack.buy(user, sale).await.bought()));
         }
     })
     .await;
     stack.database.run("RENAME TABLE tb_voucher_order TO tb_away").await;
-    bought.push((users[0].clone(), buy(stack.url(), &users[0], sale).await.bought()));
+    bought.push((users[0].clone(), stack.buy(&users[0], sale).await.bought()));
     let mine = get(stack.url(), "/voucher-order/of/me").token(&users[0].token).send().await;
     assert_try_again(&mine, &format!("a page of orders: {mine:?}"));
     stack.instances[0].wait_for_line("the database does not answer; nothing is read").await;
@@ -167,10 +158,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let few = ["--database-connections", "2"];
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &few).await;
     let stream = stack.publish(20, "stream").await;
-    let mut sales = Vec::new();
-    for strategy in STRATEGIES {
-        sales.push((strategy, stack.publish(20, strategy).await));
-    }
+    let sales = stack.publish_each(20, STRATEGIES).await;
     let users = stack.users(5).await;
     let newest = "SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE USER = 'seckill'";
     let before = stack.database.number(newest).await;
@@ -181,10 +169,10 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     stack.database.run("SET GLOBAL read_only = 1").await;
     let mut bought = Vec::new();
     for user in &users {
-        bought.push((user.clone(), buy(stack.url(), user, stream).await.bought()));
+        bought.push((user.clone(), stack.buy(user, stream).await.bought()));
     }
-    for (strategy, sale) in &sales {
-        let answer = buy(stack.url(), &users[0], *sale).await;
+    for (strategy, sale) in STRATEGIES.iter().zip(&sales) {
+        let answer = stack.buy(&users[0], *sale).await;
         assert_try_again(&answer, &format!("{strategy}: {answer:?}"));
     }
     // Reads have connections of their own, which are still good.
@@ -198,8 +186,8 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     eventually("it is tried again and again", TIMEOUT, async || tries() >= first + 6).await;
     stack.database.run("SET GLOBAL read_only = 0").await;
     assert_all_ordered(&stack, stream, &bought).await;
-    for (_, sale) in sales {
-        buy(stack.url(), &users[0], sale).await.data();
+    for sale in sales {
+        stack.buy(&users[0], sale).await.data();
     }
 
     // Such a connection may lead to a server that was the primary before, and one that only reads would never notice:

@@ -26,7 +26,7 @@ pub fn is_mariadb() -> bool {
 }
 
 /// What `doctor` says.
-fn doctor(url: &str) -> String {
+pub fn doctor(url: &str) -> String {
     let mut command = Instance::command(&["doctor"]);
     command.env("DATABASE_URL", url).env("REDIS_URL", "redis://127.0.0.1:1/");
     String::from_utf8(command.output().expect("run seckill").stdout).expect("UTF-8")

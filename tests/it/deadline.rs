@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::api::{get, metric};
 use crate::support::database::TestDatabase;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -39,7 +39,7 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
         get(stack.url(), "/user/me").token(&user.token).send().await.data();
     }
     stack.redis.pause();
-    let answers = join_all(users.iter().map(|user| buy(stack.url(), user, sale))).await;
+    let answers = join_all(users.iter().map(|user| stack.buy(user, sale))).await;
     stack.redis.resume();
     eventually("no purchase is in flight", TIMEOUT, async || in_flight(&stack).await == 0).await;
     for (user, answer) in users.iter().zip(&answers) {
@@ -72,13 +72,11 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
 async fn unit_rows_gives_up_at_the_deadline() {
     let stack = Stack::start(1, &limits("1000", "300", "9500")).await;
     let (sale, user) = (stack.publish(1, "unit-rows").await, &stack.users(1).await[0]);
-    let mut holder = stack.database.pool.begin().await.unwrap();
-    let locked = sqlx::query("SELECT id FROM tb_stock_unit FOR UPDATE").execute(&mut *holder).await;
-    locked.unwrap();
-    let answer = buy(stack.url(), user, sale).await;
+    let holder = stack.database.hold("SELECT id FROM tb_stock_unit FOR UPDATE").await;
+    let answer = stack.buy(user, sale).await;
     assert_eq!(in_flight(&stack).await, 0, "it goes on after its answer: {answer:?}");
     answer.refused(503, "UNAVAILABLE");
     holder.rollback().await.unwrap();
     assert_eq!(stack.orders(sale).await, 0);
-    buy(stack.url(), user, sale).await.bought();
+    stack.buy(user, sale).await.bought();
 }

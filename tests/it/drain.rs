@@ -9,9 +9,9 @@ use sqlx::Executor;
 use testkit::wait::eventually;
 use workload::http::{Call, Connection, Response};
 
-use crate::resilience::{COMMITTING, lock_sale, wait_for_insert};
+use crate::resilience::COMMITTING;
 use crate::support::api::get;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -38,17 +38,16 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
             stack.add_instance(&[]).await;
         }
         let sale = stack.publish(5, strategy.name()).await;
-        let holder = lock_sale(&stack, sale).await;
-        let (url, mine) = (stack.url().to_owned(), user.clone());
-        let client = tokio::spawn(async move { buy(&url, &mine, sale).await });
-        wait_for_insert(&stack, &user).await;
+        let holder = stack.lock_sale(sale).await;
+        let client = stack.start_buying(&user, sale);
+        stack.wait_for_insert(&user).await;
         client.abort();
         drain_beyond_the_grace(&mut stack).await;
         holder.rollback().await.unwrap();
         assert!(client.await.is_err_and(|end| end.is_cancelled()), "{strategy}");
         let status = stack.instances.remove(0).ended().await;
         assert!(status.success(), "{strategy}: {status}");
-        assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (1, 4));
+        assert_eq!(stack.tables(sale).await, (1, 4));
         let left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();
         assert!(left.is_empty(), "{left:?}");
         stack.database.run("DELETE FROM tb_voucher_order").await;

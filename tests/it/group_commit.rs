@@ -87,21 +87,14 @@ impl Setting {
         }
     }
 
-    async fn stock(&self) -> i64 {
-        self.database.number("SELECT stock FROM tb_seckill_voucher").await
-    }
-
-    async fn orders(&self) -> i64 {
-        self.database.number(ORDERS).await
+    /// Orders and stock of [`SALE`].
+    async fn of_sale(&self) -> (i64, i64) {
+        self.database.tables(SALE).await
     }
 
     /// Holds the sale's row while `work` runs, so that batches wait before their commit.
     async fn while_locked<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut holder = self.database.pool.begin().await.unwrap();
-        sqlx::query("SELECT stock FROM tb_seckill_voucher FOR UPDATE")
-            .execute(&mut *holder)
-            .await
-            .unwrap();
+        let holder = self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await;
         let result = work.await;
         holder.rollback().await.unwrap();
         result
@@ -152,7 +145,7 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
     let ids: std::collections::HashSet<i64> =
         outcomes.into_iter().map(|outcome| outcome.unwrap()).collect();
     assert_eq!(ids.len(), 300);
-    assert_eq!((setting.orders().await, setting.stock().await), (300, 700));
+    assert_eq!(setting.of_sale().await, (300, 700));
     let stats = node.group_commit.stats();
     assert!(stats.sizes.counted().count <= 2, "{stats:?}");
     assert_eq!(stats.sizes.counted().seconds, 300.0);
@@ -172,7 +165,7 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
             other => panic!("position {position}: {other:?}"),
         }
     }
-    assert_eq!((setting.orders().await, setting.stock().await), (310, 0));
+    assert_eq!(setting.of_sale().await, (310, 0));
     let late = node.buy([399]).await;
     assert!(matches!(late[..], [Err(Error::SoldOut)]), "{late:?}");
     node.group_commit.finished().await;
@@ -195,14 +188,14 @@ async fn a_second_order_is_refused_with_the_id_of_the_first() {
             "{again:?}"
         );
     }
-    assert_eq!((setting.orders().await, setting.stock().await), (5, 95));
+    assert_eq!(setting.of_sale().await, (5, 95));
     // The same, when the stock ends in the batch that has a second order.
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7").await;
     let last = one.buy([5, 300, 301, 302]).await;
     assert!(matches!(last[0], Err(Error::AlreadyOrdered(Some(same))) if same == id), "{last:?}");
     assert!(last[1].is_ok() && last[2].is_ok(), "{last:?}");
     assert!(matches!(last[3], Err(Error::SoldOut)), "{last:?}");
-    assert_eq!((setting.orders().await, setting.stock().await), (7, 0));
+    assert_eq!(setting.of_sale().await, (7, 0));
     // After a cancelled order its user may buy again.
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 1").await;
     setting.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
@@ -262,14 +255,11 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
                 };
                 assert!(is_true, "user {user}, {told}");
                 if let Ok(id) | Err(Error::OutcomeUnknown(Some(id))) = outcome {
-                    let own = format!(
-                        "SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id} AND user_id = {user}"
-                    );
-                    assert_eq!(setting.database.number(&own).await, 1, "user {user}, {told}");
+                    assert!(setting.database.has_order(*id, *user).await, "user {user}, {told}");
                 }
             }
             let kept = if is_done { 2 } else { 0 };
-            let tables = (setting.orders().await, setting.stock().await);
+            let tables = setting.of_sale().await;
             assert_eq!(tables, (1 + kept, stock - kept), "{told}");
         }
     }
@@ -291,15 +281,10 @@ impl Setting {
         setting
     }
 
-    /// Stock and orders of each sale.
+    /// Orders and stock of each sale.
     async fn tables(&self) -> [(i64, i64); 3] {
-        let mut tables = [(0, 0); 3];
-        for (table, sale) in tables.iter_mut().zip([SALE, SCARCE, OTHER]) {
-            let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
-            let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
-            *table = (self.database.number(&stock).await, self.database.number(&orders).await);
-        }
-        tables
+        let of = |sale| self.database.tables(sale);
+        [of(SALE).await, of(SCARCE).await, of(OTHER).await]
     }
 }
 
@@ -332,7 +317,7 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
         };
         assert!(is_right, "{at}: {told}");
     }
-    assert_eq!(setting.tables().await, [(98, 2), (0, 2), (49, 2)]);
+    assert_eq!(setting.tables().await, [(2, 98), (2, 0), (2, 49)]);
     let sizes = node.group_commit.stats().sizes.counted();
     assert_eq!((sizes.count, sizes.seconds), (1, 5.0));
     // A sale that is sold out keeps no other from being committed, wherever it stands.
@@ -342,8 +327,8 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     let none = node.buy_of(&[(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
     assert!(matches!(none[0], Err(Error::SoldOut)), "{none:?}");
     assert!(matches!(none[2], Err(Error::AlreadyOrdered(Some(1)))), "{none:?}");
-    assert_eq!(setting.tables().await, [(98, 2), (0, 2), (48, 3)]);
-    assert_eq!(setting.orders().await, 7);
+    assert_eq!(setting.tables().await, [(2, 98), (2, 0), (3, 48)]);
+    assert_eq!(setting.database.number(ORDERS).await, 7);
 }
 
 #[tokio::test]
@@ -361,7 +346,7 @@ async fn what_a_lost_connection_leaves_of_a_batch_of_several_sales_is_told_to_al
         node.sale().await;
         proxy.set(mode);
         let outcomes = node.buy_of(&[(OTHER, 6), (SALE, 1), (SCARCE, 3), (SALE, 2)]).await;
-        let (none, all) = ([(100, 0), (2, 0), (50, 1)], [(98, 2), (1, 1), (49, 2)]);
+        let (none, all) = ([(0, 100), (0, 2), (1, 50)], [(2, 98), (1, 1), (2, 49)]);
         let tables = setting.tables().await;
         // A server that cannot send the reply to the first statement may not run the last one.
         let committed = tables == all && !matches!(mode, Mode::LoseRequest(_));
@@ -383,9 +368,8 @@ async fn what_a_lost_connection_leaves_of_a_batch_of_several_sales_is_told_to_al
 async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     let setting = Setting::of_several().await;
     let node = setting.node(LIMITS).await;
-    let mut holder = setting.database.pool.begin().await.unwrap();
-    let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
-    sqlx::query(lock).bind(SCARCE).execute(&mut *holder).await.unwrap();
+    let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id";
+    let holder = setting.database.hold(&format!("{lock} = {SCARCE} FOR UPDATE")).await;
     let locked_out = node.buy_of(&[(SCARCE, 1)]);
     let others = async {
         // One batch with the sale that is locked.
@@ -398,7 +382,7 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
             let purchases = [(SALE, user), (SCARCE, user), (OTHER, 10 + user)];
             let waiting = node.buy_of(&purchases);
             let sold = eventually("the others sell", Duration::from_secs(30), async || {
-                setting.tables().await[2].1 == user + 1
+                setting.tables().await[2].0 == user + 1
             });
             tokio::select! {
                 outcomes = waiting => {
@@ -444,7 +428,7 @@ async fn two_nodes_with_the_same_buyers_in_opposite_order_agree() {
         let sold = count(&up, |outcome| outcome.is_ok()) + count(&down, |outcome| outcome.is_ok());
         assert_eq!(sold, if round < 4 { 100 } else { 0 }, "round {round}");
     }
-    assert_eq!((setting.orders().await, setting.stock().await), (400, 0));
+    assert_eq!(setting.of_sale().await, (400, 0));
 }
 
 #[tokio::test]
@@ -462,19 +446,15 @@ async fn an_order_that_cannot_be_inserted_fails_alone() {
     for (user, outcome) in (1..).zip(&outcomes) {
         assert_eq!(outcome.is_ok(), user != 13, "user {user}: {outcome:?}");
     }
-    assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
+    assert_eq!(setting.of_sale().await, (29, 71));
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
 }
 
 #[tokio::test]
 async fn a_buyer_whose_row_is_locked_delays_no_other_until_it_is_unlocked() {
     let setting = Setting::of(100).await;
-    let mut holder = setting.database.pool.begin().await.unwrap();
-    sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 13, ?)")
-        .bind(SALE)
-        .execute(&mut *holder)
-        .await
-        .unwrap();
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
+    let holder = setting.database.hold(&format!("{insert} (1, 13, {SALE})")).await;
     let impatient = GroupCommitLimits { timeout: Duration::from_secs(3), ..LIMITS };
     let refused = setting.node(impatient).await.buy([13]).await.remove(0);
     assert!(matches!(refused, Err(Error::Conflict | Error::Unavailable(_))), "{refused:?}");
@@ -489,13 +469,13 @@ async fn a_buyer_whose_row_is_locked_delays_no_other_until_it_is_unlocked() {
         for outcome in join_all(others.map(|user| node.order(&sale, user))).await {
             outcome.expect("an order while the row of another is locked");
         }
-        assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
+        assert_eq!(setting.of_sale().await, (29, 71));
         holder.rollback().await.unwrap();
     };
     let (locked_out, ()) = tokio::join!(node.order(&sale, 13), others);
     locked_out.expect("an order once the row is unlocked");
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
-    assert_eq!((setting.orders().await, setting.stock().await), (30, 70));
+    assert_eq!(setting.of_sale().await, (30, 70));
 }
 
 #[tokio::test]
@@ -507,7 +487,7 @@ async fn purchases_beyond_the_queue_limit_are_refused_and_queued_ones_need_no_cl
     assert!(outcomes[..5].iter().all(|outcome| outcome.is_ok()), "{outcomes:?}");
     let refused = count(&outcomes[5..], |outcome| matches!(outcome, Err(Error::Overloaded)));
     assert_eq!(refused, 15, "{outcomes:?}");
-    assert_eq!((setting.orders().await, setting.stock().await), (5, 95));
+    assert_eq!(setting.of_sale().await, (5, 95));
     // And the queue accepts purchases again.
     assert!(node.buy([20]).await[0].is_ok());
 
@@ -524,7 +504,7 @@ async fn purchases_beyond_the_queue_limit_are_refused_and_queued_ones_need_no_cl
         })
         .await;
     node.group_commit.finished().await;
-    assert_eq!((setting.orders().await, setting.stock().await), (56, 44));
+    assert_eq!(setting.of_sale().await, (56, 44));
 }
 
 #[tokio::test]

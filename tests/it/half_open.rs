@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{get, metric};
 use crate::support::database::TestDatabase;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -26,7 +26,7 @@ async fn is_ready(stack: &Stack) -> bool {
 async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
     let users = stack.users(connections as i64).await;
     while_sale_is_locked(stack, sale, async {
-        let buying = users.iter().map(|user| buy(stack.url(), user, sale));
+        let buying = users.iter().map(|user| stack.buy(user, sale));
         let used = "seckill_database_connections{state=\"in_use\"}";
         let opened = eventually("all connections are used", TIMEOUT, async || {
             metric(stack.url(), used).await == connections as u64
@@ -56,7 +56,7 @@ async fn half_open_connections_to_the_database_are_closed_and_replaced() {
         let broken = Instant::now();
         assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
         // A ready answer may be a moment old.
-        let sold = async || buy(stack.url(), user, sale).await.status == 200;
+        let sold = async || stack.buy(user, sale).await.status == 200;
         assert!(until(TIMEOUT, sold).await, "nothing is sold");
         println!("sells after {:?}", broken.elapsed());
     }
@@ -70,7 +70,7 @@ async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() 
     for strategy in ["reentrant-lock", "group-commit", "row-lock"] {
         let sale = stack.publish(5, strategy).await;
         while_sale_is_locked(&stack, sale, async {
-            let buying = buy(stack.url(), &user, sale);
+            let buying = stack.buy(&user, sale);
             let fault = async {
                 stack.database.wait_for_statement("UPDATE").await;
                 stack.proxies.database.set(Mode::HalfOpen);
@@ -124,7 +124,7 @@ async fn half_open_connections_to_redis_are_replaced() {
     let mut sales = Vec::new();
     for strategy in ["reentrant-lock", "setnx-lock", "stream", "group-commit"] {
         let sale = stack.publish(1000, strategy).await;
-        buy(stack.url(), &users[0], sale).await.bought();
+        stack.buy(&users[0], sale).await.bought();
         sales.push(sale);
     }
     for user in &users[1..] {
@@ -135,7 +135,7 @@ async fn half_open_connections_to_redis_are_replaced() {
         for sale in &sales {
             // The locks have a connection of their own, which nothing but a purchase uses.
             let bought = async || {
-                let answer = buy(stack.url(), user, *sale).await;
+                let answer = stack.buy(user, *sale).await;
                 matches!(answer.status, 200 | 202) && answer.body["code"] != "LOCK_BUSY"
             };
             assert!(until(TIMEOUT, bought).await, "nothing is sold");
@@ -207,7 +207,7 @@ async fn a_row_that_a_lost_transaction_holds_is_free_within_seconds() {
         // A purchase that a busy machine ends before is followed by another.
         let buying = async {
             loop {
-                buy(stack.url(), &users[0], sale).await.refused(503, "UNAVAILABLE");
+                stack.buy(&users[0], sale).await.refused(503, "UNAVAILABLE");
             }
         };
         tokio::select! {
@@ -217,7 +217,7 @@ async fn a_row_that_a_lost_transaction_holds_is_free_within_seconds() {
     })
     .await;
     let lost = Instant::now();
-    let sold = async || buy(stack.url(), &users[1], sale).await.status == 200;
+    let sold = async || stack.buy(&users[1], sale).await.status == 200;
     // The server ends the transaction after 5 s; MySQL, which has no such limit, closes the connection after 30 s.
     let limit = if stack.database.is_mariadb().await { TIMEOUT / 2 } else { TIMEOUT * 3 / 2 };
     assert!(until(limit, sold).await, "the row is still held");

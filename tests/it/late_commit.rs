@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
-use crate::resilience::{committing_sales, wait_for_insert};
+use crate::resilience::committing_sales;
 use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -25,9 +25,8 @@ async fn the_purchase_lock_is_held_until_the_commit() {
         let key = format!("{key}{}", user.id);
         let mut redis = stack.redis.conn().await;
         stack.proxies.database.set(Mode::HoldCommits);
-        let (url, mine) = (stack.url().to_owned(), user.clone());
-        let first = tokio::spawn(async move { buy(&url, &mine, sale).await });
-        wait_for_insert(&stack, &user).await;
+        let first = stack.start_buying(&user, sale);
+        stack.wait_for_insert(&user).await;
         assert!(redis.exists::<_, bool>(&key).await.unwrap(), "{strategy}: the lock is free");
         let second = buy(&stack.instances[1].url, &user, sale).await;
         second.refused(200, "LOCK_BUSY");
@@ -50,7 +49,7 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
     for sale in committing_sales(&stack).await {
         stack.ready().await;
         stack.proxies.database.set(Mode::HoldCommits);
-        let mut buying = std::pin::pin!(buy(stack.url(), &user, sale));
+        let mut buying = std::pin::pin!(stack.buy(&user, sale));
         let early = tokio::select! {
             () = stack.database.wait_for_statement("FOR UPDATE") => None,
             // This machine is so busy that the look-up did not get a connection in time.
@@ -72,7 +71,7 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
                 answer.refused(503, "UNAVAILABLE");
                 let mut id = 0;
                 eventually("it sells", TIMEOUT, async || {
-                    let again = buy(stack.url(), &user, sale).await;
+                    let again = stack.buy(&user, sale).await;
                     id = again.body["data"].as_i64().unwrap_or_default();
                     again.status == 200 && again.body["success"] == true
                 })
@@ -80,10 +79,7 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
                 id
             }
         };
-        let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
-        eventually("the order exists", TIMEOUT, || async {
-            stack.database.number(&row).await == 1
-        })
-        .await;
+        let exists = async || stack.database.has_order(id, user.id).await;
+        eventually("the order exists", TIMEOUT, exists).await;
     }
 }

@@ -2,7 +2,7 @@
 //! server that takes no writes.
 
 use serde_json::Value;
-use sqlx::{Executor, MySql, Transaction};
+use sqlx::{MySql, Transaction};
 
 use crate::support::api::{Answer, call};
 use crate::support::database::TestDatabase;
@@ -36,13 +36,8 @@ async fn inserted(
     sale: i64,
     id: i64,
 ) -> Transaction<'static, MySql> {
-    let mut purchase = stack.database.pool.begin().await.expect("a transaction");
-    let user = user.id;
-    let row = format!(
-        "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES ({id}, {user}, {sale})"
-    );
-    purchase.execute(row.as_str()).await.expect("an insert");
-    purchase
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
+    stack.database.hold(&format!("{insert} ({id}, {}, {sale})", user.id)).await
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ use redis::AsyncCommands;
 use seckill::clock::Zone;
 use serde_json::json;
 
-use crate::resilience::{lock_sale, wait_for_purchase_lock};
 use crate::support::api::{call, get, post};
 use crate::support::stack::{Stack, buy, buy_within};
 
@@ -128,11 +127,11 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let users = stack.users(3).await;
     let zone = Zone(chrono_tz::Asia::Shanghai);
     // Its first lease begins the counter at random.
-    buy(stack.url(), &users[1], sale).await.data();
+    stack.buy(&users[1], sale).await.data();
     let (mut redis, before) = (stack.redis.conn().await, zone.now());
     let key = format!("icr:order:{}", before.format("%Y:%m:%d"));
     let _: () = redis.set(&key, 41).await.unwrap();
-    let id = buy(stack.url(), &users[0], sale).await.data().as_i64().unwrap();
+    let id = stack.buy(&users[0], sale).await.data().as_i64().unwrap();
     let seconds = (id >> 32) + 1_640_995_200;
     // A second more where the counter was set back.
     let now = zone.now().and_utc().timestamp() + 1;
@@ -149,12 +148,12 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let field = "0b5d3c1e-7a55-4c0c-9d1f-2d1c3b4a5e6f:57";
     let _: i64 = redis.hset(&key, field, 1).await.unwrap();
     let _: bool = redis.pexpire(&key, 30_000).await.unwrap();
-    let busy = buy(stack.url(), user, sale).await;
+    let busy = stack.buy(user, sale).await;
     assert_eq!(busy.refused(200, "LOCK_BUSY"), "不允许重复下单");
     let holds: i64 = redis.hget(&key, field).await.unwrap();
     assert_eq!(holds, 1);
     let _: i64 = redis.del(&key).await.unwrap();
-    buy(stack.url(), user, sale).await.data();
+    stack.buy(user, sale).await.data();
     // Nothing is left behind by the purchase.
     let left: Vec<String> = redis.keys("lock:*").await.unwrap();
     assert!(left.is_empty(), "{left:?}");
@@ -162,16 +161,15 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let sale = stack.publish(5, "setnx-lock").await;
     let setnx = format!("lock:setnx:order:{}", user.id);
     let _: () = redis.set_ex(&setnx, "somebody-else", 30).await.unwrap();
-    buy(stack.url(), user, sale).await.refused(200, "LOCK_BUSY");
+    stack.buy(user, sale).await.refused(200, "LOCK_BUSY");
     let owner: String = redis.get(&setnx).await.unwrap();
     assert_eq!(owner, "somebody-else");
 
     // A purchase that waits for its sale's row, between its lock and its commit.
     let sale = stack.publish(5, "reentrant-lock").await;
-    let holder = lock_sale(&stack, sale).await;
-    let (url, mine) = (stack.url().to_owned(), user.clone());
-    let purchase = tokio::spawn(async move { buy(&url, &mine, sale).await });
-    wait_for_purchase_lock(&stack, user).await;
+    let holder = stack.lock_sale(sale).await;
+    let purchase = stack.start_buying(user, sale);
+    stack.wait_for_purchase_lock(user).await;
     let kind: String = redis::cmd("TYPE").arg(&key).query_async(&mut redis).await.unwrap();
     assert_eq!(kind, "hash");
     let fields: Vec<(String, String)> = redis.hgetall(&key).await.unwrap();
@@ -286,7 +284,7 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
             .await;
         let sale = published.data().as_i64().unwrap();
         let other = stack.publish(2, "reentrant-lock").await;
-        buy(stack.url(), &user, other).await.data();
+        stack.buy(&user, other).await.data();
         // The next numbers of this instance's block, more than a purchase tries, in every second of the next two minutes.
         let taken = (0..120).flat_map(|second| (1..=8).map(move |number| (second, number)));
         let taken = taken.map(|(second, number)| {
@@ -344,10 +342,10 @@ async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
     {
         let sale = stack.publish(100, strategy).await;
         // The first purchase prepares the statements.
-        buy(stack.url(), &users[0], sale).await.bought();
+        stack.buy(&users[0], sale).await.bought();
         let (before, began) = (database.requests(), Instant::now());
         for user in &users[1..] {
-            buy(stack.url(), user, sale).await.bought();
+            stack.buy(user, sale).await.bought();
         }
         let asked = database.requests() - before;
         let expected = PURCHASES * round_trips;

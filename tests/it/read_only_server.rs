@@ -6,10 +6,10 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use testkit::wait::eventually;
 
+use crate::database_failover::doctor;
 use crate::support::api::get;
 use crate::support::database::TestDatabase;
-use crate::support::instance::Instance;
-use crate::support::stack::{Stack, buy, buy_within};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -23,12 +23,7 @@ const GRANT: &str = "GRANT ALL ON *.* TO 'seckill'@'127.0.0.1'";
 async fn a_server_known_to_be_read_only_takes_no_sale_from_a_user_who_may_write_there() {
     let database = TestDatabase::on_own_server().await;
     // `doctor` warns of that right.
-    let doctor = || {
-        let mut command = Instance::command(&["doctor"]);
-        let url = database.url();
-        command.env("DATABASE_URL", url.expose_secret()).env("REDIS_URL", "redis://127.0.0.1:1/");
-        String::from_utf8(command.output().expect("run seckill").stdout).expect("UTF-8")
-    };
+    let doctor = || doctor(database.url().expose_secret());
     let advice = "may write to a read-only server";
     let before = doctor();
     assert!(!before.contains(advice), "{before}");
@@ -38,24 +33,21 @@ async fn a_server_known_to_be_read_only_takes_no_sale_from_a_user_who_may_write_
 
     let stack = Stack::start_on(database, 1, &[]).await;
     let user = &stack.users(1).await[0];
-    let mut sales = Vec::new();
-    for strategy in STRATEGIES {
-        sales.push((strategy, stack.publish(20, strategy).await));
-    }
+    let sales = stack.publish_each(20, STRATEGIES).await;
     stack.database.run("SET GLOBAL read_only = 1").await;
     // Its probe asks the server.
     eventually("the service knows that it is read-only", TIMEOUT, async || {
         get(stack.url(), "/health/ready").send().await.status == 503
     })
     .await;
-    for (strategy, sale) in &sales {
-        let answer = buy(stack.url(), user, *sale).await;
+    for (strategy, sale) in STRATEGIES.iter().zip(&sales) {
+        let answer = stack.buy(user, *sale).await;
         assert_eq!(answer.body["code"], "UNAVAILABLE", "{strategy}: {answer:?}");
         assert_eq!(answer.status, 503, "{strategy}");
     }
     assert_eq!(stack.all_orders().await, 0);
     stack.database.run("SET GLOBAL read_only = 0").await;
-    for (_, sale) in sales {
-        buy_within(stack.url(), user, sale, TIMEOUT).await;
+    for sale in sales {
+        stack.buy_within(user, sale, TIMEOUT).await;
     }
 }

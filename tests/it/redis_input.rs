@@ -11,10 +11,11 @@ use testkit::process::free_port;
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_server::{RedisServer, Role};
 
-use crate::slow::redis_sentinel::{buy_by_every_strategy, read_shops, sign_in};
+use crate::slow::redis_sentinel::{buy_by_every_strategy, read_shops};
 use crate::support::api::ADMIN_TOKEN;
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
+use crate::support::stack::sign_in;
 
 /// The rights that docs/OPERATIONS.md lists.
 const RIGHTS: &str = "~* resetchannels &redisson_* &cache:invalidate +@read +@write +@scripting \

@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use redis::AsyncCommands;
 use serde_json::json;
 use workload::burst::{self, BurstOptions, Report};
 use workload::ladder::Strategy;
@@ -12,7 +11,7 @@ use workload::reply::{CONNECTION_LOST, TIME_OUT};
 
 use crate::law;
 use crate::support::api::{get, metric, post};
-use crate::support::stack::{SignedIn, Stack, buy, buy_within};
+use crate::support::stack::Stack;
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
@@ -64,7 +63,7 @@ async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
         let mut victim = stack.instances.pop().expect("a second instance");
         let report = with_fault(&options, total, async {
             let (decides, holder) = match strategy {
-                Strategy::Stream => (&stack.proxies.redis, Some(lock_all_sales(&stack).await)),
+                Strategy::Stream => (&stack.proxies.redis, Some(stack.lock_all_sales().await)),
                 _ => (&stack.proxies.database, None),
             };
             decides.set(Mode::HangReplies);
@@ -118,45 +117,10 @@ async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0
 
 /// Locks a sale's row while `work` runs, so that purchases wait before their commit.
 pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
-    let holder = lock_sale(stack, sale).await;
+    let holder = stack.lock_sale(sale).await;
     let result = work.await;
     holder.rollback().await.unwrap();
     result
-}
-
-/// Locks a sale's row until the transaction ends.
-pub async fn lock_sale(stack: &Stack, sale: i64) -> sqlx::Transaction<'static, sqlx::MySql> {
-    let mut holder = stack.database.pool.begin().await.unwrap();
-    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
-        .bind(sale)
-        .execute(&mut *holder)
-        .await
-        .unwrap();
-    holder
-}
-
-/// Locks the rows of all sales until the transaction ends.
-pub async fn lock_all_sales(stack: &Stack) -> sqlx::Transaction<'static, sqlx::MySql> {
-    let mut holder = stack.database.pool.begin().await.unwrap();
-    let lock = "SELECT stock FROM tb_seckill_voucher FOR UPDATE";
-    sqlx::query(lock).execute(&mut *holder).await.unwrap();
-    holder
-}
-
-pub async fn wait_for_purchase_lock(stack: &Stack, user: &SignedIn) {
-    let key = format!("lock:order:{}", user.id);
-    let mut redis = stack.redis.conn().await;
-    eventually("the purchase holds its lock", TIMEOUT, async || redis.exists(&key).await.unwrap())
-        .await;
-}
-
-/// Waits until the order is inserted, and not committed yet.
-pub async fn wait_for_insert(stack: &Stack, user: &SignedIn) {
-    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
-    eventually("the order is inserted", TIMEOUT, || async {
-        stack.database.uncommitted(&orders).await == 1
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -166,7 +130,7 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     let user = stack.users(1).await.remove(0);
     stack.redis.kill();
     let started = Instant::now();
-    let answer = buy(stack.url(), &user, sale).await;
+    let answer = stack.buy(&user, sale).await;
     answer.refused(503, "UNAVAILABLE");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     // Public reads do not need Redis, even with a token; readiness says what is missing.
@@ -178,17 +142,13 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     post(stack.url(), "/user/code?phone=13800000001").send().await.refused(503, "UNAVAILABLE");
 
     stack.redis.restart().await;
-    buy_within(stack.url(), &user, sale, TIMEOUT).await;
+    stack.buy_within(&user, sale, TIMEOUT).await;
     stack.ready().await;
 }
 
 /// A sale of two vouchers on each strategy whose success means committed.
 pub async fn committing_sales(stack: &Stack) -> Vec<i64> {
-    let mut sales = Vec::new();
-    for strategy in COMMITTING {
-        sales.push(stack.publish(2, strategy.name()).await);
-    }
-    sales
+    stack.publish_each(2, COMMITTING.iter().map(|strategy| strategy.name())).await
 }
 
 #[tokio::test]
@@ -199,7 +159,7 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
         stack.proxies.database.set(mode);
         for sale in &sales {
             let started = Instant::now();
-            buy(stack.url(), &user, *sale).await.refused(503, "UNAVAILABLE");
+            stack.buy(&user, *sale).await.refused(503, "UNAVAILABLE");
             let took = started.elapsed();
             assert!(took < Duration::from_secs(20), "{mode:?}: {took:?}");
         }
@@ -209,7 +169,7 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
         stack.ready().await;
     }
     for sale in sales {
-        buy_within(stack.url(), &user, sale, TIMEOUT).await;
+        stack.buy_within(&user, sale, TIMEOUT).await;
         assert_eq!(stack.orders(sale).await, 1);
     }
 }
@@ -223,17 +183,16 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
     let buy_with = async |mode, user, sale| {
         let before = lost();
         stack.proxies.database.set(mode);
-        let answer = buy(stack.url(), user, sale).await;
+        let answer = stack.buy(user, sale).await;
         stack.proxies.database.set(Mode::Forward);
         eventually("it is logged", TIMEOUT, async || lost() > before).await;
         answer
     };
     for sale in committing_sales(&stack).await {
         buy_with(Mode::LoseCommit, &users[0], sale).await.refused(503, "UNAVAILABLE");
-        assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (0, 2), "a definite no");
+        assert_eq!(stack.tables(sale).await, (0, 2), "a definite no");
         let id = buy_with(Mode::LoseCommitReply, &users[1], sale).await.bought();
-        let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
-        assert_eq!(stack.database.number(&row).await, 1);
+        assert!(stack.database.has_order(id, users[1].id).await);
     }
     for sale in committing_sales(&stack).await {
         stack.ready().await;
@@ -244,7 +203,7 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
             stack.look_up(&users[0], id).await.body["data"]["id"] == id
         })
         .await;
-        let again = buy(stack.url(), &users[0], sale).await;
+        let again = stack.buy(&users[0], sale).await;
         assert_eq!(again.body["orderId"], id.to_string(), "{again:?}");
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::anonymous_reads::waiting_reads;
 use crate::support::api::{Answer, get, metric, post};
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -103,7 +103,7 @@ async fn signed_in_reads_that_hang_hold_no_connection_of_a_purchase() {
     for status in reads.join_all().await {
         assert!(status == 200 || status == 503, "{status}");
     }
-    buy(stack.url(), &user, sale).await.data();
+    stack.buy(&user, sale).await.data();
 }
 
 /// The connection on which a read of this kind waits.

@@ -31,11 +31,11 @@ async fn a_sold_out_reply_costs_no_round_trip() {
     let users = stack.users(2).await;
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;
-        buy(stack.url(), &users[0], sale).await.bought();
+        stack.buy(&users[0], sale).await.bought();
         stack.stream_drained().await;
         let (before, began) = ((database.requests(), redis.requests()), Instant::now());
         for _ in 0..200 {
-            buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
+            stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");
         }
         let asked = (database.requests() - before.0, redis.requests() - before.1);
         // Some are sent every second all the same: the sale is read, the session renewed, the stream looked at.
@@ -78,7 +78,7 @@ async fn added_stock_is_sold_on_every_node() {
     let mut redis = stack.redis.conn().await;
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;
-        buy(stack.url(), &users[0], sale).await.bought();
+        stack.buy(&users[0], sale).await.bought();
         stack.stream_drained().await;
         for url in stack.urls() {
             buy(&url, &users[1], sale).await.refused(200, "SOLD_OUT");
@@ -86,12 +86,12 @@ async fn added_stock_is_sold_on_every_node() {
         assert_eq!(add(stack.url(), sale, 2).await.data(), &json!(2), "{strategy}");
         // The node that added it sells at once, on the stream as soon as it has counted, and the other soon.
         if strategy.is_deferred() {
-            buy_within(stack.url(), &users[1], sale, TIMEOUT).await;
+            stack.buy_within(&users[1], sale, TIMEOUT).await;
         } else {
-            buy(stack.url(), &users[1], sale).await.bought();
+            stack.buy(&users[1], sale).await.bought();
         }
         buy_within(&stack.instances[1].url, &users[2], sale, TIMEOUT).await;
-        buy(stack.url(), &users[3], sale).await.refused(200, "SOLD_OUT");
+        stack.buy(&users[3], sale).await.refused(200, "SOLD_OUT");
         stack.stream_drained().await;
         let row = format!(
             "SELECT stock * 100 + issued FROM tb_seckill_voucher WHERE voucher_id = {sale}"

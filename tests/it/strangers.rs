@@ -10,7 +10,7 @@ use testkit::wait::eventually;
 
 use crate::docs::documented;
 use crate::support::api::{Answer, Call, call};
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack};
 
 /// What concerns the caller alone: a sign-out, and purchases.
 const OWN: [&str; 3] = ["/user/logout", "/voucher-order/seckill", "/voucher-order/seckill/{id}"];
@@ -64,7 +64,7 @@ async fn a_stranger_changes_nothing() {
     let mut asked = 0;
     for ((method, route), operation) in guarded {
         let owner: &SignedIn = owners.next().expect("an owner");
-        let order = buy(stack.url(), owner, sale).await.bought();
+        let order = stack.buy(owner, sale).await.bought();
         let id = if route.starts_with("/user") { owner.id } else { sale };
         let path = route.replace("{orderId}", &order.to_string()).replace("{id}", &id.to_string());
         let request = || -> Call {

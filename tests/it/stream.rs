@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::get;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,16 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A sale's stock counter and claims.
 async fn counter_and_claims(stack: &Stack, sale: i64) -> (Option<i64>, Vec<i64>) {
     (stack.counter(sale).await, stack.claims(sale).await)
-}
-
-/// A sale's orders and what is left of it, in the database.
-async fn tables(stack: &Stack, sale: i64) -> (i64, i64) {
-    (stack.orders(sale).await, stack.stock(sale).await)
-}
-
-async fn dead_letters(stack: &Stack) -> u64 {
-    let mut redis = stack.redis.conn().await;
-    redis::cmd("XLEN").arg("stream.orders.dead").query_async(&mut redis).await.unwrap()
 }
 
 /// Adds an entry as a Java node's script does; returns its id.
@@ -48,14 +38,14 @@ async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() 
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(2).await;
     let id = while_sale_is_locked(&stack, sale, async {
-        let bought = buy(stack.url(), &users[0], sale).await;
+        let bought = stack.buy(&users[0], sale).await;
         let id = bought.bought();
         assert_eq!(bought.status, 202);
         let pending = stack.look_up(&users[0], id).await;
         let answers = (pending.status, &pending.body);
         assert_eq!(answers, (202, &bought.body), "the answer of the purchase");
         stack.look_up(&users[1], id).await.shows_no_order();
-        let again = buy(stack.url(), &users[0], sale).await;
+        let again = stack.buy(&users[0], sale).await;
         again.refused(200, "ALREADY_ORDERED");
         assert_eq!(again.body["orderId"], bought.body["orderId"]);
         id
@@ -66,8 +56,8 @@ async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() 
     let order = stack.look_up(&users[0], id).await;
     assert_eq!((&order.data()["id"], &order.data()["status"]), (&json!(id), &json!(1)));
     stack.look_up(&users[1], id).await.refused(200, "ORDER_NOT_FOUND");
-    buy(stack.url(), &users[0], sale).await.refused(200, "ALREADY_ORDERED");
-    assert_eq!(tables(&stack, sale).await, (1, 1));
+    stack.buy(&users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    assert_eq!(stack.tables(sale).await, (1, 1));
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[0].id]));
 }
 
@@ -78,7 +68,7 @@ async fn an_id_that_another_user_has_ends_as_a_refusal() {
     let stack = Stack::start(1, &["--id-block", "1"]).await;
     let (other_sale, sale) = (stack.publish(1, "row-lock").await, stack.publish(2, "stream").await);
     let users = stack.users(3).await;
-    buy(stack.url(), &users[2], stack.publish(1, "row-lock").await).await.bought();
+    stack.buy(&users[2], stack.publish(1, "row-lock").await).await.bought();
     let (mut redis, now) = (stack.redis.conn().await, Zone(chrono_tz::Asia::Shanghai).now());
     for day in [now, now + TimeDelta::days(1)] {
         let counter = format!("icr:order:{}", day.format("%Y:%m:%d"));
@@ -92,7 +82,7 @@ async fn an_id_that_another_user_has_ends_as_a_refusal() {
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) VALUES";
     stack.database.run(&format!("{insert} {rows}")).await;
     let id = while_sale_is_locked(&stack, sale, async {
-        let id = buy(stack.url(), &users[1], sale).await.bought();
+        let id = stack.buy(&users[1], sale).await.bought();
         assert_eq!(id & 0xffff_ffff, 42);
         id
     })
@@ -101,7 +91,7 @@ async fn an_id_that_another_user_has_ends_as_a_refusal() {
     stack.look_up(&users[1], id).await.refused(200, "ORDER_FAILED");
     assert_eq!(stack.look_up(&users[0], id).await.data()["voucherId"], other_sale);
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(2), vec![]));
-    let again = buy(stack.url(), &users[1], sale).await.bought();
+    let again = stack.buy(&users[1], sale).await.bought();
     stack.stream_drained().await;
     assert_eq!(stack.look_up(&users[1], again).await.data()["voucherId"], sale);
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[1].id]));
@@ -121,8 +111,7 @@ async fn of_entries_with_one_id_one_counts() {
     const ID: i64 = 660_000_000_000_000_001;
     add(7, sale, ID).await;
     stack.stream_drained().await;
-    let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {ID} AND user_id = 7");
-    assert_eq!(stack.database.number(&row).await, 1);
+    assert!(stack.database.has_order(ID, 7).await);
     // Delivered again, alone and among new ones.
     add(7, sale, ID).await;
     stack.stream_drained().await;
@@ -134,7 +123,7 @@ async fn of_entries_with_one_id_one_counts() {
     })
     .await;
     stack.stream_drained().await;
-    assert_eq!((tables(&stack, sale).await, dead_letters(&stack).await), ((3, 2), 0));
+    assert_eq!((stack.tables(sale).await, stack.dead_letters().await), ((3, 2), 0));
 
     let (sale, id) = (stack.publish(2, "stream").await, ID + 3);
     while_sale_is_locked(&stack, sale, async {
@@ -155,7 +144,7 @@ async fn of_entries_with_one_id_one_counts() {
         if first.body["success"] == true { (first, second) } else { (second, first) };
     assert_eq!(ordered.data()["id"], id);
     refused.refused(200, "ORDER_FAILED");
-    assert_eq!(tables(&stack, sale).await, (1, 1));
+    assert_eq!(stack.tables(sale).await, (1, 1));
 }
 
 #[tokio::test]
@@ -164,11 +153,11 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
-    let first = buy(stack.url(), &users[0], sale).await.bought();
+    let first = stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
     // Redis loses a claim: the database does not.
     let _: () = redis.srem(stack.keys.claims(sale), users[0].id).await.unwrap();
-    let second = buy(stack.url(), &users[0], sale).await.bought();
+    let second = stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
     let refused = stack.look_up(&users[0], second).await;
     refused.refused(200, "ALREADY_ORDERED");
@@ -176,25 +165,25 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[0].id]));
     // The stock counter is higher than the stock.
     let _: () = redis.set(stack.keys.stock(sale), 5).await.unwrap();
-    buy(stack.url(), &users[1], sale).await.bought();
+    stack.buy(&users[1], sale).await.bought();
     stack.stream_drained().await;
-    let late = buy(stack.url(), &users[2], sale).await;
+    let late = stack.buy(&users[2], sale).await;
     if late.status == 202 {
         let late = late.bought();
         stack.stream_drained().await;
         stack.look_up(&users[2], late).await.refused(200, "SOLD_OUT");
         // That showed the counter to be wrong: it is rebuilt.
         eventually("the purchase itself is refused", TIMEOUT, async || {
-            buy(stack.url(), &users[2], sale).await.body["code"] == "SOLD_OUT"
+            stack.buy(&users[2], sale).await.body["code"] == "SOLD_OUT"
         })
         .await;
     } else {
         late.refused(200, "SOLD_OUT");
     }
-    assert_eq!(tables(&stack, sale).await, (2, 0));
+    assert_eq!(stack.tables(sale).await, (2, 0));
 
     // Entries that cannot be committed delay no other.
-    let (sale, dead) = (stack.publish(10, "stream").await, dead_letters(&stack).await);
+    let (sale, dead) = (stack.publish(10, "stream").await, stack.dead_letters().await);
     let poison = format!(
         "CREATE TRIGGER poison BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
          IF NEW.user_id = {} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'poison'; END IF",
@@ -204,7 +193,7 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     let mut ids = Vec::new();
     while_sale_is_locked(&stack, sale, async {
         for user in &users {
-            ids.push(buy(stack.url(), user, sale).await.bought());
+            ids.push(stack.buy(user, sale).await.bought());
         }
         add_entry(&mut redis, &[("userId", "x"), ("nonsense", "y")]).await;
         let voucher = sale.to_string();
@@ -212,16 +201,16 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     })
     .await;
     stack.stream_drained().await;
-    assert_eq!(tables(&stack, sale).await, (2, 8));
+    assert_eq!(stack.tables(sale).await, (2, 8));
     stack.look_up(&users[1], ids[1]).await.refused(200, "ORDER_FAILED");
     let claims = vec![users[0].id, users[2].id];
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(8), claims));
-    assert_eq!(dead_letters(&stack).await - dead, 3);
+    assert_eq!(stack.dead_letters().await - dead, 3);
     // Once the fault is removed the buyer may try again.
     stack.database.run("DROP TRIGGER poison").await;
-    buy(stack.url(), &users[1], sale).await.bought();
+    stack.buy(&users[1], sale).await.bought();
     stack.stream_drained().await;
-    assert_eq!(tables(&stack, sale).await, (3, 7));
+    assert_eq!(stack.tables(sale).await, (3, 7));
 }
 
 #[tokio::test]
@@ -230,46 +219,46 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     let sale = stack.publish(4, "stream").await;
     let users = stack.users(6).await;
     let mut redis = stack.redis.conn().await;
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
     while_sale_is_locked(&stack, sale, async {
         for user in &users[1..3] {
-            buy(stack.url(), user, sale).await.bought();
+            stack.buy(user, sale).await.bought();
         }
         let keys = [stack.keys.stock(sale), stack.keys.claims(sale)];
         let _: () = redis.del(&keys).await.unwrap();
         // What is in flight may be committed or not: nothing is counted until the row is free.
-        buy(stack.url(), &users[3], sale).await.refused(503, "UNAVAILABLE");
+        stack.buy(&users[3], sale).await.refused(503, "UNAVAILABLE");
         for user in &users[1..3] {
-            buy(stack.url(), user, sale).await.refused(200, "ALREADY_ORDERED");
+            stack.buy(user, sale).await.refused(200, "ALREADY_ORDERED");
         }
     })
     .await;
     stack.opened(sale).await;
-    buy(stack.url(), &users[3], sale).await.bought();
+    stack.buy(&users[3], sale).await.bought();
     let (stock, claims) = counter_and_claims(&stack, sale).await;
     assert_eq!(stock, Some(0), "4, less 1 sold, 2 in flight and this one");
     assert_eq!(claims, users[..4].iter().map(|user| user.id).collect::<Vec<_>>());
     for user in &users[..4] {
-        buy(stack.url(), user, sale).await.refused(200, "ALREADY_ORDERED");
+        stack.buy(user, sale).await.refused(200, "ALREADY_ORDERED");
     }
-    buy(stack.url(), &users[4], sale).await.refused(200, "SOLD_OUT");
+    stack.buy(&users[4], sale).await.refused(200, "SOLD_OUT");
     stack.stream_drained().await;
-    assert_eq!(tables(&stack, sale).await, (4, 0));
+    assert_eq!(stack.tables(sale).await, (4, 0));
 
     // One that Redis would not count down: the call admits nobody, and the sale is counted.
     let sale = stack.publish(4, "stream").await;
     let _: () = redis.set(stack.keys.stock(sale), "1e3").await.unwrap();
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
-    assert_eq!((tables(&stack, sale).await, stack.counter(sale).await), ((1, 3), Some(3)));
+    assert_eq!((stack.tables(sale).await, stack.counter(sale).await), ((1, 3), Some(3)));
 }
 
 #[tokio::test]
 async fn an_instance_that_stops_leaves_the_group() {
     let mut stack = Stack::start(2, &[]).await;
     let sale = stack.publish(1, "stream").await;
-    buy(stack.url(), &stack.users(1).await[0], sale).await.bought();
+    stack.buy(&stack.users(1).await[0], sale).await.bought();
     stack.stream_drained().await;
     let mut consumers = redis::cmd("XINFO");
     consumers.arg("CONSUMERS").arg("stream.orders").arg("g1");
@@ -290,8 +279,8 @@ async fn a_full_stream_and_added_stock() {
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(3).await;
     while_sale_is_locked(&stack, sale, async {
-        buy(stack.url(), &users[0], sale).await.bought();
-        buy(stack.url(), &users[1], sale).await.refused(503, "OVERLOADED");
+        stack.buy(&users[0], sale).await.bought();
+        stack.buy(&users[1], sale).await.refused(503, "OVERLOADED");
     })
     .await;
     stack.stream_drained().await;
@@ -299,12 +288,12 @@ async fn a_full_stream_and_added_stock() {
     stack.counted(sale, 4).await;
     assert_eq!(stack.claims(sale).await, [users[0].id]);
     for user in &users[1..] {
-        buy(stack.url(), user, sale).await.bought();
+        stack.buy(user, sale).await.bought();
         stack.stream_drained().await;
     }
     stack.counted(sale, 2).await;
     assert_eq!(stack.claims(sale).await, users.iter().map(|user| user.id).collect::<Vec<_>>());
-    assert_eq!(tables(&stack, sale).await, (3, 2));
+    assert_eq!(stack.tables(sale).await, (3, 2));
     let metrics = get(stack.url(), "/metrics").text().await;
     assert!(metrics.contains("seckill_stream_ordered_total 3\n"), "{metrics}");
 }

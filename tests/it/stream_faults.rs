@@ -8,7 +8,7 @@ use workload::checker::Verdict;
 use workload::ladder::Strategy;
 use workload::reply::{ORDER_NOT_FOUND, Reply};
 
-use crate::resilience::{STOCK, big_burst, lock_all_sales, lock_sale, with_fault};
+use crate::resilience::{STOCK, big_burst, with_fault};
 use crate::support::api::get;
 use crate::support::stack::{Stack, buy, buy_within};
 use testkit::wait::eventually;
@@ -28,7 +28,7 @@ async fn after_redis_lost_everything_a_pending_order_ends_as_a_row_or_a_definite
     for round in 0..3 {
         let (options, total) = big_burst(&stack, Strategy::Stream).await;
         let report = with_fault(&options, total / (round + 1), async {
-            let holder = lock_all_sales(&stack).await;
+            let holder = stack.lock_all_sales().await;
             options.live.send_rest();
             options.live.reached(total / (round + 1)).await;
             let forget = redis::Script::new(
@@ -51,7 +51,7 @@ async fn after_redis_lost_everything_a_pending_order_ends_as_a_row_or_a_definite
         assert!(rest.is_clean() && places <= lost, "{report:?}");
         let sale = report.voucher_id.cast_signed();
         for user in &stack.users(1000).await[300..][..places as usize] {
-            buy_within(stack.url(), user, sale, TIMEOUT).await;
+            stack.buy_within(user, sale, TIMEOUT).await;
         }
         stack.stream_drained().await;
         assert_eq!(stack.orders(sale).await, i64::from(STOCK), "none was made after its no");
@@ -97,7 +97,7 @@ async fn of_a_redis_that_comes_back_with_an_old_snapshot_each_pending_order_ends
     buy(&url, &users[20], sale).await.bought();
     stack.stream_drained().await;
     redis_data::take_snapshot(&stack.redis).await.unwrap();
-    let holder = lock_sale(&stack, sale).await;
+    let holder = stack.lock_sale(sale).await;
     let orders = stack.pending_orders(&users[..20], sale).await;
     stack.redis.kill();
     redis_data::restart(&mut stack.redis, RedisData::Old).await.unwrap();
@@ -152,7 +152,7 @@ async fn entries_of_an_instance_that_stands_still_are_claimed() {
     let mut stack = Stack::start(1, &[]).await;
     let sale = stack.publish(50, "stream").await;
     let users = stack.users(11).await;
-    let holder = lock_sale(&stack, sale).await;
+    let holder = stack.lock_sale(sale).await;
     let pending = stack.pending_orders(&users[..10], sale).await.len();
     stack.delivered(pending).await;
     stack.instances[0].signal("STOP");

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
-use crate::resilience::{lock_sale, while_sale_is_locked};
+use crate::resilience::while_sale_is_locked;
 use crate::support::api::Answer;
-use crate::support::stack::{SignedIn, Stack, buy, buy_within};
+use crate::support::stack::{SignedIn, Stack};
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -27,32 +27,26 @@ async fn decided(stack: &Stack, user: &SignedIn, id: i64) -> Answer {
 async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     let stack = Stack::start(1, &[]).await;
     let users = stack.users(6).await;
-    let mut locked = Vec::new();
-    for _ in 0..6 {
-        locked.push(stack.publish(10, "stream").await);
-    }
+    let locked = stack.publish_each(10, ["stream"; 6]).await;
     let (free, stranded) = (stack.publish(10, "stream").await, stack.publish(2, "stream").await);
     let mut holder = stack.database.pool.begin().await.unwrap();
     for sale in &locked {
         // Each by its key: a list of ids may scan the table, and lock all of it.
-        sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
-            .bind(sale)
-            .execute(&mut *holder)
-            .await
-            .unwrap();
+        let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+        sqlx::query(lock).bind(sale).execute(&mut *holder).await.unwrap();
     }
     for sale in &locked {
-        buy(stack.url(), &users[0], *sale).await.bought();
+        stack.buy(&users[0], *sale).await.bought();
     }
     for user in &users[1..] {
-        let id = buy(stack.url(), user, free).await.bought();
+        let id = stack.buy(user, free).await.bought();
         decided(&stack, user, id).await.data();
     }
     // As if an order had been cancelled and Redis had never got its stock back.
     let mut redis = stack.redis.conn().await;
     let _: () = redis.set(stack.keys.stock(stranded), 0).await.unwrap();
     for user in &users[..2] {
-        buy_within(stack.url(), user, stranded, TIMEOUT).await;
+        stack.buy_within(user, stranded, TIMEOUT).await;
     }
     for sale in &locked {
         assert_eq!(stack.orders(*sale).await, 0, "its row is locked");
@@ -74,7 +68,7 @@ async fn more_entries_of_a_locked_sale_than_are_kept_in_memory_are_committed_lat
     let pending = while_sale_is_locked(&stack, locked, async {
         let pending = stack.pending_orders(&users, locked).await.len() as i64;
         for user in &users[..5] {
-            let id = buy(stack.url(), user, free).await.bought();
+            let id = stack.buy(user, free).await.bought();
             decided(&stack, user, id).await.data();
         }
         pending
@@ -90,7 +84,7 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     let mut stack = Stack::start(1, &["--database-timeout-ms", "1000"]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
-    let holder = lock_sale(&stack, sale).await;
+    let holder = stack.lock_sale(sale).await;
     let pending = stack.pending_orders(&users, sale).await.len() as i64;
     let mut leaving = stack.instances.pop().unwrap();
     leaving.signal("TERM");
@@ -130,7 +124,7 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
             if stack.stock(sale).await == 0 {
                 break;
             }
-            buy(stack.url(), user, sale).await;
+            stack.buy(user, sale).await;
             stack.stream_drained().await;
         }
         assert_eq!(stack.orders(sale).await, 20);
@@ -144,19 +138,19 @@ async fn a_count_that_was_asked_for_and_failed_is_made_later() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
     let (mut redis, claims) = (stack.redis.conn().await, stack.keys.claims(sale));
     for (user, fault) in users[1..].iter().zip(["a sale is not counted", "sales are not counted"]) {
         let holder = match fault {
-            "a sale is not counted" => Some(lock_sale(&stack, sale).await),
+            "a sale is not counted" => Some(stack.lock_sale(sale).await),
             _ => {
                 stack.database.run("RENAME TABLE tb_stock_return TO hidden").await;
                 None
             }
         };
         let _: () = redis.sadd(&claims, user.id).await.unwrap();
-        buy(stack.url(), user, sale).await.refused(200, "ALREADY_ORDERED");
+        stack.buy(user, sale).await.refused(200, "ALREADY_ORDERED");
         stack.instances[0].wait_for_line(fault).await;
         match holder {
             Some(holder) => holder.rollback().await.unwrap(),
@@ -177,7 +171,7 @@ async fn a_sale_that_is_not_open_is_opened_and_its_keys_expire_a_day_after_its_e
     let mut redis = stack.redis.conn().await;
     for strategy in ["stream", "reentrant-lock"] {
         let sale = stack.publish(5, strategy).await;
-        buy(stack.url(), &users[0], sale).await.bought();
+        stack.buy(&users[0], sale).await.bought();
         stack.stream_drained().await;
         let ends = format!(
             "SELECT UNIX_TIMESTAMP(end_time) FROM tb_seckill_voucher WHERE voucher_id = {sale}"
@@ -201,15 +195,15 @@ async fn a_sale_that_is_not_open_is_opened_and_its_keys_expire_a_day_after_its_e
     let soon = Duration::from_secs(4);
     let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
     eventually("nobody opens it for ten minutes", soon, || is_open(&open)).await;
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
 
-    let holder = lock_sale(&stack, sale).await;
+    let holder = stack.lock_sale(sale).await;
     let _: () = redis.del(&open).await.unwrap();
     eventually("it is being opened", soon, async || redis.exists(&open).await.unwrap()).await;
     let _: () = redis.del("stream.orders.pending").await.unwrap();
     holder.rollback().await.unwrap();
     eventually("its opener cannot", soon, || is_open(&open)).await;
-    buy(stack.url(), &users[1], sale).await.bought();
+    stack.buy(&users[1], sale).await.bought();
 
     // A purchase would ask for it: a Java node's script needs its counter.
     let (broken, other) = (stack.publish(2, "stream").await, stack.publish(2, "stream").await);

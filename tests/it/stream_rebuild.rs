@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 
-use crate::support::stack::{Stack, buy, buy_within};
+use crate::support::stack::{Stack, buy};
 use testkit::wait::eventually;
 
 const LEFT: i64 = 10;
@@ -52,7 +52,7 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
     let users = stack.users(4).await;
     let lost = Instant::now();
-    buy_within(stack.url(), &users[0], small, Duration::from_secs(20)).await;
+    stack.buy_within(&users[0], small, Duration::from_secs(20)).await;
     println!("the small sale sells after {:.1?}", lost.elapsed());
     // The rest of the time is in proportion to the orders.
     let limit = Duration::from_secs(20) + Duration::from_micros(orders.cast_unsigned() * 20);
@@ -78,7 +78,7 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     // What follows reads what is in flight, and not the buyers.
     let added = Instant::now();
     stack.add_stock(big, 5).await;
-    buy_within(stack.url(), &users[2], big, Duration::from_secs(3)).await;
+    stack.buy_within(&users[2], big, Duration::from_secs(3)).await;
     println!("and 5 more are sold after {:.1?}", added.elapsed());
     stack.stream_drained().await;
     eventually("the counter is exact", Duration::from_secs(20), async || {

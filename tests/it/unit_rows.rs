@@ -8,7 +8,7 @@ use workload::checker::Verdict;
 
 use crate::law::options;
 use crate::support::api::{get, post};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -34,11 +34,11 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     let users = stack.users(5).await;
     let sale = stack.publish(2, "unit-rows").await;
     assert_eq!(rows_and_stock(&stack, sale).await, (2, 0));
-    let order = buy(stack.url(), &users[0], sale).await.bought();
+    let order = stack.buy(&users[0], sale).await.bought();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
     listed(&stack, sale, 1).await;
     // A second order of the buyer takes no unit.
-    buy(stack.url(), &users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    stack.buy(&users[0], sale).await.refused(200, "ALREADY_ORDERED");
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
     // What was added, and the unit of a cancelled order, are in the stock: sold once no row is left.
     assert_eq!(stack.add_stock(sale, 1).await, 2);
@@ -53,41 +53,27 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
         sqlx::query(&lock).execute(&mut *locked).await.unwrap();
     }
     for (user, left) in users[1..4].iter().zip([(0, 2), (0, 1), (0, 0)]) {
-        buy(stack.url(), user, sale).await.bought();
+        stack.buy(user, sale).await.bought();
         assert_eq!(rows_and_stock(&stack, sale).await, left);
     }
     for user in [&users[4], &users[0]] {
-        buy(stack.url(), user, sale).await.refused(200, "SOLD_OUT");
+        stack.buy(user, sale).await.refused(200, "SOLD_OUT");
     }
     locked.rollback().await.unwrap();
 
-    // No more rows than are inserted at once.
-    let publish = async |stock: i64| {
-        let body = Stack::sale(stock, "unit-rows");
-        post(stack.url(), "/voucher/seckill").admin().json(body).send().await
-    };
-    publish(10_001).await.refused(400, "INVALID_PARAMETER");
-    let sale = publish(10_000).await.data().as_i64().unwrap();
+    // The most rows that a sale may have.
+    let sale = stack.publish(10_000, "unit-rows").await;
     assert_eq!(rows_and_stock(&stack, sale).await, (10_000, 0));
 
     // A purchase that waits, with the last unit, for something else is not the sale's end: when it is undone, the unit
     // is sold to the one who came second.
     let sale = stack.publish(2, "unit-rows").await;
-    buy(stack.url(), &users[0], sale).await.bought();
-    let mut claimed = stack.database.pool.begin().await.unwrap();
-    sqlx::query("DELETE FROM tb_stock_unit WHERE voucher_id = ?")
-        .bind(sale)
-        .execute(&mut *claimed)
-        .await
-        .unwrap();
-    let waiting = async { buy(stack.url(), &users[1], sale).await.bought() };
+    stack.buy(&users[0], sale).await.bought();
+    let claim = format!("DELETE FROM tb_stock_unit WHERE voucher_id = {sale}");
+    let claimed = stack.database.hold(&claim).await;
+    let waiting = async { stack.buy(&users[1], sale).await.bought() };
     let undoing = async {
-        let waits = "SELECT COUNT(*) FROM information_schema.processlist \
-                     WHERE DB = DATABASE() AND INFO LIKE '%tb_stock_unit%' AND ID <> CONNECTION_ID()";
-        eventually("it waits for the unit", TIMEOUT, async || {
-            stack.database.number(waits).await > 0
-        })
-        .await;
+        stack.database.wait_for_statement("tb_stock_unit").await;
         claimed.rollback().await.unwrap();
     };
     tokio::join!(waiting, undoing);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use workload::ladder::Strategy;
 
 use crate::support::api::{get, post};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 fn ordinary() -> Value {
     json!({ "shopId": 1, "title": "代金券", "subTitle": "周末可用", "rules": "无",
@@ -64,7 +64,7 @@ async fn a_shops_vouchers_are_listed_with_their_sales_and_unsafe_strategies_need
             "UPDATE tb_seckill_voucher SET strategy = '{strategy}' WHERE voucher_id = {sale}"
         );
         stack.database.run(&change).await;
-        buy(stack.url(), user, sale).await.refused(status, code);
+        stack.buy(user, sale).await.refused(status, code);
     }
     assert_eq!(stack.all_orders().await, 0);
 }

@@ -45,7 +45,7 @@ async fn the_claim_of_an_entry_that_a_java_consumer_holds_is_respected() {
     let java = JavaNode::join(&stack).await;
     java.hold(user.id, sale, 77, false).await;
     for order in 78..80 {
-        buy(stack.url(), &user, sale).await.refused(200, "ALREADY_ORDERED");
+        stack.buy(&user, sale).await.refused(200, "ALREADY_ORDERED");
         drops_were_looked_for(&stack, &java, order).await;
     }
     assert_eq!(stack.look_up(&user, 77).await.status, 202);

@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use testkit::wait::{eventually, until};
 
 use super::player::{JavaNode, Reply};
-use crate::support::stack::{Stack, buy, buy_within};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -44,7 +44,7 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
     let mut java = JavaNode::join(&stack).await;
     while_watched(&stack, sale, async {
         for user in &users[..2] {
-            buy(stack.url(), user, sale).await.bought();
+            stack.buy(user, sale).await.bought();
         }
         assert_eq!(java.buy(users[2].id, sale).await, Reply::SoldOut);
         stack.add_stock(sale, 3).await;
@@ -55,13 +55,13 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
         .await;
         assert!(matches!(java.buy(users[2].id, sale).await, Reply::Admitted(_)));
         for user in &users[3..5] {
-            buy(stack.url(), user, sale).await.bought();
+            stack.buy(user, sale).await.bought();
         }
-        buy(stack.url(), &users[5], sale).await.refused(200, "SOLD_OUT");
+        stack.buy(&users[5], sale).await.refused(200, "SOLD_OUT");
         stack.stream_drained().await;
     })
     .await;
-    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (5, 0));
+    assert_eq!(stack.tables(sale).await, (5, 0));
     assert_eq!(stack.counter(sale).await, Some(0));
 
     // The counter admitted too many, the database refuses, and the counter is put right in its place.
@@ -69,7 +69,7 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
     while_watched(&stack, sale, async {
         let _: () = java.redis.set(format!("seckill:stock:{sale}"), 4).await.unwrap();
         for user in &users[..4] {
-            buy(stack.url(), user, sale).await;
+            stack.buy(user, sale).await;
         }
         stack.stream_drained().await;
         eventually("the counter is right", TIMEOUT, || async {
@@ -83,11 +83,11 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
         })
         .await;
         let _: () = java.redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
-        buy_within(stack.url(), &users[4], sale, TIMEOUT).await;
+        stack.buy_within(&users[4], sale, TIMEOUT).await;
         stack.stream_drained().await;
     })
     .await;
-    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (3, 0));
+    assert_eq!(stack.tables(sale).await, (3, 0));
 }
 
 /// Redis lost everything: the counters are there again before anybody buys at our nodes.
@@ -97,7 +97,7 @@ async fn after_a_loss_the_counters_are_rebuilt_though_nobody_buys() {
     let sale = stack.publish(3, "stream").await;
     let locked = stack.publish(2, "reentrant-lock").await;
     let users = stack.users(2).await;
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
     let mut redis = stack.redis.conn().await;
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
@@ -157,5 +157,5 @@ async fn a_clock_that_stepped_back_does_not_stall_rebuilding() {
     let later = format!("{of} {hour} {join}");
     let _: () = redis.hset("stream.orders.pending", "mark", later).await.unwrap();
     let _: () = redis.del(format!("seckill:stock:{sale}")).await.unwrap();
-    buy_within(stack.url(), &user, sale, TIMEOUT).await;
+    stack.buy_within(&user, sale, TIMEOUT).await;
 }

@@ -8,7 +8,7 @@ use testkit::wait::eventually;
 use super::consumer::Deed;
 use super::player::JavaNode;
 use super::{drops_were_looked_for, has_claim};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 /// The buyer learns the outcome within seconds.
 const SECONDS: Duration = Duration::from_secs(20);
@@ -47,10 +47,10 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     stack.stream_drained().await;
     stack.look_up(&users[2], 73).await.data();
     assert!(has_claim(&stack, sale, &users[2]).await);
-    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (1, 4));
+    assert_eq!(stack.tables(sale).await, (1, 4));
     assert_eq!(stack.counter(sale).await, Some(4), "each place came back once");
     // And the buyers may try again, at either kind of node.
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
     java.buy(users[1].id, sale).await;
     stack.stream_drained().await;
     assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (3, Some(2)));
@@ -58,7 +58,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     // One of a buyer who has an order names it.
     let sale = stack.publish(5, "stream").await;
     let user = &users[0];
-    let first = buy(stack.url(), user, sale).await.bought();
+    let first = stack.buy(user, sale).await.bought();
     stack.stream_drained().await;
     // The claim was lost, so that the buyer is admitted a second time.
     let _: () = java.redis.clone().srem(stack.keys.claims(sale), user.id).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
 
     // One of a sale that is sold out says so.
     let sale = stack.publish(1, "stream").await;
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
     let delivered = java.hold(users[1].id, sale, 91, true).await;
     assert!(java.handle(&delivered, Deed::Commit).await, "no stock is left, so it drops");
@@ -135,7 +135,7 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     java.acknowledge(&delivered).await;
     drops_were_looked_for(&stack, &java, 72).await;
     stack.look_up(&user, 71).await.data();
-    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (1, 4));
+    assert_eq!(stack.tables(sale).await, (1, 4));
     assert_eq!(stack.counter(sale).await, Some(4));
 
     // The acknowledgement comes while the entry is with a consumer of ours, which cannot commit yet: that ends it for
@@ -155,5 +155,5 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     stack.look_up(&user, 73).await.refused(200, "ORDER_FAILED");
     eventually("the unit is back", SECONDS, || async { stack.counter(sale).await == Some(5) })
         .await;
-    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (0, 5));
+    assert_eq!(stack.tables(sale).await, (0, 5));
 }

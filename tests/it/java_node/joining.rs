@@ -8,7 +8,7 @@ use testkit::wait::eventually;
 use super::consumer::Deed;
 use super::player::{JavaNode, Reply};
 use super::{drops_were_looked_for, has_claim};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::Stack;
 
 /// Entries that the Java node acknowledged, of whose orders nothing is left.
 const PAST: usize = 50;
@@ -67,7 +67,7 @@ async fn a_java_node_goes_on_alone_after_us() {
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(2).await;
     let java = JavaNode::join(&stack).await;
-    let own = buy(stack.url(), &users[0], sale).await.bought();
+    let own = stack.buy(&users[0], sale).await.bought();
     let dropped = java.hold(users[1].id, sale, 71, true).await;
     java.acknowledge(&dropped).await;
     eventually("the drop is a definite refusal", Duration::from_secs(20), || async {
@@ -84,7 +84,7 @@ async fn a_java_node_goes_on_alone_after_us() {
     let delivered = consumer.read(true).await.expect("the new entry, and nothing of ours");
     assert_eq!(delivered.order, order);
     assert!(consumer.handle(&delivered, Deed::Commit).await);
-    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (2, 3));
+    assert_eq!(stack.tables(sale).await, (2, 3));
     assert_eq!(stack.counter(sale).await, Some(3));
     let buyer = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id IN ({own}, {order})");
     assert_eq!(stack.database.number(&buyer).await, 2);

@@ -6,9 +6,8 @@ use redis::AsyncCommands;
 use testkit::wait::eventually;
 
 use super::player::{JavaNode, Reply};
-use crate::resilience::lock_sale;
 use crate::support::instance::Instance;
-use crate::support::stack::{Stack, buy, buy_within};
+use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -46,7 +45,7 @@ async fn a_sale_that_a_java_node_published_is_sold_by_its_counter() {
     }
     stack.stream_drained().await;
     assert_eq!(yes, 20, "buyers who were told yes");
-    assert_eq!((stack.orders(sale).await, stack.stock(sale).await), (20, 0));
+    assert_eq!(stack.tables(sale).await, (20, 0));
     eventually("it is recorded as what it is", TIMEOUT, || async {
         strategy_and_issued(&stack, sale).await == ("stream".to_owned(), Some(20))
     })
@@ -77,24 +76,24 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     assert!(text.contains(&missing), "{text}");
 
     stack.add_instance(&[]).await;
-    buy(stack.url(), &users[0], sale).await.refused(200, "ALREADY_ORDERED");
-    buy(stack.url(), &users[2], sale).await.refused(200, "ALREADY_ORDERED");
-    buy(stack.url(), &users[3], sale).await.bought();
+    stack.buy(&users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    stack.buy(&users[2], sale).await.refused(200, "ALREADY_ORDERED");
+    stack.buy(&users[3], sale).await.bought();
     assert_eq!(java.buy(users[4].id, sale).await, Reply::SoldOut);
-    buy(stack.url(), &users[4], sale).await.refused(200, "SOLD_OUT");
+    stack.buy(&users[4], sale).await.refused(200, "SOLD_OUT");
     stack.stream_drained().await;
     assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (4, Some(0)));
     assert_eq!(strategy_and_issued(&stack, sale).await, ("stream".to_owned(), Some(4)));
-    assert_eq!(buy(stack.url(), &users[0], plain).await.status, 200, "committed, not pending");
+    assert_eq!(stack.buy(&users[0], plain).await.status, 200, "committed, not pending");
     assert_eq!(stack.counter(plain).await, None);
     assert_eq!(strategy_and_issued(&stack, plain).await, ("reentrant-lock".to_owned(), None));
 
     // One whose row is locked keeps no other closed.
     stack.instances.clear();
     let (locked, other) = (java.publish(2).await, java.publish(2).await);
-    let holder = lock_sale(&stack, locked).await;
+    let holder = stack.lock_sale(locked).await;
     stack.add_instance(&[]).await;
-    buy_within(stack.url(), &users[5], other, TIMEOUT).await;
+    stack.buy_within(&users[5], other, TIMEOUT).await;
     holder.rollback().await.unwrap();
     eventually("it is recorded once its row is free", TIMEOUT, async || {
         strategy_and_issued(&stack, locked).await == ("stream".to_owned(), Some(2))

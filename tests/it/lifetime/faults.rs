@@ -2,8 +2,7 @@
 //! returned once all the same.
 
 use super::{HOUR, TIMEOUT, accounts, act, old_orders, pending_returns_are, unpaid};
-use crate::resilience::lock_sale;
-use crate::support::stack::{SignedIn, Stack, buy, buy_within};
+use crate::support::stack::{SignedIn, Stack};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
@@ -18,7 +17,7 @@ async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
         old_orders(&stack, sale, 2500).await;
     }
     // What is left of the third is waited for.
-    let holder = lock_sale(&stack, 3).await;
+    let holder = stack.lock_sale(3).await;
     stack.add_instance(&HOUR).await;
     eventually("it has started", TIMEOUT, || async { unpaid(&stack).await < 7500 }).await;
     stack.instances[0].kill();
@@ -59,7 +58,7 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
         // Cancellation by the owner, and payment: the answer is true.
         for (what, status) in [("cancel", 4), ("pay", 2)] {
             let sale = stack.publish(1, "row-lock").await;
-            buy_within(stack.url(), &user, sale, TIMEOUT).await;
+            stack.buy_within(&user, sale, TIMEOUT).await;
             let order = stack.database.number("SELECT MAX(id) FROM tb_voucher_order").await;
             database.set(mode);
             let answer = act(stack.url(), what, &user, order).await;
@@ -90,7 +89,7 @@ async fn the_claim_in_redis_is_returned_once() {
     let sale = stack.publish(10, "stream").await;
     let mut orders = Vec::new();
     for user in &users {
-        orders.push(buy(stack.url(), user, sale).await.bought());
+        orders.push(stack.buy(user, sale).await.bought());
     }
     stack.stream_drained().await;
     for url in stack.urls() {
@@ -101,7 +100,7 @@ async fn the_claim_in_redis_is_returned_once() {
     eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
 
     // Delivered a second time, after the user was admitted again: nothing happens.
-    buy(stack.url(), &users[0], sale).await.bought();
+    stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
     let note = format!(
         "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES ({}, {sale}, {})",

@@ -122,7 +122,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     let safe = Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe());
     for strategy in safe {
         let sale = stack.publish(1, strategy.name()).await;
-        let first = buy(stack.url(), &users[0], sale).await.bought();
+        let first = stack.buy(&users[0], sale).await.bought();
         stack.stream_drained().await;
         for url in stack.urls() {
             // Twice: by the strategy, and from the cache.
@@ -135,7 +135,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
         if strategy.is_deferred() {
             stack.counted(sale, 1).await;
         }
-        let second = buy(stack.url(), &users[1], sale).await.bought();
+        let second = stack.buy(&users[1], sale).await.bought();
         stack.stream_drained().await;
         act(stack.url(), "cancel", &users[1], second).await.data();
         // A user who has cancelled may buy again.
@@ -157,7 +157,7 @@ async fn of_a_concurrent_payment_and_cancellation_one_succeeds() {
     let sale = stack.publish(100, "group-commit").await;
     let (mut paid, mut cancelled) = (0, 0);
     for user in &users {
-        let order = buy(stack.url(), user, sale).await.data().as_i64().unwrap();
+        let order = stack.buy(user, sale).await.data().as_i64().unwrap();
         let (one, two) = (&stack.instances[0].url, &stack.instances[1].url);
         let (pay, cancel, again) = tokio::join!(
             act(one, "pay", user, order),
@@ -200,7 +200,7 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     let sale = stack.publish(3, "reentrant-lock").await;
     let mut orders = Vec::new();
     for user in &users {
-        orders.push(buy(stack.url(), user, sale).await.data().as_i64().unwrap());
+        orders.push(stack.buy(user, sale).await.data().as_i64().unwrap());
     }
     // The first is paid in time, the second never, and the third is young.
     act(stack.url(), "pay", &users[0], orders[0]).await.data();
@@ -213,7 +213,7 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     assert_eq!(accounts(&stack, sale).await, (1, 2, 1));
     act(stack.url(), "pay", &users[1], orders[1]).await.refused(200, "ORDER_CANCELLED");
     act(stack.url(), "pay", &users[2], orders[2]).await.data();
-    buy(stack.url(), &users[1], sale).await.data();
+    stack.buy(&users[1], sale).await.data();
 }
 
 async fn pending_returns_are(stack: &Stack, count: i64) -> bool {

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::resilience::lock_sale;
 use crate::support::api::get;
 use crate::support::stack::{Stack, buy};
 use testkit::wait::eventually;
@@ -22,10 +21,10 @@ async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_que
     let users = stack.users(2).await;
     for strategy in workload::ladder::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
-        buy(stack.url(), &users[0], sale).await.bought();
-        buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
+        stack.buy(&users[0], sale).await.bought();
+        stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");
     }
-    buy(stack.url(), &users[0], 999_999).await.refused(200, "VOUCHER_NOT_FOUND");
+    stack.buy(&users[0], 999_999).await.refused(200, "VOUCHER_NOT_FOUND");
     get(stack.url(), "/shop/1").send().await.data();
     let url = stack.url();
     eventually("all locks are released", TIMEOUT, async || {
@@ -87,7 +86,7 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     let locked = stack.publish(50, "reentrant-lock").await;
     let users = stack.users(6).await;
     let before = Page::of(url).await;
-    let holders = [lock_sale(&stack, grouped).await, lock_sale(&stack, locked).await];
+    let holders = [stack.lock_sale(grouped).await, stack.lock_sale(locked).await];
     let mut stuck = tokio::task::JoinSet::new();
     let mut start = |user: usize, sale: i64| {
         let (url, user) = (url.to_owned(), users[user].clone());

@@ -12,7 +12,7 @@ use testkit::wait::eventually;
 
 use crate::support::api::{Answer, get};
 use crate::support::database::TestDatabase;
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -55,7 +55,7 @@ impl Buyers<'_> {
             let deadline = Instant::now() + TIMEOUT;
             loop {
                 let was_promoted = promoted.load(Ordering::Relaxed);
-                let answer = buy(self.stack.url(), user, self.sale).await;
+                let answer = self.stack.buy(user, self.sale).await;
                 match order_of(&answer) {
                     Some(order) => {
                         if was_promoted && told.first_after.is_none() {
@@ -140,14 +140,12 @@ async fn assert_kept(stack: &Stack, sales: &[i64], told: &[Vec<i64>], stock: i64
         let kept = format!(
             "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale} AND id IN ({ids})"
         );
-        let all = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
-        let left = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
         eventually("every order is committed", TIMEOUT, async || {
             stack.database.number(&kept).await == told.len() as i64
         })
         .await;
-        let all = stack.database.number(&all).await;
-        assert_eq!(stack.database.number(&left).await, stock - all, "{strategy}");
+        let (orders, left) = stack.tables(*sale).await;
+        assert_eq!(orders + left, stock, "{strategy}");
     }
 }
 
@@ -161,17 +159,13 @@ async fn a_new_primary_is_used_at_once_and_keeps_what_was_confirmed() {
     let users = stack.users(48).await;
     let (first, second) = users.split_at(24);
     let stock = 1000;
-    let mut sales = Vec::new();
-    for strategy in STRATEGIES {
-        sales.push(stack.publish(stock, strategy).await);
-    }
+    let sales = stack.publish_each(stock, STRATEGIES).await;
     open_connections(&stack, &users).await;
 
     // The primary's machine is lost, and the replica promoted.
     let mut pair = stack.database.pair.take().expect("a pair");
-    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
     let mut told = sell_during(&stack, &sales, first, async || {
-        let some = async || stack.database.number(orders).await > 8;
+        let some = async || stack.all_orders().await > 8;
         eventually("some are sold", TIMEOUT, some).await;
         pair.kill_primary();
         // Purchases meet a primary that is gone.
@@ -184,9 +178,9 @@ async fn a_new_primary_is_used_at_once_and_keeps_what_was_confirmed() {
     // The roles are changed by plan: the old primary stays, read-only, and so do the connections to it.
     pair.rejoin().await.expect("rejoin");
     open_connections(&stack, &users).await;
-    let before = stack.database.number(orders).await;
+    let before = stack.all_orders().await;
     let later = sell_during(&stack, &sales, second, async || {
-        let some = async || stack.database.number(orders).await > before + 8;
+        let some = async || stack.all_orders().await > before + 8;
         eventually("some are sold", TIMEOUT, some).await;
         pair.switch_over().await.expect("switch over");
     })

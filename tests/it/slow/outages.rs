@@ -8,7 +8,7 @@ use workload::ladder::Strategy;
 use workload::reply::TIME_OUT;
 
 use crate::resilience::{big_burst, with_fault};
-use crate::support::stack::{Stack, buy_within};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -30,7 +30,7 @@ async fn a_redis_paused_for_five_seconds_delays_a_sale_and_breaks_nothing() {
     // It recovers by itself: the rest of the stock can be sold.
     let sale = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
-    buy_within(stack.url(), user, sale, TIMEOUT).await;
+    stack.buy_within(user, sale, TIMEOUT).await;
 }
 
 /// The connection of one instance to its database fails in the middle of a sale, in each way that matters, while another

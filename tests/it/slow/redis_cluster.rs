@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use redis::AsyncCommands;
 use seckill::connection;
 use seckill::connection::redis::RoutedConnection;
 use seckill::keys::{KeyStyle, Keys};
-use seckill::session::{CurrentUser, SharedSessions};
+use seckill::session::SharedSessions;
 use secrecy::ExposeSecret;
-use serde_json::json;
 use testkit::redis_cluster::RedisCluster;
 use testkit::wait::eventually;
 use tokio::task::JoinSet;
@@ -18,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::support::api::{ADMIN_TOKEN, get, post};
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{self, SignedIn, Stack, buy, sign_in};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -56,16 +54,6 @@ async fn buy_until_decided(urls: &[String], user: SignedIn, sale: i64) -> Bought
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     unreachable!("the instances are asked in turn")
-}
-
-async fn sign_in(url: &str, redis: &mut RoutedConnection, phone: &str) -> SignedIn {
-    post(url, &format!("/user/code?phone={phone}")).send().await.data();
-    let code: String = redis.get(format!("login:code:{phone}")).await.unwrap();
-    let login = json!({ "phone": phone, "code": code });
-    let answer = post(url, "/user/login").json(login).send().await;
-    let token = answer.data().as_str().unwrap().to_owned();
-    let me = get(url, "/user/me").token(&token).send().await;
-    SignedIn { id: me.data()["id"].as_i64().unwrap(), token }
 }
 
 async fn publish(url: &str, stock: i64, strategy: &str) -> i64 {
@@ -115,25 +103,20 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
     }
     let sessions = SharedSessions::new(redis.clone(), KeyStyle::Cluster);
     let mut users = vec![first];
-    for id in 1_000_001..1_000_000 + BUYERS {
-        let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
-        let token = sessions.create(&user).await.unwrap().as_str().to_owned();
-        users.push(SignedIn { id, token });
-    }
+    users.extend(stack::users(sessions, BUYERS - 1).await);
     // While a slot is being moved, with some of a script's keys on either node, a purchase is done in full or not at all.
     let sale = sales[3];
     let slot = cluster.slot("{orders}").await;
     let from = cluster.owner(0, slot).await.unwrap();
     let to = (from + 1) % 3;
     cluster.begin_move(slot, from, to).await;
-    let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
-    let before = database.number(&row).await;
+    let before = database.orders(sale).await;
     let during = buy(&urls[0], &users[1], sale).await;
     cluster.end_move(slot, from, to).await;
     let owners = (cluster.owner(from, slot).await, cluster.owner(to, slot).await);
     assert_eq!(owners, (Some(to), Some(to)), "the slot has moved");
     drained(&redis).await;
-    let made = database.number(&row).await - before;
+    let made = database.orders(sale).await - before;
     match during.status {
         202 => assert_eq!(made, 1, "{during:?}"),
         _ => {
@@ -185,10 +168,9 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
 
     // A buyer may have been refused because a unit was on its way back: then it is sold now.
     for sale in &sales {
-        let rows = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
         eventually("everything is sold", TIMEOUT, || async {
             drained(&redis).await;
-            if database.number(&rows).await == STOCK {
+            if database.orders(*sale).await == STOCK {
                 return true;
             }
             for user in &users {
@@ -197,17 +179,14 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
             false
         })
         .await;
-        let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
-        assert_eq!(database.number(&stock).await, 0, "sale {sale}");
+        assert_eq!(database.stock(*sale).await, 0, "sale {sale}");
     }
     let buyers = "SELECT COUNT(DISTINCT user_id, voucher_id) FROM tb_voucher_order";
     assert_eq!(database.number(buyers).await, STOCK * sales.len() as i64);
     for Bought { sale, user, order, .. } in bought {
         let Some(order) = order else { continue };
-        let row = format!(
-            "SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order} AND user_id = {} AND voucher_id = {sale}",
-            user.id
-        );
+        let row = format!("id = {order} AND user_id = {} AND voucher_id = {sale}", user.id);
+        let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE {row}");
         if database.number(&row).await == 1 {
             continue;
         }

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
 use testkit::wait::eventually;
@@ -13,7 +12,7 @@ use crate::session_tracking::tracked;
 use crate::support::api::{self, ADMIN_TOKEN, get, post};
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack, buy, sign_in};
 use secrecy::ExposeSecret;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,17 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Every strategy that keeps something in Redis, and those that only remember sessions there.
 const STRATEGIES: [&str; 5] =
     ["setnx-lock", "reentrant-lock", "stream", "group-commit", "row-lock"];
-
-/// Signs in through the API; the code is read from the master.
-pub async fn sign_in(base: &str, master: &mut MultiplexedConnection, phone: &str) -> SignedIn {
-    post(base, &format!("/user/code?phone={phone}")).send().await.data();
-    let code: String = master.get(format!("login:code:{phone}")).await.expect("a code");
-    let login = json!({ "phone": phone, "code": code });
-    let token = post(base, "/user/login").json(login).send().await;
-    let token = token.data().as_str().expect("a token").to_owned();
-    let me = get(base, "/user/me").token(&token).send().await;
-    SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
-}
 
 /// Publishes a sale of one, and buys it, by every strategy.
 pub async fn buy_by_every_strategy(base: &str, user: &SignedIn) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use sqlx::mysql::{MySqlPoolOptions, MySqlRow};
-use sqlx::{Connection, Executor, MySqlConnection, MySqlPool, Row};
+use sqlx::{Connection, Executor, MySql, MySqlConnection, MySqlPool, Row, Transaction};
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};
@@ -127,6 +127,36 @@ impl TestDatabase {
             .fetch_one(&self.pool)
             .await
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// How many orders there are of a sale, cancelled ones included.
+    pub async fn orders(&self, sale: i64) -> i64 {
+        let orders = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id =";
+        self.number(&format!("{orders} {sale}")).await
+    }
+
+    /// What is left of a sale.
+    pub async fn stock(&self, sale: i64) -> i64 {
+        let stock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
+        self.number(&format!("{stock} {sale}")).await
+    }
+
+    /// Both.
+    pub async fn tables(&self, sale: i64) -> (i64, i64) {
+        (self.orders(sale).await, self.stock(sale).await)
+    }
+
+    /// Whether a user has this order. A refusal of the stream, a row of voucher 0, is none.
+    pub async fn has_order(&self, id: i64, user: i64) -> bool {
+        let row = format!("id = {id} AND user_id = {user} AND voucher_id <> 0");
+        self.number(&format!("SELECT COUNT(*) FROM tb_voucher_order WHERE {row}")).await == 1
+    }
+
+    /// Runs a statement in a transaction that stays open, and holds what it locks.
+    pub async fn hold(&self, sql: &str) -> Transaction<'static, MySql> {
+        let mut holder = self.pool.begin().await.expect("a transaction");
+        holder.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        holder
     }
 
     /// As [`TestDatabase::number`], with rows that are not committed yet.

@@ -9,6 +9,8 @@ use seckill::keys::{KeyStyle, Keys};
 use seckill::session::{CurrentUser, SharedSessions};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use sqlx::{MySql, Transaction};
+use tokio::task::JoinHandle;
 use workload::{Access, Target};
 
 use super::api::{self, ADMIN_TOKEN, get, post};
@@ -244,10 +246,69 @@ impl Stack {
         .await;
     }
 
+    /// Publishes a sale of this stock for each strategy.
+    pub async fn publish_each<'a>(
+        &self,
+        stock: i64,
+        strategies: impl IntoIterator<Item = &'a str>,
+    ) -> Vec<i64> {
+        let mut sales = Vec::new();
+        for strategy in strategies {
+            sales.push(self.publish(stock, strategy).await);
+        }
+        sales
+    }
+
+    /// Buys one voucher at the first instance.
+    pub async fn buy(&self, user: &SignedIn, sale: i64) -> api::Answer {
+        buy(self.url(), user, sale).await
+    }
+
+    /// Tries until a purchase at the first instance succeeds.
+    pub async fn buy_within(&self, user: &SignedIn, sale: i64, limit: Duration) {
+        buy_within(self.url(), user, sale, limit).await;
+    }
+
+    /// Buys at the first instance, in a task of its own.
+    pub fn start_buying(&self, user: &SignedIn, sale: i64) -> JoinHandle<api::Answer> {
+        let (url, user) = (self.url().to_owned(), user.clone());
+        tokio::spawn(async move { buy(&url, &user, sale).await })
+    }
+
+    /// Locks a sale's row until the transaction ends.
+    pub async fn lock_sale(&self, sale: i64) -> Transaction<'static, MySql> {
+        let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id";
+        self.database.hold(&format!("{lock} = {sale} FOR UPDATE")).await
+    }
+
+    /// Locks the rows of all sales until the transaction ends.
+    pub async fn lock_all_sales(&self) -> Transaction<'static, MySql> {
+        self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await
+    }
+
+    /// Waits until a purchase of the user holds its lock.
+    pub async fn wait_for_purchase_lock(&self, user: &SignedIn) {
+        let key = format!("lock:order:{}", user.id);
+        let mut redis = self.redis.conn().await;
+        let holds = async || redis.exists(&key).await.expect("an answer");
+        eventually("the purchase holds its lock", TIMEOUT, holds).await;
+    }
+
+    /// Waits until the user's order is inserted, and not committed yet.
+    pub async fn wait_for_insert(&self, user: &SignedIn) {
+        let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
+        let is_inserted = async || self.database.uncommitted(&orders).await == 1;
+        eventually("the order is inserted", TIMEOUT, is_inserted).await;
+    }
+
+    /// Orders and stock of a sale in the database.
+    pub async fn tables(&self, sale: i64) -> (i64, i64) {
+        self.database.tables(sale).await
+    }
+
     /// How many orders there are of a sale, cancelled ones included.
     pub async fn orders(&self, sale: i64) -> i64 {
-        let orders = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id =";
-        self.database.number(&format!("{orders} {sale}")).await
+        self.database.orders(sale).await
     }
 
     /// How many orders there are of all sales, with the refusals of the stream.
@@ -257,8 +318,12 @@ impl Stack {
 
     /// What the database has left of a sale.
     pub async fn stock(&self, sale: i64) -> i64 {
-        let stock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
-        self.database.number(&format!("{stock} {sale}")).await
+        self.database.stock(sale).await
+    }
+
+    /// How many entries of the stream were put aside.
+    pub async fn dead_letters(&self) -> u64 {
+        self.redis.conn().await.xlen("stream.orders.dead").await.expect("a length")
     }
 
     /// A sale's stock counter.
@@ -361,14 +426,7 @@ impl Stack {
 
     /// Registers and signs in a user through the API, with the code from Redis.
     pub async fn sign_in(&self, phone: &str) -> SignedIn {
-        post(self.url(), &format!("/user/code?phone={phone}")).send().await.data();
-        let mut redis = self.redis.conn().await;
-        let code: String = redis.get(format!("login:code:{phone}")).await.expect("a code");
-        let login = json!({ "phone": phone, "code": code });
-        let answer = post(self.url(), "/user/login").json(login).send().await;
-        let token = answer.data().as_str().expect("a token").to_owned();
-        let me = get(self.url(), "/user/me").token(&token).send().await;
-        SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
+        sign_in(self.url(), &mut self.redis.conn().await, phone).await
     }
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
@@ -377,15 +435,30 @@ impl Stack {
             connection::redis::server(&self.redis_url().into(), None, None).expect("an address");
         let limit = Duration::from_secs(10);
         let redis = connection::redis::connect(server, limit).await.expect("connect");
-        let sessions = SharedSessions::new(redis.commands(), KeyStyle::Default);
-        let mut users = Vec::new();
-        for id in 1_000_001..=1_000_000 + count {
-            let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
-            let token = sessions.create(&user).await.expect("a session");
-            users.push(SignedIn { id, token: token.as_str().to_owned() });
-        }
-        users
+        users(SharedSessions::new(redis.commands(), KeyStyle::Default), count).await
     }
+}
+
+/// Registers and signs in a user through the API of the instance `base`, with the code from its Redis.
+pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) -> SignedIn {
+    post(base, &format!("/user/code?phone={phone}")).send().await.data();
+    let code: String = redis.get(format!("login:code:{phone}")).await.expect("a code");
+    let login = json!({ "phone": phone, "code": code });
+    let answer = post(base, "/user/login").json(login).send().await;
+    let token = answer.data().as_str().expect("a token").to_owned();
+    let me = get(base, "/user/me").token(&token).send().await;
+    SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
+}
+
+/// Signs in `count` users by writing their sessions.
+pub async fn users(sessions: SharedSessions, count: i64) -> Vec<SignedIn> {
+    let mut users = Vec::new();
+    for id in 1_000_001..=1_000_000 + count {
+        let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
+        let token = sessions.create(&user).await.expect("a session");
+        users.push(SignedIn { id, token: token.as_str().to_owned() });
+    }
+    users
 }
 
 /// Buys one voucher at the instance `base`.
