@@ -9,16 +9,12 @@ use workload::ladder::Strategy;
 
 use crate::law;
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::{Answer, get, post};
+use crate::support::api::{get, post};
 use crate::support::instance::Instance;
-use crate::support::stack::{SignedIn, Stack, buy, buy_within};
+use crate::support::stack::{Stack, buy, buy_within};
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-async fn look_up(url: &str, user: &SignedIn, order: i64) -> Answer {
-    get(url, &format!("/voucher-order/{order}")).token(&user.token).send().await
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sales_are_sold_and_nothing_touches_two_slots() {
@@ -42,18 +38,18 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     for _ in 0..2 {
         let sale = stack.publish(1, "stream").await;
         let (pending, order) = while_sale_is_locked(&stack, sale, async {
-            let bought = buy(one, &users[0], sale).await;
+            let bought = buy(two, &users[0], sale).await;
             let order = bought.bought();
             assert_eq!(bought.status, 202);
-            (look_up(two, &users[0], order).await.status, order)
+            (stack.look_up(&users[0], order).await.status, order)
         })
         .await;
         assert_eq!(pending, 202, "{order}");
         stack.stream_drained().await;
         stack.settled().await;
-        assert_eq!(look_up(two, &users[0], order).await.data()["voucherId"], sale);
-        look_up(two, &users[1], order).await.refused(200, "ORDER_NOT_FOUND");
-        let again = buy(one, &users[0], sale).await;
+        assert_eq!(stack.look_up(&users[0], order).await.data()["voucherId"], sale);
+        stack.look_up(&users[1], order).await.refused(200, "ORDER_NOT_FOUND");
+        let again = buy(two, &users[0], sale).await;
         again.refused(200, "ALREADY_ORDERED");
         assert_eq!(again.body["orderId"], order.to_string());
         buy(one, &users[1], sale).await.refused(200, "SOLD_OUT");
@@ -78,11 +74,11 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         .database
         .run(&format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}"))
         .await;
-    let refused = buy(one, &users[0], sale).await;
+    let refused = buy(two, &users[0], sale).await;
     if refused.status == 202 {
         let order = refused.bought();
         stack.stream_drained().await;
-        look_up(two, &users[0], order).await.refused(200, "SOLD_OUT");
+        stack.look_up(&users[0], order).await.refused(200, "SOLD_OUT");
     } else {
         refused.refused(200, "SOLD_OUT");
     }
@@ -106,17 +102,14 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     // All of it is lost: the sales go on, and the style is on record again.
     let sale = stack.publish(5, "stream").await;
     let order = while_sale_is_locked(&stack, sale, async {
-        let order = buy(one, &users[0], sale).await.bought();
+        let order = buy(two, &users[0], sale).await.bought();
         let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
         order
     })
     .await;
     let users = stack.users(3).await;
     // Its consumer had read it, or it is lost, which is a definite no.
-    eventually("what was admitted is decided", TIMEOUT, || async {
-        look_up(two, &users[0], order).await.status == 200
-    })
-    .await;
+    stack.decided(&users[0], order).await;
     buy_within(two, &users[1], sale, TIMEOUT).await;
     stack.stream_drained().await;
     let left = Some(stack.stock(sale).await);
@@ -137,13 +130,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     }
 
     // `doctor` says which it is. A node of another style is kept out, with what to do.
-    let doctor = Instance::command(&["doctor"]).envs(stack.env()).output().expect("run seckill");
-    let text = String::from_utf8_lossy(&doctor.stdout);
+    let (_, text) = Instance::run(&["doctor"], &stack.env());
     assert!(text.contains("key style cluster, as recorded"), "{text}");
-    let mut other = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
-    other.envs(stack.env()).args(["--key-style", "default"]);
-    let output = other.output().expect("run seckill");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let other = ["serve", "--bind", "127.0.0.1:0", "--key-style", "default"];
+    let (code, text) = Instance::run(&other, &stack.env());
+    assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("several slots, which a Redis Cluster refuses"), "{text}");
 }

@@ -1,7 +1,6 @@
 //! A database that cannot be used: each reason is one sentence at start, which names `DATABASE_URL` and no password. And the
 //! forms of TLS that work.
 
-use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,13 +26,12 @@ async fn server(arguments: Vec<String>) -> DatabaseServer {
 
 /// Runs a command of the service; returns whether it succeeded, and what it said.
 fn run(command: &str, url: &str) -> (bool, String) {
-    let mut command = Instance::command(&[command]);
-    // Nothing listens there: it must not come to that.
-    command.env("DATABASE_URL", url).env("REDIS_URL", "redis://127.0.0.1:1/");
-    command.env("BIND_ADDR", "127.0.0.1:0");
-    let Output { status, stdout, stderr } = command.output().expect("run seckill");
-    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    (status.success(), text)
+    // Nothing listens at that Redis: it must not come to that.
+    let redis = ("REDIS_URL", "redis://127.0.0.1:1/");
+    let env = [("DATABASE_URL", url), redis, ("BIND_ADDR", "127.0.0.1:0")];
+    let (code, text) =
+        Instance::run(&[command], &env.map(|(name, value)| (name, value.to_owned())));
+    (code == Some(0), text)
 }
 
 fn assert_refused(command: &str, url: &str, says: &str) {

@@ -8,15 +8,20 @@ use seckill::connection::mysql;
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::OrderStore;
+use secrecy::ExposeSecret;
 use testkit::proxy::{Mode, Proxy};
 use testkit::wait::eventually;
 
+use crate::database_failover::doctor;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, get};
 use crate::support::database::TestDatabase;
 use crate::support::stack::{SignedIn, Stack};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
+
+/// MariaDB's READ_ONLY ADMIN and MySQL's CONNECTION_ADMIN are among them.
+const GRANT: &str = "GRANT ALL ON *.* TO 'seckill'@'127.0.0.1'";
 
 /// Each way of writing an order: one in a transaction of its own, one inserted by a prepared statement, a batch.
 const STRATEGIES: [&str; 3] = ["reentrant-lock", "row-lock", "group-commit"];
@@ -82,7 +87,26 @@ async fn assert_all_ordered(stack: &Stack, sale: i64, bought: &[(SignedIn, i64)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     let stack = Stack::start(1, &[]).await;
-    let users = stack.users(3).await;
+    // A table is away for a while.
+    let sale = stack.publish(20, "stream").await;
+    let users = stack.users(4).await;
+    let mut bought = Vec::new();
+    while_sale_is_locked(&stack, sale, async {
+        for user in &users[1..] {
+            bought.push((user.clone(), stack.buy(user, sale).await.bought()));
+        }
+    })
+    .await;
+    stack.database.run("RENAME TABLE tb_voucher_order TO tb_away").await;
+    bought.push((users[0].clone(), stack.buy(&users[0], sale).await.bought()));
+    let mine = get(stack.url(), "/voucher-order/of/me").token(&users[0].token).send().await;
+    assert_try_again(&mine, &format!("a page of orders: {mine:?}"));
+    stack.instances[0].wait_for_line("the database does not answer; nothing is read").await;
+    stack.database.run("RENAME TABLE tb_away TO tb_voucher_order").await;
+    assert_all_ordered(&stack, sale, &bought).await;
+
+    // Statements fail.
+    let users = &users[..3];
     plant_errors(&stack).await;
     let sales = stack.publish_each(20, STRATEGIES).await;
     let inserts = STATES.map(|number| ("INSERT", number));
@@ -121,7 +145,7 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     fail(&stack, sale, "INSERT", 1064).await;
     fail(&stack, direct, "INSERT", 1064).await;
     let mut bought = Vec::new();
-    for user in &users {
+    for user in users {
         bought.push((user.clone(), stack.buy(user, sale).await.bought()));
     }
     stack.buy(&users[0], direct).await.refused(500, "INTERNAL");
@@ -132,31 +156,10 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_that_is_away_for_a_while_ends_no_order() {
-    let stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(20, "stream").await;
-    let users = stack.users(4).await;
-    let mut bought = Vec::new();
-    while_sale_is_locked(&stack, sale, async {
-        for user in &users[1..] {
-            bought.push((user.clone(), stack.buy(user, sale).await.bought()));
-        }
-    })
-    .await;
-    stack.database.run("RENAME TABLE tb_voucher_order TO tb_away").await;
-    bought.push((users[0].clone(), stack.buy(&users[0], sale).await.bought()));
-    let mine = get(stack.url(), "/voucher-order/of/me").token(&users[0].token).send().await;
-    assert_try_again(&mine, &format!("a page of orders: {mine:?}"));
-    stack.instances[0].wait_for_line("the database does not answer; nothing is read").await;
-    stack.database.run("RENAME TABLE tb_away TO tb_voucher_order").await;
-    assert_all_ordered(&stack, sale, &bought).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connections_are_replaced() {
     // Few, so that each is used for a write in time.
     let few = ["--database-connections", "2"];
-    let stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &few).await;
+    let mut stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &few).await;
     let stream = stack.publish(20, "stream").await;
     let sales = stack.publish_each(20, STRATEGIES).await;
     let users = stack.users(5).await;
@@ -219,6 +222,39 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     database.run("SET GLOBAL read_only = 1").await;
     write_fails().await;
     assert_ne!(connection().await, after, "it was found read-only again");
+
+    // It takes no sale either from a user who has the right to write there all the same: the primary, and so the service's
+    // next connection, would know nothing of it. `doctor` warns of that right.
+    stack.database.run("SET GLOBAL read_only = 0").await;
+    let doctor = || doctor(stack.database.url().expose_secret());
+    let advice = "may write to a read-only server";
+    let before = doctor();
+    assert!(!before.contains(advice), "{before}");
+    stack.database.run(GRANT).await;
+    let granted = doctor();
+    assert!(granted.contains(advice), "{granted}");
+
+    stack.instances.clear();
+    stack.add_instance(&[]).await;
+    let (user, strategies) = (&users[0], STRATEGIES.into_iter().chain(["unit-rows"]));
+    let sales = stack.publish_each(20, strategies.clone()).await;
+    let before = stack.all_orders().await;
+    stack.database.run("SET GLOBAL read_only = 1").await;
+    // Its probe asks the server.
+    eventually("the service knows that it is read-only", TIMEOUT, async || {
+        get(stack.url(), "/health/ready").send().await.status == 503
+    })
+    .await;
+    for (strategy, sale) in strategies.zip(&sales) {
+        let answer = stack.buy(user, *sale).await;
+        assert_eq!(answer.body["code"], "UNAVAILABLE", "{strategy}: {answer:?}");
+        assert_eq!(answer.status, 503, "{strategy}");
+    }
+    assert_eq!(stack.all_orders().await, before);
+    stack.database.run("SET GLOBAL read_only = 0").await;
+    for sale in sales {
+        stack.buy_within(user, sale, TIMEOUT).await;
+    }
 }
 
 /// The transaction is lost, and its id goes to another buyer (the counter was lost, too) before its outcome is looked up.

@@ -27,9 +27,8 @@ pub fn is_mariadb() -> bool {
 
 /// What `doctor` says.
 pub fn doctor(url: &str) -> String {
-    let mut command = Instance::command(&["doctor"]);
-    command.env("DATABASE_URL", url).env("REDIS_URL", "redis://127.0.0.1:1/");
-    String::from_utf8(command.output().expect("run seckill").stdout).expect("UTF-8")
+    let env = [("DATABASE_URL", url), ("REDIS_URL", "redis://127.0.0.1:1/")];
+    Instance::run(&["doctor"], &env.map(|(name, value)| (name, value.to_owned()))).1
 }
 
 /// A purchase's commit has no reply, its primary is lost, and the address leads to the replica, which has received the

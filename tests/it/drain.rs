@@ -30,7 +30,7 @@ async fn drain_beyond_the_grace(stack: &mut Stack) {
 /// A purchase waits for the sale's row when the instance is to stop, and the row stays locked beyond the grace period. Its
 /// client has hung up, so that there is no connection to wait for. A read has nothing but one.
 #[tokio::test]
-async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
+async fn a_drain_waits_for_a_purchase_whose_client_hung_up_for_a_read_and_for_idle_connections() {
     let mut stack = Stack::start(0, &[]).await;
     let user = stack.users(1).await.remove(0);
     for strategy in COMMITTING {
@@ -67,12 +67,11 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
     assert_eq!(client.await.unwrap().data(), &json!([]));
     let status = stack.instances[0].ended().await;
     assert!(status.success(), "{status}");
-}
 
-/// A proxy that does not ask for readiness goes on as before, until it is refused: so its connections stay usable.
-#[tokio::test]
-async fn connections_are_kept_until_the_listener_is_closed_and_their_next_request_is_answered() {
-    let mut stack = Stack::start(1, &["--drain-idle-ms", "15000"]).await;
+    // A proxy that does not ask for readiness goes on as before, until it is refused: so its connections stay usable until the
+    // listener is closed, and their next request is answered.
+    stack.instances.clear();
+    stack.add_instance(&["--drain-idle-ms", "15000"]).await;
     let (target, live) = (stack.targets().remove(0), Call::get("/health/live"));
     let closes = |reply: &Response| reply.headers.get("connection").is_some_and(|it| it == "close");
     let mut idle = Connection::new(target.clone(), TIMEOUT);

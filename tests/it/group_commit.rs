@@ -172,7 +172,7 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
 }
 
 #[tokio::test]
-async fn a_second_order_is_refused_with_the_id_of_the_first() {
+async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
     let setting = Setting::of(100).await;
     let (one, two) = (setting.node(LIMITS).await, setting.node(LIMITS).await);
     // Twice in one batch, again later, and on another node, among others who are new.
@@ -201,6 +201,24 @@ async fn a_second_order_is_refused_with_the_id_of_the_first() {
     setting.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
     let anew = one.buy([5]).await;
     assert!(matches!(anew[0], Ok(new) if new != id), "{anew:?}");
+
+    // Two nodes with the same buyers in opposite order agree.
+    setting.database.run("DELETE FROM tb_voucher_order").await;
+    setting.database.run("UPDATE tb_seckill_voucher SET stock = 400, issued = 400").await;
+    for round in 0..5 {
+        let first = 1 + 100 * round;
+        let up = one.buy(first..first + 100);
+        let down = two.buy((first..first + 100).rev());
+        let (up, down) = tokio::join!(up, down);
+        for outcome in up.iter().chain(&down) {
+            let answered =
+                matches!(outcome, Ok(_) | Err(Error::AlreadyOrdered(Some(_)) | Error::SoldOut));
+            assert!(answered, "round {round}: {outcome:?}");
+        }
+        let sold = count(&up, |outcome| outcome.is_ok()) + count(&down, |outcome| outcome.is_ok());
+        assert_eq!(sold, if round < 4 { 100 } else { 0 }, "round {round}");
+    }
+    assert_eq!(setting.of_sale().await, (400, 0));
 }
 
 /// Batches of which some orders are dropped (user 5 has an order) or do not fit into the stock, or both. Nobody is told of
@@ -412,46 +430,7 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
 }
 
 #[tokio::test]
-async fn two_nodes_with_the_same_buyers_in_opposite_order_agree() {
-    let setting = Setting::of(400).await;
-    let (one, two) = (setting.node(LIMITS).await, setting.node(LIMITS).await);
-    for round in 0..5 {
-        let first = 1 + 100 * round;
-        let up = one.buy(first..first + 100);
-        let down = two.buy((first..first + 100).rev());
-        let (up, down) = tokio::join!(up, down);
-        for outcome in up.iter().chain(&down) {
-            let answered =
-                matches!(outcome, Ok(_) | Err(Error::AlreadyOrdered(Some(_)) | Error::SoldOut));
-            assert!(answered, "round {round}: {outcome:?}");
-        }
-        let sold = count(&up, |outcome| outcome.is_ok()) + count(&down, |outcome| outcome.is_ok());
-        assert_eq!(sold, if round < 4 { 100 } else { 0 }, "round {round}");
-    }
-    assert_eq!(setting.of_sale().await, (400, 0));
-}
-
-#[tokio::test]
-async fn an_order_that_cannot_be_inserted_fails_alone() {
-    let setting = Setting::of(100).await;
-    setting
-        .database
-        .run(
-            "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
-             IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF",
-        )
-        .await;
-    let node = setting.node(LIMITS).await;
-    let outcomes = node.buy(1..=30).await;
-    for (user, outcome) in (1..).zip(&outcomes) {
-        assert_eq!(outcome.is_ok(), user != 13, "user {user}: {outcome:?}");
-    }
-    assert_eq!(setting.of_sale().await, (29, 71));
-    assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
-}
-
-#[tokio::test]
-async fn a_buyer_whose_row_is_locked_delays_no_other_until_it_is_unlocked() {
+async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     let setting = Setting::of(100).await;
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
     let holder = setting.database.hold(&format!("{insert} (1, 13, {SALE})")).await;
@@ -476,6 +455,24 @@ async fn a_buyer_whose_row_is_locked_delays_no_other_until_it_is_unlocked() {
     locked_out.expect("an order once the row is unlocked");
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
     assert_eq!(setting.of_sale().await, (30, 70));
+
+    // One whose order cannot be inserted fails alone.
+    setting.database.run("DELETE FROM tb_voucher_order").await;
+    setting.database.run("UPDATE tb_seckill_voucher SET stock = 100").await;
+    setting
+        .database
+        .run(
+            "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
+             IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF",
+        )
+        .await;
+    let node = setting.node(LIMITS).await;
+    let outcomes = node.buy(1..=30).await;
+    for (user, outcome) in (1..).zip(&outcomes) {
+        assert_eq!(outcome.is_ok(), user != 13, "user {user}: {outcome:?}");
+    }
+    assert_eq!(setting.of_sale().await, (29, 71));
+    assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
 }
 
 #[tokio::test]

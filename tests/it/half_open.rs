@@ -64,7 +64,7 @@ async fn half_open_connections_to_the_database_are_closed_and_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() {
+async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_and_stop_no_sale() {
     let stack = Stack::behind_proxies(&[]).await;
     let user = stack.users(1).await.remove(0);
     for strategy in ["reentrant-lock", "group-commit", "row-lock"] {
@@ -93,34 +93,39 @@ async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() 
         assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
     }
     assert_eq!(stack.all_orders().await, 0);
-}
 
-/// A connection whose statement was answered must give its place back, even if it goes silent at that moment.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back() {
-    let database = TestDatabase::empty().await;
-    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
-    let url = database.url_through(proxy.address).into();
-    let limit = Duration::from_secs(2);
-    let pool = mysql::connect(&url, 1, limit).await.expect("connect");
-    for _ in 0..3 {
-        let mut connection = pool.pool.acquire().await.expect("the only connection");
-        let one = sqlx::query_scalar::<_, i64>("SELECT 1").fetch_one(&mut *connection).await;
-        proxy.set(Mode::HalfOpen);
-        assert_eq!(one.expect("a reply"), 1);
-        drop(connection);
-        // It is handed on untested, or not; either way the place is free in time.
-        eventually("the database answers", TIMEOUT, async || mysql::ping(&pool).await.is_ok())
-            .await;
-    }
-    let [idle, in_use, _] = pool.pool.usage();
-    assert_eq!(in_use + idle, 1, "{in_use} in use, {idle} idle");
-}
+    // An instance is cut off in mid-transaction: its connection is not closed, so the server would keep the transaction, which
+    // holds the sale's row, for hours.
+    let users = stack.users(2).await;
+    // The strategy whose transactions hold the row while they wait for a request.
+    let sale = stack.publish(5, "row-lock").await;
+    while_sale_is_locked(&stack, sale, async {
+        let fault = async {
+            stack.database.wait_for_statement("UPDATE").await;
+            stack.proxies.database.set(Mode::HalfOpen);
+        };
+        // A purchase that a busy machine ends before is followed by another.
+        let buying = async {
+            loop {
+                stack.buy(&users[0], sale).await.refused(503, "UNAVAILABLE");
+            }
+        };
+        tokio::select! {
+            () = buying => {}
+            () = fault => {}
+        }
+    })
+    .await;
+    let lost = Instant::now();
+    let sold = async || stack.buy(&users[1], sale).await.status == 200;
+    // The server ends the transaction after 5 s; MySQL, which has no such limit, closes the connection after 30 s.
+    let limit = if stack.database.is_mariadb().await { TIMEOUT / 2 } else { TIMEOUT * 3 / 2 };
+    assert!(until(limit, sold).await, "the row is still held");
+    println!("sold {:?} after the transaction was lost", lost.elapsed());
+    assert_eq!(stack.orders(sale).await, 1);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_open_connections_to_redis_are_replaced() {
-    let stack = Stack::behind_proxies(&[]).await;
-    let users = stack.users(4).await;
+    // Those to Redis are replaced.
+    let (users, before) = (stack.users(4).await, stack.all_orders().await);
     let mut sales = Vec::new();
     for strategy in ["reentrant-lock", "setnx-lock", "stream", "group-commit"] {
         let sale = stack.publish(1000, strategy).await;
@@ -143,7 +148,30 @@ async fn half_open_connections_to_redis_are_replaced() {
         println!("sells after {:?}", broken.elapsed());
     }
     stack.stream_drained().await;
-    assert_eq!(stack.all_orders().await, (users.len() * sales.len()) as i64);
+    let bought = (users.len() * sales.len()) as i64;
+    assert_eq!(stack.all_orders().await, before + bought);
+}
+
+/// A connection whose statement was answered must give its place back, even if it goes silent at that moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back() {
+    let database = TestDatabase::empty().await;
+    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
+    let url = database.url_through(proxy.address).into();
+    let limit = Duration::from_secs(2);
+    let pool = mysql::connect(&url, 1, limit).await.expect("connect");
+    for _ in 0..3 {
+        let mut connection = pool.pool.acquire().await.expect("the only connection");
+        let one = sqlx::query_scalar::<_, i64>("SELECT 1").fetch_one(&mut *connection).await;
+        proxy.set(Mode::HalfOpen);
+        assert_eq!(one.expect("a reply"), 1);
+        drop(connection);
+        // It is handed on untested, or not; either way the place is free in time.
+        eventually("the database answers", TIMEOUT, async || mysql::ping(&pool).await.is_ok())
+            .await;
+    }
+    let [idle, in_use, _] = pool.pool.usage();
+    assert_eq!(in_use + idle, 1, "{in_use} in use, {idle} idle");
 }
 
 /// An address that leads to the one server or the other: connections stay where they were opened.
@@ -189,38 +217,4 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
     })
     .await;
     write.exec_async(&mut shared).await.expect("a write");
-}
-
-/// An instance is cut off in mid-transaction: its connection is not closed, so the server would keep the transaction, which
-/// holds the sale's row, for hours.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_a_lost_transaction_holds_is_free_within_seconds() {
-    let stack = Stack::behind_proxies(&[]).await;
-    let users = stack.users(2).await;
-    // The strategy whose transactions hold the row while they wait for a request.
-    let sale = stack.publish(5, "row-lock").await;
-    while_sale_is_locked(&stack, sale, async {
-        let fault = async {
-            stack.database.wait_for_statement("UPDATE").await;
-            stack.proxies.database.set(Mode::HalfOpen);
-        };
-        // A purchase that a busy machine ends before is followed by another.
-        let buying = async {
-            loop {
-                stack.buy(&users[0], sale).await.refused(503, "UNAVAILABLE");
-            }
-        };
-        tokio::select! {
-            () = buying => {}
-            () = fault => {}
-        }
-    })
-    .await;
-    let lost = Instant::now();
-    let sold = async || stack.buy(&users[1], sale).await.status == 200;
-    // The server ends the transaction after 5 s; MySQL, which has no such limit, closes the connection after 30 s.
-    let limit = if stack.database.is_mariadb().await { TIMEOUT / 2 } else { TIMEOUT * 3 / 2 };
-    assert!(until(limit, sold).await, "the row is still held");
-    println!("sold {:?} after the transaction was lost", lost.elapsed());
-    assert_eq!(stack.orders(sale).await, 1);
 }

@@ -1,10 +1,12 @@
 //! The web pages: what is served, when, and with which security policy.
 
-use crate::support::api::get;
+use serde_json::json;
+
+use crate::support::api::{get, post};
 use crate::support::stack::Stack;
 
 #[tokio::test]
-async fn the_pages_have_a_strict_policy_and_are_cached() {
+async fn the_pages_have_a_strict_policy_and_without_lab_nothing_of_it_exists() {
     let stack = Stack::start(1, &[]).await;
     let (status, headers, page) = get(stack.url(), "/").raw().await;
     assert_eq!(
@@ -40,4 +42,21 @@ async fn the_pages_have_a_strict_policy_and_are_cached() {
     assert!(headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'"));
     let (status, ..) = get(stack.url(), "/assets/learn-model.js").raw().await;
     assert_eq!(status, 200);
+
+    // Nothing of the lab is there without `--lab`.
+    for path in ["/lab", "/lab/about", "/lab/runs", "/lab/runs/1", "/lab/code/13800138000"] {
+        let answer = get(stack.url(), path).send().await;
+        assert_eq!((answer.status, &answer.body["code"]), (404, &json!("NOT_FOUND")), "{path}");
+    }
+    for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill", "/lab/login", "/lab/sessions"] {
+        let answer = post(stack.url(), path).admin().json(json!({})).send().await;
+        assert_eq!(answer.status, 404, "{path}");
+    }
+    // Nor does a purchase tell its steps.
+    let voucher = stack.publish(1, "reentrant-lock").await;
+    let user = &stack.users(1).await[0];
+    let path = format!("/voucher-order/seckill/{voucher}");
+    let bought =
+        post(stack.url(), &path).token(&user.token).header("x-lab-trace", "1").send().await;
+    assert!(bought.bought() > 0 && !bought.headers.contains_key("x-lab-trace"));
 }

@@ -2,7 +2,6 @@
 //! says the same. And what has to work: TLS, and a user with the documented rights.
 
 use std::path::Path;
-use std::process::Output;
 
 use secrecy::ExposeSecret;
 use serde_json::json;
@@ -110,30 +109,25 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
             let mut env = environment(&database, url);
             env.extend(authority.map(|file| ("REDIS_CA", file.to_owned())));
             env.push(("BIND_ADDR", "127.0.0.1:0".to_owned()));
-            let mut process = Instance::command(&[command]);
             if command == "doctor" {
                 env.retain(|(name, _)| *name != "BIND_ADDR" && *name != "ADMIN_TOKEN");
             }
-            process.envs(env);
-            let Output { status, stdout, stderr } = process.output().expect("run seckill");
-            let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            let text = text.concat();
+            let (code, text) = Instance::run(&[command], &env);
             println!(
                 "{command} {url}\n    {}",
                 text.lines().find(|line| line.contains("REDIS_")).unwrap_or("")
             );
-            assert_eq!(status.code(), Some(1), "{command} {url}: {text}");
+            assert_eq!(code, Some(1), "{command} {url}: {text}");
             let line = text.lines().find(|line| line.contains(says));
             let line = line.unwrap_or_else(|| panic!("{command} {url}: not `{says}` in\n{text}"));
             assert!(line.contains("REDIS_"), "{command} {url}: {line}");
             assert!(!text.contains("secret"), "a password in the output: {text}");
         }
     }
-    let alone = [("REDIS_CERT", certificate)];
-    let mut process = Instance::command(&["serve"]);
-    process.envs(environment(&database, &at_tls)).envs(alone);
-    let output = process.output().expect("run seckill");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--redis-key"), "{output:?}");
+    let mut alone = environment(&database, &at_tls);
+    alone.push(("REDIS_CERT", certificate));
+    let (_, text) = Instance::run(&["serve"], &alone);
+    assert!(text.contains("--redis-key"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

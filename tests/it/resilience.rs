@@ -54,7 +54,7 @@ pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64)
 /// Its requests in flight have asked the server that decides them, and do not hear of it. On the stream, the orders that it
 /// holds are not committed either, as the sales' rows are locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
+async fn an_instance_killed_in_a_sale_loses_no_confirmed_order_and_sigterm_no_request() {
     let mut stack = Stack::lab(1).await;
     for strategy in STRATEGIES {
         // So patient that no request in flight gives up before the kill.
@@ -82,13 +82,8 @@ async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
         assert!(report.count(CONNECTION_LOST) > 0, "{strategy}: nothing was cut: {report:?}");
         stack.proxies.database.set(Mode::Forward);
         stack.proxies.redis.set(Mode::Forward);
-    }
-}
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0() {
-    let mut stack = Stack::lab(1).await;
-    for strategy in STRATEGIES {
+        // SIGTERM finishes the requests in flight.
         // Long enough to sell on a busy machine: attempts that are refused afterwards buy nothing.
         stack.add_instance(&["--lab", "--drain-grace-ms", "1500"]).await;
         let (options, total) = big_burst(&stack, strategy).await;

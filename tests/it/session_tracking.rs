@@ -62,8 +62,9 @@ async fn lookups(base: &str) -> f64 {
 
 #[tokio::test]
 async fn a_session_that_ends_elsewhere_is_refused_within_a_second_and_a_busy_one_not_looked_up() {
-    let stack = Stack::lab(2).await;
-    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    let mut stack = Stack::lab(2).await;
+    let urls = stack.urls();
+    let [one, two] = [&urls[0], &urls[1]];
     tracked(two).await;
     is_not_looked_up(two, &stack).await;
     let mut redis = stack.redis.conn().await;
@@ -79,6 +80,22 @@ async fn a_session_that_ends_elsewhere_is_refused_within_a_second_and_a_busy_one
         let after = refused_after(two, user).await;
         assert!(after < Duration::from_secs(1), "signed in {after:?} after the end");
     }
+
+    // Sessions are tracked again after Redis was restarted.
+    let users = stack.users(2).await;
+    assert_eq!(status(two, &users[0]).await, 200);
+    let restart = async |redis: &mut RedisServer| {
+        redis.kill();
+        redis.restart().await;
+    };
+    restart(&mut stack.redis).await;
+    delete(&mut stack.redis.conn().await, &users[0]).await;
+    let after = refused_after(two, &users[0]).await;
+    assert!(after < Duration::from_secs(1), "signed in {after:?} after the end");
+    tracked(two).await;
+    assert_eq!(status(two, &users[1]).await, 200);
+    delete(&mut stack.redis.conn().await, &users[1]).await;
+    refused_after(two, &users[1]).await;
 }
 
 /// A renewal is a change, which is reported as well: the session is then looked up once more. So it is where a PING was
@@ -156,25 +173,4 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     acl("+client|tracking").await;
     tracked(base).await;
     instance.wait_for_line("reports ended sessions again").await;
-}
-
-#[tokio::test]
-async fn sessions_are_tracked_again_after_redis_was_restarted() {
-    let mut stack = Stack::lab(1).await;
-    let url = stack.url().to_owned();
-    tracked(&url).await;
-    let users = stack.users(2).await;
-    assert_eq!(status(&url, &users[0]).await, 200);
-    let restart = async |redis: &mut RedisServer| {
-        redis.kill();
-        redis.restart().await;
-    };
-    restart(&mut stack.redis).await;
-    delete(&mut stack.redis.conn().await, &users[0]).await;
-    let after = refused_after(&url, &users[0]).await;
-    assert!(after < Duration::from_secs(1), "signed in {after:?} after the end");
-    tracked(&url).await;
-    assert_eq!(status(&url, &users[1]).await, 200);
-    delete(&mut stack.redis.conn().await, &users[1]).await;
-    refused_after(&url, &users[1]).await;
 }

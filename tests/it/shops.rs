@@ -136,10 +136,11 @@ async fn shops_are_found_by_id_type_name_and_distance() {
     }
 }
 
-#[tokio::test]
-async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
-    let stack = Stack::lab(2).await;
-    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
+    let mut stack = Stack::lab(2).await;
+    let urls = stack.urls();
+    let [one, two] = [&urls[0], &urls[1]];
     let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
     let path = format!("/shop/{id}");
     let received = "seckill_cache_invalidations_received_total";
@@ -192,6 +193,40 @@ async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
         })
         .await;
     }
+
+    // Without Redis reads go on, and invalidations are delivered later.
+    let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
+    let path = format!("/shop/{id}");
+    for base in &urls {
+        get(base, &path).send().await.data();
+    }
+    stack.redis.kill();
+    for base in &urls {
+        eventually("reads do without Redis", WAIT_LIMIT, async || {
+            get(base, &path).send().await.data();
+            metric(base, "seckill_cache_bypassed_total{cache=\"shop\"}").await > 3
+        })
+        .await;
+    }
+    get(&urls[0], "/shop-type/list").send().await.data();
+    get(&urls[0], "/shop/of/name").send().await.data();
+    // An update succeeds: its invalidation is delivered later.
+    put(&urls[0], json!({ "id": id, "name": "新" })).await.data();
+    assert_eq!(get(&urls[0], &path).send().await.data()["name"], "新");
+    let refused = post(&urls[0], "/shop").admin().json(shop("x", 1, 1.0, 1.0)).send().await;
+    refused.refused(503, "UNAVAILABLE");
+
+    stack.redis.restart().await;
+    for base in &urls {
+        eventually("the change is visible", WAIT_LIMIT, || async {
+            get(base, &path).send().await.data()["name"] == "新"
+        })
+        .await;
+    }
+    eventually("the invalidation is delivered", WAIT_LIMIT, || async {
+        metric(&urls[0], "seckill_cache_pending_invalidations").await == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -281,44 +316,6 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_do_not_reach_the_
     }
     let loads = metric(stack.url(), "seckill_cache_loads_total{cache=\"shop\"}").await - loads;
     assert!(loads <= 5, "{loads} loads for 500 absent ids, with a filter of two shops");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_redis_reads_go_on_and_invalidations_are_delivered_later() {
-    let mut stack = Stack::lab(2).await;
-    let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
-    let path = format!("/shop/{id}");
-    let urls = stack.urls();
-    for base in &urls {
-        get(base, &path).send().await.data();
-    }
-    stack.redis.kill();
-    for base in &urls {
-        eventually("reads do without Redis", WAIT_LIMIT, async || {
-            get(base, &path).send().await.data();
-            metric(base, "seckill_cache_bypassed_total{cache=\"shop\"}").await > 3
-        })
-        .await;
-    }
-    get(&urls[0], "/shop-type/list").send().await.data();
-    get(&urls[0], "/shop/of/name").send().await.data();
-    // An update succeeds: its invalidation is delivered later.
-    put(&urls[0], json!({ "id": id, "name": "新" })).await.data();
-    assert_eq!(get(&urls[0], &path).send().await.data()["name"], "新");
-    let refused = post(&urls[0], "/shop").admin().json(shop("x", 1, 1.0, 1.0)).send().await;
-    refused.refused(503, "UNAVAILABLE");
-
-    stack.redis.restart().await;
-    for base in &urls {
-        eventually("the change is visible", WAIT_LIMIT, || async {
-            get(base, &path).send().await.data()["name"] == "新"
-        })
-        .await;
-    }
-    eventually("the invalidation is delivered", WAIT_LIMIT, || async {
-        metric(&urls[0], "seckill_cache_pending_invalidations").await == 0
-    })
-    .await;
 }
 
 #[tokio::test]

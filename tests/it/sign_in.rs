@@ -24,7 +24,7 @@ async fn login(stack: &Stack, phone: &str, code: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_session_is_renewed_by_every_request_until_logout_and_no_other_token_is_signed_in() {
+async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_logout() {
     let stack = Stack::lab(2).await;
     let user = stack.sign_in(PHONE).await;
     assert!(user.token.len() == 32 && user.token.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -76,11 +76,8 @@ async fn a_session_is_renewed_by_every_request_until_logout_and_no_other_token_i
         // A bad token does not matter to a public route.
         get(one, "/shop/1").token(token).send().await.data();
     }
-}
 
-#[tokio::test]
-async fn a_code_is_six_digits_for_two_minutes_works_once_and_cannot_be_guessed() {
-    let stack = Stack::lab(1).await;
+    // A code is six digits for two minutes, works once, and cannot be guessed.
     let first = code(&stack, PHONE).await;
     assert!(first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()), "{first}");
     let ttl: i64 = stack.redis.conn().await.ttl(format!("login:code:{PHONE}")).await.unwrap();

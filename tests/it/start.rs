@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use secrecy::ExposeSecret;
 
@@ -12,19 +12,22 @@ use crate::support::instance::Instance;
 use crate::support::stack::Stack;
 use testkit::redis_server::RedisServer;
 
-fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
-    let mut command = Instance::command(args);
-    command.envs(env.iter().map(|(name, value)| (name, value)));
-    let Output { status, stdout, stderr } = command.output().expect("run seckill");
-    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    (status.code(), text)
+/// Three orders made just now by a node whose clock is this far ahead of UTC.
+async fn orders(stack: &Stack, first_user: i64, hours_ahead: i64, status: u8) {
+    for user in first_user..first_user + 3 {
+        let insert = format!(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES \
+             (((UNIX_TIMESTAMP() + {hours_ahead} * 3600 - 1640995200) << 32) + {user}, {user}, 1, {status})"
+        );
+        stack.database.run(&insert).await;
+    }
 }
 
 #[tokio::test]
 async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let stack = Stack::start(0, &[]).await;
     // `doctor` passes a healthy stack, and names problems.
-    let (code, text) = run(&["doctor"], &stack.env());
+    let (code, text) = Instance::run(&["doctor"], &stack.env());
     assert_eq!(code, Some(0), "{text}");
     for line in
         ["its version, tables and rights are those", "the user has the rights", "ready to serve"]
@@ -34,13 +37,13 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let mut redis = RedisServer::start().await;
     let mut env = stack.env();
     env[1].1 = redis.url();
-    let (code, text) = run(&["doctor"], &env);
+    let (code, text) = Instance::run(&["doctor"], &env);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("the append-only file is off"), "{text}");
     redis.kill();
     let empty = TestDatabase::empty().await;
     env[0].1 = empty.url().expose_secret().to_owned();
-    let (code, text) = run(&["doctor"], &env);
+    let (code, text) = Instance::run(&["doctor"], &env);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("migration steps are missing"), "{text}");
     assert!(text.contains("cannot connect to Redis"), "{text}");
@@ -63,29 +66,27 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         ("ADMIN_TOKEN", "", "ADMIN_TOKEN has 0 characters"),
         ("ADMIN_TOKEN", "s3cret", "ADMIN_TOKEN has 6 characters"),
     ] {
-        let (code, text) = run(&["serve"], &with(name, value));
+        let (code, text) = Instance::run(&["serve"], &with(name, value));
         assert_eq!(code, Some(1), "{name}={value}: {text}");
         assert!(text.contains(says), "{name}={value}: {text}");
         assert!(!text.contains("s3cret"), "a secret in the output: {text}");
     }
-    let (code, text) = run(&["serve"], &with("DATABASE_URL", empty.url().expose_secret()));
+    let (code, text) =
+        Instance::run(&["serve"], &with("DATABASE_URL", empty.url().expose_secret()));
     assert_eq!(code, Some(1));
     assert!(text.contains("run `seckill migrate` first"), "{text}");
 
-    let (code, text) = run(&["serve"], &[]);
+    let (code, text) = Instance::run(&["serve"], &[]);
     assert_eq!(code, Some(2));
     assert!(text.contains("--database-url"), "{text}");
-    let (code, text) = run(&["serve", "--redis-timeout-ms", "soon"], &stack.env());
+    let (code, text) = Instance::run(&["serve", "--redis-timeout-ms", "soon"], &stack.env());
     assert_eq!(code, Some(2));
     assert!(text.contains("milliseconds"), "{text}");
-    let (code, text) = run(&["serve", "--request-timeout-ms", "10"], &stack.env());
+    let (code, text) = Instance::run(&["serve", "--request-timeout-ms", "10"], &stack.env());
     assert_eq!(code, Some(1));
     assert!(text.contains("must be longer than a purchase"), "{text}");
-}
 
-#[tokio::test]
-async fn a_start_waits_for_a_server_that_does_not_answer() {
-    let stack = Stack::start(0, &[]).await;
+    // A server that does not answer is waited for.
     stack.redis.pause();
     let mut command = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
     command.envs(stack.env()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -99,6 +100,31 @@ async fn a_start_waits_for_a_server_that_does_not_answer() {
     child.kill().expect("kill it");
     child.wait().expect("wait for it");
     assert_eq!((retries, serves), (true, true));
+
+    // `doctor` compares the time zones of sessions, nodes and ids.
+    let offset = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), \
+                  CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone))";
+    let hours = stack.database.number(offset).await / 3600;
+    // The server's own zone, then one that is another for certain.
+    let doctor = |zone: &str| {
+        let (code, text) = Instance::run(&["doctor", "--time-zone", zone], &stack.env());
+        assert_eq!(code, Some(0), "{text}");
+        text
+    };
+    let (same, other) = (-hours, -(hours + 3));
+    let text = doctor(&format!("Etc/GMT{same:+}"));
+    assert!(!text.contains("a session that sets no time zone"), "{text}");
+    let text = doctor(&format!("Etc/GMT{other:+}"));
+    assert!(text.contains("forceConnectionTimeZoneToSession=true"), "{text}");
+
+    orders(&stack, 10, 8, 1).await;
+    let text = doctor("Asia/Shanghai");
+    assert!(!text.contains("have ids made"), "they were made in our zone: {text}");
+    // A JVM in UTC: its ids are eight hours behind.
+    orders(&stack, 20, 0, 2).await;
+    let text = doctor("Asia/Shanghai");
+    assert!(text.contains("3 of the last 6 orders have ids made at +00:00"), "{text}");
+    assert!(text.contains("-Duser.timezone=Asia/Shanghai"), "{text}");
 }
 
 #[tokio::test]
@@ -109,7 +135,7 @@ async fn seed_is_idempotent_and_its_tokens_are_signed_in() {
     let path = file.display().to_string();
     for _ in 0..2 {
         let args = ["seed", "--tokens", "70", "--tokens-file", &path];
-        let (code, text) = run(&args, &stack.env());
+        let (code, text) = Instance::run(&args, &stack.env());
         assert_eq!(code, Some(0), "{text}");
     }
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_shop").await, 3);
@@ -128,7 +154,7 @@ async fn seed_is_idempotent_and_its_tokens_are_signed_in() {
 
 #[test]
 fn help_names_every_setting_with_its_unit() {
-    let (code, text) = run(&["serve", "--help"], &[]);
+    let (code, text) = Instance::run(&["serve", "--help"], &[]);
     assert_eq!(code, Some(0));
     for word in ["DATABASE_URL", "REDIS_URL", "BIND_ADDR", "ADMIN_TOKEN", "milliseconds", "default"]
     {

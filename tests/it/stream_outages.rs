@@ -6,26 +6,16 @@ use std::time::Duration;
 use redis::AsyncCommands;
 
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::Answer;
-use crate::support::stack::{SignedIn, Stack};
+use crate::support::stack::Stack;
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Waits until the buyer is told that the order is committed, or that there is none.
-async fn decided(stack: &Stack, user: &SignedIn, id: i64) -> Answer {
-    eventually("the order is decided", TIMEOUT, async || {
-        stack.look_up(user, id).await.status == 200
-    })
-    .await;
-    stack.look_up(user, id).await
-}
 
 /// Six, which is more than are committed at once. The stream of all sales is never empty here, and stranded stock is found
 /// all the same.
 #[tokio::test]
 async fn sales_whose_rows_are_locked_delay_no_other_sale() {
-    let stack = Stack::start(1, &[]).await;
+    let stack = Stack::start(1, &["--stream-batch", "4"]).await;
     let users = stack.users(6).await;
     let locked = stack.publish_each(10, ["stream"; 6]).await;
     let (free, stranded) = (stack.publish(10, "stream").await, stack.publish(2, "stream").await);
@@ -40,7 +30,7 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     }
     for user in &users[1..] {
         let id = stack.buy(user, free).await.bought();
-        decided(&stack, user, id).await.data();
+        stack.decided(user, id).await.data();
     }
     // As if an order had been cancelled and Redis had never got its stock back.
     let mut redis = stack.redis.conn().await;
@@ -57,19 +47,15 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
         assert_eq!(stack.orders(*sale).await, 1);
     }
     assert_eq!(stack.orders(stranded).await, 2);
-}
 
-/// More entries than are kept in memory: the others stay pending in Redis, and are read again when the row is free.
-#[tokio::test]
-async fn more_entries_of_a_locked_sale_than_are_kept_in_memory_are_committed_later() {
-    let stack = Stack::start(1, &["--stream-batch", "4"]).await;
+    // More entries than are kept in memory: the others stay pending in Redis, and are read again when the row is free.
     let (locked, free) = (stack.publish(60, "stream").await, stack.publish(60, "stream").await);
     let users = stack.users(60).await;
     let pending = while_sale_is_locked(&stack, locked, async {
         let pending = stack.pending_orders(&users, locked).await.len() as i64;
         for user in &users[..5] {
             let id = stack.buy(user, free).await.bought();
-            decided(&stack, user, id).await.data();
+            stack.decided(user, id).await.data();
         }
         pending
     })
@@ -118,7 +104,7 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
         })
         .await;
         for (user, id) in pending {
-            decided(&stack, user, id).await;
+            stack.decided(user, id).await;
         }
         for user in users.iter().cycle() {
             if stack.stock(sale).await == 0 {
@@ -131,16 +117,20 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
     }
 }
 
-/// A claim without an order, which its user's purchase asks to have counted: the count fails, as the sale's row is locked or
-/// the database refuses to list the sales, and nobody asks for it again.
+/// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
+/// that of one which closed the sale, and then found that the mark had changed. Nor does another sale with a key of another
+/// type, for which nobody asks.
 #[tokio::test]
-async fn a_count_that_was_asked_for_and_failed_is_made_later() {
+async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_end() {
     let stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
+    let mut redis = stack.redis.conn().await;
+    // A claim without an order, which its user's purchase asks to have counted: the count fails, as the sale's row is locked
+    // or the database refuses to list the sales, and nobody asks for it again.
+    let sale = stack.publish(5, "stream").await;
     stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
-    let (mut redis, claims) = (stack.redis.conn().await, stack.keys.claims(sale));
+    let claims = stack.keys.claims(sale);
     for (user, fault) in users[1..].iter().zip(["a sale is not counted", "sales are not counted"]) {
         let holder = match fault {
             "a sale is not counted" => Some(stack.lock_sale(sale).await),
@@ -159,16 +149,7 @@ async fn a_count_that_was_asked_for_and_failed_is_made_later() {
         let is_gone = async || !stack.claims(sale).await.contains(&user.id);
         eventually("the claim is gone", TIMEOUT, is_gone).await;
     }
-}
 
-/// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
-/// that of one which closed the sale, and then found that the mark had changed. Nor does another sale with a key of another
-/// type, for which nobody asks.
-#[tokio::test]
-async fn a_sale_that_is_not_open_is_opened_and_its_keys_expire_a_day_after_its_end() {
-    let stack = Stack::start(1, &[]).await;
-    let users = stack.users(3).await;
-    let mut redis = stack.redis.conn().await;
     for strategy in ["stream", "reentrant-lock"] {
         let sale = stack.publish(5, strategy).await;
         stack.buy(&users[0], sale).await.bought();

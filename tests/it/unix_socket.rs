@@ -75,7 +75,7 @@ async fn codes_sent(path: &Path, area: u32, headers: &str) -> usize {
 
 #[tokio::test]
 async fn who_is_on_the_socket_counts_as_on_this_machine_and_is_served_until_the_end() {
-    let (_folder, path) = socket();
+    let (folder, path) = socket();
     let own = ["--bind-unix", text(&path), "--drain-idle-ms", "15000"];
     let args = [&LIMIT[..], &own].concat();
     let mut stack = Stack::start(1, &args).await;
@@ -101,12 +101,10 @@ async fn who_is_on_the_socket_counts_as_on_this_machine_and_is_served_until_the_
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("connection: close"), "{head}");
     let status = stack.instances[0].ended().await;
     assert!(status.success(), "{status}");
-}
 
-#[tokio::test]
-async fn the_socket_of_a_killed_process_is_replaced_and_nothing_else_is() {
-    let (folder, path) = socket();
-    let mut stack = Stack::start(1, &["--bind-unix", text(&path)]).await;
+    // The socket of a killed process is replaced, and nothing else is.
+    stack.instances.clear();
+    stack.add_instance(&["--bind-unix", text(&path)]).await;
     let env = stack.env();
     let refused = async |path: &Path| {
         let mut command = Instance::command(&["serve", "--bind", "127.0.0.1:0", "--bind-unix"]);
@@ -126,7 +124,6 @@ async fn the_socket_of_a_killed_process_is_replaced_and_nothing_else_is() {
     let says = refused(&file).await;
     assert!(says.contains("not a socket"), "{says}");
     assert_eq!(std::fs::read_to_string(&file).expect("read"), "kept");
-    let live = "GET /health/live";
     assert!(ask(&mut connect(&path).await, live, "").await.starts_with("HTTP/1.1 200"));
 
     stack.instances[0].kill();

@@ -323,10 +323,9 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     }
 
     // No certificates to trust: no start.
-    let mut command = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
-    let output = command.args(&args).envs(without).output().expect("run seckill");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let serve = [&["serve", "--bind", "127.0.0.1:0"][..], &args].concat();
+    let (code, text) = Instance::run(&serve, &without);
+    assert_eq!(code, Some(1), "{text}");
     let says = "CODE_WEBHOOK_URL (--code-webhook-url) needs root certificates: ";
     assert!(text.contains(says), "{text}");
 }

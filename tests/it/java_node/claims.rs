@@ -1,9 +1,5 @@
 //! A claim that the Java script made is respected while its entry is in the stream.
 
-use std::time::Duration;
-
-use testkit::wait::eventually;
-
 use super::player::{JavaNode, Reply};
 use super::{drops_were_looked_for, has_claim};
 use crate::resilience::while_sale_is_locked;
@@ -21,10 +17,7 @@ async fn a_buyer_whom_the_java_script_admitted_gets_no_second_yes_and_can_look_t
             buy(&base, &users[0], sale).await.refused(200, "ALREADY_ORDERED");
         }
         assert!(has_claim(&stack, sale, &users[0]).await, "the claim was erased");
-        eventually("it is known as pending", Duration::from_secs(20), || async {
-            stack.look_up(&users[0], order).await.body["code"] == "PENDING"
-        })
-        .await;
+        stack.told(&users[0], order, "PENDING").await;
         stack.look_up(&users[1], order).await.shows_no_order();
         assert_eq!(stack.counter(sale).await, Some(4));
         order

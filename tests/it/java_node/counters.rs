@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use testkit::wait::{eventually, until};
 
 use super::player::{JavaNode, Reply};
 use crate::support::stack::Stack;
@@ -49,10 +48,7 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
         assert_eq!(java.buy(users[2].id, sale).await, Reply::SoldOut);
         stack.add_stock(sale, 3).await;
         // Without any purchase at our nodes.
-        eventually("the counter has what was added", TIMEOUT, || async {
-            stack.counter(sale).await == Some(3)
-        })
-        .await;
+        stack.counted(sale, 3).await;
         assert!(matches!(java.buy(users[2].id, sale).await, Reply::Admitted(_)));
         for user in &users[3..5] {
             stack.buy(user, sale).await.bought();
@@ -72,16 +68,10 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
             stack.buy(user, sale).await;
         }
         stack.stream_drained().await;
-        eventually("the counter is right", TIMEOUT, || async {
-            stack.counter(sale).await == Some(0)
-        })
-        .await;
+        stack.counted(sale, 0).await;
         // Stranded stock: the counter is too low.
         stack.add_stock(sale, 1).await;
-        eventually("the counter is right", TIMEOUT, || async {
-            stack.counter(sale).await == Some(1)
-        })
-        .await;
+        stack.counted(sale, 1).await;
         let _: () = java.redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
         stack.buy_within(&users[4], sale, TIMEOUT).await;
         stack.stream_drained().await;
@@ -90,33 +80,9 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
     assert_eq!(stack.tables(sale).await, (3, 0));
 }
 
-/// Redis lost everything: the counters are there again before anybody buys at our nodes.
-#[tokio::test]
-async fn after_a_loss_the_counters_are_rebuilt_though_nobody_buys() {
-    let stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(3, "stream").await;
-    let locked = stack.publish(2, "reentrant-lock").await;
-    let users = stack.users(2).await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
-    let mut redis = stack.redis.conn().await;
-    let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
-    for (sale, left) in [(sale, 2), (locked, 2)] {
-        eventually("the counter is back", TIMEOUT, || async {
-            stack.counter(sale).await == Some(left)
-        })
-        .await;
-    }
-    let java = JavaNode::join(&stack).await;
-    assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
-    assert!(matches!(java.buy(users[1].id, sale).await, Reply::Admitted(_)));
-    stack.stream_drained().await;
-    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (2, Some(1)));
-}
-
 /// Java admits on the old counter while it is being rebuilt, and its entries are counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_java_admits_during_rebuilds_is_counted() {
+async fn rebuilding_counts_what_java_admits_and_needs_no_purchase_and_no_clock() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(20, "stream").await;
     let users = stack.users(200).await;
@@ -140,14 +106,9 @@ async fn what_java_admits_during_rebuilds_is_counted() {
     .await;
     let left = stack.stock(sale).await;
     assert_eq!(stack.orders(sale).await + left, 100);
-    let right = until(TIMEOUT, || async { stack.counter(sale).await == Some(left) });
-    assert!(right.await, "counter {:?}, stock {left}", stack.counter(sale).await);
-}
+    stack.counted(sale, left).await;
 
-/// The clock of Redis stepped back after the mark had begun: its age is negative.
-#[tokio::test]
-async fn a_clock_that_stepped_back_does_not_stall_rebuilding() {
-    let stack = Stack::start(1, &[]).await;
+    // The clock of Redis stepped back after the mark had begun: its age is negative.
     let sale = stack.publish(3, "stream").await;
     let user = stack.users(1).await.remove(0);
     let mut redis = stack.redis.conn().await;
@@ -158,4 +119,19 @@ async fn a_clock_that_stepped_back_does_not_stall_rebuilding() {
     let _: () = redis.hset("stream.orders.pending", "mark", later).await.unwrap();
     let _: () = redis.del(format!("seckill:stock:{sale}")).await.unwrap();
     stack.buy_within(&user, sale, TIMEOUT).await;
+
+    // Redis lost everything: the counters are there again before anybody buys at our nodes.
+    let sale = stack.publish(3, "stream").await;
+    let locked = stack.publish(2, "reentrant-lock").await;
+    let users = stack.users(2).await;
+    stack.buy(&users[0], sale).await.bought();
+    stack.stream_drained().await;
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
+    for sale in [sale, locked] {
+        stack.counted(sale, 2).await;
+    }
+    assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
+    assert!(matches!(java.buy(users[1].id, sale).await, Reply::Admitted(_)));
+    stack.stream_drained().await;
+    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (2, Some(1)));
 }

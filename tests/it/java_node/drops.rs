@@ -26,18 +26,12 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     {
         held.push(java.hold(user.id, sale, order, ours).await);
     }
-    eventually("it is known as pending", SECONDS, || async {
-        stack.look_up(&users[0], 71).await.status == 202
-    })
-    .await;
+    stack.told(&users[0], 71, "PENDING").await;
     for (delivered, deed) in held.iter().zip([Deed::Drop, Deed::Drop, Deed::Commit]) {
         assert!(java.handle(delivered, deed).await);
     }
     for (delivered, user) in held.iter().zip(&users[..2]) {
-        eventually("the drop is a definite refusal", SECONDS, || async {
-            stack.look_up(user, delivered.order).await.body["code"] == "ORDER_FAILED"
-        })
-        .await;
+        stack.told(user, delivered.order, "ORDER_FAILED").await;
         // Told by its row, which is there before the claim is given back.
         eventually("the claim is given back", SECONDS, || async {
             !has_claim(&stack, sale, user).await
@@ -69,11 +63,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     sqlx::query(refusal).bind(user.id).execute(&stack.database.pool).await.unwrap();
     assert_eq!(stack.look_up(user, 81).await.status, 202);
     assert!(java.handle(&delivered, Deed::Commit).await, "it finds the row, and drops");
-    eventually("a definite refusal", SECONDS, || async {
-        stack.look_up(user, 81).await.status == 200
-    })
-    .await;
-    let refused = stack.look_up(user, 81).await;
+    let refused = stack.decided(user, 81).await;
     refused.refused(200, "ALREADY_ORDERED");
     assert_eq!(refused.body["orderId"], first.to_string());
     assert!(has_claim(&stack, sale, user).await, "there is an order, so the claim stays");
@@ -86,14 +76,8 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     stack.stream_drained().await;
     let delivered = java.hold(users[1].id, sale, 91, true).await;
     assert!(java.handle(&delivered, Deed::Commit).await, "no stock is left, so it drops");
-    eventually("a definite refusal", SECONDS, || async {
-        stack.look_up(&users[1], 91).await.body["code"] == "SOLD_OUT"
-    })
-    .await;
-    eventually("the counter is right again", SECONDS, || async {
-        stack.counter(sale).await == Some(0)
-    })
-    .await;
+    stack.told(&users[1], 91, "SOLD_OUT").await;
+    stack.counted(sale, 0).await;
     assert!(!has_claim(&stack, sale, &users[1]).await);
 
     // A drop is found though its consumer has left the group. While only our consumers are in the group, what others
@@ -109,10 +93,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         .query_async(&mut stack.redis.conn().await)
         .await
         .unwrap();
-    eventually("the drop is a definite refusal", 2 * SECONDS, async || {
-        stack.look_up(&users[0], held.order).await.body["code"] == "ORDER_FAILED"
-    })
-    .await;
+    stack.told(&users[0], held.order, "ORDER_FAILED").await;
 }
 
 /// A consumer that goes round and round with an entry that it cannot commit, which keeps the entry young.
@@ -145,15 +126,11 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     crate::resilience::while_sale_is_locked(&stack, sale, async {
         eventually("taken over", SECONDS, || async { java.pending().await == 0 }).await;
         java.acknowledge(&delivered).await;
-        eventually("a definite refusal", SECONDS, || async {
-            stack.look_up(&user, 73).await.body["code"] == "ORDER_FAILED"
-        })
-        .await;
+        stack.told(&user, 73, "ORDER_FAILED").await;
     })
     .await;
     stack.stream_drained().await;
     stack.look_up(&user, 73).await.refused(200, "ORDER_FAILED");
-    eventually("the unit is back", SECONDS, || async { stack.counter(sale).await == Some(5) })
-        .await;
+    stack.counted(sale, 5).await;
     assert_eq!(stack.tables(sale).await, (0, 5));
 }

@@ -70,10 +70,7 @@ async fn a_java_node_goes_on_alone_after_us() {
     let own = stack.buy(&users[0], sale).await.bought();
     let dropped = java.hold(users[1].id, sale, 71, true).await;
     java.acknowledge(&dropped).await;
-    eventually("the drop is a definite refusal", Duration::from_secs(20), || async {
-        stack.look_up(&users[1], 71).await.body["code"] == "ORDER_FAILED"
-    })
-    .await;
+    stack.told(&users[1], 71, "ORDER_FAILED").await;
     stack.stream_drained().await;
     stack.instances[0].signal("TERM");
     assert!(stack.instances[0].ended().await.success());

@@ -9,10 +9,6 @@ mod joining;
 pub mod player;
 mod published;
 
-use std::time::Duration;
-
-use testkit::wait::eventually;
-
 use self::player::JavaNode;
 use crate::support::stack::{SignedIn, Stack};
 
@@ -22,10 +18,7 @@ pub async fn drops_were_looked_for(stack: &Stack, java: &JavaNode, order: i64) {
     let user = stack.users(1).await.remove(0);
     let dropped = java.hold(user.id, sale, order, false).await;
     java.acknowledge(&dropped).await;
-    eventually("a drop is refused", Duration::from_secs(20), || async {
-        stack.look_up(&user, order).await.body["code"] == "ORDER_FAILED"
-    })
-    .await;
+    stack.told(&user, order, "ORDER_FAILED").await;
 }
 
 pub async fn has_claim(stack: &Stack, sale: i64, user: &SignedIn) -> bool {

@@ -67,9 +67,7 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     // Only now: one of ours would have recorded a sale with a counter.
     let _: () = java.redis.del(stack.keys.stock(plain)).await.unwrap();
 
-    let mut doctor = Instance::command(&["doctor"]);
-    doctor.envs(stack.env());
-    let text = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+    let (_, text) = Instance::run(&["doctor"], &stack.env());
     let recognised = format!("sale {sale}: a Java node published it; sold on the strategy stream");
     assert!(text.contains(&recognised), "{text}");
     let missing = format!("seckill:stock:{plain} is missing: sold by reentrant-lock");

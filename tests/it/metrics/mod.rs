@@ -17,7 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_query_what_is_there() {
-    let stack = Stack::lab(1).await;
+    let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
+    let stack = Stack::start(1, &args).await;
     let users = stack.users(2).await;
     for strategy in workload::ladder::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
@@ -75,13 +76,8 @@ async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_que
     let age = now.as_secs_f64() - page.get("process_start_time_seconds", &[]);
     assert!((0.0..600.0).contains(&age), "{age} s");
     queries_are_answered(&page);
-}
 
-#[tokio::test]
-async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
-    let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
-    let stack = Stack::start(1, &args).await;
-    let url = stack.url();
+    // A held lock, a queue and a busy pool are measured.
     let grouped = stack.publish(50, "group-commit").await;
     let locked = stack.publish(50, "reentrant-lock").await;
     let users = stack.users(6).await;

@@ -1,7 +1,7 @@
 //! A process of the service: the real binary on a free port, its log kept for failures.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -62,6 +62,15 @@ impl Instance {
         command.args(args).env_clear().env("RUST_LOG", "info,seckill::user::code=debug");
         command.stdin(Stdio::null());
         command
+    }
+
+    /// Runs a command that ends by itself; returns its exit code and what it says.
+    pub fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
+        let mut command = Self::command(args);
+        command.envs(env.iter().map(|(name, value)| (name, value)));
+        let Output { status, stdout, stderr } = command.output().expect("run seckill");
+        let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (status.code(), text.concat())
     }
 
     /// The first line of the log that contains `text`, waiting for it.

@@ -21,7 +21,7 @@ use testkit::redis_server::{RedisServer, Role};
 use testkit::wait::eventually;
 
 /// How long a test waits for what a stack does by itself.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// No test waits for half a minute until an order is said not to exist; but an entry that a Java node adds may be unknown for a
 /// second.
@@ -351,6 +351,23 @@ impl Stack {
     /// Looks up a user's order.
     pub async fn look_up(&self, user: &SignedIn, order: i64) -> api::Answer {
         get(self.url(), &format!("/voucher-order/{order}")).token(&user.token).send().await
+    }
+
+    /// Waits until the user is told this code of an order.
+    pub async fn told(&self, user: &SignedIn, order: i64, code: &str) {
+        let is_told = async || self.look_up(user, order).await.body["code"] == code;
+        eventually(&format!("order {order} is told as {code}"), TIMEOUT, is_told).await;
+    }
+
+    /// Waits until the user is told that the order is committed, or that there is none.
+    pub async fn decided(&self, user: &SignedIn, order: i64) -> api::Answer {
+        let mut answer = self.look_up(user, order).await;
+        eventually(&format!("order {order} is decided"), TIMEOUT, async || {
+            answer = self.look_up(user, order).await;
+            answer.status == 200
+        })
+        .await;
+        answer
     }
 
     /// Buys at once, at the instances in turn, while the sale's row is locked; returns who has a pending order, and its id.
