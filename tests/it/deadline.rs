@@ -7,7 +7,6 @@ use seckill::clock::Zone;
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::OrderStore;
-use testkit::wait::eventually;
 use tokio::time::Instant;
 
 use crate::support::api::{get, metric};
@@ -20,11 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 fn limits<'a>(database: &'a str, redis: &'a str, request: &'a str) -> [&'a str; 8] {
     let [d, r, q] = ["--database-timeout-ms", "--redis-timeout-ms", "--request-timeout-ms"];
     [d, database, r, redis, q, request, "--code-webhook-timeout-ms", "1000"]
-}
-
-/// Purchases that hold a permit.
-async fn in_flight(stack: &Stack) -> u64 {
-    metric(stack.url(), "seckill_purchases_in_flight").await
 }
 
 /// Redis stands still while all of them need a number for their order's id, and goes on when all are answered.
@@ -41,7 +35,7 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
     stack.redis.pause();
     let answers = join_all(users.iter().map(|user| stack.buy(user, sale))).await;
     stack.redis.resume();
-    eventually("no purchase is in flight", TIMEOUT, async || in_flight(&stack).await == 0).await;
+    stack.idle().await;
     for (user, answer) in users.iter().zip(&answers) {
         answer.refused(503, "UNAVAILABLE");
         let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
@@ -74,7 +68,8 @@ async fn unit_rows_gives_up_at_the_deadline() {
     let (sale, user) = (stack.publish(1, "unit-rows").await, &stack.users(1).await[0]);
     let holder = stack.database.hold("SELECT id FROM tb_stock_unit FOR UPDATE").await;
     let answer = stack.buy(user, sale).await;
-    assert_eq!(in_flight(&stack).await, 0, "it goes on after its answer: {answer:?}");
+    let in_flight = metric(stack.url(), "seckill_purchases_in_flight").await;
+    assert_eq!(in_flight, 0, "it goes on after its answer: {answer:?}");
     answer.refused(503, "UNAVAILABLE");
     holder.rollback().await.unwrap();
     assert_eq!(stack.orders(sale).await, 0);

@@ -476,7 +476,8 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
 }
 
 #[tokio::test]
-async fn purchases_beyond_the_queue_limit_are_refused_and_queued_ones_need_no_client() {
+async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queued_ones_need_no_client()
+ {
     let setting = Setting::of(100).await;
     let node = setting.node(GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
     // All are queued before the worker begins: this runtime has one thread.
@@ -502,11 +503,8 @@ async fn purchases_beyond_the_queue_limit_are_refused_and_queued_ones_need_no_cl
         .await;
     node.group_commit.finished().await;
     assert_eq!(setting.of_sale().await, (56, 44));
-}
 
-#[tokio::test]
-async fn a_purchase_that_is_queued_past_the_end_of_the_sale_is_refused() {
-    let setting = Setting::of(100).await;
+    // One that is queued past the end of the sale is refused.
     setting
         .database
         .run("UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND")
@@ -514,14 +512,14 @@ async fn a_purchase_that_is_queued_past_the_end_of_the_sale_is_refused() {
     // One batch at a time: the second buyer has to wait.
     let node = setting.node(GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
     let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
-    let first = node.group_commit.order(buyer(1), &sale, deadline());
+    let first = node.group_commit.order(buyer(201), &sale, deadline());
     let second = async {
         eventually("the first is in flight", Duration::from_secs(10), || async {
-            setting.database.uncommitted(ORDERS).await == 1
+            setting.database.uncommitted(ORDERS).await == 57
         })
         .await;
         sale.window.require_open().expect("the sale is on when the second is queued");
-        node.group_commit.order(buyer(2), &sale, deadline()).await
+        node.group_commit.order(buyer(202), &sale, deadline()).await
     };
     let both = async {
         let (first, second) = tokio::join!(first, second);

@@ -161,7 +161,7 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
 
     let mut instance = stack.instances.pop().unwrap();
     instance.signal("TERM");
-    assert!(instance.ended().await.success());
+    instance.ended().await;
     let spans = collector.spans();
     let is_ours =
         |span: &&Span| span.attributes.get("request.id").is_some_and(|id| id == "the-purchase");

@@ -1,5 +1,4 @@
-//! Reads of signed-in users: they have limits as purchases have, hold no connection that a purchase needs, and are read to
-//! their end where the client hangs up.
+//! Reads of signed-in users: they have limits as purchases have, and are read to their end where the client hangs up.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,26 +6,24 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use sqlx::{Executor, MySql, pool::PoolConnection};
 use testkit::wait::eventually;
-use tokio::task::JoinSet;
 
-use crate::anonymous_reads::waiting_reads;
 use crate::support::api::{Answer, get, metric, post};
 use crate::support::stack::{SignedIn, Stack};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// All of them that ask the database.
-const PATHS: [&str; 3] = ["/user/1", "/voucher-order/of/me", "/voucher-order/1"];
+pub const PATHS: [&str; 3] = ["/user/1", "/voucher-order/of/me", "/voucher-order/1"];
 
 /// Locks what they read until [`unlock`].
-async fn lock_tables(stack: &Stack) -> PoolConnection<MySql> {
+pub async fn lock_tables(stack: &Stack) -> PoolConnection<MySql> {
     let mut stranger = stack.database.pool.acquire().await.expect("a connection");
     let lock = "LOCK TABLES tb_user WRITE, tb_voucher_order WRITE";
     stranger.execute(lock).await.expect("the locks");
     stranger
 }
 
-async fn unlock(mut stranger: PoolConnection<MySql>) {
+pub async fn unlock(mut stranger: PoolConnection<MySql>) {
     stranger.execute("UNLOCK TABLES").await.expect("unlocked");
 }
 
@@ -80,30 +77,6 @@ async fn reads_of_a_user_or_an_address_over_its_rate_are_refused() {
         assert!(metric(stack.url(), &of("reads")).await > 0);
         assert_eq!(metric(stack.url(), &of("purchases")).await, 0);
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signed_in_reads_that_hang_hold_no_connection_of_a_purchase() {
-    let args = ["--database-connections", "16"];
-    let stack = Stack::start(1, &args).await;
-    let sale = stack.publish(5, "reentrant-lock").await;
-    let user = stack.users(1).await.remove(0);
-    let stranger = lock_tables(&stack).await;
-    let mut reads = JoinSet::new();
-    for n in 0..60 {
-        let call = get(stack.url(), PATHS[n % PATHS.len()]).token(&user.token);
-        reads.spawn(async move { call.send().await.status });
-    }
-    // More than the tasks behind sales: they read orders, too.
-    eventually("the reads hang", TIMEOUT, async || waiting_reads(&stack).await >= 8).await;
-    stack.add_stock(sale, 3).await;
-    assert!(reads.try_join_next().is_none(), "adding stock waited for a read to end");
-    unlock(stranger).await;
-    // The order may be one that Redis has lost, until a second after its start.
-    for status in reads.join_all().await {
-        assert!(status == 200 || status == 503, "{status}");
-    }
-    stack.buy(&user, sale).await.data();
 }
 
 /// The connection on which a read of this kind waits.

@@ -25,7 +25,7 @@ async fn orders(stack: &Stack, first_user: i64, hours_ahead: i64, status: u8) {
 
 #[tokio::test]
 async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
-    let stack = Stack::start(0, &[]).await;
+    let mut stack = Stack::start(0, &[]).await;
     // `doctor` passes a healthy stack, and names problems.
     let (code, text) = Instance::run(&["doctor"], &stack.env());
     assert_eq!(code, Some(0), "{text}");
@@ -101,6 +101,29 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     child.wait().expect("wait for it");
     assert_eq!((retries, serves), (true, true));
 
+    // Seeding is idempotent, and its tokens are signed in.
+    stack.add_instance(&[]).await;
+    stack.database.run("DELETE FROM tb_shop").await;
+    let file = std::env::temp_dir().join(format!("seckill-tokens-{}", std::process::id()));
+    let path = file.display().to_string();
+    for _ in 0..2 {
+        let args = ["seed", "--tokens", "70", "--tokens-file", &path];
+        let (code, text) = Instance::run(&args, &stack.env());
+        assert_eq!(code, Some(0), "{text}");
+    }
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_shop").await, 3);
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_seckill_voucher").await, 1);
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_user").await, 70);
+    let tokens = std::fs::read_to_string(&file).unwrap();
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(mode & 0o777, 0o600, "only the owner may read tokens");
+    let tokens: Vec<&str> = tokens.lines().collect();
+    assert_eq!(tokens.len(), 70);
+    for token in [tokens[0], tokens[69]] {
+        get(stack.url(), "/user/me").token(token).send().await.data();
+    }
+
     // `doctor` compares the time zones of sessions, nodes and ids.
     let offset = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), \
                   CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone))";
@@ -125,31 +148,6 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let text = doctor("Asia/Shanghai");
     assert!(text.contains("3 of the last 6 orders have ids made at +00:00"), "{text}");
     assert!(text.contains("-Duser.timezone=Asia/Shanghai"), "{text}");
-}
-
-#[tokio::test]
-async fn seed_is_idempotent_and_its_tokens_are_signed_in() {
-    let stack = Stack::start(1, &[]).await;
-    stack.database.run("DELETE FROM tb_shop").await;
-    let file = std::env::temp_dir().join(format!("seckill-tokens-{}", std::process::id()));
-    let path = file.display().to_string();
-    for _ in 0..2 {
-        let args = ["seed", "--tokens", "70", "--tokens-file", &path];
-        let (code, text) = Instance::run(&args, &stack.env());
-        assert_eq!(code, Some(0), "{text}");
-    }
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_shop").await, 3);
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_seckill_voucher").await, 1);
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_user").await, 70);
-    let tokens = std::fs::read_to_string(&file).unwrap();
-    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
-    std::fs::remove_file(&file).unwrap();
-    assert_eq!(mode & 0o777, 0o600, "only the owner may read tokens");
-    let tokens: Vec<&str> = tokens.lines().collect();
-    assert_eq!(tokens.len(), 70);
-    for token in [tokens[0], tokens[69]] {
-        get(stack.url(), "/user/me").token(token).send().await.data();
-    }
 }
 
 #[test]

@@ -173,11 +173,21 @@ impl TestDatabase {
     /// The statements that run in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary
     /// table, and crashed once when it dropped one.
     pub async fn running(&self) -> Vec<String> {
+        self.processes("Info").await
+    }
+
+    /// How many statements wait for a table that somebody has locked.
+    pub async fn waiting(&self) -> usize {
+        let states = self.processes("State").await;
+        states.iter().filter(|state| state.contains("metadata lock")).count()
+    }
+
+    async fn processes(&self, column: &str) -> Vec<String> {
         let all = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(&self.pool).await;
         let text =
             |row: &MySqlRow, column| row.get::<Option<String>, _>(column).unwrap_or_default();
         let all = all.expect("the statements that run");
-        all.iter().filter(|row| text(row, "db") == self.name).map(|row| text(row, "Info")).collect()
+        all.iter().filter(|row| text(row, "db") == self.name).map(|row| text(row, column)).collect()
     }
 
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.

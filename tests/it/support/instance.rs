@@ -1,7 +1,7 @@
 //! A process of the service: the real binary on a free port, its log kept for failures.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -114,15 +114,16 @@ impl Instance {
         self.child.try_wait().expect("look at the instance").is_none()
     }
 
-    /// Waits until it has ended by itself.
-    pub async fn ended(&mut self) -> ExitStatus {
+    /// Waits until it has ended by itself, with success.
+    pub async fn ended(&mut self) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("wait for the instance") {
                 if let Some(reader) = self.reader.take() {
                     reader.join().expect("read the log to its end");
                 }
-                return status;
+                assert!(status.success(), "{status}:\n{}", self.log().join("\n"));
+                return;
             }
             assert!(Instant::now() < deadline, "did not end:\n{}", self.log().join("\n"));
             tokio::time::sleep(Duration::from_millis(10)).await;

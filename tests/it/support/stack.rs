@@ -13,7 +13,7 @@ use sqlx::{MySql, Transaction};
 use tokio::task::JoinHandle;
 use workload::{Access, Target};
 
-use super::api::{self, ADMIN_TOKEN, get, post};
+use super::api::{self, ADMIN_TOKEN, get, metric, post};
 use super::database::TestDatabase;
 use super::instance::Instance;
 use testkit::proxy::Proxy;
@@ -304,6 +304,12 @@ impl Stack {
     /// Orders and stock of a sale in the database.
     pub async fn tables(&self, sale: i64) -> (i64, i64) {
         self.database.tables(sale).await
+    }
+
+    /// Waits until the first instance has no purchase in flight.
+    pub async fn idle(&self) {
+        let in_flight = async || metric(self.url(), "seckill_purchases_in_flight").await;
+        eventually("no purchase is in flight", TIMEOUT, async || in_flight().await == 0).await;
     }
 
     /// How many orders there are of a sale, cancelled ones included.
