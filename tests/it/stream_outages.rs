@@ -175,12 +175,12 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     };
     let soon = Duration::from_secs(4);
     let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
-    eventually("nobody opens it for ten minutes", soon, || is_open(&open)).await;
+    eventually("nobody opens it for ten minutes", TIMEOUT, || is_open(&open)).await;
     stack.buy(&users[0], sale).await.bought();
 
     let holder = stack.lock_sale(sale).await;
     let _: () = redis.del(&open).await.unwrap();
-    eventually("it is being opened", soon, async || redis.exists(&open).await.unwrap()).await;
+    eventually("it is being opened", TIMEOUT, async || redis.exists(&open).await.unwrap()).await;
     let _: () = redis.del("stream.orders.pending").await.unwrap();
     holder.rollback().await.unwrap();
     eventually("its opener cannot", soon, || is_open(&open)).await;
