@@ -173,17 +173,23 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
         let mark: Option<String> = watch.clone().get(open).await.unwrap();
         mark.is_some_and(|mark| mark.contains(' '))
     };
-    let soon = Duration::from_secs(4);
     let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
     eventually("nobody opens it for ten minutes", TIMEOUT, || is_open(&open)).await;
     stack.buy(&users[0], sale).await.bought();
+    stack.stream_drained().await;
 
     let holder = stack.lock_sale(sale).await;
     let _: () = redis.del(&open).await.unwrap();
     eventually("it is being opened", TIMEOUT, async || redis.exists(&open).await.unwrap()).await;
+    eventually("its buyer is claimed", TIMEOUT, async || {
+        redis.sismember(stack.keys.claims(sale), users[0].id).await.unwrap()
+    })
+    .await;
+    // From here on the opener's name goes only if the opener takes it away.
+    let _: () = redis.persist(&open).await.unwrap();
     let _: () = redis.del("stream.orders.pending").await.unwrap();
     holder.rollback().await.unwrap();
-    eventually("its opener cannot", soon, || is_open(&open)).await;
+    eventually("its opener cannot", TIMEOUT, || is_open(&open)).await;
     stack.buy(&users[1], sale).await.bought();
 
     // A purchase would ask for it: a Java node's script needs its counter.
