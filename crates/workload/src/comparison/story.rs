@@ -2,8 +2,9 @@
 //! became orders of one user, two that sold the same last voucher, or, where the strategy held, one that was
 //! let through while others were turned away. Pure; works on the run's own records.
 //!
-//! The nodes' clocks need not agree: no request can arrive before it was sent, so the smallest difference between a
-//! node's clock and ours, over all its requests, is taken for the difference of the clocks.
+//! The nodes' clocks need not agree. No request can arrive before it was sent, nor be answered before its last step
+//! ended: that bounds the difference between a node's clock and ours. Where all nodes may have the same difference, they
+//! are taken to have it, or requests that one node received late would be shown too early beside those of another.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,6 +31,12 @@ impl Attempt<'_> {
 
     fn answered_us(&self) -> i64 {
         micros(self.record.answered.as_micros())
+    }
+
+    /// When its last step ended.
+    fn ended_us(&self) -> i64 {
+        let steps = self.trace.steps.iter().map(|step| step.at_us + step.took_us);
+        self.at_us + micros(steps.max().unwrap_or_default().into())
     }
 
     fn order_id(&self) -> Option<i64> {
@@ -84,14 +91,17 @@ impl<'a> Attempts<'a> {
             Some(Attempt { record, trace, at_us, committed_us: None })
         });
         let mut attempts: Vec<_> = traced.collect();
-        let mut ahead: HashMap<String, i64> = HashMap::new();
+        let mut ahead: HashMap<String, (i64, i64)> = HashMap::new();
         for attempt in &attempts {
-            let difference = attempt.at_us - attempt.sent_us();
-            let least = ahead.entry(attempt.trace.node.clone()).or_insert(difference);
-            *least = difference.min(*least);
+            let most = attempt.at_us - attempt.sent_us();
+            let least = attempt.ended_us() - attempt.answered_us();
+            let bounds = ahead.entry(attempt.trace.node.clone()).or_insert((least, most));
+            *bounds = (least.max(bounds.0), most.min(bounds.1));
         }
+        let common = ahead.values().map(|(_, most)| *most).min().unwrap_or_default();
         for attempt in &mut attempts {
-            attempt.at_us -= ahead[&attempt.trace.node];
+            let (least, most) = ahead[&attempt.trace.node];
+            attempt.at_us -= if least <= common { common } else { most };
             let seen = attempt.order_id().and_then(|id| commits.get(&id));
             attempt.committed_us = seen.map(|seconds| (seconds * 1e6) as i64);
         }
@@ -312,6 +322,17 @@ mod tests {
         assert_eq!((placed.step.as_str(), placed.took), ("placed", 0.9));
         assert!((0.4..0.8).contains(&placed.at), "{placed:?}");
         assert_eq!(placed.saw["outcome"], "taken");
+    }
+
+    #[test]
+    fn a_node_that_received_late_and_may_have_our_clock_is_not_shown_too_early() {
+        let late = 3_000;
+        let records = [
+            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
+            record(1, "b", late, 0, Reply::Ordered(2), TAKEN),
+        ];
+        let requests = &stories(&records)[0].requests;
+        assert_eq!(requests.iter().map(|of| of.steps[0].at).collect::<Vec<_>>(), [0.1, 3.1]);
     }
 
     #[test]
