@@ -136,7 +136,7 @@ Words.add({
   'note.process-lock-1': ['Here all requests reach one node.', '这里所有请求都到达同一个节点。'],
   'note.process-lock-2': ['The same lock, but now the requests reach two nodes.', '同样的锁，但现在请求到达两个节点。'],
   'note.setnx-unowned-compare': ['Here with half a cure: it compares the lock’s value before it deletes it, in two commands.', '这里用了半个补救：删除之前先比较锁的值，但这是两条命令。'],
-  'note.setnx-lock': ['Here the lease always outlives the work.', '这里租期总是长过业务。'],
+  'note.setnx-lock': ['Here the lease always outlives the work.', '这里租期总是长于业务。'],
   'note.setnx-lock-lease': ['The same lock, but now its lease may end too early.', '同样的锁，但现在租期可能提前结束。'],
   'note.reentrant-lock': ['Here the lock can be lost.', '这里锁可能丢失。'],
 });

@@ -29,7 +29,7 @@ const Missions = (() => {
     'mission.retry.task': ['The left takes a voucher only if the stock is still what it read. The right waits in line at the sale’s row. There are enough vouchers for half of the people.', '左边只有在库存仍等于读到的值时才扣减；右边在这场秒杀的行上排队。优惠券只够一半的人。'],
     'mission.retry.moral': ['Of all who read the same number, one succeeds; the rest are refused although there is stock left.', '读到同一个数字的人只有一个成功，其余人在还有库存时就被拒绝。'],
     'mission.lease': ['Leases that end too early', '租期提前结束'],
-    'mission.lease.task': ['Both lock in Redis. On the left a lease is 3 ms, and the end of the work deletes the lock, whoever holds it. On the right a lease outlives the work, and only its owner releases the lock.', '两边都在 Redis 里加锁。左边租期只有 3 毫秒，业务结束时直接删除锁，不管是谁的；右边租期长过业务，只有持有者才能释放锁。'],
+    'mission.lease.task': ['Both lock in Redis. On the left a lease is 3 ms, and the end of the work deletes the lock, whoever holds it. On the right a lease outlives the work, and only its owner releases the lock.', '两边都在 Redis 里加锁。左边租期只有 3 毫秒，业务结束时直接删除锁，不管是谁的；右边租期长于业务，只有持有者才能释放锁。'],
     'mission.lease.moral': ['A lease is a guess about time: once it is over, two requests hold the lock. So it is renewed or long, and what holds in the end is the database’s unique index.', '租期只是对时间的猜测：一旦到期，两个请求就同时持有锁。所以要续期或留足时间，而最终守住规则的是数据库的唯一索引。'],
     'mission.batch': ['A burst', '瞬间高峰'],
     'mission.batch.task': ['Five hundred people at once, on one side after the other. The left locks the sale’s row for each order; the right gathers what arrives during a commit into the next one.', '五百人同时到来，两边先后进行。左边为每个订单锁住秒杀的行；右边把提交期间到达的订单合并进下一次提交。'],

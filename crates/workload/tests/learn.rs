@@ -67,14 +67,14 @@ fn page_shows(page: &str, name: &str, wanted: &str) {
 
 #[test]
 fn the_readmes_show_the_present_table() {
-    let bold = "**Bold**: `./dev demo` shows it.";
+    let bold = "**Bold**: `./dev demo` must show it.";
     let titles =
         ["strategy", "the idea", "oversell", "second order, one node", "second order, two nodes"];
     let words = ["never", "possible", " (default)"];
     let table =
         ladder_table(titles, words, |text| text.en, |condition| format!("never while {condition}"));
     page_shows("README.md", "ladder", &format!("{table}\n{bold}\n"));
-    let bold = "**加粗**：`./dev demo` 会当场演示。";
+    let bold = "**加粗**：`./dev demo` 必须演示出来。";
     let titles = ["策略", "思路", "超卖", "单节点一人多单", "双节点一人多单"];
     let words = ["不会", "可能", "（默认）"];
     let table =

@@ -188,7 +188,7 @@ table! {
         why: text(
             "It holds as long as the lease outlives the work. A holder that is paused too long loses it without \
              knowing; then the database’s unique index has the last word.",
-            "只要租期长过业务就成立。持有者若停顿太久，会在不知情时失去锁；这时由数据库的唯一索引作最后裁决。",
+            "只要租期长于业务就成立。持有者若停顿太久，会在不知情时失去锁；这时由数据库的唯一索引作最后裁决。",
         ),
         moral: text(
             "All nodes share one lock, and behind it stands the database's unique index: whichever node \
@@ -197,7 +197,7 @@ table! {
         ),
         oversell: Never,
         second_order_on_one_node: Never,
-        second_order_on_two_nodes: NeverWhile(text("the lease outlives the work", "租期长过业务")),
+        second_order_on_two_nodes: NeverWhile(text("the lease outlives the work", "租期长于业务")),
     };
     /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     #[default]
