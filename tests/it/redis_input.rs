@@ -14,7 +14,7 @@ use crate::slow::redis_sentinel::{buy_by_every_strategy, read_shops};
 use crate::support::api::ADMIN_TOKEN;
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
-use crate::support::stack::sign_in;
+use crate::support::stack::{PATIENT, sign_in};
 
 /// The rights that docs/OPERATIONS.md lists.
 const RIGHTS: &str = "~* resetchannels &redisson_* &cache:invalidate +@read +@write +@scripting \
@@ -142,6 +142,7 @@ async fn every_feature_works_over_tls_with_the_documented_rights() {
     {
         env.push((name, path(&certificates.path(file))));
     }
+    env.extend(PATIENT.map(|(name, value)| (name, value.to_owned())));
     let instance = Instance::start(&[], &env).await;
     let user = sign_in(&instance.url, &mut server.conn().await, "13800000001").await;
     read_shops(&instance.url).await;

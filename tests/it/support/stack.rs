@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(40);
 const UNSURE_SECONDS: u64 = 3;
 
 /// Time limits that no busy machine exceeds, nor a row that is held for longer than usual. A test of the limits sets its own.
-const PATIENT: [(&str, &str); 4] = [
+pub const PATIENT: [(&str, &str); 4] = [
     ("DATABASE_TIMEOUT_MS", "12000"),
     ("REDIS_TIMEOUT_MS", "4000"),
     ("REQUEST_TIMEOUT_MS", "120000"),
