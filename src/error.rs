@@ -17,109 +17,25 @@ use crate::connection::server_error::{Meaning, meaning_of};
 /// Shorthand for results whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a request failed. The module's documentation says which variant belongs where.
-#[derive(Clone, Debug, thiserror::Error)]
-#[allow(missing_docs)] // each variant's text and code say it
-pub enum Error {
-    // Business refusals: HTTP 200.
-    #[error("库存不足！")]
-    SoldOut,
-    /// Compare-and-set only: the stock moved between read and write; there may be some left.
-    #[error("库存不足！")]
-    StockChanged,
-    #[error("不能重复下单！")]
-    AlreadyOrdered(Option<i64>),
-    #[error("不允许重复下单")]
-    LockBusy,
-    #[error("秒杀尚未开始！")]
-    SaleNotBegun,
-    #[error("秒杀已经结束！")]
-    SaleEnded,
-    #[error("优惠券不存在！")]
-    VoucherNotFound,
-    #[error("店铺不存在")]
-    ShopNotFound,
-    #[error("店铺id不能为空")]
-    ShopIdMissing,
-    #[error("订单不存在！")]
-    OrderNotFound,
-    /// A pending order could not be committed; the buyer may try again.
-    #[error("下单失败，请重试！")]
-    OrderFailed,
-    #[error("订单已取消！")]
-    OrderCancelled,
-    #[error("订单已支付！")]
-    AlreadyPaid,
-    #[error("订单已退款！")]
-    OrderRefunded,
-    #[error("手机号格式错误！")]
-    PhoneInvalid,
-    #[error("验证码错误!")]
-    CodeInvalid,
-    #[error("a run is under way; wait for its end, or stop it")]
-    RunUnderWay,
-    #[error("no such run; only the last ones are kept, as long as the instance lives")]
-    RunNotFound,
-    #[error("no run is selling; start one, then press the button")]
-    NoRun,
-    /// The lab could not do what it was asked to: inject a fault, or sign in.
-    #[error("{0}")]
-    LabFault(String),
-
-    // Transport errors.
-    #[error("malformed JSON: {0}")]
-    MalformedJson(String),
-    #[error("invalid parameter: {0}")]
-    InvalidParameter(String),
-    #[error("未登录")]
-    Unauthorized,
-    #[error("{0}")]
-    Forbidden(&'static str),
-    #[error("strategy `{0}` is unsafe on purpose: it needs a server started with --lab")]
-    LabOnly(&'static str),
-    #[error("no such route")]
-    NotFound,
-    #[error("this route does not take that method")]
-    MethodNotAllowed,
-    #[error("the request body is larger than {0} bytes")]
-    PayloadTooLarge(usize),
-    #[error("the body must be sent as application/json")]
-    UnsupportedMediaType,
-    #[error("too many requests; try again in {retry_after_seconds} s")]
-    TooManyRequests { retry_after_seconds: u64 },
-    #[error("{0} is not available; nothing was done, try again")]
-    Unavailable(&'static str),
-    #[error("too many requests in flight; nothing was done, try again")]
-    Overloaded,
-    /// With the order's id, where it is about one that is known.
-    #[error("the outcome is not known yet: {}", advice(.0))]
-    OutcomeUnknown(Option<i64>),
-    #[error("internal error")]
-    Internal(String),
-    /// The database refuses the row because of its own values: to try again is useless.
-    #[error("internal error")]
-    RowRefused(String),
-
-    // Retried inside a purchase.
-    #[error("the transaction lost a deadlock or waited too long; nothing was done, try again")]
-    Conflict,
-    #[error("the order id was already taken; nothing was done, try again")]
-    DuplicateId,
-}
-
-/// What to do where an outcome is not known. Only admin writes take an Idempotency-Key.
-fn advice(order_id: &Option<i64>) -> &'static str {
-    match order_id {
-        Some(_) => "look the order up by its id before you try again",
-        None => {
-            "look whether it was done before you try again; repeat an admin write with its Idempotency-Key"
-        }
-    }
-}
-
-/// Defines [`Error::code`], [`Error::status`] and [`Error::each`] by a sample of each variant, its HTTP status and its code.
+/// Defines [`Error`], and its codes, statuses and samples: a row has the variant with a sample value, its text (or
+/// the function that writes it), its HTTP status and its code.
 macro_rules! codes {
-    ($($variant:ident $(($($value:tt)*))? $({$($field:tt)*})? => $status:literal $code:literal,)+) => {
+    ($(
+        $(#[$note:meta])*
+        $variant:ident $(($kind:ty = $sample:expr))? $({ $field:ident: $field_kind:ty = $value:expr })?:
+        $($text:literal)? $(by $write:ident)? => $status:literal $code:literal,
+    )+) => {
+        /// Why a request failed. The module's documentation says which variant belongs where.
+        #[derive(Clone, Debug, thiserror::Error)]
+        #[allow(missing_docs)] // each variant's text and code say it
+        pub enum Error {
+            $(
+                $(#[$note])*
+                #[error($($text)? $(fmt = $write)?)]
+                $variant $(($kind))? $({ $field: $field_kind })?,
+            )+
+        }
+
         impl Error {
             /// The stable code.
             pub fn code(&self) -> &'static str {
@@ -137,50 +53,81 @@ macro_rules! codes {
 
             /// One of each variant, with sample values: for the API's document, which shows the last of each code.
             pub fn each() -> Vec<Error> {
-                vec![$(Error::$variant $(($($value)*))? $({$($field)*})?),+]
+                vec![$(Error::$variant $(($sample))? $({ $field: $value })?),+]
             }
         }
     };
 }
 
 codes! {
-    SoldOut => 200 "SOLD_OUT",
-    StockChanged => 200 "STOCK_CHANGED",
-    AlreadyOrdered(None) => 200 "ALREADY_ORDERED",
-    LockBusy => 200 "LOCK_BUSY",
-    SaleNotBegun => 200 "SALE_NOT_BEGUN",
-    SaleEnded => 200 "SALE_ENDED",
-    VoucherNotFound => 200 "VOUCHER_NOT_FOUND",
-    ShopNotFound => 200 "SHOP_NOT_FOUND",
-    ShopIdMissing => 200 "SHOP_ID_MISSING",
-    OrderNotFound => 200 "ORDER_NOT_FOUND",
-    OrderFailed => 200 "ORDER_FAILED",
-    OrderCancelled => 200 "ORDER_CANCELLED",
-    AlreadyPaid => 200 "ALREADY_PAID",
-    OrderRefunded => 200 "ORDER_REFUNDED",
-    PhoneInvalid => 200 "PHONE_INVALID",
-    CodeInvalid => 200 "CODE_INVALID",
-    RunUnderWay => 200 "RUN_UNDER_WAY",
-    RunNotFound => 200 "RUN_NOT_FOUND",
-    NoRun => 200 "NO_RUN",
-    LabFault("there is only one instance".to_owned()) => 200 "LAB_FAULT",
-    MalformedJson("expected `,` or `}` at line 1 column 20".to_owned()) => 400 "MALFORMED_JSON",
-    InvalidParameter("payValue must be 0 to 10^9 cents".to_owned()) => 400 "INVALID_PARAMETER",
-    Unauthorized => 401 "UNAUTHORIZED",
-    Forbidden("x-admin-token is missing or wrong") => 403 "FORBIDDEN",
-    LabOnly("naive") => 403 "LAB_ONLY",
-    NotFound => 404 "NOT_FOUND",
-    MethodNotAllowed => 405 "METHOD_NOT_ALLOWED",
-    PayloadTooLarge(65_536) => 413 "PAYLOAD_TOO_LARGE",
-    UnsupportedMediaType => 415 "UNSUPPORTED_MEDIA_TYPE",
-    TooManyRequests { retry_after_seconds: 1 } => 429 "TOO_MANY_REQUESTS",
-    Conflict => 503 "UNAVAILABLE",
-    DuplicateId => 503 "UNAVAILABLE",
-    Unavailable("the database") => 503 "UNAVAILABLE",
-    Overloaded => 503 "OVERLOADED",
-    OutcomeUnknown(None) => 503 "OUTCOME_UNKNOWN",
-    RowRefused(String::new()) => 500 "INTERNAL",
-    Internal(String::new()) => 500 "INTERNAL",
+    // Business refusals.
+    SoldOut: "库存不足！" => 200 "SOLD_OUT",
+    /// Compare-and-set only: the stock moved between read and write; there may be some left.
+    StockChanged: "库存不足！" => 200 "STOCK_CHANGED",
+    AlreadyOrdered(Option<i64> = None): "不能重复下单！" => 200 "ALREADY_ORDERED",
+    LockBusy: "不允许重复下单" => 200 "LOCK_BUSY",
+    SaleNotBegun: "秒杀尚未开始！" => 200 "SALE_NOT_BEGUN",
+    SaleEnded: "秒杀已经结束！" => 200 "SALE_ENDED",
+    VoucherNotFound: "优惠券不存在！" => 200 "VOUCHER_NOT_FOUND",
+    ShopNotFound: "店铺不存在" => 200 "SHOP_NOT_FOUND",
+    ShopIdMissing: "店铺id不能为空" => 200 "SHOP_ID_MISSING",
+    OrderNotFound: "订单不存在！" => 200 "ORDER_NOT_FOUND",
+    /// A pending order could not be committed; the buyer may try again.
+    OrderFailed: "下单失败，请重试！" => 200 "ORDER_FAILED",
+    OrderCancelled: "订单已取消！" => 200 "ORDER_CANCELLED",
+    AlreadyPaid: "订单已支付！" => 200 "ALREADY_PAID",
+    OrderRefunded: "订单已退款！" => 200 "ORDER_REFUNDED",
+    PhoneInvalid: "手机号格式错误！" => 200 "PHONE_INVALID",
+    CodeInvalid: "验证码错误!" => 200 "CODE_INVALID",
+    RunUnderWay: "a run is under way; wait for its end, or stop it" => 200 "RUN_UNDER_WAY",
+    RunNotFound: "no such run; only the last ones are kept, as long as the instance lives" => 200 "RUN_NOT_FOUND",
+    NoRun: "no run is selling; start one, then press the button" => 200 "NO_RUN",
+    /// The lab could not do what it was asked to: inject a fault, or sign in.
+    LabFault(String = "there is only one instance".to_owned()): "{0}" => 200 "LAB_FAULT",
+
+    // Transport errors.
+    MalformedJson(String = "expected `,` or `}` at line 1 column 20".to_owned()):
+        "malformed JSON: {0}" => 400 "MALFORMED_JSON",
+    InvalidParameter(String = "payValue must be 0 to 10^9 cents".to_owned()):
+        "invalid parameter: {0}" => 400 "INVALID_PARAMETER",
+    Unauthorized: "未登录" => 401 "UNAUTHORIZED",
+    Forbidden(&'static str = "x-admin-token is missing or wrong"): "{0}" => 403 "FORBIDDEN",
+    LabOnly(&'static str = "naive"):
+        "strategy `{0}` is unsafe on purpose: it needs a server started with --lab" => 403 "LAB_ONLY",
+    NotFound: "no such route" => 404 "NOT_FOUND",
+    MethodNotAllowed: "this route does not take that method" => 405 "METHOD_NOT_ALLOWED",
+    PayloadTooLarge(usize = 65_536): "the request body is larger than {0} bytes" => 413 "PAYLOAD_TOO_LARGE",
+    UnsupportedMediaType: "the body must be sent as application/json" => 415 "UNSUPPORTED_MEDIA_TYPE",
+    TooManyRequests { retry_after_seconds: u64 = 1 }:
+        "too many requests; try again in {retry_after_seconds} s" => 429 "TOO_MANY_REQUESTS",
+
+    // Retried inside a purchase.
+    Conflict:
+        "the transaction lost a deadlock or waited too long; nothing was done, try again" => 503 "UNAVAILABLE",
+    DuplicateId: "the order id was already taken; nothing was done, try again" => 503 "UNAVAILABLE",
+
+    Unavailable(&'static str = "the database"):
+        "{0} is not available; nothing was done, try again" => 503 "UNAVAILABLE",
+    Overloaded: "too many requests in flight; nothing was done, try again" => 503 "OVERLOADED",
+    /// With the order's id, where it is about one that is known.
+    OutcomeUnknown(Option<i64> = None): by write_outcome_unknown => 503 "OUTCOME_UNKNOWN",
+    /// The database refuses the row because of its own values: to try again is useless.
+    RowRefused(String = String::new()): "internal error" => 500 "INTERNAL",
+    Internal(String = String::new()): "internal error" => 500 "INTERNAL",
+}
+
+/// With what to do then. Only admin writes take an Idempotency-Key.
+fn write_outcome_unknown(
+    order_id: &Option<i64>,
+    text: &mut std::fmt::Formatter<'_>,
+) -> std::fmt::Result {
+    let advice = match order_id {
+        Some(_) => "look the order up by its id before you try again",
+        None => {
+            "look whether it was done before you try again; repeat an admin write with its Idempotency-Key"
+        }
+    };
+    write!(text, "the outcome is not known yet: {advice}")
 }
 
 impl Error {
