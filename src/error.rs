@@ -210,16 +210,3 @@ unavailable! {
     lock::Error => "the lock server", "lock unavailable";
     crate::id::Error => "the id counter", "no order id available";
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_outcome_of_an_order_advises_no_key_that_purchases_do_not_take() {
-        let text = Error::OutcomeUnknown(Some(1)).to_string();
-        assert!(text.contains("by its id") && !text.contains("Idempotency-Key"), "{text}");
-        let text = Error::OutcomeUnknown(None).to_string();
-        assert!(text.contains("admin write with its Idempotency-Key"), "{text}");
-    }
-}

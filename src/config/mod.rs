@@ -59,11 +59,6 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_do_not_contradict_each_other() {
-        serve(&[]).unwrap();
-    }
-
-    #[test]
     fn contradictions_and_bad_values_are_refused() {
         for bad in [
             ["--request-timeout-ms", "20000"],

@@ -97,67 +97,14 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use futures_util::future::join_all;
     use tokio::sync::Notify;
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(3600);
-
     type Numbers = FreshCache<u32, u32, &'static str>;
 
-    fn numbers(fresh_for: Duration) -> Numbers {
-        Numbers::new(fresh_for, 64)
-    }
-
-    #[tokio::test]
-    async fn those_who_come_during_a_read_share_its_result_even_an_error() {
-        for outcome in [Ok(7), Err("away")] {
-            let (cache, reads, go) = (numbers(Duration::ZERO), AtomicU32::new(0), Notify::new());
-            let ask = || {
-                cache.get(1, async || {
-                    reads.fetch_add(1, Ordering::SeqCst);
-                    go.notified().await;
-                    outcome
-                })
-            };
-            let all = join_all((0..50).map(|_| ask()));
-            let begin = async {
-                tokio::task::yield_now().await;
-                go.notify_one();
-            };
-            let ((), results) = tokio::join!(begin, all);
-            assert!(results.iter().all(|result| *result == outcome));
-            assert_eq!(reads.load(Ordering::SeqCst), 1);
-            // Nothing is fresh for no time, and an error never.
-            go.notify_one();
-            assert_eq!(ask().await, outcome);
-            assert_eq!(reads.load(Ordering::SeqCst), 2);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_fresh_value_is_kept_until_it_is_invalidated() {
-        let cache = numbers(LONG);
-        assert_eq!(cache.fresh(&1), None);
-        assert_eq!(cache.get(1, async || Ok(1)).await, Ok(1));
-        assert_eq!(cache.get(1, async || Ok(2)).await, Ok(1));
-        assert_eq!(cache.get(2, async || Ok(3)).await, Ok(3));
-        cache.invalidate_if(&1, |value| *value == 9);
-        assert_eq!(cache.fresh(&1), Some(1));
-        cache.invalidate_if(&1, |value| *value == 1);
-        assert_eq!((cache.fresh(&1), cache.fresh(&2)), (None, Some(3)));
-        assert_eq!(cache.get(1, async || Ok(4)).await, Ok(4));
-        cache.invalidate_all();
-        assert_eq!(cache.get(2, async || Err("away")).await, Err("away"));
-        assert_eq!(cache.get(2, async || Ok(5)).await, Ok(5));
-        // Keys are bounded.
-        for key in 10..1000 {
-            assert_eq!(cache.get(key, async || Ok(key)).await, Ok(key));
-        }
-        assert!(cache.entries.len() <= 64);
+    fn numbers() -> Numbers {
+        Numbers::new(Duration::from_secs(3600), 64)
     }
 
     #[tokio::test]
@@ -165,7 +112,7 @@ mod tests {
         let invalidations: [fn(&Numbers); 2] =
             [|cache| cache.invalidate(&1), |cache| cache.invalidate_all()];
         for invalidate in invalidations {
-            let (cache, go) = (numbers(LONG), Notify::new());
+            let (cache, go) = (numbers(), Notify::new());
             let mut first = Box::pin(cache.get(1, async || {
                 go.notified().await;
                 Ok(1)
@@ -181,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_is_dropped_leaves_the_read_to_the_next() {
-        let cache = numbers(LONG);
+        let cache = numbers();
         let mut first = Box::pin(cache.get(1, std::future::pending));
         assert!(futures_util::poll!(&mut first).is_pending());
         let mut second = Box::pin(cache.get(1, async || Ok(2)));

@@ -162,21 +162,3 @@ fn order_of(id: &str) -> (u64, u64) {
     let (ms, number) = id.split_once('-').unwrap_or((id, "0"));
     (ms.parse().unwrap_or(0), number.parse().unwrap_or(0))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_is_overdue_once_one_consumer_has_had_it_for_long() {
-        let pending = |consumer: &str| vec![("1-0".to_owned(), consumer.to_owned())];
-        let (mut kept, limit, now) =
-            (ForeignEntries::default(), Duration::from_secs(10), Instant::now());
-        assert!(overdue(&mut kept, pending("c1"), now, limit).is_empty());
-        // Another consumer begins anew.
-        assert!(overdue(&mut kept, pending("c2"), now + limit, limit).is_empty());
-        assert_eq!(overdue(&mut kept, pending("c2"), now + 2 * limit, limit), ["1-0"]);
-        assert!(overdue(&mut kept, Vec::new(), now, limit).is_empty());
-        assert!(kept.is_empty());
-    }
-}

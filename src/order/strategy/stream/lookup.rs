@@ -90,16 +90,3 @@ fn refusal(code: &str) -> Error {
         _ => Error::OrderFailed,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_reads_back() {
-        for error in [Error::SoldOut, Error::AlreadyOrdered(Some(5)), Error::AlreadyOrdered(None)] {
-            assert_eq!(code(&refusal(&code(&error))), code(&error));
-        }
-        assert!(matches!(refusal("else"), Error::OrderFailed));
-    }
-}
