@@ -18,7 +18,7 @@ use redis::{AsyncCommands, Value};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::decide::{ATTEMPT, Undone};
+use super::decide::{ATTEMPT, Attempt};
 use super::replies::{Ask, Entry, Mark, by_sale, claimed_entries, read_entries};
 use super::{GROUP, Member};
 use crate::error::Error;
@@ -183,12 +183,8 @@ impl Member {
             // Too little of the attempt's time is left.
             return self.give_back(&entries).await;
         }
-        let undone = self.decide(sale, entries, mark, begun).await;
+        let Attempt { undone, error, .. } = self.decide(entries, mark, begun).await;
         drop(lane);
-        self.after(lanes, sale, undone).await;
-    }
-
-    async fn after(&self, lanes: &Lanes, sale: i64, Undone { entries, error }: Undone) {
         match error {
             None => drop(lanes.stuck.lock().remove(&sale)),
             Some(error) => {
@@ -205,7 +201,7 @@ impl Member {
                 }
             }
         }
-        self.give_back(&entries).await;
+        self.give_back(&undone).await;
     }
 
     /// Leaves entries to the next claim of any instance, in about [`CLAIM_EVERY`]; where that fails, after the idle limit.

@@ -41,25 +41,24 @@ enum Decision {
     Dead(String),
 }
 
-/// An entry, and what became of it.
-type Decisions = Vec<(Entry, Decision)>;
-
-/// What an attempt left undone.
+/// What an attempt came to.
 #[derive(Default)]
-pub(super) struct Undone {
+pub(super) struct Attempt {
+    /// Entries that are decided, and not resolved yet.
+    decided: Vec<(Entry, Decision)>,
     /// Entries to give back.
-    pub entries: Vec<Entry>,
+    pub undone: Vec<Entry>,
     /// Why, unless it was their own fault.
     pub error: Option<Error>,
 }
 
-impl Undone {
-    fn add_all(&mut self, entries: impl IntoIterator<Item = Entry>, error: Option<&Error>) {
-        entries.into_iter().for_each(|entry| self.add(entry, error.cloned()));
+impl Attempt {
+    fn leave_all(&mut self, entries: impl IntoIterator<Item = Entry>, error: Option<&Error>) {
+        entries.into_iter().for_each(|entry| self.leave(entry, error.cloned()));
     }
 
-    fn add(&mut self, entry: Entry, error: Option<Error>) {
-        self.entries.push(entry);
+    fn leave(&mut self, entry: Entry, error: Option<Error>) {
+        self.undone.push(entry);
         self.error = error.or(self.error.take());
     }
 }
@@ -68,47 +67,47 @@ impl Member {
     /// Decides and resolves what it can of a sale's entries, which were asked for at `begun`, under this mark.
     pub(super) async fn decide(
         &self,
-        voucher_id: i64,
         entries: Vec<Entry>,
         mark: &Mark,
         begun: Instant,
-    ) -> Undone {
-        let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
+    ) -> Attempt {
+        let mut attempt = Attempt::default();
         let mut orders: Vec<(Entry, NewOrder)> = Vec::with_capacity(entries.len());
         let mut ids = HashSet::with_capacity(entries.len());
         for entry in entries {
             match entry.order() {
-                None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
+                None => {
+                    attempt.decided.push((entry, Decision::Dead("it names no order".to_owned())));
+                }
                 // A second entry of one order is looked at once the first is resolved.
-                Some(order) if !ids.insert(order.id) => undone.add(entry, None),
+                Some(order) if !ids.insert(order.id) => attempt.leave(entry, None),
                 Some(order) => orders.push((entry, order)),
             }
         }
         if !orders.is_empty() {
-            self.commit(voucher_id, orders, begun + ATTEMPT, &mut decisions, &mut undone).await;
+            self.commit(orders, begun + ATTEMPT, &mut attempt).await;
         }
-        self.resolve_all(mark, decisions, &mut undone).await;
-        undone
+        self.resolve_all(mark, &mut attempt).await;
+        attempt
     }
 
     async fn commit(
         &self,
-        voucher_id: i64,
         orders: Vec<(Entry, NewOrder)>,
         deadline: Instant,
-        decisions: &mut Decisions,
-        undone: &mut Undone,
+        attempt: &mut Attempt,
     ) {
         let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
         let outcomes = match self.try_commit(&new, deadline).await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(BatchError::All(Error::DuplicateId))) => {
-                return self.commit_others(voucher_id, orders, deadline, decisions, undone).await;
+                return self.commit_others(orders, deadline, attempt).await;
             }
             Ok(Err(BatchError::Insert(error))) if orders.len() > 1 && !is_state(&error) => {
+                let voucher_id = orders[0].1.buyer.voucher_id;
                 tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
                 for one in orders {
-                    Box::pin(self.commit(voucher_id, vec![one], deadline, decisions, undone)).await;
+                    Box::pin(self.commit(vec![one], deadline, attempt)).await;
                 }
                 return;
             }
@@ -123,9 +122,9 @@ impl Member {
         let mut refused = Vec::new();
         for ((entry, order), outcome) in orders.into_iter().zip(outcomes) {
             match outcome {
-                Ok(_) => decisions.push((entry, Decision::Ordered)),
+                Ok(_) => attempt.decided.push((entry, Decision::Ordered)),
                 Err(Error::AlreadyOrdered(Some(id))) if id == order.id => {
-                    decisions.push((entry, Decision::Ordered));
+                    attempt.decided.push((entry, Decision::Ordered));
                 }
                 Err(
                     error @ (Error::SoldOut
@@ -143,11 +142,11 @@ impl Member {
                         let detail = error.detail();
                         tracing::error!(detail, "an entry meets a bug; it is tried again");
                     }
-                    undone.add(entry, Some(error));
+                    attempt.leave(entry, Some(error));
                 }
             }
         }
-        self.refuse(refused, decisions, undone).await;
+        self.refuse(refused, attempt).await;
     }
 
     /// Commits; an order that is alone is tried again where the database refuses its row.
@@ -173,17 +172,15 @@ impl Member {
     /// Commits the orders whose ids are free, and refuses the others.
     async fn commit_others(
         &self,
-        voucher_id: i64,
         orders: Vec<(Entry, NewOrder)>,
         deadline: Instant,
-        decisions: &mut Decisions,
-        undone: &mut Undone,
+        attempt: &mut Attempt,
     ) {
         let all: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
         let rows = match self.store.buyers_of(&all).await {
             Ok(rows) => rows,
             Err(error) => {
-                return undone.add_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
+                return attempt.leave_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
             }
         };
         let (known, others): (Vec<_>, Vec<_>) =
@@ -191,19 +188,14 @@ impl Member {
         let known = known
             .into_iter()
             .map(|(entry, order)| (entry, order, Error::OrderFailed, String::new()));
-        self.refuse(known.collect(), decisions, undone).await;
+        self.refuse(known.collect(), attempt).await;
         if !others.is_empty() {
-            Box::pin(self.commit(voucher_id, others, deadline, decisions, undone)).await;
+            Box::pin(self.commit(others, deadline, attempt)).await;
         }
     }
 
     /// Writes refusals; an order that is there by now is one.
-    async fn refuse(
-        &self,
-        refused: Vec<(Entry, NewOrder, Error, String)>,
-        decisions: &mut Decisions,
-        undone: &mut Undone,
-    ) {
+    async fn refuse(&self, refused: Vec<(Entry, NewOrder, Error, String)>, attempt: &mut Attempt) {
         if refused.is_empty() {
             return;
         }
@@ -211,15 +203,15 @@ impl Member {
         match self.store.refuse(&orders).await {
             Err(error) if error.is_about_the_row() && refused.len() > 1 => {
                 for one in refused {
-                    Box::pin(self.refuse(vec![one], decisions, undone)).await;
+                    Box::pin(self.refuse(vec![one], attempt)).await;
                 }
             }
             // Neither the order nor its refusal can be a row.
-            Err(error) if error.is_about_the_row() => decisions.extend(
+            Err(error) if error.is_about_the_row() => attempt.decided.extend(
                 refused.into_iter().map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
             ),
             Err(error) => {
-                undone.add_all(refused.into_iter().map(|(entry, ..)| entry), Some(&error));
+                attempt.leave_all(refused.into_iter().map(|(entry, ..)| entry), Some(&error));
             }
             Ok(rows) => {
                 for (entry, order, error, detail) in refused {
@@ -235,7 +227,7 @@ impl Member {
                             Decision::Refused("refused", Error::OrderFailed)
                         }
                     };
-                    decisions.push((entry, decision));
+                    attempt.decided.push((entry, decision));
                 }
             }
         }
@@ -243,18 +235,19 @@ impl Member {
 
     /// Refuses entries that a Java consumer dropped, and resolves those that have an order.
     pub(super) async fn refuse_dropped(&self, entries: Vec<Entry>, mark: &Mark) {
-        let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
-        let mut refused = Vec::new();
+        let (mut attempt, mut refused) = (Attempt::default(), Vec::new());
         for entry in entries {
             match entry.order() {
-                None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
+                None => {
+                    attempt.decided.push((entry, Decision::Dead("it names no order".to_owned())));
+                }
                 Some(order) => {
                     // Why that consumer dropped it, as far as it can be seen.
                     let why = match self.store.buyer_status(order.buyer).await {
                         Ok(Some(status)) => status.require_chance().err(),
                         Ok(None) => Some(Error::VoucherNotFound),
                         Err(error) => {
-                            undone.add(entry, Some(error));
+                            attempt.leave(entry, Some(error));
                             continue;
                         }
                     };
@@ -262,30 +255,29 @@ impl Member {
                 }
             }
         }
-        self.refuse(refused, &mut decisions, &mut undone).await;
-        let dropped =
-            decisions.iter().filter(|(_, decision)| !matches!(decision, Decision::Ordered)).count();
-        self.resolve_all(mark, decisions, &mut undone).await;
+        self.refuse(refused, &mut attempt).await;
+        let dropped = attempt.decided.iter().filter(|decided| !is_order(decided)).count();
+        self.resolve_all(mark, &mut attempt).await;
         self.stats.dropped_elsewhere.fetch_add(dropped as u64, Relaxed);
-        if let Some(error) = undone.error {
+        if let Some(error) = attempt.error {
             tracing::debug!(%error, "entries that were dropped are not decided; trying again");
         }
     }
 
     /// Resolves decided entries. Where that fails, they are delivered again and found decided.
-    async fn resolve_all(&self, mark: &Mark, mut decisions: Decisions, undone: &mut Undone) {
-        while !decisions.is_empty() {
-            let rest = decisions.split_off(decisions.len().min(RESOLVED_AT_ONCE));
-            let resolved = self.resolve(mark, &decisions).await;
+    async fn resolve_all(&self, mark: &Mark, attempt: &mut Attempt) {
+        while !attempt.decided.is_empty() {
+            let some = attempt.decided.len().min(RESOLVED_AT_ONCE);
+            let decided: Vec<_> = attempt.decided.drain(..some).collect();
+            let resolved = self.resolve(mark, &decided).await;
             if !matches!(resolved, Ok(true)) {
                 // Under a new mark the sale may have been counted before the commit.
-                for order in decisions.iter().filter_map(|(entry, _)| entry.order()) {
-                    self.opener.recounts.ask(order.buyer.voucher_id, None);
+                for order in decided.iter().filter_map(|(entry, _)| entry.order()) {
+                    self.recounts.ask(order.buyer.voucher_id, None);
                 }
-                let entries = decisions.into_iter().map(|(entry, _)| entry);
-                undone.add_all(entries, resolved.as_ref().err());
+                let entries = decided.into_iter().map(|(entry, _)| entry);
+                attempt.leave_all(entries, resolved.as_ref().err());
             }
-            decisions = rest;
         }
     }
 
@@ -294,10 +286,9 @@ impl Member {
         let keys = &self.keys;
         let mut script = scripts::STREAM_RESOLVE.key(&*keys.stream);
         script.key(&*keys.pending).key(&*keys.dead).arg(&mark.text);
-        let is_order = |(_, decision): &&(Entry, Decision)| matches!(decision, Decision::Ordered);
-        let ordered = decided.iter().filter(is_order).count();
+        let ordered = decided.iter().filter(|decided| is_order(decided)).count();
         script.arg(ordered);
-        for (entry, _) in decided.iter().filter(is_order) {
+        for (entry, _) in decided.iter().filter(|decided| is_order(decided)) {
             script.arg(&entry.id).arg(&entry.user).arg(entry.name());
         }
         let (mut refused, mut dead) = (0, 0);
@@ -331,6 +322,10 @@ impl Member {
         self.stats.dead_lettered.fetch_add(dead, Relaxed);
         Ok(true)
     }
+}
+
+fn is_order((_, decision): &(Entry, Decision)) -> bool {
+    matches!(decision, Decision::Ordered)
 }
 
 /// Whether a failure says nothing about the entry.

@@ -128,9 +128,9 @@ impl Member {
                 "entries that another consumer kept are claimed"
             );
             self.stats.claimed.fetch_add(claimed.len() as u64, Relaxed);
-            for (sale, entries) in by_sale(claimed) {
+            for entries in by_sale(claimed).into_values() {
                 // An entry that is not decided stays with us until any instance claims it.
-                self.decide(sale, entries, &mark, begun).await;
+                self.decide(entries, &mark, begun).await;
             }
         }
         Ok(())
