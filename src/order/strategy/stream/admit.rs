@@ -85,13 +85,13 @@ impl OrderStream {
                         // A claim without an order; the next count removes it.
                         None if !claim_asked => {
                             claim_asked = true;
-                            member.opener.recounts.ask(buyer.voucher_id, Some(buyer.user_id));
+                            member.recounts.ask(buyer.voucher_id, Some(buyer.user_id));
                         }
                         None if Instant::now() < closed_until => {}
                         None => return Err(Error::AlreadyOrdered(None)),
                     }
                 }
-                Admission::Closed => member.opener.recounts.ask(buyer.voucher_id, None),
+                Admission::Closed => member.recounts.ask(buyer.voucher_id, None),
                 Admission::Late => {}
             }
             if Instant::now() >= closed_until {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use redis::AsyncCommands;
-use tokio::sync::SemaphorePermit;
 
 use super::Member;
 use super::replies::{Ask, Entry, Mark};
@@ -69,35 +68,35 @@ impl Member {
         void: HashSet<i64>,
         pass: Arc<tokio::sync::Mutex<Pass>>,
     ) {
-        let voucher_id = sale.voucher_id;
-        let opener = &self.opener;
-        let Some(lane) = self.lane_of(voucher_id).await else { return };
-        let opened = self.open(&sale, is_open, &void, &pass).await;
-        drop(lane);
-        match opened {
-            Ok(()) => drop(opener.locked.lock().remove(&voucher_id)),
+        let opening = async {
+            let opened = self.open(&sale, is_open, &void, &pass).await;
+            if opened.is_err() {
+                self.recounts.put_back([(sale.voucher_id, void.clone())]);
+            }
+            opened
+        };
+        self.in_turn(sale.voucher_id, opening).await;
+    }
+
+    /// Does `work` for a sale in its turn: a few at once, and one of those whose rows were locked. In a process that stops it
+    /// is left to another instance.
+    pub(super) async fn in_turn(
+        &self,
+        voucher_id: i64,
+        work: impl Future<Output = Result<(), Error>>,
+    ) {
+        let was_locked = self.locked.lock().contains(&voucher_id);
+        let lane = if was_locked { &self.locked_lane } else { &self.opening_lanes };
+        let Some(_lane) = lane.acquire().await.ok().filter(|_| !self.is_stopped()) else { return };
+        match work.await {
+            Ok(()) => drop(self.locked.lock().remove(&voucher_id)),
             Err(error) => {
-                opener.recounts.put_back([(voucher_id, void)]);
-                self.note_locked(voucher_id, &error);
+                if self.locked.lock().insert(voucher_id) {
+                    tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
+                }
             }
         }
-        opener.opening.lock().remove(&voucher_id);
-    }
-
-    /// Waits until it is the sale's turn: a few at once, and one of those whose rows were locked. `None` in a process that
-    /// stops: another instance does it.
-    pub(super) async fn lane_of(&self, voucher_id: i64) -> Option<SemaphorePermit<'_>> {
-        let opener = &self.opener;
-        let was_locked = opener.locked.lock().contains(&voucher_id);
-        let lane = if was_locked { &opener.locked_lane } else { &opener.lanes };
-        lane.acquire().await.ok().filter(|_| !self.is_stopped())
-    }
-
-    /// Logs it once.
-    pub(super) fn note_locked(&self, voucher_id: i64, error: &Error) {
-        if self.opener.locked.lock().insert(voucher_id) {
-            tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
-        }
+        self.opening.lock().remove(&voucher_id);
     }
 
     /// Counts the sale; one that is not open is closed first, and opened by the count.

@@ -41,6 +41,9 @@ enum Decision {
     Dead(String),
 }
 
+/// Entries, and the orders that they ask for.
+type Orders = Vec<(Entry, NewOrder)>;
+
 /// What an attempt came to.
 #[derive(Default)]
 pub(super) struct Attempt {
@@ -65,14 +68,9 @@ impl Attempt {
 
 impl Member {
     /// Decides and resolves what it can of a sale's entries, which were asked for at `begun`, under this mark.
-    pub(super) async fn decide(
-        &self,
-        entries: Vec<Entry>,
-        mark: &Mark,
-        begun: Instant,
-    ) -> Attempt {
+    pub(super) async fn decide(&self, entries: Vec<Entry>, mark: &Mark, begun: Instant) -> Attempt {
         let mut attempt = Attempt::default();
-        let mut orders: Vec<(Entry, NewOrder)> = Vec::with_capacity(entries.len());
+        let mut orders = Orders::with_capacity(entries.len());
         let mut ids = HashSet::with_capacity(entries.len());
         for entry in entries {
             match entry.order() {
@@ -91,12 +89,7 @@ impl Member {
         attempt
     }
 
-    async fn commit(
-        &self,
-        orders: Vec<(Entry, NewOrder)>,
-        deadline: Instant,
-        attempt: &mut Attempt,
-    ) {
+    async fn commit(&self, orders: Orders, deadline: Instant, attempt: &mut Attempt) {
         let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
         let outcomes = match self.try_commit(&new, deadline).await {
             Ok(Ok(outcomes)) => outcomes,
@@ -170,12 +163,7 @@ impl Member {
     }
 
     /// Commits the orders whose ids are free, and refuses the others.
-    async fn commit_others(
-        &self,
-        orders: Vec<(Entry, NewOrder)>,
-        deadline: Instant,
-        attempt: &mut Attempt,
-    ) {
+    async fn commit_others(&self, orders: Orders, deadline: Instant, attempt: &mut Attempt) {
         let all: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
         let rows = match self.store.buyers_of(&all).await {
             Ok(rows) => rows,
@@ -183,7 +171,7 @@ impl Member {
                 return attempt.leave_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
             }
         };
-        let (known, others): (Vec<_>, Vec<_>) =
+        let (known, others): (Orders, Orders) =
             orders.into_iter().partition(|(_, order)| rows.contains_key(&order.id));
         let known = known
             .into_iter()

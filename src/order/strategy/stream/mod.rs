@@ -32,7 +32,6 @@ use crate::order::batch::BatchCommitter;
 use crate::order::model::NewOrder;
 use crate::order::parts::OrderParts;
 use crate::scripts;
-use crate::voucher::recounts::Recounts;
 
 mod admit;
 mod consume;
@@ -71,7 +70,12 @@ struct Member {
     /// This process's name in the group.
     consumer: String,
     admissions: Coalescer<NewOrder, Answer>,
-    opener: Opener,
+    /// Sales that are being counted.
+    opening: Mutex<HashSet<i64>>,
+    opening_lanes: Semaphore,
+    /// Sales whose row was locked, or which could not be opened for another reason.
+    locked: Mutex<HashSet<i64>>,
+    locked_lane: Semaphore,
     clock: RedisClock,
     /// Something was admitted: there is something to read.
     arrived: Notify,
@@ -86,28 +90,6 @@ impl Deref for Member {
 
     fn deref(&self) -> &OrderParts {
         &self.parts
-    }
-}
-
-/// What is to be counted, and what is being counted.
-struct Opener {
-    pub recounts: Recounts,
-    pub opening: Mutex<HashSet<i64>>,
-    /// Sales whose row was locked, or which could not be opened for another reason.
-    pub locked: Mutex<HashSet<i64>>,
-    pub lanes: Semaphore,
-    pub locked_lane: Semaphore,
-}
-
-impl Opener {
-    pub fn new(recounts: Recounts) -> Self {
-        Opener {
-            recounts,
-            opening: Mutex::default(),
-            locked: Mutex::default(),
-            lanes: Semaphore::new(AT_ONCE),
-            locked_lane: Semaphore::new(1),
-        }
     }
 }
 
@@ -131,7 +113,10 @@ impl OrderStream {
                         }
                     }
                 }),
-                opener: Opener::new(parts.recounts.clone()),
+                opening: Mutex::default(),
+                opening_lanes: Semaphore::new(AT_ONCE),
+                locked: Mutex::default(),
+                locked_lane: Semaphore::new(1),
                 clock: RedisClock::default(),
                 arrived: Notify::new(),
                 stats: StreamStats::default(),

@@ -46,7 +46,7 @@ impl Member {
         let mut round_due = Instant::now();
         while !self.is_stopped() {
             let all = Instant::now() >= round_due;
-            let asked = self.opener.recounts.take();
+            let asked = self.recounts.take();
             let looked = self.look_at_sales(&mut seen, all, &asked).await;
             if all {
                 let sales = *looked.as_ref().unwrap_or(&0);
@@ -57,13 +57,13 @@ impl Member {
                     tracing::warn!(%error, "sales are not counted; trying again");
                 }
                 logged = true;
-                self.opener.recounts.put_back(asked);
+                self.recounts.put_back(asked);
                 self.sleep(ROUND).await;
                 continue;
             }
             logged = false;
             self.sleep(ASKED).await;
-            let asked = tokio::time::timeout_at(round_due, self.opener.recounts.asked());
+            let asked = tokio::time::timeout_at(round_due, self.recounts.asked());
             let _asked = self.stop.run_until_cancelled(asked).await;
         }
     }
@@ -116,8 +116,12 @@ impl Member {
                 let counter = state[1].as_deref().map(|left| left.parse().unwrap_or(0));
                 if sale.issued.is_none() {
                     // Without a counter a Java node of an earlier stage published it, which sells by the table alone.
-                    if counter.is_some() && self.opener.opening.lock().insert(voucher_id) {
-                        self.tasks.spawn(self.clone().adopt(voucher_id));
+                    if counter.is_some() && self.opening.lock().insert(voucher_id) {
+                        let member = self.clone();
+                        let adopt = async move {
+                            member.in_turn(voucher_id, member.adopt(voucher_id)).await
+                        };
+                        self.tasks.spawn(adopt);
                     }
                     continue;
                 }
@@ -160,43 +164,32 @@ impl Member {
         let pass = Arc::new(tokio::sync::Mutex::new(pass));
         for (sale, is_open) in due {
             let void = asked.get(&sale.voucher_id).cloned().unwrap_or_default();
-            if self.opener.opening.lock().insert(sale.voucher_id) {
+            if self.opening.lock().insert(sale.voucher_id) {
                 let opening = self.clone().open_in_turn(sale, is_open, void, pass.clone());
                 self.tasks.spawn(opening);
             } else if asked.contains_key(&sale.voucher_id) {
                 // What was counted until now may be older than what was asked for.
-                self.opener.recounts.put_back([(sale.voucher_id, void)]);
+                self.recounts.put_back([(sale.voucher_id, void)]);
             }
         }
         Ok(count)
     }
 
     /// Records that a sale which a Java node published is sold on the stream. Its row may be locked: no other sale waits.
-    async fn adopt(self: Arc<Self>, voucher_id: i64) {
-        let opener = &self.opener;
-        let Some(_lane) = self.lane_of(voucher_id).await else { return };
-        match self.store.adopt_sale(voucher_id).await {
-            Ok(adopted) => {
-                opener.locked.lock().remove(&voucher_id);
-                if adopted {
-                    tracing::info!(
-                        voucher_id,
-                        "a sale that a Java node published is sold on the stream"
-                    );
-                    opener.recounts.ask(voucher_id, None);
-                }
-            }
-            Err(error) => self.note_locked(voucher_id, &error),
+    async fn adopt(&self, voucher_id: i64) -> Result<(), Error> {
+        if self.store.adopt_sale(voucher_id).await? {
+            tracing::info!(voucher_id, "a sale that a Java node published is sold on the stream");
+            self.recounts.ask(voucher_id, None);
         }
-        opener.opening.lock().remove(&voucher_id);
+        Ok(())
     }
 
     fn note_closed(&self, closed: &HashMap<i64, Instant>, asked: &AskedSales) {
         let longest = closed.values().map(Instant::elapsed).max().unwrap_or_default();
         self.stats.closed.store(closed.len() as u64, Relaxed);
         self.stats.closed_ms.store(longest.as_millis() as u64, Relaxed);
-        let opening = self.opener.opening.lock().clone();
-        let mut locked = self.opener.locked.lock();
+        let opening = self.opening.lock().clone();
+        let mut locked = self.locked.lock();
         locked.retain(|sale| {
             closed.contains_key(sale) || asked.contains_key(sale) || opening.contains(sale)
         });
