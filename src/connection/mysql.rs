@@ -13,37 +13,11 @@ use super::database_url::{cannot_connect, options};
 use super::opener::Opener;
 use super::pool::Pool;
 
-/// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
-/// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
-/// the server names the statement that had to wait before we close the connection.
-const LOCK_WAIT_SECONDS: u32 = 2;
-
-/// Seconds after which the server ends a transaction in which its client sends nothing, and so releases its rows: the
-/// client may have been stopped or cut off. Longer than anything that is waited for between two statements. MariaDB has
-/// a setting for it.
-const IDLE_TRANSACTION_SECONDS: u32 = 5;
-
-/// The same on MySQL, which has one only for connections that send nothing, in a transaction or not.
-const MYSQL_WAIT_SECONDS: u32 = 30;
-
 /// A connection that was idle for longer is not used again: something between here and the server may have forgotten it.
 const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// The same on MySQL, where the server is about to close it.
+/// The same on MySQL, whose `wait_timeout` is about to close it.
 const MYSQL_IDLE_LIMIT: Duration = Duration::from_secs(20);
-
-/// What a session begins with. Of the two comments each product executes its own: MariaDB leaves out versions from 50700 to
-/// 99999, and MySQL what begins with an M.
-fn begin_with() -> Vec<String> {
-    let limits = format!(
-        "SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
-         /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
-         idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
-         /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
-    );
-    // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
-    vec![limits, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned()]
-}
 
 /// One connection, apart from any pool.
 ///
@@ -57,7 +31,7 @@ pub async fn connect_once(url: &SecretString, limit: Duration) -> anyhow::Result
 }
 
 /// A connection pool with a time limit for each step: the driver itself would wait forever on a server that hangs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Database {
     /// The connections.
     pub pool: Pool,
@@ -155,8 +129,7 @@ pub async fn connect(
     let version: String = tokio::time::timeout(timeout, asking).await??;
     first.close().await?;
     let idle_limit = if version.contains("MariaDB") { IDLE_LIMIT } else { MYSQL_IDLE_LIMIT };
-    let (options, begin_with) = (options(url)?, begin_with());
-    let opener = Opener { options, begin_with, idle_limit, shared: Arc::default() };
+    let opener = Opener { options: options(url)?, idle_limit, shared: Arc::default() };
     Ok(Database { pool: Pool::new(opener, connections, timeout), timeout })
 }
 

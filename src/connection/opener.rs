@@ -1,7 +1,6 @@
 //! [`Opener`]: opens connections to the database, and says which may be used again. What is learnt of the server through one
 //! pool holds for all pools to it.
 
-use std::fmt;
 use std::io::ErrorKind::ConnectionRefused;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +13,32 @@ use sqlx::{Connection, Executor, MySqlConnection};
 
 use super::server_check::takes_writes;
 use super::server_error::is_read_only;
+
+/// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
+/// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
+/// the server names the statement that had to wait before we close the connection.
+const LOCK_WAIT_SECONDS: u32 = 2;
+
+/// Seconds after which the server ends a transaction in which its client sends nothing, and so releases its rows: the
+/// client may have been stopped or cut off. Longer than anything that is waited for between two statements. MariaDB has
+/// a setting for it.
+const IDLE_TRANSACTION_SECONDS: u32 = 5;
+
+/// The same on MySQL, which has one only for connections that send nothing, in a transaction or not.
+const MYSQL_WAIT_SECONDS: u32 = 30;
+
+/// What a session begins with. Of the two comments each product executes its own: MariaDB leaves out versions from 50700 to
+/// 99999, and MySQL what begins with an M.
+fn begin_with() -> [String; 2] {
+    let limits = format!(
+        "SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
+         /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
+         idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
+         /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
+    );
+    // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
+    [limits, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned()]
+}
 
 /// A connection is used for at most this long, then closed: what an address leads to changes.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
@@ -32,25 +57,16 @@ const REFUSED_PAUSES: ExponentialBuilder = ExponentialBuilder::new()
 const CLOSE_EVERY: Duration = Duration::from_millis(250);
 
 /// How connections are opened, and how long they are used.
+#[derive(Clone)]
 pub(super) struct Opener {
     /// The server, and how to sign in.
     pub options: MySqlConnectOptions,
-    /// Statements with which each connection begins.
-    pub begin_with: Vec<String>,
     /// A connection that was idle for longer is not used again.
     pub idle_limit: Duration,
     pub shared: Arc<Shared>,
 }
 
-impl fmt::Debug for Opener {
-    /// Without the options, which have the password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opener").finish_non_exhaustive()
-    }
-}
-
 /// A connection.
-#[derive(Debug)]
 pub(super) struct Opened {
     pub raw: MySqlConnection,
     /// When its opening began.
@@ -60,14 +76,14 @@ pub(super) struct Opened {
 }
 
 /// What the pools to one server share.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Shared {
     pub pools: Mutex<Vec<WeakPool<Opener>>>,
     known: RwLock<Known>,
 }
 
 /// What is known of the server.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Known {
     /// When it was last found read-only.
     read_only: Option<Instant>,
@@ -133,7 +149,7 @@ impl Manager for Opener {
             };
             let is_refused = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(io) if io.kind() == ConnectionRefused);
             let (began, mut raw) = connect.retry(REFUSED_PAUSES).when(is_refused).await?;
-            for statement in &self.begin_with {
+            for statement in begin_with() {
                 raw.execute(statement.as_str()).await?;
             }
             let to_primary = takes_writes(&mut raw).await?;

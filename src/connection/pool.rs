@@ -33,7 +33,7 @@ use crate::histogram::Histogram;
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The connections to the database. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pool {
     connections: deadpool::managed::Pool<Opener>,
     pub(super) shared: Arc<Shared>,
@@ -57,10 +57,7 @@ impl Pool {
 
     /// A pool to the same server.
     pub(super) fn beside(&self, max: u32) -> Self {
-        let Opener { options, begin_with, idle_limit, shared } = self.connections.manager();
-        let (options, begin_with) = (options.clone(), begin_with.clone());
-        let (idle_limit, shared) = (*idle_limit, shared.clone());
-        Pool::new(Opener { options, begin_with, idle_limit, shared }, max, self.limit)
+        Pool::new(self.connections.manager().clone(), max, self.limit)
     }
 
     /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is
@@ -135,7 +132,6 @@ const PRESENT: &str = "a pooled connection has its connection until it is droppe
 
 /// A connection of the pool. Dropped, it is handed back if its last statement was answered, as told by
 /// [`PooledConnection::answered`]; else it is closed.
-#[derive(Debug)]
 pub struct PooledConnection {
     /// There until it is dropped.
     connection: Option<Object<Opener>>,
