@@ -1,6 +1,6 @@
--- Stores a GEO index that was read from the database, unless a shop was written since: the lease is then gone.
+-- Stores a GEO index that was read from the database, unless a shop was written since: the lease is then gone, or another.
 -- KEYS[1]  shop:geo:{typeId}   KEYS[2]  the lease
--- ARGV[1]  the lease as geo_claim.lua returned it
+-- ARGV[1]  the lease as it was before the database was read
 -- ARGV[2]  time to live of the index, seconds
 -- ARGV[3…] longitude, latitude and id of each shop
 -- Returns  1 when stored, else 0.

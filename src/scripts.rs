@@ -24,7 +24,6 @@ macro_rules! text {
 scripts! {
     ADDRESS_COUNT - "address_count.lua"
     CODE_USE - "code_use.lua"
-    GEO_CLAIM - "geo_claim.lua"
     GEO_STORE - "geo_store.lua"
     ID_LEASE marked "id_lease.lua"
     RIGHTS_CHECK - "rights_check.lua"

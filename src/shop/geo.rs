@@ -10,7 +10,7 @@ use super::store::ShopStore;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
-use crate::scripts::{GEO_CLAIM, GEO_STORE};
+use crate::scripts::GEO_STORE;
 use cache::lease_key;
 
 /// Radius of a search, metres.
@@ -96,13 +96,12 @@ impl GeoIndex {
         let index = keys::geo_index(type_id);
         let lease_name = lease_key(&index);
         let mut redis = self.redis.clone();
-        // Before the database is read: a shop written after this deletes the lease.
-        let lease: String = GEO_CLAIM
-            .key(&lease_name)
-            .arg(uuid::Uuid::new_v4().to_string())
-            .arg(LEASE_MS)
-            .invoke_async(&mut redis)
-            .await?;
+        // Before the database is read: a shop written after this deletes the lease. Builders at the same time share it, and
+        // any of them may store.
+        let mut claim = redis::pipe();
+        claim.atomic().cmd("SET").arg(&lease_name).arg(uuid::Uuid::new_v4().to_string());
+        claim.arg("NX").arg("PX").arg(LEASE_MS).ignore().get(&lease_name);
+        let (lease,): (String,) = claim.query_async(&mut redis).await?;
         let positions = self.store.positions(type_id).await?;
         let mut store = GEO_STORE.key(index);
         store.key(lease_name).arg(lease).arg(INDEX_SECONDS);

@@ -1,5 +1,7 @@
 //! The SQL of shops and shop types.
 
+use sqlx::mysql::MySqlArguments;
+use sqlx::query::Query;
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 
 use super::model::{Paging, Shop, ShopChange, ShopType};
@@ -149,22 +151,11 @@ impl ShopStore {
         shop: &ShopChange,
         before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
     ) -> Result<i64, Error> {
-        let query = sqlx::query(
-            "INSERT INTO tb_shop (name, type_id, images, area, address, x, y, avg_price, sold, \
-             comments, score, open_hours) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(&shop.name)
-        .bind(shop.type_id)
-        .bind(shop.images.as_deref().unwrap_or_default())
-        .bind(&shop.area)
-        .bind(&shop.address)
-        .bind(shop.x)
-        .bind(shop.y)
-        .bind(shop.avg_price)
-        .bind(shop.sold.unwrap_or(0))
-        .bind(shop.comments.unwrap_or(0))
-        .bind(shop.score.unwrap_or(0))
-        .bind(&shop.open_hours);
+        let query = with_fields(
+            "INSERT INTO tb_shop (name, type_id, images, area, address, x, y, avg_price, sold, comments, score, open_hours) \
+             VALUES (?, ?, COALESCE(?, ''), ?, ?, ?, ?, ?, COALESCE(?, 0), COALESCE(?, 0), COALESCE(?, 0), ?)",
+            shop,
+        );
         let work = async |connection: &mut MySqlConnection| {
             let done = self.db.bounded(query.execute(connection)).await?;
             let id = done.last_insert_id().cast_signed();
@@ -180,26 +171,15 @@ impl ShopStore {
     pub async fn update(&self, id: i64, change: &ShopChange) -> Result<(), Error> {
         // A client repeats it as it likes. The record is for a lost reply.
         let write = RecordedWrite::new("shop-change", None, change);
-        let query = sqlx::query(
+        let query = with_fields(
             "UPDATE tb_shop SET name = COALESCE(?, name), type_id = COALESCE(?, type_id), \
              images = COALESCE(?, images), area = COALESCE(?, area), \
              address = COALESCE(?, address), x = COALESCE(?, x), y = COALESCE(?, y), \
              avg_price = COALESCE(?, avg_price), sold = COALESCE(?, sold), \
              comments = COALESCE(?, comments), score = COALESCE(?, score), \
              open_hours = COALESCE(?, open_hours) WHERE id = ?",
+            change,
         )
-        .bind(&change.name)
-        .bind(change.type_id)
-        .bind(&change.images)
-        .bind(&change.area)
-        .bind(&change.address)
-        .bind(change.x)
-        .bind(change.y)
-        .bind(change.avg_price)
-        .bind(change.sold)
-        .bind(change.comments)
-        .bind(change.score)
-        .bind(&change.open_hours)
         .bind(id);
         let work = async |connection: &mut MySqlConnection| {
             // The driver counts matched rows, so an update that changes nothing still finds its shop.
@@ -224,4 +204,12 @@ impl ShopStore {
         }
         Ok(inserted)
     }
+}
+
+/// A statement with the fields that a client may give.
+fn with_fields<'q>(sql: &'q str, shop: &'q ShopChange) -> Query<'q, MySql, MySqlArguments> {
+    let query = sqlx::query(sql).bind(&shop.name).bind(shop.type_id).bind(&shop.images);
+    let query = query.bind(&shop.area).bind(&shop.address).bind(shop.x).bind(shop.y);
+    let query = query.bind(shop.avg_price).bind(shop.sold).bind(shop.comments);
+    query.bind(shop.score).bind(&shop.open_hours)
 }
