@@ -190,6 +190,13 @@ impl VoucherStore {
         write_once(&self.db, write, work).await
     }
 
+    /// Inserts the sample vouchers of `seed`.
+    pub async fn seed(&self) -> Result<(), Error> {
+        let sample = include_str!("sample_vouchers.sql");
+        self.db.write(async |c| sqlx::raw_sql(sample).execute(c).await).await?;
+        Ok(())
+    }
+
     /// A shop's vouchers on the shelf, by id.
     pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<ListedVoucher>, Error> {
         let sql = format!(
