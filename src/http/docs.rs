@@ -103,11 +103,6 @@ fn complete_operation(
             never_null(&mut kind["schema"]);
         });
     }
-    // A parameter is left out, and never sent as `null`.
-    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
-    for parameter in parameters.into_iter().flatten() {
-        never_null(&mut parameter["schema"]);
-    }
     let responses = &mut operation["responses"];
     for (status, response) in members(responses) {
         if !is_service {
@@ -277,24 +272,13 @@ fn pascal(code: &str) -> String {
 
 /// Removes `null` from a schema, because what is absent is left out. Returns whether the schema allowed it.
 fn never_null(schema: &mut Value) -> bool {
-    let is_null = |value: &Value| value["type"] == "null";
-    if let Some(choices) = schema["oneOf"].as_array()
-        && let [first, second] = &choices[..]
-        && (is_null(first) || is_null(second))
+    if let Some([null, value]) = schema["oneOf"].as_array().map(Vec::as_slice)
+        && null["type"] == "null"
     {
-        *schema = if is_null(first) { second.clone() } else { first.clone() };
-        never_null(schema);
+        *schema = value.clone();
         return true;
     }
-    let mut allowed = false;
-    if let Some(kinds) = schema.get_mut("type")
-        && let Some([kind, Value::String(null)]) = kinds.as_array().map(Vec::as_slice)
-        && null == "null"
-    {
-        *kinds = kind.clone();
-        allowed = true;
-    }
-    allowed
+    false
 }
 
 /// The members of an object; none where it is none.

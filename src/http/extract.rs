@@ -96,6 +96,7 @@ pub struct Idempotent {
     /// Names this request for a day: a repeat with the same key does nothing, and is answered alike.
     #[param(
         rename = "Idempotency-Key",
+        nullable = false,
         pattern = "^[!-~]{1,128}$",
         example = "0b5d3c1e-7a55-4c0c-9d1f-2d1c3b4a5e6f"
     )]

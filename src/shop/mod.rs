@@ -37,7 +37,7 @@ const NAME_PAGE: u32 = 10;
 pub struct LabReadStrategy {
     /// Chooses the cache's read strategy for this request; takes effect on a server with `--lab` only.
     #[param(
-        rename = "x-lab-cache", value_type = Option<String>,
+        rename = "x-lab-cache", value_type = Option<String>, nullable = false,
         pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$"
     )]
     choice: Option<ReadStrategy>,
