@@ -117,8 +117,7 @@ fn complete_operation(
         add_headers(response, false);
     }
     for (status, codes) in by_status {
-        let name: Vec<String> = codes.iter().map(|code| pascal(code)).collect();
-        let name = name.join("Or");
+        let name = codes.iter().map(String::as_str).collect::<Vec<_>>().join("_OR_");
         responses[status.to_string()] = json!({ "$ref": format!("#/components/responses/{name}") });
         components.entry(name).or_insert_with(|| {
             let mut response = json!({
@@ -262,12 +261,6 @@ fn description(status: u16) -> &'static str {
         }
         _ => "",
     }
-}
-
-/// `SOLD_OUT` as `SoldOut`.
-fn pascal(code: &str) -> String {
-    let word = |word: &str| format!("{}{}", &word[..1], word[1..].to_lowercase());
-    code.split('_').map(word).collect()
 }
 
 /// Removes `null` from a schema, because what is absent is left out. Returns whether the schema allowed it.

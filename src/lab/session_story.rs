@@ -18,18 +18,6 @@ use crate::error::Error;
 /// Time limit of one request. All ten together stay below the default of `--request-timeout-ms`.
 const LIMIT: Duration = Duration::from_millis(2_500);
 
-/// The requests with the session in the memory of the instance that the user signed in at, or in Redis.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Part {
-    /// `memory` or `redis`.
-    kept_in: &'static str,
-    /// `holds`: both instances know the user. `lost`: the second answers 401. `unclear`: anything else, such as an instance
-    /// that does not answer.
-    outcome: &'static str,
-    requests: Vec<Exchange>,
-}
-
 /// A request, and how it was answered.
 #[derive(Serialize)]
 struct Exchange {
@@ -58,12 +46,13 @@ pub(super) async fn play(first: &Target, second: &Target) -> Result<Value, Error
     Ok(json!({ "parts": [in_memory, in_redis] }))
 }
 
+/// With the session in the memory of the instance that the user signed in at, or in Redis.
 async fn play_part(
-    kept_in: &'static str,
+    kept_in: &str,
     sign_in: &str,
     phone: &str,
     [first, second]: [&Target; 2],
-) -> Result<Part, Error> {
+) -> Result<Value, Error> {
     let mut requests = Vec::new();
     let code = Call::post(format!("/user/code?phone={phone}"));
     accepted(&mut requests, send("code", first, code, None).await)?;
@@ -85,9 +74,10 @@ async fn play_part(
     let outcome = match statuses[..] {
         [Some(200), Some(200)] => "holds",
         [Some(200), Some(401)] => "lost",
+        // Such as an instance that does not answer.
         _ => "unclear",
     };
-    Ok(Part { kept_in, outcome, requests })
+    Ok(json!({ "keptIn": kept_in, "outcome": outcome, "requests": requests }))
 }
 
 /// What the next request needs of an answer: the headers, and the data.

@@ -8,15 +8,15 @@
 use std::collections::HashMap;
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use super::stats::GroupCommitStats;
 use crate::error::Error;
+use crate::histogram::Histogram;
 use crate::id::IdGenerator;
 use crate::order::batch::{BatchCommitter, Outcomes};
 use crate::order::deadline::{Deadline, until};
@@ -26,6 +26,23 @@ use crate::voucher::sales::Window;
 
 /// Transactions at once where each order gets its own.
 const SINGLES_AT_ONCE: usize = 8;
+
+/// Bounds of a batch's size.
+const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+
+/// Counters for `/metrics`; all only rise.
+pub struct GroupCommitStats {
+    /// Orders by batch; without batches that committed none.
+    pub sizes: Histogram,
+    /// Batches that were split into single transactions because of one order.
+    pub splits: AtomicU64,
+}
+
+impl Default for GroupCommitStats {
+    fn default() -> Self {
+        GroupCommitStats { sizes: Histogram::of_sizes(&SIZES), splits: AtomicU64::new(0) }
+    }
+}
 
 /// What a batch works with.
 #[derive(Clone)]

@@ -8,7 +8,6 @@
 //!
 //! - [`queue`]: the queue of all sales, and the workers that empty it; `queues`: when a worker starts and ends.
 //! - [`batch`]: one batch, from the queue to every buyer's answer.
-//! - [`stats`]: counters for the metrics.
 
 use super::{Error, Purchase};
 use crate::order::steps;
@@ -17,7 +16,6 @@ use crate::request::trace;
 pub mod batch;
 pub mod queue;
 mod queues;
-pub mod stats;
 
 /// Queues the purchase, and waits for the commit of its batch.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {

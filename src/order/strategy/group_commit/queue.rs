@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use super::batch::{BatchAnswer, BatchContext, Ended, QueuedPurchase};
+use super::batch::{BatchAnswer, BatchContext, Ended, GroupCommitStats, QueuedPurchase};
 use super::queues::{Key, QueueDepth, Queues};
-use super::stats::GroupCommitStats;
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::order::batch::BatchCommitter;
