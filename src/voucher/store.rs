@@ -3,9 +3,8 @@
 use std::sync::LazyLock;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
-use futures_util::TryStreamExt;
 use serde::Serialize;
-use sqlx::{Either, FromRow, MySql, MySqlConnection, QueryBuilder};
+use sqlx::{MySql, MySqlConnection, QueryBuilder};
 use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
@@ -158,29 +157,20 @@ impl VoucherStore {
         voucher_id: i64,
         count: i64,
     ) -> Result<i64, Error> {
-        // As one text, because the hot row is locked from the first statement on; all that is put into it are integers.
-        let text = format!(
-            "UPDATE tb_seckill_voucher SET stock = stock + {count}, issued = issued + {count} \
-             WHERE voucher_id = {voucher_id} \
-             AND GREATEST(stock, COALESCE(issued, 0)) + {count} <= {MAX_STOCK}; \
-             SELECT CAST(stock + {} AS SIGNED) FROM tb_seckill_voucher s \
-             WHERE voucher_id = {voucher_id}",
+        let add = sqlx::query(
+            "UPDATE tb_seckill_voucher SET stock = stock + ?, issued = issued + ? WHERE voucher_id = ? \
+             AND GREATEST(stock, COALESCE(issued, 0)) + ? <= ?",
+        );
+        let add = add.bind(count).bind(count).bind(voucher_id).bind(count).bind(MAX_STOCK);
+        let stock = format!(
+            "SELECT CAST(stock + {} AS SIGNED) FROM tb_seckill_voucher s WHERE voucher_id = ?",
             *UNITS
         );
+        let stock = sqlx::query_scalar(&stock).bind(voucher_id);
         let work = async |connection: &mut MySqlConnection| {
-            let running = async {
-                let (mut changed, mut sale) = (None, None);
-                let mut results = sqlx::raw_sql(&text).fetch_many(connection);
-                while let Some(result) = results.try_next().await? {
-                    match result {
-                        Either::Left(done) => changed = changed.or(Some(done.rows_affected())),
-                        Either::Right(row) => sale = Some(<(i64,)>::from_row(&row)?),
-                    }
-                }
-                Ok((changed > Some(0), sale))
-            };
-            match self.db.bounded(running).await? {
-                (true, Some((stock,))) => Ok(stock),
+            let added = self.db.bounded(add.execute(&mut *connection)).await?.rows_affected() > 0;
+            match (added, self.db.bounded(stock.fetch_optional(connection)).await?) {
+                (true, Some(stock)) => Ok(stock),
                 (_, None) => Err(Error::VoucherNotFound),
                 (false, Some(_)) => Err(Error::InvalidParameter(format!(
                     "add would put more than {MAX_STOCK} on sale in all"

@@ -31,6 +31,7 @@ const SINGLES_AT_ONCE: usize = 8;
 const SIZES: [u64; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 /// Counters for `/metrics`; all only rise.
+#[derive(Debug)]
 pub struct GroupCommitStats {
     /// Orders by batch; without batches that committed none.
     pub sizes: Histogram,
