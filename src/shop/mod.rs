@@ -21,7 +21,7 @@ pub mod reads;
 pub mod store;
 pub mod writes;
 
-use model::{Paging, ShopChange, ShopType, ShopView};
+use model::{Paging, Shop, ShopChange, ShopType};
 use reads::ListQuery;
 pub use reads::Shops;
 
@@ -64,7 +64,7 @@ impl<S: Sync> FromRequestParts<S> for LabReadStrategy {
 #[utoipa::path(
     get, path = "/shop/{id}", tag = "shop",
     params(("id" = i64, Path, description = "The shop's id.", example = 1), LabReadStrategy),
-    responses((status = 200, body = ShopView, description = "The shop.")),
+    responses((status = 200, body = Shop, description = "The shop.")),
     extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "TOO_MANY_REQUESTS"]))),
 )]
 pub async fn get(
@@ -74,7 +74,7 @@ pub async fn get(
 ) -> Result<Response, Error> {
     let shop = shops.get(id, choice).await?.ok_or(Error::ShopNotFound)?;
     // Rendered once for as long as the value is in memory.
-    Ok(reply::json(shop.rendered(|shop| reply::data(shop.view(shops.zone(), None)).to_bytes())))
+    Ok(reply::json(shop.rendered(|shop| reply::data(shop.view(shops.zone())).to_bytes())))
 }
 
 /// Parameters of `GET /shop/of/type`.
@@ -119,7 +119,7 @@ fn first_page() -> u32 {
 #[utoipa::path(
     get, path = "/shop/of/type", tag = "shop", params(ByTypeQuery),
     responses((
-        status = 200, body = Vec<ShopView>,
+        status = 200, body = Vec<Shop>,
         description = "By id; with a point, by distance, and each with its `distance` in metres."
     )),
 )]
@@ -150,7 +150,7 @@ async fn list(shops: &Shops, query: ListQuery) -> Result<Response, Error> {
 /// A page of the shops whose name contains a text, ten of them.
 #[utoipa::path(
     get, path = "/shop/of/name", tag = "shop", params(ByNameQuery),
-    responses((status = 200, body = Vec<ShopView>, description = "By id.")),
+    responses((status = 200, body = Vec<Shop>, description = "By id.")),
 )]
 pub async fn of_name(
     State(shops): State<Shops>,

@@ -1,51 +1,19 @@
 //! Data types of shops: cached form, reply, and request body. No I/O.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::clock::Zone;
 use crate::error::Error;
 
-/// A shop. Its serde form is the one under `cache:shop:{id}`: nulls omitted, dates as milliseconds
-/// since 1970, as a Java node writes it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+// Its serde form is the one under `cache:shop:{id}`: nulls omitted, dates as milliseconds since 1970, as a Java node writes it.
+/// A shop in a reply: dates local, and, in a search around a point, the distance to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct Shop {
-    pub id: i64,
-    pub name: String,
-    pub type_id: i64,
-    #[serde(default)]
-    pub images: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub area: Option<String>,
-    #[serde(default)]
-    pub address: String,
-    pub x: f64,
-    pub y: f64,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub avg_price: Option<i64>,
-    #[serde(default)]
-    pub sold: i64,
-    #[serde(default)]
-    pub comments: i64,
-    #[serde(default)]
-    pub score: i64,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub open_hours: Option<String>,
-    #[serde(with = "chrono::serde::ts_milliseconds")]
-    pub create_time: DateTime<Utc>,
-    #[serde(with = "chrono::serde::ts_milliseconds")]
-    pub update_time: DateTime<Utc>,
-}
-
-/// A shop in a reply: dates local, and, in a search around a point, the distance to it.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Shop)]
-#[allow(missing_docs)] // the contract's fields, under the contract's names
-pub struct ShopView {
     #[schema(example = 1)]
     pub id: i64,
     #[schema(example = "桥头茶餐厅")]
@@ -54,12 +22,15 @@ pub struct ShopView {
     #[schema(example = 1)]
     pub type_id: i64,
     /// Addresses of pictures, between commas.
+    #[serde(default)]
+    #[schema(required = true)]
     pub images: String,
     /// The district.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(nullable = false, example = "大关")]
     pub area: Option<String>,
-    #[schema(example = "金华路 29 号")]
+    #[serde(default)]
+    #[schema(required = true, example = "金华路 29 号")]
     pub address: String,
     /// Longitude, degrees.
     #[schema(example = 120.149)]
@@ -68,53 +39,46 @@ pub struct ShopView {
     #[schema(example = 30.316)]
     pub y: f64,
     /// Average price of a visit, yuan.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(nullable = false, example = 80)]
     pub avg_price: Option<i64>,
     /// Vouchers sold so far.
+    #[serde(default)]
+    #[schema(required = true)]
     pub sold: i64,
     /// Number of comments.
+    #[serde(default)]
+    #[schema(required = true)]
     pub comments: i64,
     /// 0 to 50: the stars, times ten.
-    #[schema(example = 45)]
+    #[serde(default)]
+    #[schema(required = true, example = 45)]
     pub score: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(nullable = false, example = "10:00-22:00")]
     pub open_hours: Option<String>,
     /// Local, without an offset.
+    #[serde(with = "chrono::serde::ts_milliseconds")]
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
-    pub create_time: NaiveDateTime,
+    pub create_time: DateTime<Utc>,
     /// Local, without an offset.
+    #[serde(with = "chrono::serde::ts_milliseconds")]
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
-    pub update_time: NaiveDateTime,
+    pub update_time: DateTime<Utc>,
     /// Metres to the point of the search; only with one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(nullable = false)]
     pub distance: Option<f64>,
 }
 
 impl Shop {
     /// The form in a reply.
-    pub fn view(&self, zone: Zone, distance: Option<f64>) -> ShopView {
-        let shop = self.clone();
-        ShopView {
-            id: shop.id,
-            name: shop.name,
-            type_id: shop.type_id,
-            images: shop.images,
-            area: shop.area,
-            address: shop.address,
-            x: shop.x,
-            y: shop.y,
-            avg_price: shop.avg_price,
-            sold: shop.sold,
-            comments: shop.comments,
-            score: shop.score,
-            open_hours: shop.open_hours,
-            create_time: zone.to_local(shop.create_time),
-            update_time: zone.to_local(shop.update_time),
-            distance,
-        }
+    pub fn view(&self, zone: Zone) -> Value {
+        // Our own types always have a JSON form: no map with keys that are not text.
+        let mut view = serde_json::to_value(self).unwrap_or_default();
+        view["createTime"] = json!(zone.to_local(self.create_time));
+        view["updateTime"] = json!(zone.to_local(self.update_time));
+        view
     }
 }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 use super::filter::existing_shops;
 use super::geo::GeoIndex;
 use super::keys;
-use super::model::{Paging, Shop, ShopType, ShopView};
+use super::model::{Paging, Shop, ShopType};
 use super::store::ShopStore;
 use crate::clock::Zone;
 use crate::config::SaleConfig;
@@ -138,7 +139,7 @@ impl Shops {
     }
 
     /// A page of shops: by id; near a point, the nearest first, with their distances.
-    pub async fn list(&self, query: &ListQuery) -> Result<Vec<ShopView>, Error> {
+    pub async fn list(&self, query: &ListQuery) -> Result<Vec<Value>, Error> {
         let Inner { reads, geo, zone, .. } = &*self.0;
         let shops = match query {
             ListQuery::Type(type_id, page) => reads.list_by_type(*type_id, *page).await?,
@@ -150,12 +151,12 @@ impl Shops {
                 let shops = reads.find_many(&ids).await?;
                 let view = |(id, distance): &(i64, f64)| {
                     let shop = shops.iter().find(|shop| shop.id == *id)?;
-                    Some(shop.view(*zone, Some(*distance)))
+                    Some(Shop { distance: Some(*distance), ..shop.clone() }.view(*zone))
                 };
                 return Ok(found.iter().filter_map(view).collect());
             }
         };
-        Ok(shops.iter().map(|shop| shop.view(*zone, None)).collect())
+        Ok(shops.iter().map(|shop| shop.view(*zone)).collect())
     }
 
     fn read_strategy(&self, choice: Option<ReadStrategy>) -> ReadStrategy {

@@ -12,7 +12,7 @@ use crate::idempotency::{RecordedWrite, write_once};
 
 from_row! { Shop:
     id, name, type_id, images, area, address, x, y, avg_price, sold, comments, score, open_hours,
-    create_time, update_time
+    create_time, update_time, distance
 }
 from_row! { ShopType: id, name, icon, sort }
 
@@ -26,7 +26,7 @@ const SAMPLES: [(&str, &str); 2] = [
 const SELECT_SHOP: &str = "SELECT CAST(id AS SIGNED) AS id, name, CAST(type_id AS SIGNED) AS type_id, \
      images, area, address, x, y, CAST(avg_price AS SIGNED) AS avg_price, \
      CAST(sold AS SIGNED) AS sold, CAST(comments AS SIGNED) AS comments, \
-     CAST(score AS SIGNED) AS score, open_hours, create_time, update_time FROM tb_shop";
+     CAST(score AS SIGNED) AS score, open_hours, create_time, update_time, NULL AS distance FROM tb_shop";
 
 /// Metres between a shop and a point (longitude, latitude), by the haversine formula on the sphere that
 /// Redis's GEO commands use. Takes three parameters: y, y, x.
