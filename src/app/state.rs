@@ -15,7 +15,7 @@ use crate::connection::mysql::Database;
 use crate::connection::redis::{Redis, Subscriptions};
 use crate::connection::{self, database_check};
 use crate::health::Health;
-use crate::id::{IdGenerator, LocalClock};
+use crate::id::IdGenerator;
 use crate::keys::{KeyStyle, Keys, record, rights};
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
@@ -97,8 +97,8 @@ pub(super) async fn connect(
         in_memory: config.sale.lab.then(ProcessSessions::default),
     };
     let store = OrderStore::new(database.clone(), zone);
-    let seconds: LocalClock = Arc::new(zone.seconds());
-    let ids = IdGenerator::new(redis.clone(), seconds.clone(), keys.clone(), config.sale.id_block);
+    let seconds = Arc::new(zone.seconds());
+    let ids = IdGenerator::new(redis.clone(), seconds, keys.clone(), config.sale.id_block);
     let ids = Arc::new(ids);
     let limits = GroupCommitLimits {
         batch: 512,
@@ -115,7 +115,6 @@ pub(super) async fn connect(
         store,
         reads: OrderStore::new(reads.clone(), zone),
         ids,
-        seconds,
         recounts: sales.recounts.clone(),
         locks,
         config: config.sale.clone(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::store::OrderStore;
 use crate::config::SaleConfig;
 use crate::connection::redis::{Redis, RoutedConnection};
-use crate::id::{IdGenerator, LocalClock};
+use crate::id::IdGenerator;
 use crate::keys::Keys;
 use crate::voucher::recounts::Recounts;
 use lock::Locks;
@@ -25,8 +25,6 @@ pub struct OrderParts {
     pub reads: OrderStore,
     /// Order ids.
     pub ids: Arc<IdGenerator>,
-    /// The clock of their seconds.
-    pub seconds: LocalClock,
     /// The sales whose stock counter is to be counted again.
     pub recounts: Recounts,
     /// Locks shared by all nodes.

@@ -45,7 +45,7 @@ impl OrderStore {
     }
 
     /// This node's clock, in the seconds that order ids are made of.
-    pub(super) fn local_seconds(&self) -> i64 {
+    pub fn local_seconds(&self) -> i64 {
         self.zone.now().and_utc().timestamp() - EPOCH_SECONDS
     }
 

@@ -7,7 +7,7 @@ use redis::AsyncCommands;
 use super::replies::{Ask, Mark};
 use super::{Member, OrderStream};
 use crate::error::Error;
-use crate::id::{EPOCH_SECONDS, SEQUENCE_BITS};
+use crate::id::SEQUENCE_BITS;
 use crate::order::model::Order;
 
 impl OrderStream {
@@ -63,7 +63,7 @@ impl Member {
     fn not_found(&self, order_id: i64, mark: &Mark) -> Error {
         let unsure = self.config.stream_unsure.as_secs() as i64;
         let under_mark = (self.clock.now_us() - mark.since_us) / 1_000_000;
-        let drawn = (self.seconds)() - EPOCH_SECONDS - (order_id >> SEQUENCE_BITS);
+        let drawn = self.store.local_seconds() - (order_id >> SEQUENCE_BITS);
         // No clock is a day ahead.
         if under_mark < unsure || (-86_400..unsure).contains(&drawn) {
             return Error::Unavailable("what became of the order");
