@@ -77,15 +77,15 @@ impl BatchCommitter {
         };
         let mut states = vec![State::Inserted; orders.len()];
         if inserted < orders.len() {
-            let kept = transaction.rows_of(orders).await.map_err(BatchError::All)?;
-            if kept.len() != inserted {
-                // Some were there before.
-                return Err(BatchError::All(Error::DuplicateId));
-            }
+            let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
             for (state, order) in states.iter_mut().zip(orders) {
-                if !kept.contains_key(&order.id) {
+                if rows.get(&order.id).is_none_or(|(buyer, _)| *buyer != order.buyer) {
                     *state = State::Dropped;
                 }
+            }
+            if of_state(State::Inserted, orders, &states).count() != inserted {
+                // Some were there before.
+                return Err(BatchError::All(Error::DuplicateId));
             }
         }
         let committed = match take_and_commit(transaction, orders, &mut states).await {

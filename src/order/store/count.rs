@@ -8,7 +8,7 @@ use super::orders::{OrderStore, id_list};
 use super::transaction::OrderTransaction;
 use crate::connection::row::row;
 use crate::error::Error;
-use crate::order::model::NewOrder;
+use crate::order::model::{Buyer, NewOrder};
 
 row! {
     /// A sale that is open, or will be.
@@ -91,13 +91,11 @@ impl OrderStore {
 }
 
 impl OrderTransaction {
-    /// Which of `orders` are rows, as this transaction sees it: for each, whether it is not cancelled. A row of another buyer
-    /// under the same id is none of them.
-    pub async fn rows_of(&mut self, orders: &[NewOrder]) -> Result<HashMap<i64, bool>, Error> {
-        let wanted: HashMap<i64, (i64, i64)> = orders
-            .iter()
-            .map(|NewOrder { id, buyer, .. }| (*id, (buyer.user_id, buyer.voucher_id)))
-            .collect();
+    /// The rows under the ids of `orders`, as this transaction sees it: whose each is, and whether it is not cancelled.
+    pub async fn rows_of(
+        &mut self,
+        orders: &[NewOrder],
+    ) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
         let mut found = HashMap::new();
         for orders in orders.chunks(IDS) {
             let sql = format!(
@@ -106,10 +104,9 @@ impl OrderTransaction {
                 id_list(orders.iter().map(|order| order.id))
             );
             let rows: Vec<(i64, i64, i64, i64)> = self.rows(&sql).await?;
-            let ours = rows
-                .into_iter()
-                .filter(|(id, user, voucher, _)| wanted.get(id) == Some(&(*user, *voucher)));
-            found.extend(ours.map(|(id, _, _, status)| (id, status != 4)));
+            found.extend(rows.into_iter().map(|(id, user_id, voucher_id, status)| {
+                (id, (Buyer { user_id, voucher_id }, status != 4))
+            }));
         }
         Ok(found)
     }

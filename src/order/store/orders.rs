@@ -93,30 +93,13 @@ impl OrderStore {
         Ok(orders.into_iter().map(|order| in_zone(self.zone, order)).collect())
     }
 
-    /// The buyers of those of `orders` whose ids exist, in any status.
-    pub async fn buyers_of(&self, orders: &[NewOrder]) -> Result<HashMap<i64, Buyer>, Error> {
-        if orders.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let sql = select_buyers(orders);
-        let query = sqlx::query_as(&sql).persistent(false);
-        Ok(by_id(self.db.read(async |c| query.fetch_all(c).await).await?))
+    /// The rows under the ids of `orders`; see [`OrderTransaction::rows_of`].
+    pub async fn rows_of(&self, orders: &[NewOrder]) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
+        let mut transaction = self.begin().await?;
+        let rows = transaction.rows_of(orders).await?;
+        transaction.rollback().await?;
+        Ok(rows)
     }
-}
-
-/// The ids of those of `orders` that are rows, each with its buyer.
-pub(super) fn select_buyers(orders: &[NewOrder]) -> String {
-    format!(
-        "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
-         WHERE id IN ({})",
-        id_list(orders.iter().map(|order| order.id))
-    )
-}
-
-/// The rows of [`select_buyers`].
-pub(super) fn by_id(rows: Vec<(i64, i64, i64)>) -> HashMap<i64, Buyer> {
-    let buyer = |(id, user_id, voucher_id)| (id, Buyer { user_id, voucher_id });
-    rows.into_iter().map(buyer).collect()
 }
 
 /// What a locking read does at a row that another transaction has locked.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::orders::{OrderStore, by_id, select_buyers};
+use super::orders::OrderStore;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
@@ -39,14 +39,13 @@ impl OrderStore {
         let mut transaction = self.begin().await?;
         transaction.change(&insert).await?;
         // In the transaction: whoever was inserting one of these ids has ended.
-        let rows = by_id(transaction.rows(&select_buyers(orders)).await?);
+        let rows = transaction.rows_of(orders).await?;
         transaction.commit_once(first.id).await?;
         let decided = |order: &NewOrder| {
+            let refusal = Buyer { voucher_id: 0, ..order.buyer };
             let decided = match rows.get(&order.id) {
-                Some(buyer) if *buyer == order.buyer => Decided::Ordered,
-                Some(Buyer { user_id, voucher_id: 0 }) if *user_id == order.buyer.user_id => {
-                    Decided::Refused
-                }
+                Some((buyer, _)) if *buyer == order.buyer => Decided::Ordered,
+                Some((buyer, _)) if *buyer == refusal => Decided::Refused,
                 _ => Decided::Another,
             };
             (order.id, decided)

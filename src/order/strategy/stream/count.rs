@@ -143,6 +143,7 @@ impl Member {
         };
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
         let rows = locked.rows_of(&orders).await?;
+        let own = |order: &NewOrder| rows.get(&order.id).filter(|(buyer, _)| *buyer == order.buyer);
         let returns = locked.returns_of(voucher_id).await?;
         let mut void: Vec<i64> = void.iter().copied().collect();
         void.extend(returns.iter().map(|order| order.user_id));
@@ -152,15 +153,13 @@ impl Member {
         let mut script = self.open_script(voucher_id);
         script.arg("open").arg(mark).arg(was).arg(sale.ends + KEPT_SECONDS).arg(stock);
         script.arg(voucher_id).arg(last);
-        let undecided: Vec<_> =
-            entries.iter().filter(|(_, order)| !rows.contains_key(&order.id)).collect();
+        let undecided: Vec<_> = entries.iter().filter(|(_, order)| own(order).is_none()).collect();
         script.arg(undecided.len());
         for (entry, _) in undecided {
             script.arg(&entry.user).arg(entry.name());
         }
-        let active = |order: &&NewOrder| rows.get(&order.id) == Some(&true);
-        let active: Vec<i64> =
-            orders.iter().filter(active).map(|order| order.buyer.user_id).collect();
+        let active = orders.iter().filter(|order| own(order).is_some_and(|(_, active)| *active));
+        let active: Vec<i64> = active.map(|order| order.buyer.user_id).collect();
         script.arg(active.len()).arg(active).arg(void);
         let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
         // Without an answer the row's lock may have been lost before the script ran: then the count is not of one moment.

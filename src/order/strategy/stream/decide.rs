@@ -165,7 +165,7 @@ impl Member {
     /// Commits the orders whose ids are free, and refuses the others.
     async fn commit_others(&self, orders: Orders, deadline: Instant, attempt: &mut Attempt) {
         let all: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
-        let rows = match self.store.buyers_of(&all).await {
+        let rows = match self.store.rows_of(&all).await {
             Ok(rows) => rows,
             Err(error) => {
                 return attempt.leave_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
