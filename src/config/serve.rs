@@ -19,23 +19,18 @@ const MIN_ADMIN_TOKEN: usize = 16;
 
 /// Options of `serve`.
 #[derive(Args, Clone, Debug)]
+#[allow(missing_docs)] // each part is documented by its type
 pub struct ServeConfig {
-    /// The database.
     #[command(flatten)]
     pub database: DatabaseConfig,
-    /// Redis.
     #[command(flatten)]
     pub redis: RedisConfig,
-    /// The HTTP server.
     #[command(flatten)]
     pub http: HttpConfig,
-    /// Sign-in.
     #[command(flatten)]
     pub sign_in: SignInConfig,
-    /// Sales.
     #[command(flatten)]
     pub sale: SaleConfig,
-    /// The lab.
     #[command(flatten)]
     pub lab: LabConfig,
 }

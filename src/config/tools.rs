@@ -10,11 +10,10 @@ use crate::clock::Zone;
 
 /// Options of `seed`.
 #[derive(Args, Clone, Debug)]
+#[allow(missing_docs)] // the servers are documented by their types
 pub struct SeedConfig {
-    /// The database.
     #[command(flatten)]
     pub database: DatabaseConfig,
-    /// Redis.
     #[command(flatten)]
     pub redis: RedisConfig,
     /// Users to register and sign in for load tools.
@@ -28,8 +27,8 @@ pub struct SeedConfig {
 
 /// Options of `audit`.
 #[derive(Args, Clone, Debug)]
+#[allow(missing_docs)] // the servers are documented by their types
 pub struct AuditConfig {
-    /// The database.
     #[command(flatten)]
     pub database: DatabaseConfig,
     /// Time zone of the seconds in order ids: that of the nodes.
@@ -45,11 +44,10 @@ pub struct AuditConfig {
 
 /// Options of `doctor`.
 #[derive(Args, Clone, Debug)]
+#[allow(missing_docs)] // the servers are documented by their types
 pub struct DoctorConfig {
-    /// The database.
     #[command(flatten)]
     pub database: DatabaseConfig,
-    /// Redis.
     #[command(flatten)]
     pub redis: RedisConfig,
     /// Time zone of date-times in requests and replies, and of the day of order ids.

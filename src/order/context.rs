@@ -15,23 +15,20 @@ use crate::request::trace;
 use crate::voucher::sales::Sale;
 
 /// What a strategy works with.
+#[allow(missing_docs)] // the parts under their names
 pub struct PurchaseContext {
-    /// What all of them share.
     pub parts: Arc<OrderParts>,
-    /// The queues of the group-commit strategy.
     pub group_commit: GroupCommit,
-    /// The stream strategy: admission, and the consumer that commits.
     pub stream: OrderStream,
-    /// Locks within this process, by user.
+    /// By user.
     pub process_locks: ProcessLocks,
 }
 
 /// One purchase, as its strategy sees it.
 #[derive(Clone, Copy)]
+#[allow(missing_docs)] // the parts under their names
 pub struct Purchase<'a> {
-    /// What the strategy works with.
     pub context: &'a PurchaseContext,
-    /// Who buys what.
     pub buyer: Buyer,
     /// The sale, which is on.
     pub sale: &'a Sale,

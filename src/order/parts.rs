@@ -12,26 +12,20 @@ use crate::voucher::recounts::Recounts;
 use lock::Locks;
 
 /// Servers, ids, locks and limits.
+#[allow(missing_docs)] // the parts under their names
 pub struct OrderParts {
-    /// The Redis servers.
     pub nodes: Redis,
     /// Commands to the master.
     pub redis: RoutedConnection,
-    /// The names of keys.
     pub keys: Keys,
-    /// The SQL, on the connections of purchases.
+    /// On the connections of purchases.
     pub store: OrderStore,
-    /// The same, on those of reads.
+    /// On those of reads.
     pub reads: OrderStore,
-    /// Order ids.
     pub ids: Arc<IdGenerator>,
-    /// The sales whose stock counter is to be counted again.
     pub recounts: Recounts,
-    /// Locks shared by all nodes.
     pub locks: Locks,
-    /// The options of sales.
     pub config: SaleConfig,
-    /// Lease of the setnx lock.
     pub setnx_lease: Duration,
     /// Longest time one database step may take.
     pub timeout: Duration,

@@ -15,12 +15,11 @@ tokio::task_local! {
 
 /// A request. Cheap to clone.
 #[derive(Clone)]
+#[allow(missing_docs)] // the parts under their names
 pub struct RequestContext {
-    /// Its id.
     pub id: HeaderValue,
-    /// Its method.
     pub method: Method,
-    /// Its URI, of which only the path is ever logged.
+    /// Only its path is ever logged.
     pub uri: Uri,
     /// Its steps, where they are recorded.
     pub trace: Option<Arc<StepTrace>>,

@@ -42,14 +42,11 @@ pub struct SharedSessions {
     lookups: Arc<[AtomicU64; 2]>,
 }
 
-/// Counters of one process's session lookups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counters of one process's session lookups, and the sessions in its memory.
+#[allow(missing_docs)] // under their names
 pub struct SessionStats {
-    /// Sessions in memory.
     pub in_memory: usize,
-    /// Lookups answered from memory.
     pub from_memory: u64,
-    /// Lookups answered by Redis.
     pub from_redis: u64,
     /// Whether Redis reports sessions that end.
     pub tracked: bool,

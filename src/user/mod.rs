@@ -24,14 +24,12 @@ use store::UserStore;
 
 /// State of the user routes.
 #[derive(Clone)]
+#[allow(missing_docs)] // the parts under their names
 pub struct Users {
-    /// The SQL.
     pub store: UserStore,
-    /// The same, on the connections of reads.
+    /// On the connections of reads.
     pub reads: UserStore,
-    /// Sign-in codes.
     pub codes: Codes,
-    /// Sessions, shared with the first sign-in layer.
     pub sessions: SharedSessions,
     /// Sessions in this process's memory, beside the others: with `--lab` only.
     pub in_memory: Option<ProcessSessions>,

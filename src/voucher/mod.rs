@@ -33,22 +33,19 @@ pub const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
 
 /// State of the voucher routes.
 #[derive(Clone)]
+#[allow(missing_docs)] // the parts under their names
 pub struct Vouchers {
-    /// The SQL.
     pub store: VoucherStore,
-    /// The same, on the connections of anonymous reads.
+    /// On the connections of anonymous reads.
     pub reads: VoucherStore,
     /// Replies of the list, by shop.
     pub lists: FreshCache<i64, Bytes, Error>,
     /// For the stock counter, by which the stream and Java nodes admit.
     pub redis: RoutedConnection,
-    /// The names of its keys.
     pub keys: Keys,
     /// Learns of added stock.
     pub sales: Arc<SaleCache>,
-    /// A voucher is published for a shop that exists.
     pub shops: Shops,
-    /// In which date-times are read and written.
     pub zone: Zone,
     /// Whether sales on unsafe strategies may be published.
     pub lab: bool,

@@ -13,14 +13,12 @@ use crate::order::model::{Buyer, NewOrder};
 row! {
     /// A sale that is open, or will be.
     #[derive(Clone, Debug)]
+    #[allow(missing_docs)] // columns under their names
     pub struct OpenSale {
-        /// `tb_voucher.id`.
         pub voucher_id: i64,
-        /// How it sells.
         pub strategy: String,
-        /// Put on sale in all; `None` where a Java node published it.
+        /// `None` where a Java node published it.
         pub issued: Option<i64>,
-        /// Left to sell.
         pub stock: i64,
         /// When it ends, seconds since 1970.
         pub ends: i64,

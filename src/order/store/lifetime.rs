@@ -16,12 +16,10 @@ use crate::id::SEQUENCE_BITS;
 row! {
     /// An order's ids: what a cancellation, and the return of its stock, need to know of it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)] // columns under their names
     pub struct OrderKey {
-        /// The order.
         pub order_id: i64,
-        /// The voucher that was ordered.
         pub voucher_id: i64,
-        /// The buyer.
         pub user_id: i64,
     }
 }
