@@ -16,37 +16,28 @@ use subtle::ConstantTimeEq;
 use crate::error::Error;
 use crate::session::{CurrentUser, ProcessSessions, SharedSessions, Token};
 
-/// What [`renew_session`] found out about the client, in the request's extensions.
+/// The session that [`renew_session`] found, and its token, in the request's extensions; or why it could not be looked up:
+/// guarded routes reply 503 then, never a false 401.
 #[derive(Clone)]
-enum Caller {
-    SignedIn(Arc<CurrentUser>, Token),
-    /// There is a token, and Redis did not answer: guarded routes reply 503, never a false 401.
-    Unknown,
-}
+struct Caller(Result<(Arc<CurrentUser>, Token), Error>);
 
 impl Caller {
     /// Finds and renews the session whose token the headers carry, if any.
     async fn find(headers: &HeaderMap, sessions: &SharedSessions) -> Option<Caller> {
         let token = Token::parse(text(headers, AUTHORIZATION)?)?;
-        match sessions.renew(token).await {
-            Ok(user) => user.map(|user| Caller::SignedIn(user, token)),
-            Err(_) => Some(Caller::Unknown),
-        }
+        let user = sessions.renew(token).await.transpose()?;
+        Some(Caller(user.map(|user| (user, token))))
     }
 
     /// Finds the session in this process whose token a cookie carries.
     fn in_process(headers: &HeaderMap, sessions: &ProcessSessions) -> Option<Caller> {
         let token = Token::from_cookie(text(headers, COOKIE)?)?;
-        sessions.find(token).map(|user| Caller::SignedIn(user, token))
+        Some(Caller(Ok((sessions.find(token)?, token))))
     }
 
     /// The signed-in user, and the token.
-    fn require(caller: Option<&Caller>) -> Result<(&Arc<CurrentUser>, Token), Error> {
-        match caller {
-            Some(Caller::SignedIn(user, token)) => Ok((user, *token)),
-            Some(Caller::Unknown) => Err(Error::Unavailable("Redis")),
-            None => Err(Error::Unauthorized),
-        }
+    fn require(caller: Option<&Caller>) -> Result<(Arc<CurrentUser>, Token), Error> {
+        caller.map_or(Err(Error::Unauthorized), |Caller(found)| found.clone())
     }
 }
 
@@ -59,7 +50,7 @@ pub async fn signed_in(
     sessions: &SharedSessions,
 ) -> Result<Arc<CurrentUser>, Error> {
     let caller = Caller::find(headers, sessions).await;
-    Caller::require(caller.as_ref()).map(|(user, _)| user.clone())
+    Caller::require(caller.as_ref()).map(|(user, _)| user)
 }
 
 /// Layer: finds and renews the session of a request that carries a token; with `--lab` also one in this process.
@@ -87,7 +78,7 @@ impl<S: Sync> FromRequestParts<S> for CurrentUser {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        Caller::require(parts.extensions.get()).map(|(user, _)| CurrentUser::clone(user))
+        Caller::require(parts.extensions.get()).map(|(user, _)| CurrentUser::clone(&user))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::model::{BuyerStatus, Placement};
 use crate::error::Error;
-use crate::request::trace::{Step, mark};
+use crate::request::trace::Step;
 
 /// Stock and the buyer's order were read.
 pub fn status_read(status: &Result<Option<BuyerStatus>, Error>) -> Step {
@@ -47,11 +47,6 @@ pub fn taken(committed: Option<bool>) -> Step {
     }
 }
 
-/// The order was inserted.
-pub fn inserted<E>(rows: &Result<u64, E>) -> Step {
-    ended("inserted", rows)
-}
-
 /// One was taken from the stock, if the condition held.
 pub fn decremented<E>(rows: &Result<u64, E>) -> Step {
     let outcome = match rows {
@@ -62,34 +57,22 @@ pub fn decremented<E>(rows: &Result<u64, E>) -> Step {
     Step("decremented", format!("outcome={outcome}"))
 }
 
-/// The transaction was committed.
-pub fn committed<E>(outcome: &Result<(), E>) -> Step {
-    ended("committed", outcome)
-}
-
 /// A commit that was shared by so many orders.
 pub fn batch_committed(outcome: &Result<i64, Error>, orders: usize) -> Step {
     let outcome = if outcome.is_ok() { "" } else { "outcome=failed," };
     Step("batch-committed", format!("{outcome}orders={orders}"))
 }
 
-/// The admission script of the stream was run.
-pub fn admitted(outcome: &Result<i64, Error>) -> Step {
-    ended("admitted", outcome)
-}
-
-fn ended<T, E>(name: &'static str, outcome: &Result<T, E>) -> Step {
-    Step(name, if outcome.is_ok() { String::new() } else { "outcome=failed".to_owned() })
+/// Something that succeeds or fails: `inserted`, `committed`, `admitted` to the stream.
+pub fn ended<T, E>(name: &'static str) -> impl FnOnce(&Result<T, E>) -> Step {
+    move |outcome| {
+        Step(name, if outcome.is_ok() { String::new() } else { "outcome=failed".to_owned() })
+    }
 }
 
 /// The buyer's lock in this process was acquired.
 pub fn locked_in_memory<G>(_: &G) -> Step {
     Step("locked", "place=memory".to_owned())
-}
-
-/// That lock was released.
-pub fn unlocked_in_memory() {
-    mark("unlocked", "place=memory");
 }
 
 /// The buyer's lock in Redis was tried.
@@ -100,9 +83,4 @@ pub fn tried_in_redis<G, E>(outcome: &Result<Option<G>, E>) -> Step {
         Err(_) => "lock-failed",
     };
     Step(name, "place=redis".to_owned())
-}
-
-/// That lock was released.
-pub fn unlocked_in_redis() {
-    mark("unlocked", "place=redis");
 }

@@ -44,7 +44,7 @@ impl OrderTransaction {
                 outcome => outcome,
             }
         };
-        trace::step(committing, steps::committed).await
+        trace::step(committing, steps::ended("committed")).await
     }
 
     /// Takes so many from the stock of each of these sales, which are in the order of their ids, and commits: one round trip.

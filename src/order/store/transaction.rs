@@ -102,7 +102,7 @@ impl OrderTransaction {
              VALUES ({id}, {user_id}, {voucher_id}, {})",
             u8::from(unguarded)
         );
-        trace::step(self.change(&insert), steps::inserted).await.map(drop)
+        trace::step(self.change(&insert), steps::ended("inserted")).await.map(drop)
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive strategy.

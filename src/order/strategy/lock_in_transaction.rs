@@ -4,7 +4,7 @@
 //! on one node as on two. [`super::process_lock`] has the same lock in the right place. Unsafe on purpose.
 
 use super::{Error, Purchase, conditional};
-use crate::order::steps;
+use crate::request::trace;
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
@@ -13,6 +13,6 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let guard = purchase.lock_in_process().await?;
     let inserted = transaction.insert_if_first(&order).await;
     drop(guard);
-    steps::unlocked_in_memory();
+    trace::mark("unlocked", "place=memory");
     conditional::end(transaction, &order, inserted?).await
 }

@@ -34,7 +34,8 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let buying: Pin<Box<dyn Future<Output = _> + Send>> = match purchase.sale.strategy {
         Strategy::Stream => {
             let Purchase { context, buyer, sale, deadline } = purchase;
-            Box::pin(trace::step(context.stream.order(buyer, sale, deadline), steps::admitted))
+            let admitting = context.stream.order(buyer, sale, deadline);
+            Box::pin(trace::step(admitting, steps::ended("admitted")))
         }
         Strategy::GroupCommit => return group_commit::buy(purchase).await,
         Strategy::Naive => Box::pin(naive::buy(purchase)),

@@ -2,7 +2,7 @@
 //! nodes there are two locks, and each lets one of the user's requests through. Unsafe on purpose.
 
 use super::{Error, Purchase, conditional};
-use crate::order::steps;
+use crate::request::trace;
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
@@ -11,6 +11,6 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let guard = purchase.lock_in_process().await?;
     let outcome = conditional::place_order(purchase, &order).await;
     drop(guard);
-    steps::unlocked_in_memory();
+    trace::mark("unlocked", "place=memory");
     outcome
 }

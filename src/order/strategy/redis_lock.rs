@@ -3,7 +3,7 @@
 
 use super::{Error, Purchase, conditional};
 use crate::order::model::NewOrder;
-use crate::order::steps;
+use crate::request::trace;
 
 /// Places the order under the lock `name`, then releases it. Without a guard the error is [`Error::LockBusy`].
 pub async fn place_locked<G, F>(
@@ -23,6 +23,6 @@ where
     if let Err(error) = release(guard).await {
         tracing::warn!(%error, lock = name, "the purchase lock could not be released");
     }
-    steps::unlocked_in_redis();
+    trace::mark("unlocked", "place=redis");
     outcome
 }
