@@ -15,9 +15,6 @@ use crate::config::{LogConfig, LogFormat};
 use crate::request::context::RequestContext;
 
 /// Sets up logging for the process. To be called once.
-///
-/// # Errors
-/// Where the directives are invalid.
 pub fn init(config: &LogConfig) -> anyhow::Result<()> {
     // `Targets` and not `EnvFilter`: no directive here is about spans, and the latter brings a regex engine along.
     let filter: Targets = config

@@ -69,9 +69,6 @@ impl Endpoint {
 
     /// Posts `body`. No longer than `limit`, to the last byte of the reply. Dropping the future closes the connection; the
     /// receiver may have the request.
-    ///
-    /// # Errors
-    /// See [`PostError`].
     pub async fn post(
         &self,
         headers: HeaderMap,

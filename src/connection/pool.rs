@@ -85,9 +85,6 @@ impl Pool {
 
     /// A connection to write on: not to a server that was read-only when the connection was opened, and still is. What a user
     /// with the right to write there all the same changed on a replica, the primary would not have.
-    ///
-    /// # Errors
-    /// As [`Pool::acquire_writable`].
     pub async fn acquire_for_writes(&self) -> sqlx::Result<PooledConnection> {
         let connection = self.acquire().await?;
         if connection.to_primary() { Ok(connection) } else { self.writable(connection).await }

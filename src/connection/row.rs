@@ -1,21 +1,9 @@
-//! The macros `row!` and `from_row!`: structs that are read from the columns
-//! of their fields' names.
+//! The macro `from_row!`: structs that are read from the columns of their fields' names.
 //!
 //! In place of sqlx's derive: the crate behind that builds sqlx, its MySQL driver and tokio a second time for the
 //! compiler's own use, which cost a tenth of the first build.
 
-/// Declares a struct and reads it from a row, each field from the column of its name.
-macro_rules! row {
-    ($(#[$attribute:meta])* $visibility:vis struct $name:ident {
-        $($(#[$note:meta])* $access:vis $field:ident: $type:ty,)+
-    }) => {
-        $(#[$attribute])*
-        $visibility struct $name { $($(#[$note])* $access $field: $type,)+ }
-        crate::connection::row::from_row! { $name: $($field),+ }
-    };
-}
-
-/// Reads a struct that is declared elsewhere from a row. Fields after a semicolon are TIMESTAMP columns that are read as
+/// Reads a struct from a row, each field from the column of its name. Fields after a semicolon are TIMESTAMP columns that are read as
 /// date-times in UTC, which sqlx allows only unchecked.
 macro_rules! from_row {
     ($name:ident: $($field:ident),+ $(; $($time:ident),+)?) => {
@@ -31,4 +19,4 @@ macro_rules! from_row {
     };
 }
 
-pub(crate) use {from_row, row};
+pub(crate) use from_row;

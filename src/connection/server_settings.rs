@@ -34,9 +34,6 @@ pub struct ServerSettings {
 
 impl ServerSettings {
     /// Asks the server.
-    ///
-    /// # Errors
-    /// Those of the database.
     pub async fn of(database: &Database) -> sqlx::Result<Self> {
         let mut settings = ServerSettings::default();
         for query in [VARIABLES, STATUS] {

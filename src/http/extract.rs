@@ -35,9 +35,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
             Err(JsonRejection::JsonDataError(error)) => {
                 Err(Error::InvalidParameter(error.body_text()))
             }
-            Err(JsonRejection::JsonSyntaxError(error)) => {
-                Err(Error::MalformedJson(error.body_text()))
-            }
             Err(JsonRejection::MissingJsonContentType(_)) => Err(Error::UnsupportedMediaType),
             Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(Error::PayloadTooLarge(BODY_LIMIT_BYTES))

@@ -29,9 +29,6 @@ pub trait Listener: Sized + Send + Sync {
 
     /// To close it without a reset of the connections that the kernel has queued: the function returns them one by one,
     /// then [`io::ErrorKind::WouldBlock`]; dropping it closes the socket.
-    ///
-    /// # Errors
-    /// Those of the runtime.
     fn close(self) -> io::Result<impl FnMut() -> io::Result<(Self::Stream, IpAddr)>>;
 }
 

@@ -10,9 +10,6 @@ use super::KeyStyle;
 const STYLE_KEY: &str = "seckill:key-style";
 
 /// Records the style, unless one is recorded.
-///
-/// # Errors
-/// As of [`is_recorded`].
 pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<()> {
     keep(redis, style).await.context("the key style cannot be recorded in Redis")?;
     let is_recorded = is_recorded(redis, style).await?;
@@ -21,9 +18,6 @@ pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::
 }
 
 /// Records the style where none is recorded, as after a loss.
-///
-/// # Errors
-/// Redis does not answer.
 pub async fn keep(redis: &mut impl AsyncCommands, style: KeyStyle) -> RedisResult<()> {
     redis.set_nx(STYLE_KEY, style.to_string()).await
 }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
-use crate::connection::row::{from_row, row};
+use crate::connection::row::from_row;
 use crate::error::Error;
 use crate::idempotency::{RecordedWrite, write_once};
 use workload::ladder::Strategy;
@@ -63,21 +63,21 @@ from_row! { ListedVoucher:
     id, shop_id, title, sub_title, rules, pay_value, actual_value, kind, stock; begin_time, end_time
 }
 
-row! {
-    /// A sale as stored, with the database's clock at the moment of reading.
-    #[allow(missing_docs)] // columns under their names
-    pub struct SaleRow {
-        pub voucher_id: i64,
-        pub status: i64,
-        pub begin_time: DateTime<Utc>,
-        pub end_time: DateTime<Utc>,
-        pub strategy: String,
-        pub issued: Option<i64>,
-        /// With the units that are rows.
-        pub stock: i64,
-        pub now: NaiveDateTime,
-    }
+/// A sale as stored, with the database's clock at the moment of reading.
+#[allow(missing_docs)] // columns under their names
+pub struct SaleRow {
+    pub voucher_id: i64,
+    pub status: i64,
+    pub begin_time: DateTime<Utc>,
+    pub end_time: DateTime<Utc>,
+    pub strategy: String,
+    pub issued: Option<i64>,
+    /// With the units that are rows.
+    pub stock: i64,
+    pub now: NaiveDateTime,
 }
+
+from_row! { SaleRow: voucher_id, status, begin_time, end_time, strategy, issued, stock, now }
 
 /// The units of the sale `s` that are rows, which are left to sell as its stock is; see `order/store/units.rs`. Counted only
 /// on the strategy that has them: a purchase on any other never looks into that table.

@@ -16,9 +16,6 @@ mod client;
 mod otlp;
 
 /// Spans as the environment configures them, for this node. To be called within a tokio runtime.
-///
-/// # Errors
-/// Where the environment's values are invalid.
 #[cfg_attr(not(feature = "otlp"), allow(unused_variables))]
 pub fn from_environment(node: &str) -> anyhow::Result<Option<Arc<dyn Spans>>> {
     #[cfg(feature = "otlp")]

@@ -51,9 +51,6 @@ impl OrderTransaction {
     /// This transaction must have inserted `order`, and that must have been answered: by it a lost reply is resolved, as in
     /// [`OrderTransaction::commit`].
     ///
-    /// # Errors
-    /// Those of [`OrderTransaction::commit`].
-    ///
     /// # Cancellation
     /// Dropped, the transaction may be committed or not.
     pub async fn take_and_commit(

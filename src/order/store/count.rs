@@ -6,26 +6,26 @@ use std::collections::{HashMap, HashSet};
 use super::lifetime::OrderKey;
 use super::orders::{OrderStore, id_list};
 use super::transaction::OrderTransaction;
-use crate::connection::row::row;
+use crate::connection::row::from_row;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
-row! {
-    /// A sale that is open, or will be.
-    #[derive(Clone, Debug)]
-    #[allow(missing_docs)] // columns under their names
-    pub struct OpenSale {
-        pub voucher_id: i64,
-        pub strategy: String,
-        /// `None` where a Java node published it.
-        pub issued: Option<i64>,
-        pub stock: i64,
-        /// When it ends, seconds since 1970.
-        pub ends: i64,
-        /// Whether cancelled orders are in the outbox.
-        pub has_returns: i64,
-    }
+/// A sale that is open, or will be.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // columns under their names
+pub struct OpenSale {
+    pub voucher_id: i64,
+    pub strategy: String,
+    /// `None` where a Java node published it.
+    pub issued: Option<i64>,
+    pub stock: i64,
+    /// When it ends, seconds since 1970.
+    pub ends: i64,
+    /// Whether cancelled orders are in the outbox.
+    pub has_returns: i64,
 }
+
+from_row! { OpenSale: voucher_id, strategy, issued, stock, ends, has_returns }
 
 /// Rows of the outbox that are taken at a time.
 const RETURNS: usize = 10_000;

@@ -9,20 +9,20 @@
 //! different indexes can deadlock.
 
 use super::orders::{OrderStore, id_list};
-use crate::connection::row::row;
+use crate::connection::row::from_row;
 use crate::error::Error;
 use crate::id::SEQUENCE_BITS;
 
-row! {
-    /// An order's ids: what a cancellation, and the return of its stock, need to know of it.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    #[allow(missing_docs)] // columns under their names
-    pub struct OrderKey {
-        pub order_id: i64,
-        pub voucher_id: i64,
-        pub user_id: i64,
-    }
+/// An order's ids: what a cancellation, and the return of its stock, need to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // columns under their names
+pub struct OrderKey {
+    pub order_id: i64,
+    pub voucher_id: i64,
+    pub user_id: i64,
 }
+
+from_row! { OrderKey: order_id, voucher_id, user_id }
 
 impl OrderStore {
     /// Unpaid orders that are older than `seconds` by the database's clock (`create_time`) and by this node's (the seconds

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::OrderStore;
 use crate::clock::Zone;
-use crate::connection::row::row;
+use crate::connection::row::from_row;
 use crate::error::Error;
 use crate::id::EPOCH_SECONDS;
 
@@ -13,36 +13,39 @@ use crate::id::EPOCH_SECONDS;
 /// last moment may take half a minute.
 const LATE_SECONDS: i64 = 60;
 
-row! {
-    /// One sale's totals, read in one statement and so at one moment.
-    #[derive(Debug, Serialize)]
-    #[serde(rename_all = "camelCase")]
-    pub struct Totals {
-        /// `tb_voucher.id`.
-        pub voucher_id: i64,
-        /// How it sells; empty where there is no row of a sale.
-        pub strategy: String,
-        /// Put on sale in all; `None` where a Java node published the sale.
-        pub issued: Option<i64>,
-        /// Left to sell, in the stock and as rows of units.
-        pub stock: i64,
-        /// Orders that are not cancelled.
-        pub orders: i64,
-        /// Orders that are cancelled, and have given their stock back.
-        pub cancelled: i64,
-        /// Users who have an order that is not cancelled. Not shown: a finding has the duplicates instead.
-        #[serde(skip)]
-        pub buyers: i64,
-        /// Orders that the unique index skips. Not shown: they are a finding on a safe strategy only.
-        #[serde(skip)]
-        pub skipped_by_index: i64,
-        /// Orders that both the seconds in their id and their `create_time` put outside the sale's window.
-        pub outside_window: i64,
-        /// Cancelled orders whose stock was not returned in Redis yet.
-        pub undelivered: i64,
-        /// Age of the oldest of these, seconds.
-        pub undelivered_seconds: i64,
-    }
+/// One sale's totals, read in one statement and so at one moment.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// `tb_voucher.id`.
+    pub voucher_id: i64,
+    /// How it sells; empty where there is no row of a sale.
+    pub strategy: String,
+    /// Put on sale in all; `None` where a Java node published the sale.
+    pub issued: Option<i64>,
+    /// Left to sell, in the stock and as rows of units.
+    pub stock: i64,
+    /// Orders that are not cancelled.
+    pub orders: i64,
+    /// Orders that are cancelled, and have given their stock back.
+    pub cancelled: i64,
+    /// Users who have an order that is not cancelled. Not shown: a finding has the duplicates instead.
+    #[serde(skip)]
+    pub buyers: i64,
+    /// Orders that the unique index skips. Not shown: they are a finding on a safe strategy only.
+    #[serde(skip)]
+    pub skipped_by_index: i64,
+    /// Orders that both the seconds in their id and their `create_time` put outside the sale's window.
+    pub outside_window: i64,
+    /// Cancelled orders whose stock was not returned in Redis yet.
+    pub undelivered: i64,
+    /// Age of the oldest of these, seconds.
+    pub undelivered_seconds: i64,
+}
+
+from_row! { Totals:
+    voucher_id, strategy, issued, stock, orders, cancelled, buyers, skipped_by_index,
+    outside_window, undelivered, undelivered_seconds
 }
 
 impl OrderStore {

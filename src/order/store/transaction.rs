@@ -77,9 +77,6 @@ impl OrderTransaction {
     ///
     /// Two of these at once can both insert an order of one buyer; callers prevent that with a lock.
     ///
-    /// # Errors
-    /// Those of [`OrderTransaction::insert`].
-    ///
     /// # Cancellation
     /// Dropped, nothing is committed.
     pub async fn insert_if_first(&mut self, order: &NewOrder) -> Result<bool, Error> {
@@ -139,9 +136,6 @@ impl OrderTransaction {
     }
 
     /// Locks the sale's row until this transaction ends, then reads the buyer's status: one round trip.
-    ///
-    /// # Errors
-    /// [`Error::VoucherNotFound`], and those of the database.
     ///
     /// # Cancellation
     /// Dropped, the row is unlocked as soon as the server has closed the connection.

@@ -95,9 +95,6 @@ impl Deref for Member {
 
 impl OrderStream {
     /// Joins the group and consumes, until [`OrderStream::shutdown`].
-    ///
-    /// # Errors
-    /// Where Redis cannot be asked.
     pub async fn start(parts: Arc<OrderParts>) -> Result<Self, Error> {
         let member = Arc::new_cyclic(|member: &Weak<Member>| {
             let member = member.clone();
