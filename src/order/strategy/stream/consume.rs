@@ -7,13 +7,11 @@
 //! - While the database is away, nothing is read.
 //! - A sale whose row is locked is *stuck*: it is closed, and its entries are tried one batch at a time, beside the others.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use parking_lot::Mutex;
 use redis::{AsyncCommands, Value};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -25,9 +23,6 @@ use crate::error::Error;
 
 /// Reads whose entries may be in work at once.
 const READS: usize = 2;
-
-/// Transactions at once.
-const TRANSACTIONS: usize = 8;
 
 /// After this time a read's entries do not keep the next read waiting.
 const SLOW: Duration = Duration::from_millis(250);
@@ -42,23 +37,9 @@ const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// Pages of entries that are claimed at a time.
 const PAGES: usize = 20;
 
-/// What all reads share.
-struct Lanes {
-    transactions: Semaphore,
-    /// Sales that are stuck, and when each may be tried again.
-    stuck: Mutex<HashMap<i64, Instant>>,
-    /// The lane of stuck sales.
-    stuck_lane: Semaphore,
-}
-
 impl Member {
     /// Consumes until the process stops, then finishes what was begun.
     pub(super) async fn consume(self: Arc<Self>) {
-        let lanes = Arc::new(Lanes {
-            transactions: Semaphore::new(TRANSACTIONS),
-            stuck: Mutex::default(),
-            stuck_lane: Semaphore::new(1),
-        });
         let reads = Arc::new(Semaphore::new(READS));
         let (mut claim_due, mut claim_from) = (Instant::now(), "0-0".to_owned());
         let (mut pages, mut failing, mut mark) = (0, false, None);
@@ -104,7 +85,7 @@ impl Member {
             }
             let count = entries.len();
             if count > 0 {
-                let work = self.clone().work(lanes.clone(), entries, current, begun, slot);
+                let work = self.clone().work(entries, current, begun, slot);
                 self.tasks.spawn(work);
             }
             if claims {
@@ -115,7 +96,7 @@ impl Member {
             } else if count < self.config.stream_batch / 4 {
                 self.sleep(GATHER).await;
             }
-            self.wait_for_database(&lanes).await;
+            self.wait_for_database().await;
         }
     }
 
@@ -140,7 +121,6 @@ impl Member {
     /// Decides what one read brought. `slot` is given up at the end, or when it takes long.
     async fn work(
         self: Arc<Self>,
-        lanes: Arc<Lanes>,
         entries: Vec<Entry>,
         mark: Arc<Mark>,
         begun: Instant,
@@ -148,7 +128,7 @@ impl Member {
     ) {
         let attempts = by_sale(entries)
             .into_iter()
-            .map(|(sale, entries)| self.attempt(&lanes, sale, entries, &mark, begun));
+            .map(|(sale, entries)| self.attempt(sale, entries, &mark, begun));
         let mut attempts = Box::pin(join_all(attempts));
         if tokio::time::timeout(SLOW, &mut attempts).await.is_err() {
             drop(slot);
@@ -156,16 +136,9 @@ impl Member {
         }
     }
 
-    async fn attempt(
-        &self,
-        lanes: &Lanes,
-        sale: i64,
-        entries: Vec<Entry>,
-        mark: &Mark,
-        begun: Instant,
-    ) {
+    async fn attempt(&self, sale: i64, entries: Vec<Entry>, mark: &Mark, begun: Instant) {
         let is_stuck = {
-            let mut stuck = lanes.stuck.lock();
+            let mut stuck = self.stuck.lock();
             match stuck.get_mut(&sale) {
                 None => Some(false),
                 Some(due) if *due > Instant::now() => None,
@@ -177,7 +150,7 @@ impl Member {
             }
         };
         let Some(is_stuck) = is_stuck else { return self.give_back(&entries).await };
-        let lane = if is_stuck { &lanes.stuck_lane } else { &lanes.transactions };
+        let lane = if is_stuck { &self.stuck_lane } else { &self.transactions };
         let lane = lane.acquire().await;
         if begun.elapsed() > ATTEMPT / 2 {
             // Too little of the attempt's time is left.
@@ -186,10 +159,9 @@ impl Member {
         let Attempt { undone, error, .. } = self.decide(entries, mark, begun).await;
         drop(lane);
         match error {
-            None => drop(lanes.stuck.lock().remove(&sale)),
+            None => drop(self.stuck.lock().remove(&sale)),
             Some(error) => {
-                let is_new =
-                    lanes.stuck.lock().insert(sale, Instant::now() + CLAIM_EVERY).is_none();
+                let is_new = self.stuck.lock().insert(sale, Instant::now() + CLAIM_EVERY).is_none();
                 if is_new {
                     tracing::warn!(voucher_id = sale, %error, "a sale's entries are not decided; trying again");
                 }
@@ -222,8 +194,8 @@ impl Member {
     }
 
     /// While a sale is stuck, the database may be: waits until it answers.
-    async fn wait_for_database(&self, lanes: &Lanes) {
-        if lanes.stuck.lock().is_empty() {
+    async fn wait_for_database(&self) {
+        if self.stuck.lock().is_empty() {
             return;
         }
         let mut away = false;
@@ -236,7 +208,7 @@ impl Member {
         }
         if away {
             tracing::warn!("the database answers again");
-            lanes.stuck.lock().clear();
+            self.stuck.lock().clear();
         }
     }
 }

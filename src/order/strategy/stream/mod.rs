@@ -16,13 +16,14 @@
 //! Beside it, `open` counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
 //! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -59,6 +60,9 @@ const CONSUMER_PREFIX: &str = "seckill-";
 /// Sales that are opened at once.
 const AT_ONCE: usize = 4;
 
+/// Transactions of the consumer at once.
+const TRANSACTIONS: usize = 8;
+
 /// This process as a member of the stream. Cheap to clone.
 #[derive(Clone)]
 pub struct OrderStream(Arc<Member>);
@@ -76,6 +80,10 @@ struct Member {
     /// Sales whose row was locked, or which could not be opened for another reason.
     locked: Mutex<HashSet<i64>>,
     locked_lane: Semaphore,
+    transactions: Semaphore,
+    /// Sales whose entries are not decided, and when each may be tried again.
+    stuck: Mutex<HashMap<i64, Instant>>,
+    stuck_lane: Semaphore,
     clock: RedisClock,
     /// Something was admitted: there is something to read.
     arrived: Notify,
@@ -114,6 +122,9 @@ impl OrderStream {
                 opening_lanes: Semaphore::new(AT_ONCE),
                 locked: Mutex::default(),
                 locked_lane: Semaphore::new(1),
+                transactions: Semaphore::new(TRANSACTIONS),
+                stuck: Mutex::default(),
+                stuck_lane: Semaphore::new(1),
                 clock: RedisClock::default(),
                 arrived: Notify::new(),
                 stats: StreamStats::default(),
