@@ -76,7 +76,6 @@ borrowed_parts!(
 
 type Group = OpenApiRouter<Arc<AppState>>;
 
-/// A router of these handlers.
 macro_rules! handlers {
     ($($($word:ident)::+),+ $(,)?) => {
         OpenApiRouter::new()$(.routes(routes!($($word)::+)))+
@@ -122,7 +121,6 @@ fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Group) {
     )
 }
 
-/// The API's document.
 fn document() -> OpenApiRouter<ApiDocument> {
     handlers!(openapi::document)
 }

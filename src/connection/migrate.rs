@@ -71,7 +71,6 @@ async fn forget_interrupted(connection: &mut MySqlConnection) -> anyhow::Result<
     Ok(())
 }
 
-/// Why a migration failed.
 fn failed_migration(error: sqlx::migrate::MigrateError) -> anyhow::Error {
     use sqlx::migrate::MigrateError::{Execute, ExecuteMigration, VersionMismatch, VersionMissing};
     match &error {

@@ -82,7 +82,6 @@ pub(super) struct Shared {
     known: RwLock<Known>,
 }
 
-/// What is known of the server.
 #[derive(Default)]
 struct Known {
     /// When it was last found read-only.
@@ -110,7 +109,6 @@ impl Shared {
         }
     }
 
-    /// A connection broke.
     fn broke(&self) {
         let mut known = self.known.write();
         if known.closed_idle.is_none_or(|at| at.elapsed() >= CLOSE_EVERY) {

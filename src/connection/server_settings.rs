@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::mysql::Database;
 
-/// The settings that `doctor` reads.
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', \
      'sync_binlog', 'wsrep_on') OR Variable_name LIKE 'rpl_semi_sync_%'";
 

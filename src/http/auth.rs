@@ -35,7 +35,6 @@ impl Caller {
         Some(Caller(Ok((sessions.find(token)?, token))))
     }
 
-    /// The signed-in user, and the token.
     fn require(caller: Option<&Caller>) -> Result<(Arc<CurrentUser>, Token), Error> {
         caller.map_or(Err(Error::Unauthorized), |Caller(found)| found.clone())
     }

@@ -86,7 +86,6 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
     routes.layer(CompressionLayer::new())
 }
 
-/// The text of a file in `web/`.
 fn text_of(file: &str) -> &'static str {
     WEB.get_file(file).and_then(|file| file.contents_utf8()).unwrap_or_default()
 }
@@ -97,7 +96,6 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response,
     Ok(File::new(kind, Bytes::from_static(file.contents())).reply(&headers))
 }
 
-/// The media type of the files under `/assets/`.
 fn media_type(name: &str) -> Option<&'static str> {
     match name.rsplit_once('.')?.1 {
         "js" => Some("text/javascript; charset=utf-8"),

@@ -27,7 +27,6 @@ use crate::clock::Zone;
 use crate::config::ServeConfig;
 use crate::error::Error;
 
-/// Runs that are kept.
 const KEPT: usize = 20;
 
 /// How long a fault is waited for, in case it fails at once.

@@ -212,7 +212,6 @@ impl Metrics {
         page.histogram("group_batch_orders", help).counted(&[], &stats.sizes.counted());
     }
 
-    /// The stream of pending orders.
     fn stream(&self, page: &mut Page) {
         let stats = self.purchases.context().stream.stats();
         for (name, help, value) in stats.counters() {

@@ -4,7 +4,6 @@ use std::fmt::{Display, Write};
 
 use lock::DurationHistogram;
 
-/// A page being written.
 #[derive(Default)]
 pub(super) struct Page(String);
 
@@ -29,17 +28,14 @@ impl Page {
         self.family("counter", name, help)
     }
 
-    /// A family of gauges.
     pub(super) fn gauge(&mut self, name: &str, help: &str) -> Family<'_> {
         self.family("gauge", name, help)
     }
 
-    /// A family of histograms.
     pub(super) fn histogram(&mut self, name: &str, help: &str) -> Family<'_> {
         self.family("histogram", name, help)
     }
 
-    /// The page so far.
     pub(super) fn text(self) -> String {
         self.0
     }
@@ -55,12 +51,10 @@ impl Page {
 }
 
 impl Family<'_> {
-    /// One sample.
     pub(super) fn sample(&mut self, labels: Labels<'_>, value: impl Display) -> &mut Self {
         self.write("", labels, None, value)
     }
 
-    /// One histogram.
     pub(super) fn counted(&mut self, labels: Labels<'_>, counted: &DurationHistogram) {
         for (bound, below) in &counted.buckets {
             self.write("_bucket", labels, Some(bound), below);

@@ -133,7 +133,6 @@ impl BatchCommitter {
 /// What becomes of one order of a batch.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
-    /// It is inserted.
     Inserted,
     /// The unique keys refused it.
     Dropped,
@@ -143,7 +142,6 @@ enum State {
     NoSale,
 }
 
-/// The orders in this state.
 fn of_state<'a>(
     wanted: State,
     orders: &'a [NewOrder],

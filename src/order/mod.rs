@@ -115,7 +115,6 @@ pub async fn buy(
     buy_voucher(&purchases, admitted, voucher_id).await
 }
 
-/// What both purchase routes do.
 async fn buy_voucher(
     purchases: &PurchaseService,
     Admitted { user_id, permit }: Admitted,

@@ -30,7 +30,6 @@ struct Inner {
     refused: [AtomicU64; 3],
 }
 
-/// Why requests are refused.
 const REASONS: [&str; 3] = ["overloaded", "user", "address"];
 
 /// A permit of an admitted request, held until it is dropped. Work that outlives its client takes it along.

@@ -25,7 +25,6 @@ pub struct StepTrace {
     route: std::sync::OnceLock<String>,
 }
 
-/// A step with its times.
 struct Recorded {
     step: Step,
     at: Duration,

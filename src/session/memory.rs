@@ -31,7 +31,6 @@ pub(super) struct SessionMemory {
 }
 
 impl SessionMemory {
-    /// At most `capacity` sessions.
     pub(super) fn new(capacity: usize) -> Self {
         SessionMemory {
             sessions: Cache::new(capacity),
@@ -90,12 +89,10 @@ impl SessionMemory {
         self.reported_until.store(0, Ordering::Release);
     }
 
-    /// Whether ends are reported.
     pub(super) fn is_tracked(&self, now: Instant) -> bool {
         self.nanos(now) < self.reported_until.load(Ordering::Acquire)
     }
 
-    /// Sessions in memory.
     pub(super) fn len(&self) -> usize {
         self.sessions.len()
     }

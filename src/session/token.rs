@@ -9,13 +9,11 @@ pub const SESSION_TTL: Duration = Duration::from_secs(36_000 * 60);
 /// Sessions that a process holds in memory at most: some 30 MB when full.
 pub const MAX_IN_MEMORY: usize = 100_000;
 
-/// The name of the session cookie.
 const COOKIE: &str = "SESSION";
 
 /// What the keys of all sessions begin with.
 pub(super) const KEY_PREFIX: &str = "login:token:";
 
-/// Characters of a token.
 const TOKEN_LENGTH: usize = 32;
 
 /// A session token: 32 hexadecimal characters, 122 random bits.
@@ -62,7 +60,6 @@ impl Token {
         pairs.filter(|(name, _)| *name == COOKIE).find_map(|(_, value)| Token::parse(value))
     }
 
-    /// The session's key in Redis.
     pub(super) fn key(&self) -> String {
         format!("{KEY_PREFIX}{}", self.as_str())
     }

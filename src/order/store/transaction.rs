@@ -222,7 +222,6 @@ impl OrderTransaction {
         Ok(self.run(statement).await?.first().map_or(0, |reply| reply.changed))
     }
 
-    /// Runs one query; returns its rows.
     pub(super) async fn rows<T>(&mut self, query: &str) -> Result<Vec<T>, Error>
     where
         T: for<'r> FromRow<'r, MySqlRow>,

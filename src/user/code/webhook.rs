@@ -61,7 +61,6 @@ impl Webhook {
             .await
     }
 
-    /// One attempt.
     async fn post(&self, id: &str, body: &str, limit: Duration) -> Result<(), PostError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let signature = sign(&self.settings.key, id, now, body);

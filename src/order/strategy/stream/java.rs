@@ -35,7 +35,6 @@ const PAGE: usize = 1000;
 type ForeignEntries = HashMap<String, (String, Instant)>;
 
 impl Member {
-    /// Makes round after round until the process stops.
     pub(super) async fn watch_others(self: Arc<Self>) {
         let (mut kept, mut round, mut logged) = (ForeignEntries::default(), 0, false);
         while !self.is_stopped() {

@@ -40,7 +40,6 @@ struct Seen {
 }
 
 impl Member {
-    /// Makes round after round until the process stops.
     pub(super) async fn keep_open(self: Arc<Self>) {
         let (mut seen, mut logged) = (Seen::default(), false);
         let mut round_due = Instant::now();
