@@ -29,7 +29,7 @@ use super::server_check::takes_writes;
 use super::server_error::leaves_usable;
 use crate::histogram::Histogram;
 
-/// Longest wait for those in use when the pool closes, and then for their end.
+/// Longest wait for the end of the idle connections when the pool closes.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The connections to the database. Cheap to clone.
@@ -105,16 +105,8 @@ impl Pool {
         [available, size.saturating_sub(available), max_size]
     }
 
-    /// Closes all connections; nothing can be acquired any more. Takes two seconds at most.
+    /// Closes all connections, those in use when they are dropped; nothing can be acquired any more.
     pub async fn close(&self) {
-        let came_back = async {
-            while self.usage()[1] > 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        if tokio::time::timeout(CLOSE_LIMIT, came_back).await.is_err() {
-            tracing::warn!("database connections are still in use");
-        }
         let idle = self.connections.retain(|_, _| false).removed;
         self.connections.close();
         let closing = join_all(idle.into_iter().map(|opened| opened.raw.close()));
