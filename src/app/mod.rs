@@ -1,6 +1,7 @@
 //! Starts, serves and stops: configuration → application state → listening server → graceful shutdown.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
@@ -11,7 +12,7 @@ use tracing::field::display;
 use crate::config::ServeConfig;
 use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
-use crate::http::middleware::{RequestPolicy, per_request};
+use crate::http::middleware::RequestPolicy;
 use crate::http::sockets;
 use crate::http::spans;
 use crate::lab::Lab;
@@ -62,25 +63,19 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let deadline = config.http.drain_deadline;
     let drain = Drain {
         begun: draining.clone(),
-        closing: Arc::default(),
         grace: config.http.drain_grace,
         idle: config.http.drain_idle,
         deadline,
     };
     let policy = RequestPolicy {
         timeout: config.http.request_timeout,
-        closing: drain.closing.clone(),
+        closing: AtomicBool::new(false),
         traced_as: lab.as_ref().map(|lab| lab.node().into()),
         spans: spans.clone(),
     };
     let admin_token = AdminToken(config.http.admin_token.clone());
     let routes = router::routes(state.clone(), admin_token, config.sale.time_zone, lab.clone());
-    let policy = Arc::new(policy);
-    let answer = move |request| {
-        let (policy, routes) = (policy.clone(), routes.clone());
-        async move { per_request(&policy, routes, request).await }
-    };
-    let server = listen::serve(tcp, unix, answer, connections, drain);
+    let server = listen::serve(tcp, unix, policy, routes, connections, drain);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.

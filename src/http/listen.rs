@@ -14,12 +14,11 @@ use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
-use axum::response::Response;
 use futures_util::FutureExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
@@ -34,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::extract::Peer;
+use super::middleware::{RequestPolicy, per_request};
 use super::sockets::{Listener, UnixSocketListener};
 
 /// Connections that are open at once; further ones wait in the kernel's queue.
@@ -54,8 +54,6 @@ const RESERVED: Duration = Duration::from_secs(2);
 pub struct Drain {
     /// Cancelled to begin it: readiness turns false.
     pub begun: CancellationToken,
-    /// Becomes true when the listener is closed: replies say `connection: close`.
-    pub closing: Arc<AtomicBool>,
     /// How long connections are accepted after it began.
     pub grace: Duration,
     /// How long idle connections are kept open then.
@@ -66,20 +64,18 @@ pub struct Drain {
 
 /// Serves until `drain` has begun and its grace period is over, then closes the listeners, then the connections: each
 /// after its next reply, idle ones after a time. Returns when all are closed, or somewhat before the deadline; the value says
-/// whether all were closed. `answer` gets each request. `connections` must be new; it counts the open ones.
-pub async fn serve<A, F>(
+/// whether all were closed. `connections` must be new; it counts the open ones.
+pub async fn serve(
     tcp: TcpListener,
     unix: Option<UnixSocketListener>,
-    answer: A,
+    policy: RequestPolicy,
+    routes: Router,
     connections: TaskTracker,
     drain: Drain,
-) -> bool
-where
-    A: Fn(Request) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Response> + Send + 'static,
-{
+) -> bool {
     let server = Server {
-        answer,
+        policy: Arc::new(policy),
+        routes,
         graceful: GracefulShutdown::new(),
         slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         connections: connections.clone(),
@@ -96,7 +92,7 @@ where
             server.accept(unix, stop.clone()).await;
         }
     });
-    drain.closing.store(true, Relaxed);
+    server.policy.closing.store(true, Relaxed);
     connections.close();
     let finish = async {
         if tokio::time::timeout(drain.idle, connections.wait()).await.is_err() {
@@ -109,19 +105,16 @@ where
 }
 
 /// What all connections share.
-struct Server<A> {
-    answer: A,
+struct Server {
+    policy: Arc<RequestPolicy>,
+    routes: Router,
     graceful: GracefulShutdown,
     /// One for each open connection.
     slots: Arc<Semaphore>,
     connections: TaskTracker,
 }
 
-impl<A, F> Server<A>
-where
-    A: Fn(Request) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Response> + Send + 'static,
-{
+impl Server {
     /// Serves the connections of `listener` until `stop`, then closes it; returns the output of `stop`.
     async fn accept<L: Listener>(
         &self,
@@ -176,14 +169,15 @@ where
     ) {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(WRITE_LIMIT));
-        let answer = self.answer.clone();
+        let (policy, routes) = (self.policy.clone(), self.routes.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Most requests have none, and an empty body of axum's own is not boxed.
             let none = request.body().is_end_stream();
             let mut request =
                 request.map(|body| if none { Body::empty() } else { Body::new(body) });
             request.extensions_mut().insert(Peer(peer));
-            answer(request).map(Ok::<_, Infallible>)
+            let (policy, routes) = (policy.clone(), routes.clone());
+            async move { Ok::<_, Infallible>(per_request(&policy, routes, request).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -201,7 +195,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use axum::response::IntoResponse;
     use testkit::process::TemporaryFolder;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpStream, UnixStream};
@@ -214,7 +207,7 @@ mod tests {
 
     /// A drain that begins with `begun`, and is over after the grace period of no length and this time for idle connections.
     fn drain(begun: CancellationToken, idle: Duration) -> Drain {
-        Drain { begun, closing: Arc::default(), grace: Duration::ZERO, idle, deadline: LIMIT }
+        Drain { begun, grace: Duration::ZERO, idle, deadline: LIMIT }
     }
 
     fn begun() -> CancellationToken {
@@ -223,8 +216,12 @@ mod tests {
         begun
     }
 
-    async fn here(_: Request) -> Response {
-        "here".into_response()
+    fn policy() -> RequestPolicy {
+        RequestPolicy { timeout: LIMIT, closing: Default::default(), traced_as: None, spans: None }
+    }
+
+    fn here() -> Router {
+        Router::new().fallback(async || "here")
     }
 
     /// A listener, and a client of it.
@@ -249,11 +246,11 @@ mod tests {
         client.write_all(REQUEST).await.expect("send");
         let arrived = CancellationToken::new();
         let drain = drain(arrived.clone(), Duration::ZERO);
-        let large = move |_| {
+        let large = Router::new().fallback(move || {
             arrived.cancel();
-            async { "x".repeat(64 << 20).into_response() }
-        };
-        let served = serve(tcp, None, large, TaskTracker::new(), drain).await;
+            async { "x".repeat(64 << 20) }
+        });
+        let served = serve(tcp, None, policy(), large, TaskTracker::new(), drain).await;
         assert!(served, "not by the deadline: it would be no time to finish purchases");
         drop(client);
     }
@@ -266,11 +263,11 @@ mod tests {
         let arrived = CancellationToken::new();
         let drain = drain(arrived.clone(), Duration::ZERO);
         let drain = Drain { deadline: Duration::from_secs(2), ..drain };
-        let hangs = move |_| {
+        let hangs = Router::new().fallback(move || {
             arrived.cancel();
-            std::future::pending()
-        };
-        assert!(!serve(tcp, None, hangs, TaskTracker::new(), drain).await);
+            std::future::pending::<()>()
+        });
+        assert!(!serve(tcp, None, policy(), hangs, TaskTracker::new(), drain).await);
     }
 
     #[tokio::test]
@@ -290,7 +287,8 @@ mod tests {
             unix.write_all(REQUEST).await.expect("send");
         }
         let drain = drain(begun(), LIMIT / 2);
-        let serving = tokio::spawn(serve(tcp, Some(unix), here, TaskTracker::new(), drain));
+        let serving = serve(tcp, Some(unix), policy(), here(), TaskTracker::new(), drain);
+        let serving = tokio::spawn(serving);
         for (mut tcp, mut unix) in by_tcp.into_iter().zip(by_unix) {
             assert_eq!(status(&mut tcp).await, "HTTP/1.1 200");
             assert_eq!(status(&mut unix).await, "HTTP/1.1 200");
@@ -303,7 +301,8 @@ mod tests {
         let (tcp, mut unused) = connected().await;
         let (idle, begin) = (Duration::from_secs(1), Instant::now());
         let drain = drain(begun(), idle);
-        let serving = tokio::spawn(serve(tcp, None, here, TaskTracker::new(), drain));
+        let serving = serve(tcp, None, policy(), here(), TaskTracker::new(), drain);
+        let serving = tokio::spawn(serving);
         let closed = tokio::time::timeout(LIMIT, unused.read(&mut [0])).await.expect("in time");
         assert_eq!(closed.expect("no reset"), 0);
         assert!(begin.elapsed() >= idle);

@@ -40,7 +40,7 @@ pub struct RequestPolicy {
     /// Longest time one request may take before it is answered 503. A purchase answers itself before that.
     pub timeout: Duration,
     /// True once the server accepts no connections any more.
-    pub closing: Arc<AtomicBool>,
+    pub closing: AtomicBool,
     /// This node's name, where clients may ask for a request's steps.
     pub traced_as: Option<Arc<str>>,
     /// Spans of requests; none in most builds.
@@ -135,7 +135,7 @@ mod tests {
     async fn of_a_write_that_takes_too_long_the_outcome_is_unknown() {
         let policy = RequestPolicy {
             timeout: Duration::from_secs(30),
-            closing: Arc::default(),
+            closing: AtomicBool::new(false),
             traced_as: None,
             spans: None,
         };
