@@ -14,9 +14,6 @@
 
 use crate::connection::server_error::{Meaning, meaning_of};
 
-/// Shorthand for results whose error is [`Error`].
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
 /// Defines [`Error`], and its codes, statuses and samples: a row has the variant with a sample value, its text (or
 /// the function that writes it), its HTTP status and its code.
 macro_rules! codes {
@@ -132,12 +129,12 @@ fn write_outcome_unknown(
 
 impl Error {
     /// [`Error::InvalidParameter`] with this text unless the condition holds.
-    pub fn require(condition: bool, otherwise: &str) -> Result<()> {
+    pub fn require(condition: bool, otherwise: &str) -> Result<(), Error> {
         if condition { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
     }
 
     /// [`Error::InvalidParameter`] where the text is longer than `most` characters.
-    pub fn require_length(name: &str, text: Option<&str>, most: usize) -> Result<()> {
+    pub fn require_length(name: &str, text: Option<&str>, most: usize) -> Result<(), Error> {
         let fits = text.is_none_or(|text| text.chars().count() <= most);
         Self::require(fits, &format!("{name} is longer than {most} characters"))
     }
