@@ -109,16 +109,8 @@ const PURCHASE_CODES: [&str; 11] = [
 )]
 pub async fn buy(
     State(purchases): State<PurchaseService>,
-    admitted: Admitted,
-    Path(voucher_id): Path<i64>,
-) -> Reply<i64> {
-    buy_voucher(&purchases, admitted, voucher_id).await
-}
-
-async fn buy_voucher(
-    purchases: &PurchaseService,
     Admitted { user_id, permit }: Admitted,
-    voucher_id: i64,
+    Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
     Ok(match purchases.buy(Buyer { user_id, voucher_id }, permit).await? {
         Purchased::Committed(id) => reply::order_id(id),
@@ -135,11 +127,11 @@ async fn buy_voucher(
     responses(PurchaseResponses), extensions(("x-codes" = json!(PURCHASE_CODES))),
 )]
 pub async fn buy_by_body(
-    State(purchases): State<PurchaseService>,
+    purchases: State<PurchaseService>,
     admitted: Admitted,
     Json(request): Json<PurchaseRequest>,
 ) -> Reply<i64> {
-    buy_voucher(&purchases, admitted, request.voucher_id).await
+    buy(purchases, admitted, Path(request.voucher_id)).await
 }
 
 /// One of the caller's own orders.

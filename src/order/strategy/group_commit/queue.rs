@@ -1,12 +1,5 @@
 //! [`GroupCommit`]: a queue of purchases, of all sales, and the workers that empty it. docs/GROUP-COMMIT.md says when a batch
 //! starts, and why.
-//!
-//! There are workers for as long as the queue is not empty. A worker takes what is waiting, up to a bound, commits it in one
-//! transaction ([`super::batch`]), answers the buyers, and takes what has queued meanwhile. A second one starts when as many
-//! are waiting as the first has in flight. After a large batch while few wait, a worker pauses for the buyers who come back.
-//!
-//! A queued purchase does not depend on its client: if nobody waits for the answer, the order is committed all the
-//! same.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
