@@ -7,7 +7,7 @@
 //! `node=127.0.0.1:8081 at=1763722800123456 looked@120+840:stock=7,order=no locked@960:place=memory`.
 
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderName, HeaderValue};
@@ -21,8 +21,8 @@ pub struct StepTrace {
     node: Arc<str>,
     arrived: (SystemTime, Instant),
     steps: Mutex<Vec<Recorded>>,
-    #[cfg(feature = "otlp")]
-    route: std::sync::OnceLock<String>,
+    /// The route that the request has come to, for its span.
+    pub route: OnceLock<String>,
 }
 
 struct Recorded {
@@ -38,25 +38,7 @@ impl StepTrace {
     /// Begins now, on this node.
     pub fn begin(node: Arc<str>) -> Self {
         let arrived = (SystemTime::now(), Instant::now());
-        StepTrace {
-            node,
-            arrived,
-            steps: Mutex::default(),
-            #[cfg(feature = "otlp")]
-            route: std::sync::OnceLock::new(),
-        }
-    }
-
-    /// Notes the route that the request has come to, once.
-    #[cfg(feature = "otlp")]
-    pub fn note_route(&self, route: &str) {
-        self.route.get_or_init(|| route.to_owned());
-    }
-
-    /// The route that the request has come to, if any.
-    #[cfg(feature = "otlp")]
-    pub fn route(&self) -> Option<&str> {
-        self.route.get().map(String::as_str)
+        StepTrace { node, arrived, steps: Mutex::default(), route: OnceLock::new() }
     }
 
     /// Records a step that began at `since` and ends now.
@@ -67,7 +49,6 @@ impl StepTrace {
     }
 
     /// The steps so far, when each began and how long it took.
-    #[cfg(feature = "otlp")]
     pub fn steps(&self) -> Vec<(Step, SystemTime, Duration)> {
         let timed = |Recorded { step: Step(name, saw), at, took }: &Recorded| {
             (Step(name, saw.clone()), self.arrived.0 + *at, *took)

@@ -31,7 +31,7 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP
 pub(super) async fn note_route(request: Request, next: Next) -> Response {
     let trace = RequestContext::with_current(|context| context.trace.clone()).flatten();
     if let (Some(trace), Some(route)) = (trace, request.extensions().get::<MatchedPath>()) {
-        trace.note_route(route.as_str());
+        trace.route.get_or_init(|| route.as_str().to_owned());
     }
     next.run(request).await
 }
@@ -89,7 +89,7 @@ impl Spans for Exported {
 fn end(mut span: Span, method: &str, status: StatusCode, steps: Option<&StepTrace>) {
     let code = i64::from(status.as_u16());
     span.set_attribute(KeyValue::new("http.response.status_code", code));
-    if let Some(route) = steps.and_then(StepTrace::route) {
+    if let Some(route) = steps.and_then(|steps| steps.route.get()) {
         span.update_name(format!("{method} {route}"));
         span.set_attribute(KeyValue::new("http.route", route.to_owned()));
     }
