@@ -165,30 +165,3 @@ pub fn routes(
         .method_not_allowed_fallback(async || Error::MethodNotAllowed);
     spans::with_routes(router)
 }
-
-#[cfg(test)]
-mod tests {
-    use axum::extract::Request;
-    use axum::response::Response;
-
-    use super::*;
-    use crate::http::middleware::{RequestPolicy, per_request};
-
-    async fn answer(policy: Arc<RequestPolicy>, routes: Router, request: Request) -> Response {
-        per_request(&policy, routes, request).await
-    }
-
-    fn size<F: Future>(_: fn(Arc<RequestPolicy>, Router, Request) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    /// Each connection keeps room for the future of a request, which is moved there.
-    #[test]
-    fn a_request_is_small_enough_to_be_moved() {
-        let bytes = size(answer);
-        assert!(
-            bytes < 4096,
-            "{bytes} bytes: is a future held twice, as an `async fn` holds its arguments?"
-        );
-    }
-}

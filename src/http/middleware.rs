@@ -131,18 +131,26 @@ fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
 mod tests {
     use super::*;
 
+    static POLICY: RequestPolicy = RequestPolicy {
+        timeout: Duration::from_secs(30),
+        closing: AtomicBool::new(false),
+        traced_as: None,
+        spans: None,
+    };
+
+    /// Each connection keeps room for the future of a request, which is moved there.
+    #[test]
+    fn a_request_is_small_enough_to_be_moved() {
+        let bytes = size_of_val(&per_request(&POLICY, Router::new(), Request::default()));
+        assert!(bytes < 4096, "{bytes} bytes: is a future held twice?");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn of_a_write_that_takes_too_long_the_outcome_is_unknown() {
-        let policy = RequestPolicy {
-            timeout: Duration::from_secs(30),
-            closing: AtomicBool::new(false),
-            traced_as: None,
-            spans: None,
-        };
         let hangs = Router::new().fallback(std::future::pending::<()>);
         for (method, code) in [("GET", "UNAVAILABLE"), ("POST", "OUTCOME_UNKNOWN")] {
             let request = Request::builder().method(method).body(Default::default()).unwrap();
-            let response = per_request(&policy, hangs.clone(), request).await;
+            let response = per_request(&POLICY, hangs.clone(), request).await;
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
             let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();

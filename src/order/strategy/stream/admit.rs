@@ -9,7 +9,7 @@ use backon::{BackoffBuilder, ConstantBuilder};
 use redis_link::Outcome;
 use tokio::time::Instant;
 
-use super::replies::{Admission, Answer, answer};
+use super::replies::Answer;
 use super::{Member, OrderStream};
 use crate::error::Error;
 use crate::order::deadline::until;
@@ -67,17 +67,16 @@ impl OrderStream {
             }
             // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
             let answer = member.admissions.request(order).await;
-            let (admission, doubtful) = answer.unwrap_or(Err(Error::OutcomeUnknown(Some(id))))?;
+            let (answer, doubtful) = answer.unwrap_or(Err(Error::OutcomeUnknown(Some(id))))?;
             *in_doubt |= doubtful;
-            match admission {
-                Admission::Pending => {
+            match answer.split_once(' ').unwrap_or((&answer, "")) {
+                ("pending", _) => {
                     member.arrived.notify_one();
                     return Ok(id);
                 }
-                Admission::SoldOut => return Err(Error::SoldOut),
-                Admission::Full => return Err(Error::Overloaded),
-                Admission::Claimed(Some(other)) => return Err(Error::AlreadyOrdered(Some(other))),
-                Admission::Claimed(None) => {
+                ("sold", _) => return Err(Error::SoldOut),
+                ("full", _) => return Err(Error::Overloaded),
+                ("claimed", "") => {
                     let status = member.store.buyer_status(buyer).await?;
                     match status.and_then(|status| status.order_id) {
                         Some(own) if own == id => return Ok(id),
@@ -91,8 +90,10 @@ impl OrderStream {
                         None => return Err(Error::AlreadyOrdered(None)),
                     }
                 }
-                Admission::Closed => member.recounts.ask(buyer.voucher_id, None),
-                Admission::Late => {}
+                ("claimed", other) => return Err(Error::AlreadyOrdered(other.parse().ok())),
+                ("closed", _) => member.recounts.ask(buyer.voucher_id, None),
+                ("late", _) => {}
+                _ => return Err(Error::Internal(format!("stream_admit.lua returned {answer:?}"))),
             }
             if Instant::now() >= closed_until {
                 return Err(Error::Unavailable("the sale, which is being counted,"));
@@ -156,12 +157,9 @@ impl Member {
     fn answers(&self, reply: &[String], in_doubt: bool) -> Vec<Answer> {
         let [now, replies @ ..] = reply else { return Vec::new() };
         self.clock.set(now);
-        let answers: Vec<Answer> =
-            replies.iter().map(|reply| Ok((answer(reply)?, in_doubt))).collect();
-        let pending = |answer: &&Answer| matches!(answer, Ok((Admission::Pending, _)));
-        let admitted = answers.iter().filter(pending).count();
+        let admitted = replies.iter().filter(|reply| *reply == "pending").count();
         self.stats.admitted.fetch_add(admitted as u64, Relaxed);
-        answers
+        replies.iter().map(|reply| Ok((reply.clone(), in_doubt))).collect()
     }
 }
 

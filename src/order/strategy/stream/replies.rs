@@ -143,37 +143,8 @@ impl StreamView {
     }
 }
 
-/// What the script decided, and whether an earlier call, whose reply was lost, may have decided it.
-pub(super) type Answer = Result<(Admission, bool), Error>;
-
-/// What the script decided.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Admission {
-    /// An entry is in the stream.
-    Pending,
-    /// The user has a claim already, of the pending order with this id if there is one.
-    Claimed(Option<i64>),
-    SoldOut,
-    /// Too many orders are pending.
-    Full,
-    /// The sale is being counted.
-    Closed,
-    /// The call came to its turn too late.
-    Late,
-}
-
-/// What the script's answer to a purchase says.
-pub(super) fn answer(reply: &str) -> Result<Admission, Error> {
-    Ok(match reply.split_once(' ').unwrap_or((reply, "")) {
-        ("pending", _) => Admission::Pending,
-        ("claimed", order) => Admission::Claimed(order.parse().ok()),
-        ("sold", _) => Admission::SoldOut,
-        ("full", _) => Admission::Full,
-        ("closed", _) => Admission::Closed,
-        ("late", _) => Admission::Late,
-        _ => return Err(Error::Internal(format!("stream_admit.lua returned {reply:?}"))),
-    })
-}
+/// The answer of `lua/stream_admit.lua` to a purchase, and whether an earlier call, whose reply was lost, may have decided it.
+pub(super) type Answer = Result<(String, bool), Error>;
 
 /// The master's clock, as its last reply told it: never ahead of it while it runs evenly.
 #[derive(Debug)]
