@@ -107,7 +107,7 @@ impl Member {
         }
     }
 
-    /// Claims what another consumer has had for too long, and decides it.
+    /// Notes what others have pending now, and claims and decides what the same consumer has had for too long.
     async fn claim_kept(
         &self,
         kept: &mut ForeignEntries,
@@ -115,7 +115,16 @@ impl Member {
         mark: Mark,
         began: Instant,
     ) -> Result<(), Error> {
-        let overdue = overdue(kept, pending, began, self.config.stream_min_idle);
+        let (mut before, mut overdue) = (std::mem::take(kept), Vec::new());
+        for (id, consumer) in pending {
+            let known = before.remove(&id).filter(|(of, _)| *of == consumer);
+            let since = known.map_or(began, |(_, at)| at);
+            if began - since >= self.config.stream_min_idle {
+                overdue.push(id);
+            } else {
+                kept.insert(id, (consumer, since));
+            }
+        }
         for ids in overdue.chunks(PAGE) {
             let mut claim = redis::cmd("XCLAIM");
             claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0).arg(ids);
@@ -134,26 +143,6 @@ impl Member {
         }
         Ok(())
     }
-}
-
-/// Takes note of what is pending now; returns what the same consumer has had for `limit`.
-fn overdue(
-    kept: &mut ForeignEntries,
-    pending: Vec<(String, String)>,
-    now: Instant,
-    limit: Duration,
-) -> Vec<String> {
-    let mut before = std::mem::take(kept);
-    let mut overdue = Vec::new();
-    for (id, consumer) in pending {
-        let since = before.remove(&id).filter(|(of, _)| *of == consumer).map_or(now, |(_, at)| at);
-        if now - since >= limit {
-            overdue.push(id);
-        } else {
-            kept.insert(id, (consumer, since));
-        }
-    }
-    overdue
 }
 
 /// The order of entry ids.
