@@ -8,23 +8,17 @@ use super::orders::OrderStore;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
-/// What the row under an order's id says.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Decided {
-    /// It is the order, of whatever status.
-    Ordered,
-    /// It is the refusal.
-    Refused,
-    /// It is another buyer's: this order will never be.
-    Another,
+/// Whose the row of a refusal is.
+pub fn refusal_of(buyer: Buyer) -> Buyer {
+    Buyer { voucher_id: 0, ..buyer }
 }
 
 impl OrderStore {
-    /// Refuses those of `orders` that are not decided; returns what each is then.
+    /// Refuses those of `orders` that are not decided; returns the rows under their ids then.
     ///
     /// # Errors
     /// Nothing is known; to be tried again.
-    pub async fn refuse(&self, orders: &[NewOrder]) -> Result<HashMap<i64, Decided>, Error> {
+    pub async fn refuse(&self, orders: &[NewOrder]) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
         let Some(first) = orders.first() else { return Ok(HashMap::new()) };
         let mut sorted = orders.to_vec();
         sorted.sort_unstable_by_key(|order| order.id);
@@ -41,15 +35,6 @@ impl OrderStore {
         // In the transaction: whoever was inserting one of these ids has ended.
         let rows = transaction.rows_of(orders).await?;
         transaction.commit_once(first.id).await?;
-        let decided = |order: &NewOrder| {
-            let refusal = Buyer { voucher_id: 0, ..order.buyer };
-            let decided = match rows.get(&order.id) {
-                Some((buyer, _)) if *buyer == order.buyer => Decided::Ordered,
-                Some((buyer, _)) if *buyer == refusal => Decided::Refused,
-                _ => Decided::Another,
-            };
-            (order.id, decided)
-        };
-        Ok(orders.iter().map(decided).collect())
+        Ok(rows)
     }
 }

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::order::batch::Outcomes;
 use crate::order::model::NewOrder;
 use crate::order::store::batch::BatchError;
-use crate::order::store::refusals::Decided;
+use crate::order::store::refusals::refusal_of;
 use crate::scripts;
 
 /// How often an entry may fail because of the entry itself, and the pause between two tries.
@@ -203,14 +203,17 @@ impl Member {
             }
             Ok(rows) => {
                 for (entry, order, error, detail) in refused {
-                    let decision = match rows.get(&order.id) {
-                        Some(Decided::Ordered) => Decision::Ordered,
+                    let row = rows.get(&order.id).map(|(buyer, _)| *buyer);
+                    let decision = match row {
+                        Some(buyer) if buyer == order.buyer => Decision::Ordered,
                         _ if !detail.is_empty() => Decision::Dead(detail),
                         _ if matches!(error, Error::SoldOut) => {
                             Decision::Refused("sold out", error)
                         }
-                        Some(Decided::Refused) => Decision::Refused("refused", error),
-                        Some(Decided::Another) | None => {
+                        Some(buyer) if buyer == refusal_of(order.buyer) => {
+                            Decision::Refused("refused", error)
+                        }
+                        _ => {
                             tracing::error!(order_id = order.id, "an id is another buyer's");
                             Decision::Refused("refused", Error::OrderFailed)
                         }

@@ -1,4 +1,4 @@
-//! What Redis replies: entries, the mark, what admission decided, the server's clock. Pure: no I/O.
+//! What Redis replies: entries, the mark, the server's clock. Pure: no I/O.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
