@@ -74,7 +74,7 @@ pub async fn get(
 ) -> Result<Response, Error> {
     let shop = shops.get(id, choice).await?.ok_or(Error::ShopNotFound)?;
     // Rendered once for as long as the value is in memory.
-    Ok(reply::json(shop.rendered(|shop| reply::data(shop.view(shops.zone())).to_bytes())))
+    Ok(reply::json(shop.rendered(|shop| reply::data(shop.view(shops.0.zone)).to_bytes())))
 }
 
 /// Parameters of `GET /shop/of/type`.
@@ -144,7 +144,7 @@ pub async fn of_type(
 /// The reply of a list, which is read once, however many ask at the same time.
 async fn list(shops: &Shops, query: ListQuery) -> Result<Response, Error> {
     let read = async || Ok(reply::data(shops.list(&query).await?).to_bytes());
-    Ok(reply::json(shops.lists().get(query.clone(), read).await?))
+    Ok(reply::json(shops.0.lists.get(query.clone(), read).await?))
 }
 
 /// A page of the shops whose name contains a text, ten of them.

@@ -37,7 +37,7 @@ pub(super) struct Inner {
     read_strategy: ReadStrategy,
     lab: bool,
     per_shop_limiter: RateLimiter<i64>,
-    zone: Zone,
+    pub(super) zone: Zone,
     /// Writes, which go on when their client disconnects.
     pub(super) tasks: TaskTracker,
 }
@@ -80,16 +80,6 @@ impl Shops {
             zone: config.time_zone,
             tasks: TaskTracker::new(),
         }))
-    }
-
-    /// The zone of date-times in replies.
-    pub fn zone(&self) -> Zone {
-        self.0.zone
-    }
-
-    /// Replies of lists, so that what many ask for at once is read once.
-    pub fn lists(&self) -> &FreshCache<ListQuery, Bytes, Error> {
-        &self.0.lists
     }
 
     /// Counts of reads, by policy name.
