@@ -66,9 +66,9 @@ pub(super) async fn connect(
     .await
     .context("cannot set up the locks on Redis")?;
 
-    let sessions = SharedSessions::new(redis.clone(), keys.style());
+    let sessions = SharedSessions::new(redis.clone(), keys.style);
     sessions.track(nodes.clone());
-    let one_slot = keys.style() != KeyStyle::Default;
+    let one_slot = keys.style != KeyStyle::Default;
     let cache_config = CacheConfig::default().with_one_slot(one_slot);
     let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout);
     let cache = Cache::new(cache_redis.commands(), Subscriptions(nodes.clone()), cache_config);
@@ -187,6 +187,6 @@ async fn try_servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, K
     let keys = Keys::new(config.redis.key_style()?);
     let redis = nodes.commands();
     rights::check(&redis).await?;
-    record::record(&mut redis.clone(), keys.style()).await?;
+    record::record(&mut redis.clone(), keys.style).await?;
     Ok((database, nodes, keys))
 }

@@ -22,7 +22,8 @@ pub const KEPT_SECONDS: i64 = 86_400;
 /// The names of keys. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Keys {
-    style: KeyStyle,
+    /// The style of all of them.
+    pub style: KeyStyle,
     /// What keeps them in one slot: `:{orders}`; empty in the default style.
     tag: &'static str,
     /// The stream. Fields of an entry: `userId`, `voucherId`, `id`.
@@ -42,11 +43,6 @@ impl Keys {
         };
         let name = |name: &str| format!("stream.orders{name}{tag}").into();
         Keys { style, tag, stream: name(""), pending: name(".pending"), dead: name(".dead") }
-    }
-
-    /// The style.
-    pub fn style(&self) -> KeyStyle {
-        self.style
     }
 
     /// The stock counter of a sale: how many more are admitted.

@@ -201,31 +201,28 @@ mod tests {
     use super::*;
     use chrono::TimeDelta;
 
-    /// A sale from an hour before to an hour after `now`, on a database whose clock says `now`.
-    fn sale(now: DateTime<Utc>, change: impl FnOnce(&mut SaleRow)) -> Sale {
-        let mut row = SaleRow {
-            voucher_id: 1,
-            status: 1,
-            begin_time: now - TimeDelta::hours(1),
-            end_time: now + TimeDelta::hours(1),
-            strategy: "reentrant-lock".to_owned(),
-            issued: Some(1),
-            now: now.naive_utc(),
-            stock: 1,
-        };
-        change(&mut row);
-        Sale::read(&row, false, Instant::now()).unwrap()
-    }
-
     #[test]
     fn the_window_is_judged_by_the_databases_clock_not_the_nodes() {
         for hours in [-1000, 0, 1000] {
-            let now = Utc::now() + TimeDelta::hours(hours);
-            assert!(sale(now, |_| {}).window.require_open().is_ok());
-            let early = sale(now, |row| row.begin_time = now + TimeDelta::seconds(5));
-            assert!(matches!(early.window.require_open(), Err(Error::SaleNotBegun)));
-            let late = sale(now, |row| row.end_time = now);
-            assert!(matches!(late.window.require_open(), Err(Error::SaleEnded)));
+            let (now, hour) = (Utc::now() + TimeDelta::hours(hours), TimeDelta::hours(1));
+            // Of a sale with these times, on a database whose clock says `now`.
+            let require_open = |begin_time, end_time| {
+                let row = SaleRow {
+                    voucher_id: 1,
+                    status: 1,
+                    begin_time,
+                    end_time,
+                    strategy: "reentrant-lock".to_owned(),
+                    issued: Some(1),
+                    now: now.naive_utc(),
+                    stock: 1,
+                };
+                Sale::read(&row, false, Instant::now()).unwrap().window.require_open()
+            };
+            assert!(require_open(now - hour, now + hour).is_ok());
+            let early = require_open(now + TimeDelta::seconds(5), now + hour);
+            assert!(matches!(early, Err(Error::SaleNotBegun)));
+            assert!(matches!(require_open(now - hour, now), Err(Error::SaleEnded)));
         }
     }
 }

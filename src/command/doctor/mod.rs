@@ -35,7 +35,7 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     };
     if let Some(redis) = findings.end(connecting.await) {
         let mut redis = redis.commands();
-        let checked = redis::check(&mut findings, &mut redis, keys.style()).await;
+        let checked = redis::check(&mut findings, &mut redis, keys.style).await;
         findings.end(checked);
         if let Some(database) = database {
             let store = OrderStore::new(database, zone);

@@ -151,7 +151,7 @@ impl Stack {
     }
 
     fn redis_url(&self) -> String {
-        match self.keys.style() {
+        match self.keys.style {
             KeyStyle::Default => self.redis.url(),
             KeyStyle::Cluster => format!("redis-cluster://{}", self.redis.address()),
         }

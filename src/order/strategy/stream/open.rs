@@ -84,7 +84,7 @@ impl Member {
         let all = all || mark.text != seen.mark;
         if mark.text != seen.mark {
             tracing::info!("Redis has other data, or another master: sales are counted anew");
-            record::keep(&mut self.redis.clone(), self.keys.style()).await?;
+            record::keep(&mut self.redis.clone(), self.keys.style).await?;
             seen.mark.clone_from(&mark.text);
         }
         if asked.is_empty() && !all {
