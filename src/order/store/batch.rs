@@ -6,7 +6,6 @@
 //! ones would need one shape per size. Everything put into the text is an integer.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
 
 use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, Sent};
@@ -82,13 +81,11 @@ impl OrderTransaction {
 
 /// IGNORE makes a duplicate key drop its row instead of failing all.
 fn insert_sql(orders: &[NewOrder]) -> String {
-    let mut sql = String::with_capacity(128 + 48 * orders.len());
-    sql.push_str("INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES ");
-    for (at, order) in orders.iter().enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        let (user, voucher) = (order.buyer.user_id, order.buyer.voucher_id);
-        // Writing to a String cannot fail.
-        write!(sql, "{comma}({},{user},{voucher})", order.id).ok();
-    }
-    sql
+    let row = |order: &NewOrder| {
+        let NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. } = order;
+        format!("({id},{user_id},{voucher_id})")
+    };
+    let rows: Vec<String> = orders.iter().map(row).collect();
+    let rows = rows.join(",");
+    format!("INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES {rows}")
 }

@@ -7,8 +7,6 @@
 //!
 //! Only here can a purchase end in [`Error::OutcomeUnknown`].
 
-use std::fmt::Write;
-
 use super::orders::{Locked, find_for_certain};
 use super::transaction::{OrderTransaction, Sent};
 use crate::connection::mysql::Database;
@@ -129,18 +127,13 @@ async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
 /// fails where the row was not changed, or is gone: the largest integer, plus one, is out of range. An UPDATE that fails by
 /// itself would let an order through whose sale is gone.
 fn take_sql(counts: &[(i64, usize)]) -> String {
-    let mut sql = String::with_capacity(16 + 176 * counts.len());
-    for (voucher_id, count) in counts {
-        // Writing to a String cannot fail.
-        write!(
-            sql,
+    let take = |(voucher_id, count): &(i64, usize)| {
+        format!(
             "UPDATE tb_seckill_voucher SET stock = stock - {count} \
              WHERE voucher_id = {voucher_id} AND stock >= {count}; \
              SET @taken = {} + (ROW_COUNT() <> 1); ",
             i64::MAX
         )
-        .ok();
-    }
-    sql.push_str("COMMIT");
-    sql
+    };
+    counts.iter().map(take).chain(["COMMIT".to_owned()]).collect()
 }
