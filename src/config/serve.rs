@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
+use workload::Target;
 
 use super::networks::Networks;
 use super::parse;
@@ -41,10 +42,10 @@ pub struct ServeConfig {
 pub struct LabConfig {
     /// The proxy in front of all instances, such as http://127.0.0.1:8080; without it requests go to the instances in turn.
     #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
-    pub lab_entry: Option<String>,
+    pub lab_entry: Option<Target>,
     /// The other instances' own addresses; this one may be among them.
     #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',')]
-    pub lab_peers: Vec<String>,
+    pub lab_peers: Vec<Target>,
 }
 
 /// Options of the HTTP server.

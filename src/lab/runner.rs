@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use parking_lot::Mutex;
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
@@ -70,14 +69,10 @@ impl Lab {
         } else {
             address.ip()
         };
-        let own = format!("http://{}", SocketAddr::new(host, address.port()));
-        let target = |url: &String| url.parse::<Target>().context("--lab-entry or --lab-peers");
-        let own = target(&own)?;
-        let peers: Vec<_> =
-            config.lab.lab_peers.iter().map(target).collect::<anyhow::Result<_>>()?;
+        let own: Target = format!("http://{}", SocketAddr::new(host, address.port())).parse()?;
+        let peers = config.lab.lab_peers.iter().filter(|peer| **peer != own).cloned();
         // The first runs the load, so it is never killed.
-        let mut nodes = vec![own.clone()];
-        nodes.extend(peers.into_iter().filter(|peer| *peer != own));
+        let nodes: Vec<Target> = std::iter::once(own.clone()).chain(peers).collect();
         let secret = |secret: &secrecy::SecretString| secret.expose_secret().to_owned();
         let environment = Environment {
             access: Access {
@@ -87,10 +82,7 @@ impl Lab {
                 time_zone: config.sale.time_zone.0,
                 key_style: config.redis.key_style,
             },
-            entry: match &config.lab.lab_entry {
-                Some(entry) => vec![target(entry)?],
-                None => nodes.clone(),
-            },
+            entry: config.lab.lab_entry.clone().map_or_else(|| nodes.clone(), |entry| vec![entry]),
             nodes,
             progress: Progress::Silent,
         };
