@@ -12,6 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::clock::Zone;
+use crate::config::ClientNetworks;
 use crate::error::Error;
 use crate::health::{self, Health};
 use crate::http::auth::{AdminToken, renew_session, require_admin};
@@ -24,7 +25,6 @@ use crate::order;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
 use crate::request::admission::{Admission, SignedInReads};
-use crate::request::client_address::ClientNetworks;
 use crate::session::SharedSessions;
 use crate::shop::{self, Shops};
 use crate::user::{self, Users};

@@ -27,7 +27,6 @@ use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
 use crate::order::strategy::stream::OrderStream;
 use crate::request::admission::{Admission, SignedInReads};
-use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
 use crate::session::{ProcessSessions, SharedSessions};
 use crate::shop::Shops;
@@ -143,17 +142,13 @@ pub(super) async fn connect(
         started: SystemTime::now(),
     };
     let health = Health::new(probe, nodes, draining);
-    let clients = ClientNetworks {
-        trusted_proxies: config.http.trusted_proxies.clone(),
-        unlimited_clients: config.http.unlimited_clients.clone(),
-    };
     Ok(AppState {
         users,
         shops,
         vouchers,
         admission,
         signed_in_reads,
-        clients,
+        clients: config.http.clients.clone(),
         purchases,
         lifetime,
         health,

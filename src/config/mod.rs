@@ -11,7 +11,7 @@ mod servers;
 mod sign_in;
 mod tools;
 
-pub use networks::Networks;
+pub use networks::{ClientNetworks, Networks};
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, LabConfig, ServeConfig};
 pub use servers::{DatabaseConfig, LogConfig, LogFormat, RedisConfig};

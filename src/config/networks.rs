@@ -1,9 +1,29 @@
-//! Lists of IP networks, such as `127.0.0.0/8,::1`.
+//! Lists of IP networks, such as `127.0.0.0/8,::1`, and which clients they name.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use clap::Args;
 use ipnet::IpNet;
+
+/// Which addresses are proxies, and which clients have no rate limit.
+#[derive(Args, Clone, Debug)]
+pub struct ClientNetworks {
+    /// Proxies whose X-Forwarded-For is believed, as addresses or networks, such as 10.0.0.0/8,fd00::/8. The header is
+    /// read from its end over these; the first other address is the client. Anybody in these networks can choose the
+    /// address that limits count.
+    #[arg(
+        long,
+        env = "TRUSTED_PROXIES",
+        value_name = "NETWORKS",
+        default_value = "127.0.0.0/8,::1"
+    )]
+    pub trusted_proxies: Networks,
+    /// Clients without a rate limit besides those that connect from this machine directly: load tools behind a trusted
+    /// proxy, as addresses or networks. Never networks of visitors.
+    #[arg(long, env = "UNLIMITED_CLIENTS", value_name = "NETWORKS", default_value = "")]
+    pub unlimited_clients: Networks,
+}
 
 /// IP networks. An IPv4 address that is written as IPv6 (`::ffff:192.0.2.1`) counts as the IPv4 address.
 #[derive(Clone, Debug, Default, PartialEq)]

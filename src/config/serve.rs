@@ -9,7 +9,7 @@ use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 use workload::Target;
 
-use super::networks::Networks;
+use super::networks::ClientNetworks;
 use super::parse;
 use super::sale::SaleConfig;
 use super::servers::{DatabaseConfig, RedisConfig};
@@ -67,20 +67,9 @@ pub struct HttpConfig {
     /// all of them are refused.
     #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<SecretString>,
-    /// Proxies whose X-Forwarded-For is believed, as addresses or networks, such as 10.0.0.0/8,fd00::/8. The header is
-    /// read from its end over these; the first other address is the client. Anybody in these networks can choose the
-    /// address that limits count.
-    #[arg(
-        long,
-        env = "TRUSTED_PROXIES",
-        value_name = "NETWORKS",
-        default_value = "127.0.0.0/8,::1"
-    )]
-    pub trusted_proxies: Networks,
-    /// Clients without a rate limit besides those that connect from this machine directly: load tools behind a trusted
-    /// proxy, as addresses or networks. Never networks of visitors.
-    #[arg(long, env = "UNLIMITED_CLIENTS", value_name = "NETWORKS", default_value = "")]
-    pub unlimited_clients: Networks,
+    /// Proxies, and clients without a rate limit.
+    #[command(flatten)]
+    pub clients: ClientNetworks,
     /// Longest time one request may take; milliseconds.
     #[arg(long = "request-timeout-ms", env = "REQUEST_TIMEOUT_MS", default_value = "30000",
           value_parser = parse::milliseconds)]
@@ -172,7 +161,7 @@ impl ServeConfig {
         );
         ensure!(
             self.http.bind_unix.is_none()
-                || self.http.trusted_proxies.contain(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+                || self.http.clients.trusted_proxies.contain(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             "--bind-unix: the proxy behind the socket counts as 127.0.0.1, which --trusted-proxies does not contain, \
              so that all visitors would share one rate limit"
         );

@@ -9,9 +9,10 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
 use super::auth;
+use crate::config::ClientNetworks;
 use crate::error::Error;
 use crate::request::admission::{Admission, InFlightPermit, SignedInReads};
-use crate::request::client_address::{ClientAddress, ClientNetworks};
+use crate::request::client_address::ClientAddress;
 use crate::request::context::in_current_context;
 use crate::session::{CurrentUser, SharedSessions};
 

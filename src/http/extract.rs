@@ -12,8 +12,9 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
+use crate::config::ClientNetworks;
 use crate::error::Error;
-use crate::request::client_address::{ClientAddress, ClientNetworks};
+use crate::request::client_address::ClientAddress;
 
 /// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is
 /// under 4 KiB.

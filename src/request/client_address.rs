@@ -8,16 +8,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::config::Networks;
-
-/// Which addresses are proxies, and which clients have no rate limit.
-#[derive(Clone, Debug, Default)]
-pub struct ClientNetworks {
-    /// Their `x-forwarded-for` is believed.
-    pub trusted_proxies: Networks,
-    /// Clients without a rate limit, as the trusted proxies name them.
-    pub unlimited_clients: Networks,
-}
+use crate::config::ClientNetworks;
 
 /// A client's address as rate limits count it: an IPv6 client is its /64 network, which one client usually owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
