@@ -5,7 +5,7 @@
 //! - [`app`], [`command`]: starting, serving and stopping; the other subcommands. [`config`]: the command line.
 //! - [`router`]: the route table. [`openapi`]: the API's document.
 //! - [`user`], [`shop`], [`voucher`], [`order`]: the features. In each, `mod.rs` has the handlers, `store.rs` or `store/`
-//!   the SQL, and the rest is logic. **The path of a purchase** is described in [`order`].
+//!   the SQL, and the rest is logic.
 //! - [`lab`]: two strategies side by side under real load, for learning. [`health`], [`metrics`]: for operators.
 //! - [`http`]: what handlers and router share. Nothing below imports it.
 //! - [`request`], [`session`]: request context, rate limits and load shedding; sessions. [`idempotency`]: admin writes that

@@ -75,14 +75,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_32_hex_characters_with_or_without_the_prefix() {
-        let token = Token::random();
-        assert_eq!(Token::parse(token.as_str()), Some(token));
-        assert_eq!(Token::parse(&format!("Bearer {}", token.as_str())), Some(token));
+    fn what_is_not_32_hex_characters_is_no_token() {
         for forged in ["", "Bearer ", "abc", "*", &"g".repeat(32), &"a".repeat(33)] {
             assert_eq!(Token::parse(forged), None, "{forged}");
         }
-        assert_eq!(Token::of_key(token.key().as_bytes()), Some(token));
-        assert_eq!(Token::of_key(b"login:token:rights"), None);
     }
 }

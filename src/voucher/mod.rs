@@ -23,7 +23,7 @@ pub mod recounts;
 pub mod sales;
 pub mod store;
 
-use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
+use publish::{MAX_STOCK, MoreStock, NewSeckillVoucher, NewVoucher};
 use sales::SaleCache;
 use store::{ListedVoucher, VoucherStore};
 
@@ -118,7 +118,7 @@ pub async fn add_stock(
     Path(voucher_id): Path<i64>,
     Json(more): Json<MoreStock>,
 ) -> Reply<i64> {
-    more.check()?;
+    Error::require((1..=MAX_STOCK).contains(&more.add), "add must be 1 to 10000000")?;
     let write = RecordedWrite::new("stock", key, &(voucher_id, more.add));
     let stock = vouchers.store.add_stock(write, voucher_id, more.add).await;
     vouchers.lists.invalidate_all();

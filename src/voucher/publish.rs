@@ -90,13 +90,6 @@ pub struct MoreStock {
     pub add: i64,
 }
 
-impl MoreStock {
-    /// Refuses amounts out of range.
-    pub fn check(&self) -> Result<(), Error> {
-        Error::require((1..=MAX_STOCK).contains(&self.add), "add must be 1 to 10000000")
-    }
-}
-
 /// A sale that passed validation.
 #[derive(Debug)]
 pub struct NewSale {
