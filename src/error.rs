@@ -181,21 +181,13 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// The error's text and those of its sources, each once.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut texts = vec![error.to_string()];
-    let sources = std::iter::successors(error.source(), |error| error.source());
-    texts.extend(sources.map(ToString::to_string));
-    texts.dedup();
-    texts.join(": ")
-}
-
 /// An error of one of these means that a server is not available, and that its command counts as not done.
 macro_rules! unavailable {
     ($($error:ty => $server:literal, $message:literal;)+) => { $(
         impl From<$error> for Error {
             fn from(error: $error) -> Self {
-                tracing::warn!(error = with_sources(&error), $message);
+                // With its sources.
+                tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), $message);
                 Error::Unavailable($server)
             }
         }

@@ -11,8 +11,6 @@ use axum::Router;
 use super::middleware::Spans;
 
 #[cfg(feature = "otlp")]
-mod client;
-#[cfg(feature = "otlp")]
 mod otlp;
 
 /// Spans as the environment configures them, for this node. To be called within a tokio runtime.

@@ -4,8 +4,10 @@
 
 use std::env;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use async_trait::async_trait;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
@@ -13,20 +15,23 @@ use axum::response::Response;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_http::HeaderExtractor;
+use opentelemetry_http::{Bytes, HeaderExtractor, HttpClient, HttpError};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use tokio::runtime::Handle;
 
-use super::client::Client;
+use crate::connection::http_post::Endpoint;
 use crate::http::middleware::{OpenSpan, Spans};
 use crate::request::context::RequestContext;
 use crate::request::step_trace::StepTrace;
 
 /// Either of them turns spans on. Unlike in the specification there is no default address: mostly nothing listens there.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+
+/// Time limit of a batch. A batch that takes longer is dropped: lost spans are acceptable.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn note_route(request: Request, next: Next) -> Response {
     let trace = RequestContext::with_current(|context| context.trace.clone()).flatten();
@@ -104,4 +109,35 @@ fn end(mut span: Span, method: &str, status: StatusCode, steps: Option<&StepTrac
         span.add_event_with_timestamp(step.0, at, attributes);
     }
     span.end();
+}
+
+/// One POST for each batch, by the client that the service has. Sends on this runtime; the exporting thread has none.
+#[derive(Debug)]
+struct Client(Handle);
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(
+        &self,
+        request: http::Request<Bytes>,
+    ) -> Result<http::Response<Bytes>, HttpError> {
+        let sent = self.0.spawn(post(request)).await;
+        let answer = sent.map_err(anyhow::Error::from).and_then(|sent| sent);
+        answer
+            .inspect_err(|error| {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "spans could not be exported and are dropped");
+            })
+            .map_err(Into::into)
+    }
+}
+
+async fn post(request: http::Request<Bytes>) -> anyhow::Result<http::Response<Bytes>> {
+    let (parts, body) = request.into_parts();
+    let uri = parts.uri.to_string();
+    let endpoint = Endpoint::parse(&uri).with_context(|| format!("the endpoint {uri}"))?;
+    let sent = endpoint.post(parts.headers, body, TIMEOUT).await;
+    sent.with_context(|| format!("cannot export to {uri}"))?;
+    // Only its status, 200, matters to the exporter.
+    Ok(http::Response::new(Bytes::new()))
 }

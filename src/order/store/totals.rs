@@ -52,9 +52,11 @@ impl OrderStore {
     /// Totals of one sale or of all, by voucher; also of vouchers that have orders and no sale.
     pub async fn totals(&self, voucher_id: Option<i64>) -> Result<Vec<Totals>, Error> {
         let (least, most) = offsets(self.zone, Utc::now());
-        // Not bounded by the request limit: it reads every order there is, and no buyer waits for it. An id begins with
-        // local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
-        Ok(sqlx::query_as(
+        let only = |table: &str| {
+            voucher_id.map_or("TRUE".to_owned(), |id| format!("{table}.voucher_id = {id}"))
+        };
+        // An id begins with local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
+        let sql = format!(
             "SELECT CAST(v.voucher_id AS SIGNED) AS voucher_id, COALESCE(s.strategy, '') AS strategy, \
              s.issued, CAST(COALESCE(s.stock, 0) + (SELECT COUNT(*) FROM tb_stock_unit u \
                WHERE u.voucher_id = v.voucher_id) AS SIGNED) AS stock, \
@@ -74,28 +76,24 @@ impl OrderStore {
                COUNT(CASE WHEN x.status <> 4 AND x.unguarded = 1 THEN 1 END) AS skipped_by_index, \
                COUNT(CASE WHEN x.status <> 4 AND (\
                  (x.create_time < w.begin_time \
-                  AND CAST(x.id >> 32 AS SIGNED) + ? < UNIX_TIMESTAMP(w.begin_time)) \
-                 OR (x.create_time >= w.end_time + INTERVAL ? SECOND \
-                  AND CAST(x.id >> 32 AS SIGNED) + ? >= UNIX_TIMESTAMP(w.end_time) + ?)) \
+                  AND CAST(x.id >> 32 AS SIGNED) + {} < UNIX_TIMESTAMP(w.begin_time)) \
+                 OR (x.create_time >= w.end_time + INTERVAL {LATE_SECONDS} SECOND \
+                  AND CAST(x.id >> 32 AS SIGNED) + {} >= UNIX_TIMESTAMP(w.end_time) + {LATE_SECONDS})) \
                  THEN 1 END) AS outside_window \
                FROM tb_voucher_order x LEFT JOIN tb_seckill_voucher w ON w.voucher_id = x.voucher_id \
-               WHERE ? IS NULL OR x.voucher_id = ? GROUP BY x.voucher_id) o \
+               WHERE {} GROUP BY x.voucher_id) o \
                ON o.voucher_id = v.voucher_id \
              LEFT JOIN (SELECT voucher_id, COUNT(*) AS undelivered, \
                CAST(TIMESTAMPDIFF(SECOND, MIN(create_time), NOW()) AS SIGNED) AS undelivered_seconds \
                FROM tb_stock_return GROUP BY voucher_id) r ON r.voucher_id = v.voucher_id \
-             WHERE ? IS NULL OR v.voucher_id = ? ORDER BY v.voucher_id",
-        )
-        .bind(EPOCH_SECONDS - least)
-        .bind(LATE_SECONDS)
-        .bind(EPOCH_SECONDS - most)
-        .bind(LATE_SECONDS)
-        .bind(voucher_id)
-        .bind(voucher_id)
-        .bind(voucher_id)
-        .bind(voucher_id)
-        .fetch_all(&mut *self.db.pool.acquire().await?)
-        .await?)
+             WHERE {} ORDER BY v.voucher_id",
+            EPOCH_SECONDS - least,
+            EPOCH_SECONDS - most,
+            only("x"),
+            only("v")
+        );
+        // Not bounded by the request limit: it reads every order there is, and no buyer waits for it.
+        Ok(sqlx::query_as(&sql).fetch_all(&mut *self.db.pool.acquire().await?).await?)
     }
 }
 
