@@ -32,19 +32,17 @@ pub struct ServeConfig {
     pub sign_in: SignInConfig,
     #[command(flatten)]
     pub sale: SaleConfig,
-    #[command(flatten)]
-    pub lab: LabConfig,
-}
-
-/// Options of the lab, with --lab.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Lab")]
-pub struct LabConfig {
     /// The proxy in front of all instances, such as http://127.0.0.1:8080; without it requests go to the instances in turn.
-    #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
+    #[arg(long, env = "LAB_ENTRY", value_name = "URL", help_heading = "Lab")]
     pub lab_entry: Option<Target>,
     /// The other instances' own addresses; this one may be among them.
-    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "LAB_PEERS",
+        value_name = "URL",
+        value_delimiter = ',',
+        help_heading = "Lab"
+    )]
     pub lab_peers: Vec<Target>,
 }
 

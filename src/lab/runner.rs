@@ -70,7 +70,7 @@ impl Lab {
             address.ip()
         };
         let own: Target = format!("http://{}", SocketAddr::new(host, address.port())).parse()?;
-        let peers = config.lab.lab_peers.iter().filter(|peer| **peer != own).cloned();
+        let peers = config.lab_peers.iter().filter(|peer| **peer != own).cloned();
         // The first runs the load, so it is never killed.
         let nodes: Vec<Target> = std::iter::once(own.clone()).chain(peers).collect();
         let secret = |secret: &secrecy::SecretString| secret.expose_secret().to_owned();
@@ -82,7 +82,7 @@ impl Lab {
                 time_zone: config.sale.time_zone.0,
                 key_style: config.redis.key_style,
             },
-            entry: config.lab.lab_entry.clone().map_or_else(|| nodes.clone(), |entry| vec![entry]),
+            entry: config.lab_entry.clone().map_or_else(|| nodes.clone(), |entry| vec![entry]),
             nodes,
             progress: Progress::Silent,
         };
