@@ -12,19 +12,16 @@ impl OrderStore {
     /// the instant of the row, rounded to a quarter of an hour. As (offset, orders), the most orders first.
     pub async fn offsets_of_ids(&self) -> Result<Vec<(i64, i64)>, Error> {
         // Unpaid and paid ones, by status as the index has them; a Java node's stay unpaid.
-        let query = sqlx::query_as(
-            "SELECT CAST(ROUND((CAST(id >> 32 AS SIGNED) + ? - UNIX_TIMESTAMP(create_time)) / 900) * 900 \
+        let sql = format!(
+            "SELECT CAST(ROUND((CAST(id >> 32 AS SIGNED) + {EPOCH_SECONDS} - UNIX_TIMESTAMP(create_time)) / 900) * 900 \
              AS SIGNED) AS ahead, COUNT(*) FROM (\
              (SELECT id, create_time FROM tb_voucher_order WHERE status = 1 \
-              ORDER BY create_time DESC LIMIT ?) \
+              ORDER BY create_time DESC LIMIT {ORDERS}) \
              UNION ALL \
              (SELECT id, create_time FROM tb_voucher_order WHERE status = 2 \
-              ORDER BY create_time DESC LIMIT ?)\
+              ORDER BY create_time DESC LIMIT {ORDERS})\
              ) newest GROUP BY ahead ORDER BY 2 DESC, 1",
-        )
-        .bind(EPOCH_SECONDS)
-        .bind(ORDERS)
-        .bind(ORDERS);
-        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
+        );
+        Ok(self.db.read(async |c| sqlx::query_as(&sql).fetch_all(c).await).await?)
     }
 }

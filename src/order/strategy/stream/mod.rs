@@ -1,10 +1,5 @@
-//! Stream: a script in Redis admits the buyer and adds an entry to a Redis stream; a consumer group commits the orders. The
-//! buyer gets an id at once and looks the order up by it. The fastest answer, and the only one that comes before the commit,
-//! so it says *pending*. The database's conditional decrement and unique index decide all the same: a stock counter that
-//! admits too many causes refusals, never an oversell.
-//!
-//! **The life of a purchase**, in the order of the code; docs/STREAM.md says what a Redis stream is, by which rules, and what
-//! happens when things fail:
+//! Stream: a script in Redis admits the buyer and adds an entry to a Redis stream; a consumer group commits the orders.
+//! docs/STREAM.md says by which rules, and what happens when things fail. The life of a purchase, in the order of the code:
 //!
 //! 1. `admit`: one script takes one of the stock counter, a claim for the user, an entry, and notes the order as pending.
 //! 2. `consume`: a consumer of the group, in every process, reads entries; `decide` commits those of a sale in one
