@@ -151,6 +151,8 @@ impl DatabaseServer {
         command.arg(format!("--tmpdir={}", self.files.display()));
         command.arg(format!("--init-file={}", self.files.join("init.sql").display()));
         command.arg(format!("--port={}", self.port));
+        // Of its own, as those that replicate each other need it.
+        command.arg(format!("--server-id={}", self.port));
         command.args(["--bind-address=127.0.0.1", "--socket=database.sock", "--skip-name-resolve"]);
         command.args(["--pid-file=database.pid", "--character-set-server=utf8mb4"]);
         // A committed order survives the loss of power, as in a deployment.

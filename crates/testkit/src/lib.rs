@@ -1,4 +1,4 @@
-//! Throw-away Redis, MariaDB and MySQL servers, a replicated pair behind HAProxy, and a fault-injecting TCP proxy, for tests, tools and examples.
+//! Throw-away Redis, MariaDB and MySQL servers, a replicated pair behind a proxy, and a fault-injecting TCP proxy, for tests, tools and examples.
 //!
 //! Every server listens on a free port of 127.0.0.1, keeps its files in a temporary folder, and is gone with them
 //! when it is dropped or when this process ends, however it ends.
@@ -7,7 +7,6 @@ pub mod certificates;
 pub mod clock;
 #[cfg(feature = "database")]
 pub mod database_server;
-pub mod haproxy;
 pub mod process;
 pub mod proxy;
 pub mod raw;

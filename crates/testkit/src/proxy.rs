@@ -16,6 +16,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Where clients come from.
+const CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
@@ -80,29 +84,28 @@ pub enum Mode {
 pub struct Proxy {
     /// `127.0.0.1:<port>`
     pub address: SocketAddr,
-    mode: Arc<watch::Sender<Mode>>,
-    others: Arc<Others>,
-    requests: Arc<AtomicU64>,
-    half_opened: Arc<AtomicU64>,
-    held: Arc<Held>,
+    shared: Arc<Shared>,
     _tasks: JoinSet<()>,
 }
 
-/// The requests that are kept: how many, and what lets them go.
-#[derive(Debug, Default)]
-struct Held {
-    number: watch::Sender<usize>,
+/// What the proxy and its connections share.
+#[derive(Debug)]
+struct Shared {
+    server: watch::Sender<String>,
+    /// For each address that connections come from.
+    modes: Mutex<HashMap<IpAddr, Arc<watch::Sender<Mode>>>>,
+    requests: AtomicU64,
+    half_opened: AtomicU64,
+    /// How many requests are kept.
+    held: watch::Sender<usize>,
+    /// Lets them go.
     pass: Notify,
 }
 
-/// The modes for those that do not come from 127.0.0.1.
-#[derive(Debug, Default)]
-struct Others(Mutex<HashMap<IpAddr, Arc<watch::Sender<Mode>>>>);
-
-impl Others {
+impl Shared {
     fn mode(&self, from: IpAddr) -> Arc<watch::Sender<Mode>> {
-        let mut modes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        modes.entry(from).or_insert_with(|| Arc::new(watch::channel(Mode::Forward).0)).clone()
+        let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
+        modes.entry(from).or_insert_with(|| Arc::new(watch::Sender::new(Mode::Forward))).clone()
     }
 }
 
@@ -111,38 +114,17 @@ impl Proxy {
     pub async fn start(server: String) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let mode = Arc::new(watch::channel(Mode::Forward).0);
-        let mut tasks = JoinSet::new();
-        let modes = mode.clone();
-        let others = Arc::<Others>::default();
-        let modes_of_others = others.clone();
-        let requests = Arc::new(AtomicU64::new(0));
-        let count = requests.clone();
-        let half_opened = Arc::new(AtomicU64::new(0));
-        let times = half_opened.clone();
-        let held = Arc::<Held>::default();
-        let holding = held.clone();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                // An accept fails if its client is gone already, or for lack of file descriptors.
-                match listener.accept().await {
-                    Ok((client, from)) => {
-                        let (mode, flow) = if from.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
-                            (modes.clone(), Flow::new(times.clone()))
-                        } else {
-                            (modes_of_others.mode(from.ip()), Flow::new(Arc::default()))
-                        };
-                        let (server, count) = (server.clone(), count.clone());
-                        let held = holding.clone();
-                        connections.spawn(connection(client, server, mode, count, flow, held));
-                    }
-                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-                }
-                while connections.try_join_next().is_some() {}
-            }
+        let shared = Arc::new(Shared {
+            server: watch::Sender::new(server),
+            modes: Mutex::default(),
+            requests: AtomicU64::new(0),
+            half_opened: AtomicU64::new(0),
+            held: watch::Sender::new(0),
+            pass: Notify::new(),
         });
-        Ok(Proxy { address, mode, others, requests, half_opened, held, _tasks: tasks })
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, shared.clone()));
+        Ok(Proxy { address, shared, _tasks: tasks })
     }
 
     /// A Redis client that goes through it.
@@ -153,103 +135,214 @@ impl Proxy {
 
     /// The number of requests: a client's bytes read at once count as one.
     pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::SeqCst)
+        self.shared.requests.load(Ordering::SeqCst)
     }
 
     /// How many requests it [keeps](Mode::HoldRequests).
     pub fn held(&self) -> usize {
-        *self.held.number.borrow()
+        *self.shared.held.borrow()
     }
 
     /// Passes on the requests that it keeps; returns when the server has answered them.
     pub async fn pass_held(&self) {
-        self.held.pass.notify_waiters();
+        self.shared.pass.notify_waiters();
         // Fails only if the proxy is gone.
-        self.held.number.subscribe().wait_for(|number| *number == 0).await.ok();
+        self.shared.held.subscribe().wait_for(|number| *number == 0).await.ok();
+    }
+
+    /// Leads new connections to this server; those that are open stay where they are.
+    pub fn lead_to(&self, server: String) {
+        self.shared.server.send_replace(server);
     }
 
     /// Changes what it does to connections from 127.0.0.1, from now on.
     pub fn set(&self, mode: Mode) {
         if mode == Mode::HalfOpen {
-            self.half_opened.fetch_add(1, Ordering::SeqCst);
+            self.shared.half_opened.fetch_add(1, Ordering::SeqCst);
         }
-        self.mode.send_replace(mode);
+        self.set_for(CLIENTS, mode);
     }
 
-    /// Changes what it does, from now on, to connections from this address, which is not 127.0.0.1. They cannot be
+    /// Changes what it does, from now on, to connections from this address. Those from another than 127.0.0.1 cannot be
     /// [half-open](Mode::HalfOpen).
     pub fn set_for(&self, from: IpAddr, mode: Mode) {
-        self.others.mode(from).send_replace(mode);
+        self.shared.mode(from).send_replace(mode);
     }
 
     /// What it does now; the modes for one reply or request end by themselves.
     pub fn mode(&self) -> Mode {
-        *self.mode.borrow()
+        *self.shared.mode(CLIENTS).borrow()
     }
 }
 
-/// Whether a connection was opened before the last [`Mode::HalfOpen`].
-struct Flow {
-    half_opened: Arc<AtomicU64>,
-    at_accept: u64,
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        // An accept fails if its client is gone already, or for lack of file descriptors.
+        match listener.accept().await {
+            Ok((client, from)) => {
+                let link = Link::new(shared.clone(), from.ip());
+                connections.spawn(link.serve(client));
+            }
+            Err(_) => sleep(Duration::from_millis(10)).await,
+        }
+        while connections.try_join_next().is_some() {}
+    }
 }
 
-impl Flow {
-    fn new(half_opened: Arc<AtomicU64>) -> Self {
-        let at_accept = half_opened.load(Ordering::SeqCst);
-        Self { half_opened, at_accept }
+/// A connection.
+struct Link {
+    shared: Arc<Shared>,
+    mode: Arc<watch::Sender<Mode>>,
+    /// How often [`Mode::HalfOpen`] was set before; `None` where that does not concern it.
+    half_opened: Option<u64>,
+    /// Whether the next reply is to be lost.
+    losing: AtomicBool,
+}
+
+impl Link {
+    fn new(shared: Arc<Shared>, from: IpAddr) -> Self {
+        let half_opened = shared.half_opened.load(Ordering::SeqCst);
+        let half_opened = (from == CLIENTS).then_some(half_opened);
+        Self { mode: shared.mode(from), shared, half_opened, losing: AtomicBool::new(false) }
     }
 
-    /// Never returns if it was.
+    async fn serve(self, client: TcpStream) {
+        let mut current = self.mode.subscribe();
+        if *current.borrow() == Mode::Cut {
+            return;
+        }
+        let server = self.shared.server.borrow().clone();
+        let Ok(server) = TcpStream::connect(server).await else { return };
+        client.set_nodelay(true).ok();
+        server.set_nodelay(true).ok();
+        let (from_client, mut to_client) = client.into_split();
+        let (mut from_server, to_server) = server.into_split();
+        let late = tokio::select! {
+            late = self.forward_requests(from_client, to_server) => late,
+            () = self.forward_replies(&mut from_server, &mut to_client) => None,
+            _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
+        };
+        let Some(Late { request, mut to_server, kept, client }) = late else { return };
+        // The connection to the server stays open, that of the client only with `client`.
+        let client = client.map(|from_client| (from_client, to_client));
+        if kept {
+            let passed = self.shared.pass.notified();
+            self.shared.held.send_modify(|number| *number += 1);
+            passed.await;
+        } else {
+            sleep(LATE_BY).await;
+        }
+        to_server.write_all(&request).await.ok();
+        // The reply shows that it was executed.
+        from_server.read_u8().await.ok();
+        if kept {
+            self.shared.held.send_modify(|number| *number -= 1);
+        }
+        drop(client);
+    }
+
+    /// Passes requests on until a connection closes, or until one is to be late, which it returns.
+    async fn forward_requests(
+        &self,
+        mut from: OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+    ) -> Option<Late> {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            self.shared.requests.fetch_add(1, Ordering::SeqCst);
+            self.end_of(Mode::Hang).await;
+            self.unless_half_open().await;
+            let delayed = self.take_fault(Mode::DelayRequest);
+            if delayed || self.take_fault(Mode::HoldRequest) {
+                let request = buffer[..length].to_vec();
+                return Some(Late { request, to_server: to, kept: !delayed, client: None });
+            }
+            let contains =
+                |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
+            let commits = || COMMITS.into_iter().any(contains);
+            let current = *self.mode.borrow();
+            match current {
+                Mode::LoseRequest(text) if contains(text.as_bytes()) => return None,
+                Mode::HoldRequests(text) if contains(text.as_bytes()) => {
+                    let request = buffer[..length].to_vec();
+                    return Some(Late { request, to_server: to, kept: true, client: Some(from) });
+                }
+                Mode::LoseCommit if commits() => return None,
+                Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => self.lose(),
+                Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text)
+                    if contains(text.as_bytes()) =>
+                {
+                    self.lose();
+                }
+                Mode::LoseReplies => self.lose(),
+                Mode::HoldCommits if commits() => self.end_of(Mode::HoldCommits).await,
+                Mode::DelayRequests(text, time) if contains(text.as_bytes()) => sleep(time).await,
+                _ => {}
+            }
+            if to.write_all(&buffer[..length]).await.is_err() {
+                break;
+            }
+        }
+        self.unless_half_open().await;
+        None
+    }
+
+    /// Passes replies on until a connection closes, or a reply is to be lost.
+    async fn forward_replies(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            self.end_of(Mode::HangReplies).await;
+            self.end_of(Mode::Hang).await;
+            self.unless_half_open().await;
+            let current = *self.mode.borrow();
+            if current == Mode::DropReplies {
+                return self.end_of(Mode::DropReplies).await;
+            }
+            if self.take_fault(Mode::LoseReply) {
+                return;
+            }
+            if self.losing.load(Ordering::SeqCst) {
+                if matches!(current, Mode::LoseCommitReplyThenCut | Mode::LoseReplyToThenCut(_)) {
+                    self.mode.send_replace(Mode::Cut);
+                }
+                return;
+            }
+            if to.write_all(&buffer[..length]).await.is_err() {
+                break;
+            }
+        }
+        self.unless_half_open().await;
+    }
+
+    fn lose(&self) {
+        self.losing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether `fault` is set; if so, resets it to [`Mode::Forward`], as it is for one connection only.
+    fn take_fault(&self, fault: Mode) -> bool {
+        self.mode.send_if_modified(|mode| {
+            let set = *mode == fault;
+            if set {
+                *mode = Mode::Forward;
+            }
+            set
+        })
+    }
+
+    /// Waits while this mode is set.
+    async fn end_of(&self, mode: Mode) {
+        // Fails only if the proxy is gone.
+        self.mode.subscribe().wait_for(|current| *current != mode).await.ok();
+    }
+
+    /// Never returns if [`Mode::HalfOpen`] was set since it was accepted.
     async fn unless_half_open(&self) {
-        if self.half_opened.load(Ordering::SeqCst) != self.at_accept {
+        let now = self.shared.half_opened.load(Ordering::SeqCst);
+        if self.half_opened.is_some_and(|before| before != now) {
             std::future::pending().await
         }
     }
-}
-
-async fn connection(
-    client: TcpStream,
-    server: String,
-    mode: Arc<watch::Sender<Mode>>,
-    requests: Arc<AtomicU64>,
-    flow: Flow,
-    held: Arc<Held>,
-) {
-    let mut current = mode.subscribe();
-    if *current.borrow() == Mode::Cut {
-        return;
-    }
-    let Ok(server) = TcpStream::connect(server).await else { return };
-    client.set_nodelay(true).ok();
-    server.set_nodelay(true).ok();
-    let (from_client, mut to_client) = client.into_split();
-    let (mut from_server, to_server) = server.into_split();
-    // Set if the next reply is to be lost.
-    let losing = AtomicBool::new(false);
-    let requests = forward_requests(from_client, to_server, &mode, &losing, &requests, &flow);
-    let late = tokio::select! {
-        late = requests => late,
-        () = forward_replies(&mut from_server, &mut to_client, &mode, &losing, &flow) => None,
-        _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
-    };
-    let Some(Late { request, mut to_server, kept, client }) = late else { return };
-    // The connection to the server stays open, that of the client only with `client`.
-    let client = client.map(|from_client| (from_client, to_client));
-    if kept {
-        let passed = held.pass.notified();
-        held.number.send_modify(|number| *number += 1);
-        passed.await;
-    } else {
-        tokio::time::sleep(LATE_BY).await;
-    }
-    to_server.write_all(&request).await.ok();
-    // The reply shows that it was executed.
-    from_server.read_u8().await.ok();
-    if kept {
-        held.number.send_modify(|number| *number -= 1);
-    }
-    drop(client);
 }
 
 /// A request that is passed on when its connection is given up.
@@ -259,115 +352,4 @@ struct Late {
     /// Until it is told; else for a moment.
     kept: bool,
     client: Option<OwnedReadHalf>,
-}
-
-/// Passes requests on until a connection closes, or until one is to be late, which it returns.
-async fn forward_requests(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    mode: &watch::Sender<Mode>,
-    losing: &AtomicBool,
-    requests: &AtomicU64,
-    flow: &Flow,
-) -> Option<Late> {
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        requests.fetch_add(1, Ordering::SeqCst);
-        unless_hanging(mode).await;
-        flow.unless_half_open().await;
-        let delayed = take_fault(mode, Mode::DelayRequest);
-        if delayed || take_fault(mode, Mode::HoldRequest) {
-            let request = buffer[..length].to_vec();
-            return Some(Late { request, to_server: to, kept: !delayed, client: None });
-        }
-        let contains =
-            |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
-        let commits = || COMMITS.into_iter().any(contains);
-        let current = *mode.borrow();
-        match current {
-            Mode::LoseRequest(text) if contains(text.as_bytes()) => return None,
-            Mode::HoldRequests(text) if contains(text.as_bytes()) => {
-                let request = buffer[..length].to_vec();
-                return Some(Late { request, to_server: to, kept: true, client: Some(from) });
-            }
-            Mode::LoseCommit if commits() => return None,
-            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => {
-                losing.store(true, Ordering::SeqCst);
-            }
-            Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text)
-                if contains(text.as_bytes()) =>
-            {
-                losing.store(true, Ordering::SeqCst);
-            }
-            Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
-            Mode::HoldCommits if commits() => {
-                // Fails only if the proxy is gone.
-                mode.subscribe().wait_for(|mode| *mode != Mode::HoldCommits).await.ok();
-            }
-            Mode::DelayRequests(text, time) if contains(text.as_bytes()) => {
-                tokio::time::sleep(time).await;
-            }
-            _ => {}
-        }
-        if to.write_all(&buffer[..length]).await.is_err() {
-            break;
-        }
-    }
-    flow.unless_half_open().await;
-    None
-}
-
-/// Passes replies on until a connection closes, or a reply is to be lost.
-async fn forward_replies(
-    from: &mut OwnedReadHalf,
-    to: &mut OwnedWriteHalf,
-    mode: &watch::Sender<Mode>,
-    losing: &AtomicBool,
-    flow: &Flow,
-) {
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        // Fails only if the proxy is gone.
-        mode.subscribe().wait_for(|mode| *mode != Mode::HangReplies).await.ok();
-        unless_hanging(mode).await;
-        flow.unless_half_open().await;
-        if *mode.borrow() == Mode::DropReplies {
-            // Fails only if the proxy is gone.
-            mode.subscribe().wait_for(|mode| *mode != Mode::DropReplies).await.ok();
-            return;
-        }
-        if take_fault(mode, Mode::LoseReply) {
-            return;
-        }
-        if losing.load(Ordering::SeqCst) {
-            let then_cut = matches!(
-                *mode.borrow(),
-                Mode::LoseCommitReplyThenCut | Mode::LoseReplyToThenCut(_)
-            );
-            if then_cut {
-                mode.send_replace(Mode::Cut);
-            }
-            return;
-        }
-        if to.write_all(&buffer[..length]).await.is_err() {
-            break;
-        }
-    }
-    flow.unless_half_open().await;
-}
-
-/// Whether `fault` is set; if so, resets it to [`Mode::Forward`], as it is for one connection only.
-fn take_fault(mode: &watch::Sender<Mode>, fault: Mode) -> bool {
-    mode.send_if_modified(|mode| {
-        let set = *mode == fault;
-        if set {
-            *mode = Mode::Forward;
-        }
-        set
-    })
-}
-
-async fn unless_hanging(mode: &watch::Sender<Mode>) {
-    // Fails only if the proxy is gone.
-    mode.subscribe().wait_for(|mode| *mode != Mode::Hang).await.ok();
 }

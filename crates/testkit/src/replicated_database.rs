@@ -1,4 +1,4 @@
-//! A throw-away MariaDB primary with one replica, and HAProxy before both as their one address.
+//! A throw-away MariaDB primary with one replica, and a proxy before both as their one address.
 //!
 //! The operator's part, which MaxScale, Orchestrator or a cloud does elsewhere, is a method each: [`ReplicatedDatabase::promote`],
 //! [`ReplicatedDatabase::switch_over`], [`ReplicatedDatabase::rejoin`]. Nothing happens by itself.
@@ -11,8 +11,8 @@ use std::time::Duration;
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 
 use super::database_server::{DatabaseServer, Product, Settings, random_password};
-use super::haproxy::HaProxy;
 use super::process::TemporaryFolder;
+use super::proxy::Proxy;
 use super::wait::poll;
 
 /// How long the replica may take to connect, and to apply what it received, on a busy machine.
@@ -36,16 +36,10 @@ pub struct ReplicatedDatabase {
     replication: Replication,
     /// Arguments of both servers.
     common: Vec<String>,
-    proxy: HaProxy,
-    primary: Member,
-    replica: Member,
-}
-
-/// A server, with its number in HAProxy.
-#[derive(Debug)]
-struct Member {
-    number: usize,
-    server: DatabaseServer,
+    /// Leads to the primary.
+    proxy: Proxy,
+    primary: DatabaseServer,
+    replica: DatabaseServer,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,16 +64,13 @@ impl ReplicatedDatabase {
         }
         settings.password.get_or_insert_with(random_password);
         let common = settings.arguments.clone();
-        let start = async |number, role| {
-            let arguments = arguments(&common, number, role, replication);
+        let start = async |role| {
+            let arguments = arguments(&common, role, replication);
             let settings = Settings { arguments, ..settings.clone() };
-            let server = DatabaseServer::start_in(folder.clone(), settings).await?;
-            io::Result::Ok(Member { number, server })
+            DatabaseServer::start_in(folder.clone(), settings).await
         };
-        let (primary, replica) =
-            tokio::try_join!(start(0, Role::Primary), start(1, Role::Replica))?;
-        let addresses = [primary.server.address(), replica.server.address()];
-        let proxy = HaProxy::start_in(folder.clone(), &addresses).await?;
+        let (primary, replica) = tokio::try_join!(start(Role::Primary), start(Role::Replica))?;
+        let proxy = Proxy::start(primary.address()).await?;
         let pair = Self { replication, common, proxy, primary, replica };
         pair.follow().await?;
         Ok(pair)
@@ -87,34 +78,34 @@ impl ReplicatedDatabase {
 
     /// The address of the database `seckill`, through the proxy.
     pub fn url(&self) -> String {
-        self.primary.server.url_at(self.proxy.port())
+        self.primary.url_at(self.proxy.address.port())
     }
 
     /// `127.0.0.1:<port>` of the proxy.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.proxy.port())
+        self.proxy.address.to_string()
     }
 
     /// The primary, or the server that was it until it was killed.
     pub fn primary(&self) -> &DatabaseServer {
-        &self.primary.server
+        &self.primary
     }
 
     /// The replica: it is read-only, but not for [`DatabaseServer::admin_url`].
     pub fn replica(&self) -> &DatabaseServer {
-        &self.replica.server
+        &self.replica
     }
 
     /// Ends the primary at once, as the loss of its machine would (SIGKILL). Until [`promote`](Self::promote) the proxy ends
     /// every connection.
     pub fn kill_primary(&mut self) {
-        self.primary.server.kill();
+        self.primary.kill();
     }
 
     /// The primary, to be killed or started again. The replica follows it again within a second or two; semi-synchronous
     /// commits wait for that.
     pub fn primary_mut(&mut self) -> &mut DatabaseServer {
-        &mut self.primary.server
+        &mut self.primary
     }
 
     /// Makes the replica the primary, with all that it has received, and leads the proxy to it. The former primary, which
@@ -124,7 +115,7 @@ impl ReplicatedDatabase {
     /// # Errors
     /// A database's: the replica did not apply what it received in time, or does not answer.
     pub async fn promote(&mut self) -> io::Result<()> {
-        if self.primary.server.process().is_ok_and(|process| process.is_running()) {
+        if self.primary.process().is_ok_and(|process| process.is_running()) {
             return Err(io::Error::other("kill the primary first, or there are two"));
         }
         self.apply_received().await?;
@@ -135,10 +126,10 @@ impl ReplicatedDatabase {
     /// proxy leads new connections to it. Those that are open stay at the old one, which is read-only and follows nobody
     /// until it [rejoins](Self::rejoin).
     pub async fn switch_over(&mut self) -> io::Result<()> {
-        let mut old = admin(&self.primary.server).await?;
+        let mut old = admin(&self.primary).await?;
         run(&mut old, "SET GLOBAL read_only = 1").await?;
         let position = value(&mut old, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
-        let mut new = admin(&self.replica.server).await?;
+        let mut new = admin(&self.replica).await?;
         applied(&mut new, &position).await?;
         self.take_over().await
     }
@@ -146,11 +137,10 @@ impl ReplicatedDatabase {
     /// The server that is not the primary, running or not, loses all it has for a copy of what the primary has, and follows
     /// it; returns when it has caught up. The primary stands still for some tenths of a second.
     pub async fn rejoin(&mut self) -> io::Result<()> {
-        self.replica.server.settings.arguments =
-            arguments(&self.common, self.replica.number, Role::Replica, self.replication);
+        self.replica.settings.arguments = arguments(&self.common, Role::Replica, self.replication);
         // Not from the first transaction on, each of which waits for the disk: that took a minute for 800.
-        self.replica.server.start_as_copy(&self.primary.server).await?;
-        let mut replica = admin(self.replica()).await?;
+        self.replica.start_as_copy(&self.primary).await?;
+        let mut replica = admin(&self.replica).await?;
         let position = value(&mut replica, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
         run(&mut replica, &format!("SET GLOBAL gtid_slave_pos = '{position}'")).await?;
         self.follow().await
@@ -158,21 +148,24 @@ impl ReplicatedDatabase {
 
     /// Makes the replica follow the primary from where it is; returns when it has caught up.
     async fn follow(&self) -> io::Result<()> {
-        let server = &self.primary.server;
         let source = format!(
             "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'admin', \
              MASTER_PASSWORD = '{}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
-            server.port(),
-            server.settings.password.as_deref().unwrap_or_default()
+            self.primary.port(),
+            self.primary.settings.password.as_deref().unwrap_or_default()
         );
-        let (mut primary, mut replica) = (admin(server).await?, admin(self.replica()).await?);
+        let (mut primary, mut replica) = (admin(&self.primary).await?, admin(&self.replica).await?);
         run(&mut replica, &source).await?;
         run(&mut replica, "START SLAVE").await?;
         if self.replication == Replication::SemiSynchronous {
             run(&mut primary, "SET GLOBAL rpl_semi_sync_master_enabled = ON").await?;
             let clients = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
                            WHERE VARIABLE_NAME = 'Rpl_semi_sync_master_clients'";
-            reaches(&mut primary, clients, "1").await?;
+            let connected = poll(LIMIT, PAUSE, async || {
+                io::Result::Ok((value(&mut primary, clients).await? == "1").then_some(()))
+            });
+            let late = || io::Error::new(io::ErrorKind::TimedOut, "the replica does not connect");
+            connected.await?.ok_or_else(late)?;
         }
         let position = value(&mut primary, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
         applied(&mut replica, &position).await
@@ -181,24 +174,24 @@ impl ReplicatedDatabase {
     /// The replica receives nothing from now on, as behind a link that is cut: an asynchronous one lags, and with a
     /// semi-synchronous one commits wait.
     pub async fn stop_receiving(&self) -> io::Result<()> {
-        run(&mut admin(&self.replica.server).await?, "STOP SLAVE IO_THREAD").await
+        run(&mut admin(&self.replica).await?, "STOP SLAVE IO_THREAD").await
     }
 
     /// The replica receives and acknowledges, but applies nothing from now on: readers of it see an old state. Not to be
     /// used together with [`stop_receiving`](Self::stop_receiving), or it would forget what it has acknowledged.
     pub async fn stop_applying(&self) -> io::Result<()> {
-        run(&mut admin(&self.replica.server).await?, "STOP SLAVE SQL_THREAD").await
+        run(&mut admin(&self.replica).await?, "STOP SLAVE SQL_THREAD").await
     }
 
     /// Leads new connections of the proxy to the replica as it is, read-only, as a proxy that looks at nothing but the port
     /// does before anybody has promoted it.
-    pub async fn lead_to_replica(&self) -> io::Result<()> {
-        self.proxy.lead_to(self.replica.number).await
+    pub fn lead_to_replica(&self) {
+        self.proxy.lead_to(self.replica.address());
     }
 
     /// Waits until the replica has applied all that it has received, and will get no more.
     async fn apply_received(&self) -> io::Result<()> {
-        let mut replica = admin(&self.replica.server).await?;
+        let mut replica = admin(&self.replica).await?;
         // This first: a MariaDB replica with GTIDs deletes what it has received and not applied when one of its threads is
         // started while both are stopped, to fetch it again from a primary that is gone here.
         run(&mut replica, "START SLAVE SQL_THREAD").await?;
@@ -210,26 +203,20 @@ impl ReplicatedDatabase {
 
     /// The replica, which has applied everything, becomes the primary.
     async fn take_over(&mut self) -> io::Result<()> {
-        let mut new = admin(&self.replica.server).await?;
+        let mut new = admin(&self.replica).await?;
         run(&mut new, "STOP SLAVE").await?;
         run(&mut new, "RESET SLAVE ALL").await?;
         run(&mut new, "SET GLOBAL rpl_semi_sync_slave_enabled = OFF").await?;
         run(&mut new, "SET GLOBAL read_only = 0").await?;
-        self.replica.server.settings.arguments =
-            arguments(&self.common, self.replica.number, Role::Primary, self.replication);
-        self.proxy.lead_to(self.replica.number).await?;
+        self.replica.settings.arguments = arguments(&self.common, Role::Primary, self.replication);
+        self.lead_to_replica();
         mem::swap(&mut self.primary, &mut self.replica);
         Ok(())
     }
 }
 
 /// What a server is started with.
-fn arguments(
-    common: &[String],
-    number: usize,
-    role: Role,
-    replication: Replication,
-) -> Vec<String> {
+fn arguments(common: &[String], role: Role, replication: Replication) -> Vec<String> {
     let of_both = [
         "--log-bin=binlog",
         "--sync-binlog=1",
@@ -250,8 +237,7 @@ fn arguments(
         (Role::Primary, _) => &["--rpl-semi-sync-master-enabled=ON"],
     };
     let own = of_both.iter().chain(of_role).map(|argument| (*argument).to_owned());
-    let number = format!("--server-id={}", number + 1);
-    common.iter().cloned().chain([number]).chain(own).collect()
+    common.iter().cloned().chain(own).collect()
 }
 
 /// A connection for the operator.
@@ -269,20 +255,6 @@ async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()
 async fn value(connection: &mut MySqlConnection, query: &str) -> io::Result<String> {
     let row = tokio::time::timeout(LIMIT, connection.fetch_one(query)).await?;
     row.and_then(|row| row.try_get_unchecked(0)).map_err(io::Error::other)
-}
-
-/// Waits until a query's one value is this one.
-async fn reaches(connection: &mut MySqlConnection, query: &str, wanted: &str) -> io::Result<()> {
-    let mut last = String::new();
-    let reached = poll(LIMIT, PAUSE, async || {
-        last = value(connection, query).await?;
-        io::Result::Ok((last == wanted).then_some(()))
-    });
-    if reached.await?.is_none() {
-        let what = format!("not within {LIMIT:?}: {query} is {last}, not {wanted}");
-        return Err(io::Error::new(io::ErrorKind::TimedOut, what));
-    }
-    Ok(())
 }
 
 /// Waits until a replica has applied everything up to this position.

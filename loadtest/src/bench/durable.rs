@@ -49,7 +49,7 @@ async fn database(
 ) -> anyhow::Result<(String, Box<dyn Any>)> {
     let arguments: &[&str] = match number {
         0 => &[],
-        1 => &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"],
+        1 => &["--log-bin=binlog", "--sync-binlog=1"],
         _ => {
             let replication = Replication::SemiSynchronous;
             let pair =

@@ -20,7 +20,7 @@ pub enum DatabaseLayout {
     /// One server.
     #[default]
     Single,
-    /// A primary and a semi-synchronous replica behind HAProxy: a failover may lose nothing
+    /// A primary and a semi-synchronous replica behind a proxy: a failover may lose nothing
     Replicated,
     /// As `replicated`, with an asynchronous replica: what a failover loses is counted apart
     Asynchronous,

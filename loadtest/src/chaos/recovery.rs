@@ -110,7 +110,7 @@ struct Load {
 }
 
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
-/// servers always are.
+/// servers or a replicated database always are.
 pub async fn measure(
     cluster: &TestCluster,
     strategy: &str,

@@ -1,4 +1,4 @@
-//! A database that fails over: a MariaDB primary and its semi-synchronous replica behind HAProxy, as one address. What was
+//! A database that fails over: a MariaDB primary and its semi-synchronous replica behind a proxy, as one address. What was
 //! confirmed is there afterwards, nothing is told that is not so, and the service sells again without a restart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
