@@ -12,10 +12,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use sqlx::{Connection, MySqlConnection};
 use tokio::time::timeout;
 
-use super::{
-    process::{Process, TemporaryFolder, free_port},
-    wait::until,
-};
+use super::process::{Process, TemporaryFolder, free_port};
 
 /// How long it may take to answer after a start, which includes recovery after a crash.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -173,16 +170,7 @@ impl DatabaseServer {
         command.args(&self.settings.arguments);
         command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.files.join("database.log"))?;
-        let mut answers = false;
-        until(START_LIMIT, async || {
-            answers = self.answers().await;
-            answers || !process.is_running()
-        })
-        .await;
-        if !answers {
-            let log = process.log_end();
-            return Err(io::Error::other(format!("{program} did not start:\n{log}")));
-        }
+        process.serves(START_LIMIT, async || self.answers().await).await?;
         self.process = Some(process);
         Ok(())
     }

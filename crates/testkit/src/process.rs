@@ -12,9 +12,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use std::{env, process};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait::until;
 
 /// Lines of a log that an error message quotes.
 const QUOTED_LINES: usize = 12;
@@ -44,6 +47,28 @@ impl Process {
         let mut process = Self { watcher: None, child: Mutex::new(child), log: log.to_owned() };
         process.watcher = Some(Watcher::start(r#"kill -KILL "$0""#, id.as_ref())?);
         Ok(process)
+    }
+
+    /// Waits until `condition`, of the server that it is to become, holds.
+    ///
+    /// # Errors
+    /// It did not within `limit`, or the process ended: with the end of its log.
+    pub async fn serves(
+        &self,
+        limit: Duration,
+        mut condition: impl AsyncFnMut() -> bool,
+    ) -> io::Result<()> {
+        let mut holds = false;
+        until(limit, async || {
+            holds = condition().await;
+            holds || !self.is_running()
+        })
+        .await;
+        if holds {
+            return Ok(());
+        }
+        let (log, end) = (self.log.display(), self.log_end());
+        Err(io::Error::other(format!("the server did not start; {log} ends with:\n{end}")))
     }
 
     /// The process's id.

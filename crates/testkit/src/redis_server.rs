@@ -13,7 +13,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 
 use super::process::{Process, TemporaryFolder, free_port};
-use super::wait::until;
 
 /// How long a server may take to answer its first PING, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -189,16 +188,7 @@ impl RedisServer {
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.data.join("redis.log"))?;
-        let mut answers = false;
-        until(START_LIMIT, async || {
-            answers = self.answers(process.id()).await;
-            answers || !process.is_running()
-        })
-        .await;
-        if !answers {
-            let log = process.log_end();
-            return Err(io::Error::other(format!("redis-server did not start:\n{log}")));
-        }
+        process.serves(START_LIMIT, async || self.answers(process.id()).await).await?;
         self.process = Some(process);
         Ok(())
     }

@@ -7,9 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use testkit::process::{Process, free_port};
-use testkit::wait::until;
 use workload::Target;
 
 use crate::bench::environment::Environment;
@@ -241,10 +240,8 @@ async fn start(
     let target: Target = format!("http://{address}").parse()?;
     command.current_dir(&environment.settings.folder);
     let process = Process::start(command, &log)?;
-    let is_ready = until(START_LIMIT, async || {
-        answers(&target, "/health/ready").await || !process.is_running()
-    });
-    ensure!(is_ready.await && process.is_running(), "{name} is not ready: {}", process.log_end());
+    let ready = process.serves(START_LIMIT, async || answers(&target, "/health/ready").await).await;
+    ready.with_context(|| name.to_owned())?;
     let pids = vec![process.id()];
     Ok(Server { address, target, process: Some(process), pids })
 }

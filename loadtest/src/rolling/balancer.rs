@@ -9,10 +9,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use testkit::{
-    process::{Process, free_port},
-    wait::until,
-};
+use testkit::process::{Process, free_port};
 
 use crate::chaos::instance::{answers, server};
 use workload::{Error, Target};
@@ -91,14 +88,9 @@ impl Balancer {
         let log = folder.join(format!("{port}.log"));
         let process = Process::start(command, &log).map_err(server(what))?;
         let target: Target = format!("http://{listen}").parse()?;
-        let passes = until(START_LIMIT, async || {
-            answers(&target, "/health/live").await || !process.is_running()
-        });
-        if passes.await && process.is_running() {
-            return Ok(Running { _process: process, target });
-        }
-        let log = process.log_end();
-        Err(Error::server(what, format!("it does not pass requests on; its log ends with:\n{log}")))
+        let passes = process.serves(START_LIMIT, async || answers(&target, "/health/live").await);
+        passes.await.map_err(server(what))?;
+        Ok(Running { _process: process, target })
     }
 }
 
