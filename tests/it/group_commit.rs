@@ -20,7 +20,7 @@ use secrecy::SecretString;
 
 use crate::support::database::TestDatabase;
 use testkit::proxy::{Mode, Proxy};
-use testkit::redis_server::RedisServer;
+use testkit::redis_server::{RedisServer, Role};
 use testkit::wait::eventually;
 use tokio::time::Instant;
 
@@ -45,7 +45,7 @@ impl Setting {
     async fn of(stock: i64) -> Self {
         let setting = Setting {
             database: TestDatabase::migrated().await,
-            redis: RedisServer::start_with(true).await,
+            redis: RedisServer::start_as(Role::Durable).await,
         };
         setting.add_sale(SALE, stock).await;
         setting

@@ -17,12 +17,16 @@ use super::process::{Process, TemporaryFolder, free_port};
 /// How long a server may take to answer its first PING, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// The arguments of a server that keeps every write. Written before the reply is sent, which outlives SIGKILL; only a power
+/// failure asks for fsync. Not `everysec`: while an fsync is under way, that delays writes beyond their replies.
+pub const KEEPS_WRITES: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "no"];
+
 /// What a server is started as.
 #[derive(Debug, Clone)]
 pub enum Role {
     /// A server of its own that forgets its data when it ends.
     Alone,
-    /// A server that keeps every write, so that its data outlives [`RedisServer::kill`].
+    /// A server that [keeps every write](KEEPS_WRITES), so that its data outlives [`RedisServer::kill`].
     Durable,
     /// A copy of the server on this port.
     ReplicaOf(u16),
@@ -57,12 +61,6 @@ impl RedisServer {
         Self::start_as(Role::Alone).await
     }
 
-    /// Starts a server; with `append_only` it keeps every write, so that its data outlives
-    /// [`kill`](Self::kill).
-    pub async fn start_with(append_only: bool) -> Self {
-        Self::start_as(if append_only { Role::Durable } else { Role::Alone }).await
-    }
-
     /// Starts a server in a role, in a folder of its own.
     ///
     /// # Panics
@@ -77,7 +75,7 @@ impl RedisServer {
     /// Where [`start_in`](Self::start_in) fails.
     pub async fn start_with_arguments(role: Role, arguments: Vec<String>) -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let started = Self::start_anew(folder, role, arguments).await;
+        let started = Self::start_in(folder, role, arguments).await;
         started.unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -85,22 +83,17 @@ impl RedisServer {
     ///
     /// # Errors
     /// It is not installed, or did not start: then with the end of its log.
-    pub async fn start_in(folder: Arc<TemporaryFolder>, role: Role) -> io::Result<Self> {
-        Self::start_anew(folder, role, Vec::new()).await
-    }
-
-    async fn start_anew(
+    pub async fn start_in(
         folder: Arc<TemporaryFolder>,
         role: Role,
         arguments: Vec<String>,
     ) -> io::Result<Self> {
-        let environment = Vec::new();
         let mut server = Self {
             process: None,
             port: 0,
             bus: 0,
             role,
-            environment,
+            environment: Vec::new(),
             arguments,
             data: PathBuf::new(),
             folder,
@@ -231,9 +224,7 @@ impl RedisServer {
                 }
                 return Ok(vec![file.display().to_string(), "--sentinel".to_owned()]);
             }
-            // Written before the reply is sent, which outlives SIGKILL; only a power failure asks for fsync.
-            // Not `everysec`: while an fsync is under way, it delays writes beyond their replies.
-            Role::Durable => "--appendonly yes --appendfsync no".to_owned(),
+            Role::Durable => KEEPS_WRITES.join(" "),
             Role::Alone => String::new(),
             Role::ReplicaOf(port) => format!("--replicaof 127.0.0.1 {port}"),
             Role::ClusterNode(timeout) => format!(

@@ -13,10 +13,6 @@ use workload::{Error, redis_connection::connect_to};
 /// How long it may take to write its append-only file anew.
 const REWRITE_LIMIT: Duration = Duration::from_secs(30);
 
-/// The arguments of a server that keeps every write. Written before the reply is sent, which outlives SIGKILL; not
-/// `everysec`: while an fsync is under way, that delays writes beyond their replies.
-pub const KEEPS_WRITES: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "no"];
-
 /// The data with which Redis is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedisData {
@@ -28,7 +24,7 @@ pub enum RedisData {
     Empty,
 }
 
-/// Restarts a killed server that [keeps its writes](KEEPS_WRITES) with this data; returns when it answers and keeps every
+/// Restarts a killed server that [keeps its writes](testkit::redis_server::KEEPS_WRITES) with this data; returns when it answers and keeps every
 /// write again.
 pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<(), Error> {
     let failed = |error: io::Error| Error::server("redis-server", error.to_string());

@@ -96,7 +96,7 @@ pub async fn run(options: &RollingOptions, said: impl Fn(&str)) -> Result<Checke
     let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
     let database = DatabaseServer::start_in(folder.clone(), Settings::default()).await;
     let database = database.map_err(server("MariaDB"))?;
-    let redis = RedisServer::start_in(folder.clone(), Role::Durable).await;
+    let redis = RedisServer::start_in(folder.clone(), Role::Durable, Vec::new()).await;
     let redis = redis.map_err(server("Redis"))?;
     let access = access(database.url(), redis.url());
     prepare(&options.program, &access)?;

@@ -77,7 +77,7 @@ impl Stack {
 
     /// `count` instances with these arguments, on this database.
     pub async fn start_on(database: TestDatabase, count: usize, args: &[&str]) -> Self {
-        let redis = RedisServer::start_with(true).await;
+        let redis = RedisServer::start_as(Role::Durable).await;
         Self::start_with(database, redis, KeyStyle::Default, count, args).await
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cache_aside::{BloomFillError, BloomFilter, BloomSize, Cache, ReadStrategy};
 
 use super::{Source, command, eventually, node, nodes, policy};
-use testkit::redis_server::RedisServer;
+use testkit::redis_server::{RedisServer, Role};
 
 const ROWS: u64 = 5_000;
 const RATE: f64 = 0.01;
@@ -92,7 +92,7 @@ async fn reads_of_absent_ids_are_filtered_and_store_no_nulls() {
 /// A restarted server may lack the last second of its log, so its filter is not used.
 #[tokio::test]
 async fn a_filter_is_not_used_after_a_restart_until_it_is_filled_again() {
-    let mut server = RedisServer::start_with(true).await;
+    let mut server = RedisServer::start_as(Role::Durable).await;
     let cache = node(&server).await;
     let filter = filter_of(&cache);
     filter.fill(&pages).await.unwrap();

@@ -8,7 +8,7 @@ use super::{
     KEY, Source, WAIT_LIMIT, command, eventually, get, node, node_with, nodes, policy, read,
     version,
 };
-use testkit::redis_server::RedisServer;
+use testkit::redis_server::{RedisServer, Role};
 
 #[tokio::test]
 async fn an_unconfirmed_invalidation_is_delivered_later() {
@@ -83,7 +83,7 @@ async fn a_key_with_a_pending_invalidation_is_read_from_the_source() {
 /// A pending invalidation is delivered before readers use what a restarted Redis still holds.
 #[tokio::test]
 async fn a_redis_restarted_with_old_values_is_invalidated() {
-    let mut server = RedisServer::start_with(true).await;
+    let mut server = RedisServer::start_as(Role::Durable).await;
     let nodes = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
     for cache in &nodes {

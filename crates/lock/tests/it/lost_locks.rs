@@ -7,7 +7,7 @@ use redis::AsyncCommands;
 use redisson_lock::{Error, Guard, LockConfig, Locks, Lost, LostReason};
 
 use super::{LEASE, eventually, nothing_left, renewed, soon, start};
-use testkit::redis_server::RedisServer;
+use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
 
@@ -51,7 +51,7 @@ async fn a_released_lock_is_never_lost() {
 
 #[tokio::test]
 async fn a_short_outage_loses_no_lock() {
-    let mut server = RedisServer::start_with(true).await;
+    let mut server = RedisServer::start_as(Role::Durable).await;
     let config = LockConfig::default().with_lease(Duration::from_secs(6));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let owner = locks.owner();

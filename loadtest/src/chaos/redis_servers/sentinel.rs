@@ -49,7 +49,7 @@ pub async fn start(folder: &Arc<TemporaryFolder>, instances: usize) -> Result<Re
              sentinel announce-ip 127.0.0.1\n\
              bind-source-addr {from}\n"
         );
-        RedisServer::start_in(folder.clone(), Role::Sentinel(configuration))
+        RedisServer::start_in(folder.clone(), Role::Sentinel(configuration), Vec::new())
     });
     let sentinels = try_join_all(starting).await.map_err(server(WHAT))?;
     for _ in 0..instances {

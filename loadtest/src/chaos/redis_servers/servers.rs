@@ -9,13 +9,13 @@ use std::{
 use testkit::{
     process::TemporaryFolder,
     proxy::{Mode, Proxy},
-    redis_server::{RedisServer, Role},
+    redis_server::{KEEPS_WRITES, RedisServer, Role},
 };
 
 use crate::chaos::{
     instance::server,
     layout::RedisLayout,
-    redis_data::{KEEPS_WRITES, command},
+    redis_data::command,
 };
 use workload::Error;
 
@@ -127,8 +127,9 @@ pub async fn start_node(
     folder: &Arc<TemporaryFolder>,
     role: Role,
 ) -> Result<(RedisServer, Proxy), Error> {
-    let mut node = RedisServer::start_in(folder.clone(), role).await.map_err(server(WHAT))?;
+    let arguments = KEEPS_WRITES.map(str::to_owned).to_vec();
+    let node = RedisServer::start_in(folder.clone(), role, arguments).await;
+    let node = node.map_err(server(WHAT))?;
     let proxy = Proxy::start(node.address()).await.map_err(server(WHAT))?;
-    node.arguments = KEEPS_WRITES.map(str::to_owned).to_vec();
     Ok((node, proxy))
 }
