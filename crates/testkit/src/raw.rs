@@ -6,9 +6,7 @@ use redis::{Cmd, FromRedisValue};
 /// A raw command.
 pub fn command(name: &str, args: &[&str]) -> Cmd {
     let mut command = redis::cmd(name);
-    for arg in args {
-        command.arg(arg);
-    }
+    command.arg(args);
     command
 }
 

@@ -1,20 +1,21 @@
 //! A throw-away Redis Cluster: three masters, optionally with a replica each. Slots can be moved, and
 //! nodes can be killed or paused.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::fmt::Display;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::aio::MultiplexedConnection;
-use redis::{Value, cmd};
+use redis::{FromRedisValue, Value};
 use tokio::time::timeout;
 
+use super::raw::{command, query};
 use super::redis_sentinel::in_sync;
 use super::redis_server::{RedisServer, Role};
 use super::wait::eventually;
 
-const MASTERS: u16 = 3;
-const SLOTS: u16 = 16_384;
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
 
 /// Time limit for the nodes to agree, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,9 +47,8 @@ impl RedisCluster {
         Self::form(MASTERS, timeout, |_| Vec::new()).await
     }
 
-    async fn form(replicas: u16, timeout: u64, arguments: impl Fn(usize) -> Vec<String>) -> Self {
-        let count = usize::from(MASTERS + replicas);
-        let starting = (0..count).map(|number| {
+    async fn form(replicas: usize, timeout: u64, arguments: impl Fn(usize) -> Vec<String>) -> Self {
+        let starting = (0..MASTERS + replicas).map(|number| {
             RedisServer::start_with_arguments(Role::ClusterNode(timeout), arguments(number))
         });
         Self::of(futures_util::future::join_all(starting).await).await
@@ -57,45 +57,42 @@ impl RedisCluster {
     /// Makes a cluster of nodes that were started as [`Role::ClusterNode`]: three masters, and a replica of each where
     /// there are six.
     pub async fn of(nodes: Vec<RedisServer>) -> Self {
-        let count = nodes.len();
-        let replicas = count - usize::from(MASTERS);
         let cluster = Self { nodes };
-        for (number, node) in (0_u16..).zip(&cluster.nodes) {
-            let mut raw = node.conn().await;
+        let count = cluster.nodes.len();
+        for number in 0..count {
             // Different epochs from the start, so that the nodes need not resolve a conflict. Only a
             // node that knows no other accepts one.
-            run(&mut raw, &["SET-CONFIG-EPOCH", &(number + 1).to_string()]).await;
+            let epoch = (number + 1).to_string();
+            cluster.run::<()>(number, &["SET-CONFIG-EPOCH", &epoch]).await;
             if number < MASTERS {
                 let first = SLOTS / MASTERS * number;
                 let last =
                     if number + 1 == MASTERS { SLOTS } else { SLOTS / MASTERS * (number + 1) };
                 let (first, last) = (first.to_string(), (last - 1).to_string());
-                run(&mut raw, &["ADDSLOTSRANGE", &first, &last]).await;
+                cluster.run::<()>(number, &["ADDSLOTSRANGE", &first, &last]).await;
             }
         }
-        for node in &cluster.nodes {
-            let mut raw = node.conn().await;
-            for other in cluster.nodes.iter().filter(|other| other.port() != node.port()) {
+        for number in 0..count {
+            for (_, other) in cluster.nodes.iter().enumerate().filter(|(other, _)| *other != number) {
                 let (port, bus) = (other.port().to_string(), other.bus().to_string());
-                run(&mut raw, &["MEET", "127.0.0.1", &port, &bus]).await;
+                cluster.run::<()>(number, &["MEET", "127.0.0.1", &port, &bus]).await;
             }
         }
-        cluster.agreed("cluster_known_nodes", &count.to_string()).await;
-        for number in 0..replicas {
-            let master = cluster.id(number).await;
-            let raw = cluster.nodes[number + usize::from(MASTERS)].conn().await;
+        cluster.agreed("cluster_known_nodes", count).await;
+        for number in MASTERS..count {
+            let master = cluster.id(number - MASTERS).await;
+            let mut raw = cluster.nodes[number].conn().await;
             // Before the handshake a node is counted, but not yet known by its id.
-            eventually("the replica knows its master", TIMEOUT, || {
-                let (mut raw, mut replicate) = (raw.clone(), cmd("CLUSTER"));
-                replicate.arg("REPLICATE").arg(&master);
-                async move { replicate.exec_async(&mut raw).await.is_ok() }
+            eventually("the replica knows its master", TIMEOUT, async || {
+                let replicate = command("CLUSTER", &["REPLICATE", &master]);
+                replicate.exec_async(&mut raw).await.is_ok()
             })
             .await;
         }
         // A node's state is good before it knows all slots: full coverage is not required.
-        cluster.agreed("cluster_slots_assigned", &SLOTS.to_string()).await;
+        cluster.agreed("cluster_slots_assigned", SLOTS).await;
         cluster.agreed("cluster_state", "ok").await;
-        let (masters, replicas) = cluster.nodes.split_at(usize::from(MASTERS));
+        let (masters, replicas) = cluster.nodes.split_at(MASTERS);
         for (master, replica) in masters.iter().zip(replicas) {
             in_sync(master, replica).await;
         }
@@ -114,10 +111,8 @@ impl RedisCluster {
             let all_heard = async {
                 while !missing.is_empty() {
                     for node in self.nodes.iter().filter(|node| missing.contains(&node.port())) {
-                        let mut raw = node.conn().await;
-                        let mut publish = cmd("PUBLISH");
-                        publish.arg("formed").arg(node.port());
-                        publish.exec_async(&mut raw).await.expect("PUBLISH");
+                        let port = node.port().to_string();
+                        query::<()>(&mut node.conn().await, "PUBLISH", &["formed", &port]).await;
                     }
                     while let Ok(Some(message)) = timeout(LISTEN, messages.next()).await {
                         missing.remove(&message.get_payload().expect("a port"));
@@ -135,9 +130,7 @@ impl RedisCluster {
 
     /// The node, by number, that serves this slot according to node `observer`.
     pub async fn owner(&self, observer: usize, slot: u16) -> Option<usize> {
-        let mut raw = self.nodes[observer].conn().await;
-        let ranges: Vec<Vec<Value>> =
-            cmd("CLUSTER").arg("SLOTS").query_async(&mut raw).await.expect("CLUSTER SLOTS");
+        let ranges: Vec<Vec<Value>> = self.run(observer, &["SLOTS"]).await;
         ranges.into_iter().find_map(|range| {
             let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice()
             else {
@@ -152,9 +145,7 @@ impl RedisCluster {
 
     /// Whether a node, by number, is a replica according to node `observer`.
     pub async fn is_replica(&self, observer: usize, number: usize) -> bool {
-        let mut raw = self.nodes[observer].conn().await;
-        let nodes: String =
-            cmd("CLUSTER").arg("NODES").query_async(&mut raw).await.expect("CLUSTER NODES");
+        let nodes: String = self.run(observer, &["NODES"]).await;
         let address = format!(":{}@", self.nodes[number].port());
         nodes.lines().any(|line| line.contains(&address) && line.contains("slave"))
     }
@@ -178,37 +169,32 @@ impl RedisCluster {
 
     /// The slot of a key, as this node computes it: another may have been killed.
     pub async fn slot_on(&self, node: usize, key: &str) -> u16 {
-        let mut raw = self.nodes[node].conn().await;
-        cmd("CLUSTER").arg("KEYSLOT").arg(key).query_async(&mut raw).await.expect("KEYSLOT")
+        self.run(node, &["KEYSLOT", key]).await
     }
 
     /// Begins to move a slot: from here on `from` answers ASK for keys that are not there.
     pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (self.id(from).await, self.id(to).await);
         let slot = slot.to_string();
-        let mut raw = self.nodes[to].conn().await;
-        run(&mut raw, &["SETSLOT", &slot, "IMPORTING", &source]).await;
-        let mut raw = self.nodes[from].conn().await;
-        run(&mut raw, &["SETSLOT", &slot, "MIGRATING", &target]).await;
+        self.run::<()>(to, &["SETSLOT", &slot, "IMPORTING", &source]).await;
+        self.run::<()>(from, &["SETSLOT", &slot, "MIGRATING", &target]).await;
     }
 
     /// Moves the slot's keys, and then the slot, until every node knows: from here on `from` answers MOVED. A node that
     /// takes a slot must know the configuration epoch of the one before it, or it loses the slot to that one's next
     /// message.
     pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
-        let mut raw = self.nodes[from].conn().await;
-        let mut keys = cmd("CLUSTER");
-        keys.arg("GETKEYSINSLOT").arg(slot).arg(1000);
-        let keys: Vec<String> = keys.query_async(&mut raw).await.expect("GETKEYSINSLOT");
+        let name = slot.to_string();
+        let keys: Vec<String> = self.run(from, &["GETKEYSINSLOT", &name, "1000"]).await;
         if !keys.is_empty() {
-            let mut migrate = cmd("MIGRATE");
-            migrate.arg("127.0.0.1").arg(self.nodes[to].port()).arg("").arg(0).arg(10_000);
-            migrate.arg("KEYS").arg(&keys).exec_async(&mut raw).await.expect("MIGRATE");
+            let port = self.nodes[to].port().to_string();
+            let mut words = vec!["127.0.0.1", &port, "", "0", "10000", "KEYS"];
+            words.extend(keys.iter().map(String::as_str));
+            query::<()>(&mut self.nodes[from].conn().await, "MIGRATE", &words).await;
         }
         let target = self.id(to).await;
         for number in [to, from] {
-            let mut raw = self.nodes[number].conn().await;
-            run(&mut raw, &["SETSLOT", &slot.to_string(), "NODE", &target]).await;
+            self.run::<()>(number, &["SETSLOT", &name, "NODE", &target]).await;
         }
         for observer in 0..self.nodes.len() {
             eventually("every node knows the slot's new owner", TIMEOUT, || async {
@@ -219,31 +205,23 @@ impl RedisCluster {
     }
 
     async fn id(&self, number: usize) -> String {
-        let mut raw = self.nodes[number].conn().await;
-        cmd("CLUSTER").arg("MYID").query_async(&mut raw).await.expect("CLUSTER MYID")
+        self.run(number, &["MYID"]).await
     }
 
     /// Waits until every node reports `what:value` in CLUSTER INFO.
-    async fn agreed(&self, what: &str, value: &str) {
-        for node in &self.nodes {
-            let raw = node.conn().await;
-            eventually(&format!("{what} is {value}"), TIMEOUT, || {
-                let mut raw = raw.clone();
-                async move {
-                    let text: String =
-                        cmd("CLUSTER").arg("INFO").query_async(&mut raw).await.expect("INFO");
-                    let facts: HashMap<_, _> =
-                        text.lines().filter_map(|line| line.trim().split_once(':')).collect();
-                    facts.get(what) == Some(&value)
-                }
+    async fn agreed(&self, what: &str, value: impl Display) {
+        let fact = format!("{what}:{value}");
+        for number in 0..self.nodes.len() {
+            eventually(&fact, TIMEOUT, async || {
+                let info: String = self.run(number, &["INFO"]).await;
+                info.lines().any(|line| line.trim() == fact)
             })
             .await;
         }
     }
-}
 
-async fn run(raw: &mut MultiplexedConnection, words: &[&str]) {
-    cmd("CLUSTER").arg(words).exec_async(raw).await.unwrap_or_else(|error| {
-        panic!("CLUSTER {}: {error}", words.join(" "));
-    });
+    /// Runs a command on a node, by number.
+    async fn run<T: FromRedisValue>(&self, node: usize, words: &[&str]) -> T {
+        query(&mut self.nodes[node].conn().await, "CLUSTER", words).await
+    }
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use redis::cmd;
-
+use super::raw::query;
 use super::redis_server::{RedisServer, Role};
 use super::wait::eventually;
 
@@ -21,38 +20,28 @@ pub struct RedisSentinel {
     pub sentinels: Vec<RedisServer>,
 }
 
-/// The TLS ports of the two servers and the three sentinels, and what makes one listen on its port.
-pub struct SentinelTls<'a> {
-    /// Master, replica, sentinels.
-    pub ports: [u16; 5],
-    /// The arguments on the command line for one of the ports.
-    pub arguments: &'a dyn Fn(u16) -> Vec<String>,
-}
-
 impl RedisSentinel {
     /// Starts them all. The sentinels consider a server down after a second without a reply.
     pub async fn start() -> Self {
-        Self::form(None).await
+        Self::form(None, |_| Vec::new()).await
     }
 
-    /// As [`start`](Self::start); they use TLS among each other.
-    pub async fn start_with_tls(tls: SentinelTls<'_>) -> Self {
-        Self::form(Some(tls)).await
+    /// As [`start`](Self::start); they use TLS among each other, master, replica and sentinels on one of these ports each,
+    /// with these arguments on the command line for it.
+    pub async fn start_with_tls(ports: [u16; 5], arguments: impl Fn(u16) -> Vec<String>) -> Self {
+        Self::form(Some(ports), arguments).await
     }
 
-    async fn form(tls: Option<SentinelTls<'_>>) -> Self {
-        let arguments = |number: usize| {
-            tls.as_ref().map_or_else(Vec::new, |tls| (tls.arguments)(tls.ports[number]))
-        };
+    async fn form(tls: Option<[u16; 5]>, arguments: impl Fn(u16) -> Vec<String>) -> Self {
+        let arguments = |number: usize| tls.map_or_else(Vec::new, |ports| arguments(ports[number]));
         let master = RedisServer::start_with_arguments(Role::Alone, arguments(0)).await;
-        let port = tls.as_ref().map_or(master.port(), |tls| tls.ports[0]);
+        let port = tls.map_or(master.port(), |ports| ports[0]);
         let replica = RedisServer::start_with_arguments(Role::ReplicaOf(port), arguments(1)).await;
         in_sync(&master, &replica).await;
         let configuration = format!(
-            "sentinel monitor {MASTER} 127.0.0.1 {} 2\n\
+            "sentinel monitor {MASTER} 127.0.0.1 {port} 2\n\
              sentinel down-after-milliseconds {MASTER} 1000\n\
-             sentinel failover-timeout {MASTER} 3000\n",
-            port
+             sentinel failover-timeout {MASTER} 3000\n"
         );
         let start = |number| {
             let role = Role::Sentinel(configuration.clone());
@@ -60,16 +49,12 @@ impl RedisSentinel {
         };
         let sentinels = futures_util::future::join_all([start(2), start(3), start(4)]).await;
         for sentinel in &sentinels {
-            let raw = sentinel.conn().await;
+            let mut raw = sentinel.conn().await;
             for (what, count) in [("SENTINELS", 2), ("REPLICAS", 1)] {
-                eventually(&format!("a sentinel knows the {what}"), TIMEOUT, || {
-                    let mut raw = raw.clone();
-                    async move {
-                        let mut known = cmd("SENTINEL");
-                        let known: Vec<redis::Value> =
-                            known.arg(what).arg(MASTER).query_async(&mut raw).await.expect(what);
-                        known.len() == count
-                    }
+                eventually(&format!("a sentinel knows the {what}"), TIMEOUT, async || {
+                    let known: Vec<redis::Value> =
+                        query(&mut raw, "SENTINEL", &[what, MASTER]).await;
+                    known.len() == count
                 })
                 .await;
             }
@@ -87,14 +72,9 @@ impl RedisSentinel {
 /// the replica's acknowledgements only from then on.
 pub async fn in_sync(master: &RedisServer, replica: &RedisServer) {
     for (server, word) in [(replica, "master_link_status:up"), (master, "state=online")] {
-        let raw = server.conn().await;
-        eventually("the replica is in sync", TIMEOUT, || {
-            let mut raw = raw.clone();
-            async move {
-                let text: String =
-                    cmd("INFO").arg("replication").query_async(&mut raw).await.expect("INFO");
-                text.contains(word)
-            }
+        let mut raw = server.conn().await;
+        eventually("the replica is in sync", TIMEOUT, async || {
+            query::<String>(&mut raw, "INFO", &["replication"]).await.contains(word)
         })
         .await;
     }

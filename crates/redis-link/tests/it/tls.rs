@@ -10,7 +10,7 @@ use testkit::certificates::Certificates;
 use testkit::process::free_port;
 use testkit::raw::query;
 use testkit::redis_cluster::RedisCluster;
-use testkit::redis_sentinel::{MASTER, RedisSentinel, SentinelTls};
+use testkit::redis_sentinel::{MASTER, RedisSentinel};
 use testkit::redis_server::{RedisServer, Role};
 
 use super::{count, eventually, soon};
@@ -138,8 +138,7 @@ async fn a_failover_is_followed_over_tls() {
     let certificates = Certificates::new();
     let ports = [(); 5].map(|()| free_port().unwrap());
     let arguments = |port| certificates.arguments(port);
-    let mut sentinel =
-        RedisSentinel::start_with_tls(SentinelTls { ports, arguments: &arguments }).await;
+    let mut sentinel = RedisSentinel::start_with_tls(ports, arguments).await;
     for server in sentinel.servers.iter().chain(&sentinel.sentinels) {
         set_app(server).await;
     }
