@@ -51,12 +51,14 @@ impl RedisCluster {
         let starting = (0..MASTERS + replicas).map(|number| {
             RedisServer::start_with_arguments(Role::ClusterNode(timeout), arguments(number))
         });
-        Self::of(futures_util::future::join_all(starting).await).await
+        let nodes = futures_util::future::join_all(starting).await;
+        let ports: Vec<_> = nodes.iter().map(|node| [node.port(), node.bus()]).collect();
+        Self::of(nodes, &ports).await
     }
 
     /// Makes a cluster of nodes that were started as [`Role::ClusterNode`]: three masters, and a replica of each where
-    /// there are six.
-    pub async fn of(nodes: Vec<RedisServer>) -> Self {
+    /// there are six. They meet at these ports, for clients and for nodes, which they must announce.
+    pub async fn of(nodes: Vec<RedisServer>, ports: &[[u16; 2]]) -> Self {
         let cluster = Self { nodes };
         let count = cluster.nodes.len();
         for number in 0..count {
@@ -73,8 +75,8 @@ impl RedisCluster {
             }
         }
         for number in 0..count {
-            for (_, other) in cluster.nodes.iter().enumerate().filter(|(other, _)| *other != number) {
-                let (port, bus) = (other.port().to_string(), other.bus().to_string());
+            for (_, ports) in ports.iter().enumerate().filter(|(other, _)| *other != number) {
+                let [port, bus] = ports.map(|port| port.to_string());
                 cluster.run::<()>(number, &["MEET", "127.0.0.1", &port, &bus]).await;
             }
         }

@@ -24,8 +24,8 @@ pub enum RedisData {
     Empty,
 }
 
-/// Restarts a killed server that [keeps its writes](testkit::redis_server::KEEPS_WRITES) with this data; returns when it answers and keeps every
-/// write again.
+/// Restarts a killed server that [keeps its writes](testkit::redis_server::KEEPS_WRITES) with this data; returns when it
+/// answers and keeps every write again.
 pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<(), Error> {
     let failed = |error: io::Error| Error::server("redis-server", error.to_string());
     if data != RedisData::Intact {

@@ -42,34 +42,17 @@ pub async fn start(folder: &Arc<TemporaryFolder>) -> Result<RedisServers, Error>
         proxies.buses.push(bus);
         nodes.push(node);
     }
-    let nodes = RedisCluster::of(nodes).await.nodes;
+    let ports = proxies.nodes.iter().zip(&proxies.buses);
+    let ports = ports.map(|(node, bus)| [node.address.port(), bus.address.port()]);
+    let nodes = RedisCluster::of(nodes, &ports.collect::<Vec<_>>()).await.nodes;
     let layout = RedisLayout::Cluster;
     let mut servers =
         RedisServers { layout, nodes, sentinels: Vec::new(), proxies: Arc::new(proxies) };
-    // They have met at their own ports.
-    let announced = until(LIMIT, async || servers.know_the_proxies().await.unwrap_or(false)).await;
-    if !announced {
-        return Err(Error::server(WHAT, "the nodes do not learn the proxies' ports".to_owned()));
-    }
     servers.replicated().await?;
     Ok(servers)
 }
 
 impl RedisServers {
-    async fn know_the_proxies(&self) -> Result<bool, Error> {
-        let ports = self.proxies.nodes.iter().zip(&self.proxies.buses);
-        let ports: Vec<String> = ports
-            .map(|(proxy, bus)| format!(":{}@{}", proxy.address.port(), bus.address.port()))
-            .collect();
-        for node in &self.nodes {
-            let known: String = command(node, &["CLUSTER", "NODES"]).await?;
-            if !ports.iter().all(|ports| known.contains(ports)) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// The node that serves this key, according to another.
     pub(super) async fn serving(
         &self,
