@@ -3,12 +3,9 @@
 //! Reads `tb_seckill_voucher`, `tb_stock_unit` and `tb_voucher_order` in one consistent snapshot. Writes nothing. A
 //! database that only Java nodes use has no `tb_stock_unit`: all that is left is in the stock.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
-use sqlx::{
-    Connection, Executor, MySqlConnection, MySqlPool, Row,
-    mysql::{MySqlPoolOptions, MySqlRow},
-};
+use sqlx::{Connection, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -85,35 +82,54 @@ impl OrderRows {
     /// # Errors
     /// [`Error::Database`], also when there is no such sale.
     pub async fn read(&self, voucher_id: u64) -> Result<Snapshot, Error> {
-        self.snapshot(voucher_id)
+        Ok(self.read_all(voucher_id..=voucher_id).await?.swap_remove(0))
+    }
+
+    /// Reads the sales of these vouchers, at one instant.
+    ///
+    /// # Errors
+    /// [`Error::Database`], also when one of them is no sale.
+    pub async fn read_all(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, Error> {
+        self.snapshots(vouchers)
             .await
             .map_err(|source| Error::Database { what: "while reading the sale", source })
     }
 
-    async fn snapshot(&self, voucher_id: u64) -> Result<Snapshot, sqlx::Error> {
+    async fn snapshots(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, sqlx::Error> {
+        let count = vouchers.clone().count();
+        let (first, last) = vouchers.into_inner();
         let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
         let mut transaction = self.pool.begin_with(begin).await?;
         let sql = format!(
-            "SELECT CAST({} AS SIGNED), s.issued FROM tb_seckill_voucher s WHERE s.voucher_id = ?",
+            "SELECT CAST({} AS SIGNED), s.issued FROM tb_seckill_voucher s \
+             WHERE s.voucher_id BETWEEN ? AND ? ORDER BY s.voucher_id",
             self.left
         );
-        let (stock_left, issued): (i64, Option<i32>) =
-            sqlx::query_as(&sql).bind(voucher_id).fetch_one(&mut *transaction).await?;
-        let rows = sqlx::query(
-            "SELECT id, user_id, status FROM tb_voucher_order WHERE voucher_id = ? ORDER BY id",
+        let sales: Vec<(i64, Option<i32>)> =
+            sqlx::query_as(&sql).bind(first).bind(last).fetch_all(&mut *transaction).await?;
+        if sales.len() != count {
+            return Err(sqlx::Error::RowNotFound);
+        }
+        let orders: Vec<(u64, i64, u64, u8)> = sqlx::query_as(
+            "SELECT voucher_id, id, user_id, status FROM tb_voucher_order \
+             WHERE voucher_id BETWEEN ? AND ? ORDER BY id",
         )
-        .bind(voucher_id)
-        .try_map(|row: MySqlRow| {
-            Ok(OrderRow { id: row.try_get(0)?, user_id: row.try_get(1)?, status: row.try_get(2)? })
-        })
+        .bind(first)
+        .bind(last)
         .fetch_all(&mut *transaction)
         .await?;
         transaction.commit().await?;
-        let cancelled = rows.iter().filter(|row| row.is_cancelled()).count() as i64;
-        // A sale published by a node that keeps no `issued` can only be taken at its word.
-        let sold = rows.len() as i64 - cancelled;
-        let issued = issued.map_or(stock_left + sold, i64::from);
-        Ok(Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows })
+        let mut rows = vec![Vec::new(); count];
+        for (voucher_id, id, user_id, status) in orders {
+            rows[(voucher_id - first) as usize].push(OrderRow { id, user_id, status });
+        }
+        let snapshot = |((stock_left, issued), rows): ((i64, Option<i32>), Vec<OrderRow>)| {
+            let sold = rows.iter().filter(|row| !row.is_cancelled()).count() as i64;
+            // A sale published by a node that keeps no `issued` can only be taken at its word.
+            let issued = issued.map_or(stock_left + sold, i64::from);
+            Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows }
+        };
+        Ok(sales.into_iter().zip(rows).map(snapshot).collect())
     }
 
     /// What the server says of the orders' table and its indexes, in one line.
@@ -138,21 +154,37 @@ impl OrderRows {
         quiet: Duration,
         limit: Duration,
     ) -> Result<(Snapshot, bool), Error> {
+        let one = voucher_id..=voucher_id;
+        let (mut sales, still) = self.wait_until_all_unchanged(one, 0, quiet, limit).await?;
+        Ok((sales.swap_remove(0), still))
+    }
+
+    /// As [`wait_until_unchanged`](Self::wait_until_unchanged), for the sales of these vouchers, and until they have at least
+    /// so many `orders`.
+    pub async fn wait_until_all_unchanged(
+        &self,
+        vouchers: RangeInclusive<u64>,
+        orders: usize,
+        quiet: Duration,
+        limit: Duration,
+    ) -> Result<(Vec<Snapshot>, bool), Error> {
         let begin = Instant::now();
-        let mut last: Option<(Snapshot, Instant)> = None;
+        let mut last: Option<(Vec<Snapshot>, Instant)> = None;
         loop {
-            let read = self.read(voucher_id).await;
+            let read = self.read_all(vouchers.clone()).await;
             let now = Instant::now();
             let over = now - begin >= limit;
             match (read, last.take()) {
-                (Ok(snapshot), Some((before, since))) if snapshot == before => {
-                    if now - since >= quiet || over {
-                        return Ok((snapshot, now - since >= quiet));
+                (Ok(sales), Some((before, since))) if sales == before => {
+                    let still = now - since >= quiet;
+                    let enough = sales.iter().map(|sale| sale.rows.len()).sum::<usize>() >= orders;
+                    if over || still && enough {
+                        return Ok((sales, still));
                     }
-                    last = Some((snapshot, since));
+                    last = Some((sales, since));
                 }
-                (Ok(snapshot), _) if over => return Ok((snapshot, false)),
-                (Ok(snapshot), _) => last = Some((snapshot, now)),
+                (Ok(sales), _) if over => return Ok((sales, false)),
+                (Ok(sales), _) => last = Some((sales, now)),
                 (Err(error), _) if over => return Err(error),
                 // A database that is away for a moment may be part of the test.
                 (Err(_), _) => {}

@@ -2,22 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use sqlx::MySqlPool;
 use workload::buyers::Buyer;
-use workload::checker::{self, ObservedReply, OrderRow, Sale};
+use workload::checker::{self, ObservedReply};
+use workload::order_rows::Snapshot;
 use workload::reply::{CONNECTION_LOST, Reply};
 
 use crate::bench::environment::Environment;
 use crate::bench::generator::{Attempt, Attempts, Outcome};
 
-/// A sale with its orders.
-type SaleRows = (Sale, Vec<OrderRow>);
-
 /// How long the tables must not have changed.
-const QUIET: Duration = Duration::from_millis(150);
+const QUIET: Duration = Duration::from_millis(100);
 /// Longest wait for that.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -39,9 +36,13 @@ pub async fn check(
     }
     let is_order = |attempt: &&Attempt| matches!(attempt.outcome, Outcome::Ordered(_));
     let confirmed = attempts.list.iter().filter(is_order).count();
-    let rows = wait_until_unchanged(&environment.pool, sales, confirmed).await?;
+    // Some of those that were confirmed may still wait in the stream.
+    let tables = &environment.order_rows;
+    let (sales, unchanged) =
+        tables.wait_until_all_unchanged(sales, confirmed, QUIET, LIMIT).await?;
+    ensure!(unchanged, "the tables still change after {LIMIT:?}");
     let mut found = BTreeMap::new();
-    for ((id, replies), (sale, rows)) in (first..).zip(&replies).zip(&rows) {
+    for ((id, replies), Snapshot { sale, rows }) in (first..).zip(&replies).zip(&sales) {
         for (name, count) in checker::judge(*sale, replies, rows).violations() {
             found.entry(name).or_insert((id, 0)).1 += count;
         }
@@ -67,50 +68,4 @@ fn reply(attempts: &Attempts, outcome: Outcome) -> Reply {
             code => Reply::Refused(code.to_owned().into()),
         },
     }
-}
-
-/// Sales and their orders, by voucher, once they have not changed for a moment and there are as many as were `confirmed`,
-/// some of which may still wait in the stream.
-async fn wait_until_unchanged(
-    pool: &MySqlPool,
-    sales: RangeInclusive<u64>,
-    confirmed: usize,
-) -> anyhow::Result<Vec<SaleRows>> {
-    let begun = Instant::now();
-    let mut last = read(pool, &sales).await?;
-    loop {
-        tokio::time::sleep(QUIET).await;
-        let now = read(pool, &sales).await?;
-        let (is_unchanged, is_late) = (now == last, begun.elapsed() > LIMIT);
-        let orders = now.iter().map(|(_, rows)| rows.len()).sum::<usize>();
-        if is_unchanged && (orders >= confirmed || is_late) {
-            return Ok(now);
-        }
-        ensure!(!is_late, "the tables still change after {LIMIT:?}");
-        last = now;
-    }
-}
-
-async fn read(pool: &MySqlPool, sales: &RangeInclusive<u64>) -> anyhow::Result<Vec<SaleRows>> {
-    let (first, last) = (*sales.start(), *sales.end());
-    let mut snapshot =
-        pool.begin_with("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;
-    let query = "SELECT CAST(issued AS SIGNED), CAST(stock + (SELECT COUNT(*) FROM tb_stock_unit u \
-                 WHERE u.voucher_id = s.voucher_id) AS SIGNED) FROM tb_seckill_voucher s \
-                 WHERE voucher_id BETWEEN ? AND ? ORDER BY voucher_id";
-    let stocks: Vec<(i64, i64)> =
-        sqlx::query_as(query).bind(first).bind(last).fetch_all(&mut *snapshot).await?;
-    ensure!(stocks.len() == sales.clone().count(), "a sale is missing");
-    let sale = |(issued, stock_left)| (Sale { issued, stock_left, added: 0 }, Vec::new());
-    let mut rows: Vec<SaleRows> = stocks.into_iter().map(sale).collect();
-    let query = "SELECT voucher_id, id, user_id, status FROM tb_voucher_order \
-                 WHERE voucher_id BETWEEN ? AND ? ORDER BY voucher_id, id";
-    let orders: Vec<(u64, i64, u64, u8)> =
-        sqlx::query_as(query).bind(first).bind(last).fetch_all(&mut *snapshot).await?;
-    snapshot.commit().await?;
-    for (voucher, id, user_id, status) in orders {
-        let at = usize::try_from(voucher - first)?;
-        rows[at].1.push(OrderRow { id, user_id, status });
-    }
-    Ok(rows)
 }

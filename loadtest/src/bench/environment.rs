@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use redis_link::RoutedConnection;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
-use workload::{Access, buyers::Buyer, redis_connection, sessions};
+use workload::{Access, buyers::Buyer, order_rows::OrderRows, redis_connection, sessions};
 
 use crate::bench::settings::Settings;
 
@@ -61,6 +61,8 @@ pub struct Environment {
     pub pids: [Option<u32>; 2],
     /// Connections to the database.
     pub pool: MySqlPool,
+    /// Reads its sales.
+    pub order_rows: OrderRows,
     pub buyers: Arc<[Buyer]>,
     /// Bytes of Redis for each session.
     pub session_bytes: f64,
@@ -91,6 +93,7 @@ impl Environment {
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
         let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
+        let order_rows = OrderRows::open(&access.database_url).await?;
         let file =
             "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
         let file: String = sqlx::query_scalar(file).fetch_one(&pool).await?;
@@ -104,6 +107,7 @@ impl Environment {
             settings,
             pids: [database, redis],
             pool,
+            order_rows,
             session_bytes: (after - before) / buyers.len().max(1) as f64,
             buyers,
             databases,
