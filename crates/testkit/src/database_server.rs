@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use sqlx::{Connection, MySqlConnection};
+use sqlx::{Connection, Executor, MySqlConnection};
 use tokio::time::timeout;
 
 use super::process::{Process, TemporaryFolder, free_port};
@@ -20,6 +20,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const STANDSTILL: Duration = Duration::from_millis(30);
 /// Time limit of one attempt to connect: a paused server accepts and says nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// Time limit of what the administrator does, on a busy machine.
+const ADMIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Which of the two is started: `TEST_DATABASE_PRODUCT`, by the program that is first in `PATH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +109,12 @@ impl DatabaseServer {
     /// such a user writes is not stopped by that.
     pub fn admin_url(&self) -> String {
         self.url().replacen("seckill:", "admin:", 1)
+    }
+
+    /// A connection of that user.
+    pub async fn admin(&self) -> io::Result<MySqlConnection> {
+        let url = self.admin_url();
+        timeout(ADMIN_LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
     }
 
     /// The file that holds all tables where it was started with `--innodb-file-per-table=0`.
@@ -209,6 +217,12 @@ impl DatabaseServer {
         connection.close().await.ok();
         true
     }
+}
+
+/// Runs one statement.
+pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()> {
+    let running = timeout(ADMIN_LIMIT, connection.execute(statement)).await;
+    running?.map(drop).map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }
 
 /// Of hexadecimal digits.

@@ -8,9 +8,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{Connection, Executor, MySqlConnection, Row};
+use sqlx::{Executor, MySqlConnection, Row};
 
-use super::database_server::{DatabaseServer, Product, Settings, random_password};
+use super::database_server::{DatabaseServer, Product, Settings, random_password, run};
 use super::process::TemporaryFolder;
 use super::proxy::Proxy;
 use super::wait::poll;
@@ -126,10 +126,10 @@ impl ReplicatedDatabase {
     /// proxy leads new connections to it. Those that are open stay at the old one, which is read-only and follows nobody
     /// until it [rejoins](Self::rejoin).
     pub async fn switch_over(&mut self) -> io::Result<()> {
-        let mut old = admin(&self.primary).await?;
+        let mut old = self.primary.admin().await?;
         run(&mut old, "SET GLOBAL read_only = 1").await?;
         let position = value(&mut old, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
-        let mut new = admin(&self.replica).await?;
+        let mut new = self.replica.admin().await?;
         applied(&mut new, &position).await?;
         self.take_over().await
     }
@@ -140,7 +140,7 @@ impl ReplicatedDatabase {
         self.replica.settings.arguments = arguments(&self.common, Role::Replica, self.replication);
         // Not from the first transaction on, each of which waits for the disk: that took a minute for 800.
         self.replica.start_as_copy(&self.primary).await?;
-        let mut replica = admin(&self.replica).await?;
+        let mut replica = self.replica.admin().await?;
         let position = value(&mut replica, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
         run(&mut replica, &format!("SET GLOBAL gtid_slave_pos = '{position}'")).await?;
         self.follow().await
@@ -154,7 +154,7 @@ impl ReplicatedDatabase {
             self.primary.port(),
             self.primary.settings.password.as_deref().unwrap_or_default()
         );
-        let (mut primary, mut replica) = (admin(&self.primary).await?, admin(&self.replica).await?);
+        let (mut primary, mut replica) = (self.primary.admin().await?, self.replica.admin().await?);
         run(&mut replica, &source).await?;
         run(&mut replica, "START SLAVE").await?;
         if self.replication == Replication::SemiSynchronous {
@@ -174,13 +174,13 @@ impl ReplicatedDatabase {
     /// The replica receives nothing from now on, as behind a link that is cut: an asynchronous one lags, and with a
     /// semi-synchronous one commits wait.
     pub async fn stop_receiving(&self) -> io::Result<()> {
-        run(&mut admin(&self.replica).await?, "STOP SLAVE IO_THREAD").await
+        run(&mut self.replica.admin().await?, "STOP SLAVE IO_THREAD").await
     }
 
     /// The replica receives and acknowledges, but applies nothing from now on: readers of it see an old state. Not to be
     /// used together with [`stop_receiving`](Self::stop_receiving), or it would forget what it has acknowledged.
     pub async fn stop_applying(&self) -> io::Result<()> {
-        run(&mut admin(&self.replica).await?, "STOP SLAVE SQL_THREAD").await
+        run(&mut self.replica.admin().await?, "STOP SLAVE SQL_THREAD").await
     }
 
     /// Leads new connections of the proxy to the replica as it is, read-only, as a proxy that looks at nothing but the port
@@ -191,7 +191,7 @@ impl ReplicatedDatabase {
 
     /// Waits until the replica has applied all that it has received, and will get no more.
     async fn apply_received(&self) -> io::Result<()> {
-        let mut replica = admin(&self.replica).await?;
+        let mut replica = self.replica.admin().await?;
         // This first: a MariaDB replica with GTIDs deletes what it has received and not applied when one of its threads is
         // started while both are stopped, to fetch it again from a primary that is gone here.
         run(&mut replica, "START SLAVE SQL_THREAD").await?;
@@ -203,7 +203,7 @@ impl ReplicatedDatabase {
 
     /// The replica, which has applied everything, becomes the primary.
     async fn take_over(&mut self) -> io::Result<()> {
-        let mut new = admin(&self.replica).await?;
+        let mut new = self.replica.admin().await?;
         run(&mut new, "STOP SLAVE").await?;
         run(&mut new, "RESET SLAVE ALL").await?;
         run(&mut new, "SET GLOBAL rpl_semi_sync_slave_enabled = OFF").await?;
@@ -238,17 +238,6 @@ fn arguments(common: &[String], role: Role, replication: Replication) -> Vec<Str
     };
     let own = of_both.iter().chain(of_role).map(|argument| (*argument).to_owned());
     common.iter().cloned().chain(own).collect()
-}
-
-/// A connection for the operator.
-async fn admin(server: &DatabaseServer) -> io::Result<MySqlConnection> {
-    let url = server.admin_url();
-    tokio::time::timeout(LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
-}
-
-async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()> {
-    let running = tokio::time::timeout(LIMIT, connection.execute(statement));
-    running.await?.map(drop).map_err(io::Error::other)
 }
 
 /// The one value of a query.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sqlx::{Connection, Executor, MySqlConnection};
-use testkit::database_server::DatabaseServer;
+use sqlx::{Connection, MySqlConnection};
+use testkit::database_server::{self, DatabaseServer};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::scene::Scene;
@@ -22,7 +22,7 @@ const USUAL_CONNECTIONS: usize = 300;
 const FILLERS: [usize; 2] = [32, 1];
 /// Such statements at most: more mean that the limit does not work.
 const MOST_FILLERS: usize = 2_000;
-/// Time limit of one administrator's statement.
+/// Time limit of a stranger's attempt to connect.
 const LIMIT: Duration = Duration::from_secs(20);
 /// A stranger's pause before it tries again to connect.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -126,20 +126,10 @@ pub async fn exhaust_connections(it: Scene<'_>) -> Result<(), Error> {
 
 /// Connects as the administrator.
 pub async fn connect(database: &DatabaseServer) -> Result<MySqlConnection, Error> {
-    let connecting = timeout(LIMIT, MySqlConnection::connect(&database.admin_url()));
-    let late = |_| Error::server(WHAT, format!("it does not answer within {LIMIT:?}"));
-    connecting
-        .await
-        .map_err(late)?
-        .map_err(|source| Error::Database { what: "while a fault was injected", source })
+    database.admin().await.map_err(server(WHAT))
 }
 
 /// Runs one statement.
 pub async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<(), Error> {
-    let late = |_| Error::server(WHAT, format!("`{sql}` takes longer than {LIMIT:?}"));
-    timeout(LIMIT, connection.execute(sql))
-        .await
-        .map_err(late)?
-        .map(drop)
-        .map_err(|source| Error::Database { what: "while a fault was injected", source })
+    database_server::run(connection, sql).await.map_err(server(WHAT))
 }
