@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rand::Rng;
+use rand::{Rng, seq::IndexedRandom};
 use tokio::{task::JoinSet, time::Instant};
 
 use super::changes::{Change, Owner, TIMEOUT, What};
@@ -25,7 +25,8 @@ use workload::{
 pub type Attempt = generator::Attempt<&'static [What]>;
 
 /// What buyers do with an order, and how many of them out of a hundred.
-const THEN: [(u32, &[What]); 3] = [
+const THEN: [(u32, &[What]); 4] = [
+    (85, &[]),
     (6, &[What::Cancel, What::Cancel]),
     (6, &[What::Pay, What::Pay]),
     (3, &[What::Pay, What::Cancel]),
@@ -93,8 +94,8 @@ pub fn draw(rng: &mut impl Rng, buyers: usize, (sale, wave): (Duration, Duration
         let first = rng.random_range(0..waves);
         let third = rng.random_range(first..waves);
         for (attempt, wave_number) in (0..).zip([first, first, third]) {
-            let (due, then) = (Some(wave * wave_number), draw_then(rng));
-            attempts.push(Attempt { due, buyer, attempt, then });
+            let (due, then) = (Some(wave * wave_number), THEN.choose_weighted(rng, |then| then.0));
+            attempts.push(Attempt { due, buyer, attempt, then: then.map_or(&[], |then| then.1) });
         }
     }
     attempts.sort_by_key(|attempt| attempt.due);
@@ -103,17 +104,6 @@ pub fn draw(rng: &mut impl Rng, buyers: usize, (sale, wave): (Duration, Duration
 
 /// Buyers who do something with their order; what came of it, the buyer, and the purchase's reply.
 type Changing = JoinSet<(Option<Change>, u64, Reply)>;
-
-fn draw_then(rng: &mut impl Rng) -> &'static [What] {
-    let mut number = rng.random_range(0..100);
-    for (share, then) in THEN {
-        if number < share {
-            return then;
-        }
-        number -= share;
-    }
-    &[]
-}
 
 /// Makes `attempts`, each at its time after `begin`, and records every answer.
 ///

@@ -19,8 +19,6 @@ use workload::{
 #[cfg(test)]
 mod tests;
 
-/// At most this many findings are spelled out.
-const EXAMPLES: usize = 10;
 /// `tb_voucher_order.status` of an unpaid and a paid order.
 const UNPAID: u8 = 1;
 const PAID: u8 = 2;
@@ -77,7 +75,7 @@ impl SaleVerdict {
             if outcome.noes.contains(&(row.user_id, row.id)) {
                 verdict.rows_after_a_no += 1;
                 let OrderRow { id, user_id, .. } = row;
-                verdict.example(|| format!("user {user_id}: order {id} exists after a no"));
+                verdict.checker.example(|| format!("user {user_id}: order {id} exists after a no"));
             }
         }
         if circumstances.rows_lost {
@@ -96,13 +94,13 @@ impl SaleVerdict {
         for row in &snapshot.rows {
             if let Some(what) = false_change(row, changes.get(&row.id), circumstances) {
                 verdict.false_changes += 1;
-                verdict.example(|| format!("order {}: {what}", row.id));
+                verdict.checker.example(|| format!("order {}: {what}", row.id));
             }
         }
         let early = |change: &&Change| expired_early(change, circumstances);
         for change in outcome.changes.iter().filter(early) {
             verdict.false_expiries += 1;
-            verdict.example(|| {
+            verdict.checker.example(|| {
                 format!("order {} expired {:?} after it was asked for", change.order_id, change.age)
             });
         }
@@ -140,12 +138,6 @@ impl SaleVerdict {
         }
         (self.lost_by_database, self.no_after_loss) = (count(lost), count(ended));
         told
-    }
-
-    fn example(&mut self, text: impl FnOnce() -> String) {
-        if self.checker.examples.len() < EXAMPLES {
-            self.checker.examples.push(text());
-        }
     }
 
     /// Stock that is neither ordered nor for sale.

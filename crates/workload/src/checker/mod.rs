@@ -123,7 +123,8 @@ impl Verdict {
         self.violations().is_empty()
     }
 
-    fn example(&mut self, text: impl FnOnce() -> String) {
+    /// Spells a finding out, unless there are enough.
+    pub fn example(&mut self, text: impl FnOnce() -> String) {
         if self.examples.len() < EXAMPLES {
             self.examples.push(text());
         }

@@ -13,7 +13,7 @@ use testkit::{
 use tokio::time::sleep;
 
 use super::servers::{
-    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, no_failover, role, source, start_node,
+    DOWN_AFTER_MS, RedisProxies, RedisServers, WHAT, role, source, start_node, wait_until,
 };
 use crate::chaos::{instance::server, layout::RedisLayout, redis_data::command};
 use workload::Error;
@@ -153,18 +153,14 @@ impl RedisServers {
     /// Asks a replica to take its master's place, by `how`: nothing, `FORCE` or `TAKEOVER`; again where it was not
     /// elected.
     pub async fn replace_by(&self, replica: usize, how: &[&str]) -> Result<(), Error> {
+        let node = &self.nodes[replica];
         let words = [&["CLUSTER", "FAILOVER"], how].concat();
-        let mut last = Ok(());
-        let is_master =
-            async || role(&self.nodes[replica]).await.is_ok_and(|role| role == "master");
-        let replaced = until(LIMIT, async || {
-            last = command::<()>(&self.nodes[replica], &words).await;
-            until(ELECTION, async || is_master().await).await
-        });
-        if replaced.await {
-            return Ok(());
-        }
-        last.and_then(|()| Err(no_failover()))
+        wait_until("the replica is elected", async || {
+            // Refused while another election is under way.
+            command::<()>(node, &words).await.ok();
+            until(ELECTION, async || role(node).await.is_ok_and(|role| role == "master")).await
+        })
+        .await
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     layout::RedisLayout,
     redis_data::{self, RedisData},
 };
-use servers::{LIMIT, WHAT, no_failover, role, start_node};
+use servers::{LIMIT, WHAT, role, start_node, wait_until};
 use workload::Error;
 
 mod cluster;
@@ -130,10 +130,10 @@ impl RedisServers {
 
     /// Waits until `replica` is the master.
     pub async fn took_over(&self, replica: usize) -> Result<(), Error> {
-        let taken = until(LIMIT, async || match self.layout {
+        wait_until("the replica takes over", async || match self.layout {
             RedisLayout::Sentinel => self.named().await == Some(replica),
             _ => role(&self.nodes[replica]).await.is_ok_and(|role| role == "master"),
-        });
-        if taken.await { Ok(()) } else { Err(no_failover()) }
+        })
+        .await
     }
 }

@@ -12,7 +12,7 @@ use testkit::{
 };
 
 use super::servers::{
-    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, role, source, start_node,
+    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, role, source, start_node, wait_until,
 };
 use crate::chaos::{instance::server, layout::RedisLayout, redis_data::command};
 use workload::Error;
@@ -58,10 +58,7 @@ pub async fn start(folder: &Arc<TemporaryFolder>, instances: usize) -> Result<Re
     }
     let layout = RedisLayout::Sentinel;
     let servers = RedisServers { layout, nodes, sentinels, proxies: Arc::new(proxies) };
-    let known = until(LIMIT, async || servers.sentinels_agree().await);
-    if !known.await {
-        return Err(Error::server(WHAT, "the sentinels do not find each other".to_owned()));
-    }
+    wait_until("the sentinels find each other", async || servers.sentinels_agree().await).await?;
     Ok(servers)
 }
 

@@ -10,6 +10,7 @@ use testkit::{
     process::TemporaryFolder,
     proxy::{Mode, Proxy},
     redis_server::{KEEPS_WRITES, RedisServer, Role},
+    wait::until,
 };
 
 use crate::chaos::{
@@ -110,9 +111,12 @@ impl RedisServers {
     }
 }
 
-/// The error of a server that does not take over.
-pub fn no_failover() -> Error {
-    Error::server(WHAT, format!("no failover within {LIMIT:?}"))
+/// Waits until `condition` holds, which is said in an error.
+pub async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<(), Error> {
+    if until(LIMIT, condition).await {
+        return Ok(());
+    }
+    Err(Error::server(WHAT, format!("not within {LIMIT:?}: {what}")))
 }
 
 /// What a server says that it is: `master`, `slave`, `sentinel`.
