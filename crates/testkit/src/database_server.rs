@@ -83,15 +83,19 @@ impl DatabaseServer {
     /// # Errors
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
+        let mut server = Self::new(folder, settings)?;
+        install(server.product, server.files.clone(), server.password.clone()).await?;
+        server.try_restart().await?;
+        Ok(server)
+    }
+
+    /// One that does not exist yet.
+    pub(crate) fn new(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let product = Product::chosen()?;
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
         let password = settings.password.clone().unwrap_or_else(random_password);
-        install(product, files.clone(), password.clone()).await?;
-        let mut server =
-            Self { product, process: None, port, password, files, settings, _folder: folder };
-        server.try_restart().await?;
-        Ok(server)
+        Ok(Self { product, process: None, port, password, files, settings, _folder: folder })
     }
 
     /// The address of the database `seckill` for a client that reaches the server through a proxy at `port`: without TLS,

@@ -1,4 +1,4 @@
-//! A throw-away MariaDB primary with one replica, and a proxy before both as their one address.
+//! A throw-away MariaDB primary with one replica, and a proxy before both as their one address; or one server alone.
 //!
 //! The operator's part, which MaxScale, Orchestrator or a cloud does elsewhere, is a method each: [`ReplicatedDatabase::promote`],
 //! [`ReplicatedDatabase::switch_over`], [`ReplicatedDatabase::rejoin`]. Nothing happens by itself.
@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {
+    /// For nothing, as there is no replica.
+    None,
     /// For the replica to have received it, before anybody can read it (`AFTER_SYNC`), for ten minutes: a test ends sooner, so
     /// it never becomes asynchronous by itself.
     SemiSynchronous,
@@ -39,10 +41,11 @@ pub struct ReplicatedDatabase {
     /// Leads to the primary.
     proxy: Proxy,
     primary: DatabaseServer,
+    /// Never started where there is none.
     replica: DatabaseServer,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 enum Role {
     Primary,
     Replica,
@@ -59,7 +62,7 @@ impl ReplicatedDatabase {
         replication: Replication,
         mut settings: Settings,
     ) -> io::Result<Self> {
-        if Product::chosen()? == Product::MySql {
+        if replication != Replication::None && Product::chosen()? == Product::MySql {
             return Err(io::Error::other("a replicated database is made of MariaDB servers only"));
         }
         settings.password.get_or_insert_with(random_password);
@@ -67,23 +70,35 @@ impl ReplicatedDatabase {
         let start = async |role| {
             let arguments = arguments(&common, role, replication);
             let settings = Settings { arguments, ..settings.clone() };
-            DatabaseServer::start_in(folder.clone(), settings).await
+            match (role, replication) {
+                (Role::Replica, Replication::None) => DatabaseServer::new(folder.clone(), settings),
+                _ => DatabaseServer::start_in(folder.clone(), settings).await,
+            }
         };
         let (primary, replica) = tokio::try_join!(start(Role::Primary), start(Role::Replica))?;
         let proxy = Proxy::start(primary.address()).await?;
         let pair = Self { replication, common, proxy, primary, replica };
-        pair.follow().await?;
+        if replication != Replication::None {
+            pair.follow().await?;
+        }
         Ok(pair)
     }
 
-    /// The address of the database `seckill`, through the proxy.
+    /// The address of the database `seckill`, through the proxy where there is a replica.
     pub fn url(&self) -> String {
-        self.primary.url_at(self.proxy.address.port())
+        self.primary.url_at(self.port())
     }
 
-    /// `127.0.0.1:<port>` of the proxy.
+    /// `127.0.0.1:<port>` of that.
     pub fn address(&self) -> String {
-        self.proxy.address.to_string()
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    fn port(&self) -> u16 {
+        match self.replication {
+            Replication::None => self.primary.port(),
+            _ => self.proxy.address.port(),
+        }
     }
 
     /// The primary, or the server that was it until it was killed.
@@ -230,6 +245,7 @@ fn arguments(common: &[String], role: Role, replication: Replication) -> Vec<Str
         "--skip-slave-start",
     ];
     let of_role = match (role, replication) {
+        (_, Replication::None) => return common.to_vec(),
         (Role::Replica, Replication::Asynchronous) => &["--read-only=1"][..],
         // Not of a primary: one that is started with it again gives up what is prepared and may have been acknowledged.
         (Role::Replica, _) => &["--read-only=1", "--rpl-semi-sync-slave-enabled=ON"],

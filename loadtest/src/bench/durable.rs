@@ -1,12 +1,11 @@
 //! The price of durability (`./dev bench --durable`): the same sales on three databases of its own, beside each other, in
 //! interleaved rounds. The databases differ in what a confirmed order survives; all flush the log at each commit.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use testkit::database_server::{DatabaseServer, Settings as DatabaseSettings};
+use testkit::database_server::Settings as DatabaseSettings;
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};
 use workload::markdown::{self, figure};
@@ -23,9 +22,12 @@ use crate::spread::{beside, median};
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
-/// What a confirmed order survives.
-const SETUPS: [&str; 3] =
-    ["no binary log", "binary log, `sync_binlog=1`", "a replica has it (`AFTER_SYNC`)"];
+/// What a confirmed order survives, and the database where it does.
+const SETUPS: [(&str, Replication, &[&str]); 3] = [
+    ("no binary log", Replication::None, &[]),
+    ("binary log, `sync_binlog=1`", Replication::None, &["--log-bin=binlog", "--sync-binlog=1"]),
+    ("a replica has it (`AFTER_SYNC`)", Replication::SemiSynchronous, &[]),
+];
 
 /// One for each, on a database server of its own.
 pub const DATABASES: [Databases; 3] = [on_redis(10), on_redis(11), on_redis(12)];
@@ -39,30 +41,16 @@ struct Setup {
     instance: Server,
     environment: Environment,
     /// Runs until it is dropped.
-    _database: Box<dyn Any>,
+    _database: ReplicatedDatabase,
 }
 
-/// Starts a database; its address, and what keeps it running.
-async fn database(
-    number: usize,
-    folder: Arc<TemporaryFolder>,
-) -> anyhow::Result<(String, Box<dyn Any>)> {
-    let arguments: &[&str] = match number {
-        0 => &[],
-        1 => &["--log-bin=binlog", "--sync-binlog=1"],
-        _ => {
-            let replication = Replication::SemiSynchronous;
-            let pair =
-                ReplicatedDatabase::start_in(folder, replication, DatabaseSettings::default())
-                    .await?;
-            // Without the proxy, which the others do not have either.
-            return Ok((pair.primary().url(), Box::new(pair)));
-        }
-    };
+/// Starts a database.
+async fn database(number: usize) -> anyhow::Result<ReplicatedDatabase> {
+    let (_, replication, arguments) = SETUPS[number];
     let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     let settings = DatabaseSettings { arguments, ..DatabaseSettings::default() };
-    let server = DatabaseServer::start_in(folder, settings).await?;
-    Ok((server.url(), Box::new(server)))
+    let folder = Arc::new(TemporaryFolder::new()?);
+    Ok(ReplicatedDatabase::start_in(folder, replication, settings).await?)
 }
 
 /// Measures, and prints the table: a row for each strategy and database.
@@ -79,7 +67,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
             anyhow::Ok(plan.run().await?.0)
         };
         let runs = interleaved(settings.rounds, &setups, one).await?;
-        for ((name, setup), of) in SETUPS.into_iter().zip(&setups).zip(&runs) {
+        for (((name, ..), setup), of) in SETUPS.into_iter().zip(&setups).zip(&runs) {
             let mut row = vec![format!("`{strategy}`"), name.to_owned()];
             row.extend(figures(of, &runs[0]));
             row.push(figure(micro::commit_ms(&setup.environment.pool).await?));
@@ -107,10 +95,10 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 }
 
 async fn setup(number: usize, mut settings: Settings) -> anyhow::Result<Setup> {
-    say(&format!("starting a database: {}", SETUPS[number]));
-    let files = Arc::new(TemporaryFolder::new()?);
-    let (url, database) = database(number, files).await.context("starting a database")?;
-    settings.access.database_url = url;
+    say(&format!("starting a database: {}", SETUPS[number].0));
+    let database = database(number).await.context("starting a database")?;
+    // Without the proxy, which not all have.
+    settings.access.database_url = database.primary().url();
     let environment = Environment::open(&settings, DATABASES[number], BUYERS).await?;
     let instance = servers::instance(&environment, &format!("durable-{number}"), &[]).await?;
     Ok(Setup { instance, environment, _database: database })

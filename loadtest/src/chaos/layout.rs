@@ -1,6 +1,7 @@
 //! Which servers a run breaks: one Redis or several, one database or a primary with a replica.
 
 use clap::ValueEnum;
+use testkit::replicated_database::Replication;
 
 /// How Redis is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -24,6 +25,17 @@ pub enum DatabaseLayout {
     Replicated,
     /// As `replicated`, with an asynchronous replica: what a failover loses is counted apart
     Asynchronous,
+}
+
+impl DatabaseLayout {
+    /// How its servers replicate each other.
+    pub fn replication(self) -> Replication {
+        match self {
+            Self::Single => Replication::None,
+            Self::Replicated => Replication::SemiSynchronous,
+            Self::Asynchronous => Replication::Asynchronous,
+        }
+    }
 }
 
 /// The servers of a run.

@@ -7,7 +7,7 @@
 //!
 //! - `layout`: which servers there are.
 //! - `redis_data`, `instance`: what a fault does to Redis' data and to a process of the service.
-//! - `redis_servers`, `database_servers`: the servers of each layout.
+//! - `redis_servers`: the servers of each layout.
 //! - `test_cluster`: all servers together.
 //! - `changes`, `buyers`: what buyers and owners of orders ask for.
 //! - `verdict`, `sale`: a sale, and what is checked of it; `operator` adds to it and publishes others.
@@ -21,7 +21,6 @@ use workload::{Error, order_rows::OrderRows};
 
 pub mod buyers;
 mod changes;
-mod database_servers;
 pub(crate) mod faults;
 pub(crate) mod instance;
 pub mod layout;

@@ -15,11 +15,11 @@ use testkit::{
     database_server::Settings,
     process::TemporaryFolder,
     proxy::{Mode, Proxy},
+    replicated_database::ReplicatedDatabase,
 };
 use tokio::sync::Mutex;
 
 use super::{
-    database_servers::DatabaseServers,
     instance::{Instance, server},
     layout::Layout,
     redis_data,
@@ -76,7 +76,7 @@ pub struct TestCluster {
     /// Redis; held while it is broken.
     pub redis: Mutex<RedisServers>,
     /// The database; held while it is broken.
-    pub database: Mutex<DatabaseServers>,
+    pub database: Mutex<ReplicatedDatabase>,
     /// The file that the clock of each [`ServerKind`] follows; held while it is wrong.
     pub clocks: [Mutex<PathBuf>; 2],
     run_as: Mutex<Option<RunAs>>,
@@ -99,7 +99,8 @@ impl TestCluster {
             environment: clock::environment(&clocks[ServerKind::Database as usize]),
             ..Settings::default()
         };
-        let database = DatabaseServers::start(layout.database, folder.clone(), settings).await;
+        let replication = layout.database.replication();
+        let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await;
         let database = database.map_err(server("MariaDB"))?;
         let environment = clock::environment(&clocks[ServerKind::Redis as usize]);
         let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;

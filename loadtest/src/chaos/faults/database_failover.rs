@@ -47,10 +47,9 @@ async fn fail_over(
     how: impl AsyncFnOnce(&mut ReplicatedDatabase, Duration) -> io::Result<()>,
 ) -> Result<(), Error> {
     // Held for as long as it lasts: faults of one server take turns.
-    let mut database = it.cluster.database.lock().await;
+    let mut pair = it.cluster.database.lock().await;
     let failover = async {
-        let pair = database.pair()?;
-        how(pair, it.lasts).await?;
+        how(&mut pair, it.lasts).await?;
         pair.rejoin().await
     };
     failover.await.map_err(server("the replicated database"))
