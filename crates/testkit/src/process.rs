@@ -68,7 +68,7 @@ impl Process {
             return Ok(());
         }
         let (log, end) = (self.log.display(), self.log_end());
-        Err(io::Error::other(format!("the server did not start; {log} ends with:\n{end}")))
+        Err(io::Error::other(format!("the server does not answer; {log} ends with:\n{end}")))
     }
 
     /// The process's id.

@@ -67,10 +67,8 @@ impl RedisCluster {
             let epoch = (number + 1).to_string();
             cluster.run::<()>(number, &["SET-CONFIG-EPOCH", &epoch]).await;
             if number < MASTERS {
-                let first = SLOTS / MASTERS * number;
-                let last =
-                    if number + 1 == MASTERS { SLOTS } else { SLOTS / MASTERS * (number + 1) };
-                let (first, last) = (first.to_string(), (last - 1).to_string());
+                let [first, next] = [number, number + 1].map(|number| SLOTS * number / MASTERS);
+                let (first, last) = (first.to_string(), (next - 1).to_string());
                 cluster.run::<()>(number, &["ADDSLOTSRANGE", &first, &last]).await;
             }
         }

@@ -61,9 +61,9 @@ impl Instance {
         let Some(process) = &self.process else { return Ok(()) };
         // It may have ended by itself: then there is nothing to ask.
         if process.terminate().is_ok() && !until(END_LIMIT, async || !process.is_running()).await {
-            return Err(
-                self.failed(Some(process), format!("did not end {END_LIMIT:?} after SIGTERM"))
-            );
+            let (target, log) = (&self.target, process.log_end());
+            let reason = format!("{target} did not end {END_LIMIT:?} after SIGTERM:\n{log}");
+            return Err(Error::server(WHAT, reason));
         }
         self.kill();
         Ok(())
@@ -78,24 +78,20 @@ impl Instance {
     /// Starts it, again and again while the servers it needs are away; returns when it serves.
     pub async fn restart(&mut self) -> Result<(), Error> {
         self.kill();
-        let mut process = self.launch();
-        let serves = until(LIMIT, async || {
-            if answers(&self.target, "/health/live").await {
-                return true;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let process = self.launch()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let live = async || answers(&self.target, "/health/live").await;
+            match process.serves(left, live).await {
+                Ok(()) => {
+                    self.process = Some(process);
+                    return Ok(());
+                }
+                Err(error) if Instant::now() >= deadline => return Err(server(WHAT)(error)),
+                Err(_) => sleep(PAUSE).await,
             }
-            if process.as_ref().is_ok_and(|process| !process.is_running()) {
-                sleep(PAUSE).await;
-                process = self.launch();
-            }
-            process.is_err()
-        });
-        let serves = serves.await;
-        let process = process?;
-        if !serves {
-            return Err(self.failed(Some(&process), format!("did not start within {LIMIT:?}")));
         }
-        self.process = Some(process);
-        Ok(())
     }
 
     fn launch(&self) -> Result<Process, Error> {
@@ -108,16 +104,12 @@ impl Instance {
     /// Waits until it says that it can sell; returns how long that took.
     pub async fn ready(&self) -> Result<Duration, Error> {
         let begin = Instant::now();
-        if until(LIMIT, async || answers(&self.target, "/health/ready").await).await {
-            return Ok(begin.elapsed());
+        let ready = async || answers(&self.target, "/health/ready").await;
+        match &self.process {
+            Some(process) => process.serves(LIMIT, ready).await.map_err(server(WHAT))?,
+            None => return Err(Error::server(WHAT, format!("{} does not run", self.target))),
         }
-        let reason = format!("is not ready {LIMIT:?} after the last fault");
-        Err(self.failed(self.process.as_ref(), reason))
-    }
-
-    fn failed(&self, process: Option<&Process>, reason: String) -> Error {
-        let (target, log) = (&self.target, process.map(Process::log_end).unwrap_or_default());
-        Error::server(WHAT, format!("{target} {reason}; its log ends with:\n{log}"))
+        Ok(begin.elapsed())
     }
 }
 

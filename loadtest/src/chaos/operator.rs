@@ -2,6 +2,7 @@
 //! may have been lost, as an operator would. At the end the tables must agree with every answer.
 
 use std::{
+    collections::HashMap,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -22,6 +23,7 @@ use super::{
 use workload::{
     Access, Error, Target,
     http::{Call, Connection},
+    order_rows::OrderRows,
     publish,
     reply::Reply,
 };
@@ -150,48 +152,38 @@ impl Operator {
     }
 
     /// Compares every answer with the tables; says what is not true.
-    pub async fn check(&self) -> Result<Vec<String>, Error> {
-        let checking = async {
-            let mut database = MySqlConnection::connect(&self.access.database_url).await?;
-            let operations = self.log().operations.clone();
-            let mut wrong = Vec::new();
-            for (what, answers) in &operations {
-                let times = match what {
-                    What::Publish(title) => published(&mut database, title, answers).await?,
-                    What::Add(voucher_id, count) => {
-                        usize::from(self.added(&mut database, *voucher_id).await? & count != 0)
-                    }
-                };
-                if !may_have_happened(answers, times) {
-                    wrong.push(format!("{what:?} happened {times} times, answered {answers:?}"));
-                }
+    pub async fn check(&self, order_rows: &OrderRows) -> Result<Vec<String>, Error> {
+        let operations = self.log().operations.clone();
+        let (mut wrong, mut added) = (Vec::new(), HashMap::new());
+        for sale in &self.sales {
+            let id = sale.workload.voucher_id;
+            let of_sale = operations.iter().map(|(what, _)| match what {
+                What::Add(voucher_id, count) if *voucher_id == id => *count,
+                _ => 0,
+            });
+            let more = order_rows.read(id).await?.sale.issued - i64::from(sale.stock);
+            if more & !of_sale.sum::<i64>() != 0 {
+                wrong.push(format!("{more} were added to {id}, more than was asked for"));
             }
-            for sale in &self.sales {
-                let id = sale.workload.voucher_id;
-                let of_sale = operations.iter().map(|(what, _)| match what {
-                    What::Add(voucher_id, count) if *voucher_id == id => *count,
-                    _ => 0,
-                });
-                let added = self.added(&mut database, id).await?;
-                if added & !of_sale.sum::<i64>() != 0 {
-                    wrong.push(format!("{added} were added to {id}, more than was asked for"));
-                }
-            }
-            // How it ends does not matter any more.
-            database.close().await.ok();
-            Ok::<_, sqlx::Error>(wrong)
-        };
+            added.insert(id, more);
+        }
         let failed = |source| Error::Database { what: "while publications were checked", source };
-        checking.await.map_err(failed)
-    }
-
-    /// By how much more than what was published is issued.
-    async fn added(&self, database: &mut MySqlConnection, voucher_id: u64) -> sqlx::Result<i64> {
-        let sql = "SELECT CAST(issued AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
-        let issued: Option<i64> =
-            sqlx::query_scalar(sql).bind(voucher_id).fetch_one(database).await?;
-        let sale = self.sales.iter().find(|sale| sale.workload.voucher_id == voucher_id);
-        Ok(issued.unwrap_or_default() - sale.map_or(0, |sale| i64::from(sale.stock)))
+        let mut database =
+            MySqlConnection::connect(&self.access.database_url).await.map_err(failed)?;
+        for (what, answers) in &operations {
+            let times = match what {
+                What::Publish(title) => {
+                    published(&mut database, title, answers).await.map_err(failed)?
+                }
+                What::Add(id, count) => usize::from(added.get(id).is_some_and(|n| n & count != 0)),
+            };
+            if !may_have_happened(answers, times) {
+                wrong.push(format!("{what:?} happened {times} times, answered {answers:?}"));
+            }
+        }
+        // How it ends does not matter any more.
+        database.close().await.ok();
+        Ok(wrong)
     }
 
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {

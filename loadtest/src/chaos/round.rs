@@ -173,7 +173,7 @@ pub async fn run(
         // A run keeps its rounds, and nobody buys here any more.
         sale.workload.buyers = Arc::default();
     }
-    let mut false_operations = operator.check().await?;
+    let mut false_operations = operator.check(order_rows).await?;
     if rows_lost {
         // What was confirmed may be gone with the old primary.
         false_operations.clear();
