@@ -54,9 +54,4 @@ impl Layout {
     pub fn redis_fails_over(self) -> bool {
         self.redis != RedisLayout::Single
     }
-
-    /// Whether the database's replica can be promoted.
-    pub fn database_fails_over(self) -> bool {
-        self.database != DatabaseLayout::Single
-    }
 }

@@ -174,7 +174,7 @@ impl TestCluster {
     /// Changes what the proxies in front of a server do to the instances' connections.
     pub fn set_proxies(&self, kind: ServerKind, mode: Mode) {
         match kind {
-            ServerKind::Redis => self.redis_proxies.set(mode),
+            ServerKind::Redis => self.redis_proxies.nodes.iter().for_each(|proxy| proxy.set(mode)),
             ServerKind::Database => self.database_proxy.set(mode),
         }
     }

@@ -7,7 +7,10 @@
 //! - [`faults`] injects faults into the servers meanwhile; `sampler`, `batches` and `commits` read figures.
 //! - [`report`] and [`raw`] are its results as files.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::ladder::Strategy;
 
@@ -169,7 +172,7 @@ pub async fn run(
         for live in first {
             live.opened().await;
         }
-        run_state.begin();
+        run_state.begun.get_or_init(Instant::now);
         run_state.set(State::Running, "selling");
         tokio::join!(sampler.run(), watch(0), watch(1));
     };
@@ -230,7 +233,8 @@ fn finish(
         let records = std::mem::take(&mut report.records);
         (records, report)
     });
-    let state = if run_state.is_stopped() { State::Stopped } else { State::Done };
+    let stopped = run_state.live.iter().any(|live| live.is_stopped());
+    let state = if stopped { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
     let Document { lanes, events, .. } = &mut *document;
@@ -257,7 +261,7 @@ fn finish(
     }
     // Before the state that says that all is there.
     if let Ok(kept) = kept.try_into() {
-        run_state.store_records(kept);
+        run_state.records.get_or_init(|| kept);
     }
     document.state = state;
     document.doing = String::new();

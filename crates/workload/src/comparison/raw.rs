@@ -38,7 +38,7 @@ impl Raw {
     /// The raw data of this run, as far as there are any.
     pub fn of(run: &RunState) -> Self {
         let attempts = |records: &Vec<Record>| records.iter().map(Attempt::of).collect();
-        let records = run.records().map(|lanes| lanes.iter().map(attempts).collect());
+        let records = run.records.get().map(|lanes| lanes.iter().map(attempts).collect());
         Self { document: run.document(0), records: records.unwrap_or_default() }
     }
 }

@@ -12,12 +12,13 @@ use crate::{buyers::Buyer, generator::Record, live::Live};
 #[derive(Debug)]
 pub struct RunState {
     document: Mutex<Document>,
-    begun: OnceLock<Instant>,
+    pub(super) begun: OnceLock<Instant>,
     /// The counters of each lane; they are also how the load is stopped.
     pub(super) live: [Arc<Live>; 2],
     /// All buyers, once they are signed in.
     pub(super) buyers: OnceLock<Vec<Buyer>>,
-    records: OnceLock<[Vec<Record>; 2]>,
+    /// Every attempt of each lane, once all are over.
+    pub(super) records: OnceLock<[Vec<Record>; 2]>,
 }
 
 impl RunState {
@@ -88,11 +89,6 @@ impl RunState {
         self.lock().state
     }
 
-    /// Every attempt of each lane, once all are over.
-    pub fn records(&self) -> Option<&[Vec<Record>; 2]> {
-        self.records.get()
-    }
-
     /// Stops the load: no attempt is begun any more; those under way are finished and judged.
     pub fn stop(&self) {
         self.live.iter().for_each(|live| live.stop());
@@ -109,19 +105,6 @@ impl RunState {
     /// Seconds since the first request.
     pub(super) fn seconds(&self) -> f64 {
         self.begun.get().map_or(0.0, |begun| begun.elapsed().as_secs_f64())
-    }
-
-    pub(super) fn begin(&self) {
-        self.begun.get_or_init(Instant::now);
-    }
-
-    pub(super) fn store_records(&self, records: [Vec<Record>; 2]) {
-        // Set once, by the one runner.
-        self.records.get_or_init(|| records);
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.live.iter().any(|live| live.is_stopped())
     }
 
     pub(super) fn set(&self, state: State, doing: &str) {

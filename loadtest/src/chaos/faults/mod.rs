@@ -286,7 +286,7 @@ impl Fault {
             RedisReplica => layout.redis_fails_over(),
             Sentinel => layout.redis == RedisLayout::Sentinel,
             Cluster => layout.redis == RedisLayout::Cluster,
-            DatabaseReplica => layout.database_fails_over(),
+            DatabaseReplica => layout.database != DatabaseLayout::Single,
         })
     }
 

@@ -52,13 +52,6 @@ pub struct RedisProxies {
     pub(super) sentinels: Vec<Vec<Proxy>>,
 }
 
-impl RedisProxies {
-    /// Changes what those of the data servers do to their clients.
-    pub fn set(&self, mode: Mode) {
-        self.nodes.iter().for_each(|proxy| proxy.set(mode));
-    }
-}
-
 /// The address from which the `number`-th server connects to others: data servers first, then sentinels.
 pub fn source(number: usize) -> IpAddr {
     let last = u8::try_from(number + 2).unwrap_or(u8::MAX);
