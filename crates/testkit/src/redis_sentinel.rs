@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::raw::query;
+use super::raw::{command, query};
 use super::redis_server::{RedisServer, Role};
 use super::wait::eventually;
 
@@ -68,14 +68,21 @@ impl RedisSentinel {
     }
 }
 
-/// Waits until both report that the replica follows its master. The master does so later, and counts
-/// the replica's acknowledgements only from then on.
+/// Waits until the two are [`is_in_sync`].
 pub async fn in_sync(master: &RedisServer, replica: &RedisServer) {
-    for (server, word) in [(replica, "master_link_status:up"), (master, "state=online")] {
-        let mut raw = server.conn().await;
-        eventually("the replica is in sync", TIMEOUT, async || {
-            query::<String>(&mut raw, "INFO", &["replication"]).await.contains(word)
-        })
-        .await;
-    }
+    eventually("the replica is in sync", TIMEOUT, async || is_in_sync(master, replica).await).await;
+}
+
+/// Whether both report that the replica follows its master. The master does so later, and counts
+/// the replica's acknowledgements only from then on.
+pub async fn is_in_sync(master: &RedisServer, replica: &RedisServer) -> bool {
+    let says = async |server: &RedisServer, facts: [&str; 2]| {
+        let asking = async {
+            let mut raw = server.client().get_multiplexed_async_connection().await?;
+            command("INFO", &["replication"]).query_async::<String>(&mut raw).await
+        };
+        asking.await.is_ok_and(|said| facts.iter().all(|fact| said.contains(fact)))
+    };
+    says(master, ["role:master", "state=online"]).await
+        && says(replica, ["role:slave", "master_link_status:up"]).await
 }

@@ -7,6 +7,7 @@ use testkit::{
     process::TemporaryFolder,
     proxy::Proxy,
     redis_cluster::RedisCluster,
+    redis_sentinel::is_in_sync,
     redis_server::{RedisServer, Role},
     wait::until,
 };
@@ -98,7 +99,8 @@ impl RedisServers {
             }
         }
         for master in &masters {
-            if !self.in_sync(*master, self.replica_of(*master)).await? {
+            let replica = self.replica_of(*master);
+            if !is_in_sync(&self.nodes[*master], &self.nodes[replica]).await {
                 return Ok(false);
             }
         }

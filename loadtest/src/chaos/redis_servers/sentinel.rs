@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use testkit::{
     process::TemporaryFolder,
     proxy::Proxy,
-    redis_sentinel::in_sync,
+    redis_sentinel::{in_sync, is_in_sync},
     redis_server::{RedisServer, Role},
     wait::until,
 };
@@ -109,7 +109,8 @@ impl RedisServers {
             self.demote(other, master).await?;
         }
         self.nodes[master].role = Role::Alone;
-        Ok(self.in_sync(master, other).await? && self.sentinels_agree().await)
+        let in_sync = is_in_sync(&self.nodes[master], &self.nodes[other]).await;
+        Ok(in_sync && self.sentinels_agree().await)
     }
 
     /// Whether every sentinel sees the master, its replica and the other sentinels, and none of them down.

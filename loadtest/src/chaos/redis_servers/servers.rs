@@ -80,16 +80,6 @@ impl RedisServers {
         (master + self.nodes.len() / 2) % self.nodes.len()
     }
 
-    /// Whether the two are master and replica, and the replica has what its master has.
-    pub(super) async fn in_sync(&self, master: usize, replica: usize) -> Result<bool, Error> {
-        let says = async |node: usize, facts: [&str; 2]| -> Result<bool, Error> {
-            let said: String = command(&self.nodes[node], &["INFO", "replication"]).await?;
-            Ok(facts.iter().all(|fact| said.contains(fact)))
-        };
-        Ok(says(master, ["role:master", "state=online"]).await?
-            && says(replica, ["role:slave", "master_link_status:up"]).await?)
-    }
-
     /// What each server says of itself and the others, for an error message.
     pub(super) async fn facts(&self) -> String {
         let mut all = String::new();
