@@ -109,7 +109,11 @@ fn pending_id(record: &Record) -> Option<i64> {
 }
 
 /// Looks an order up. Any node may answer.
-async fn look_up(connections: &mut [Connection], token: Option<&HeaderValue>, id: i64) -> Reply {
+pub async fn look_up(
+    connections: &mut [Connection],
+    token: Option<&HeaderValue>,
+    id: i64,
+) -> Reply {
     let mut call = Call::get(format!("/voucher-order/{id}"));
     if let Some(token) = token {
         call.set_token(token);

@@ -84,11 +84,16 @@ pub fn attempt_now(buyer: usize, attempt: u32) -> Attempt {
     Attempt { due: Some(Duration::ZERO), buyer, attempt, then: &[] }
 }
 
+/// How many waves there are in a sale.
+pub fn waves(sale: Duration, wave: Duration) -> u32 {
+    let waves = sale.as_millis() / wave.as_millis().max(1);
+    u32::try_from(waves).unwrap_or(u32::MAX).max(1)
+}
+
 /// Draws the attempts of `buyers` on a sale: each buyer asks in one wave, with a second attempt at the same
 /// moment (on another target: attempts take turns) and a third one some time later.
 pub fn draw(rng: &mut impl Rng, buyers: usize, (sale, wave): (Duration, Duration)) -> Vec<Attempt> {
-    let waves = (sale.as_millis() / wave.as_millis().max(1)).max(1);
-    let waves = u32::try_from(waves).unwrap_or(u32::MAX);
+    let waves = waves(sale, wave);
     let mut attempts = Vec::with_capacity(buyers * 3);
     for buyer in 0..buyers {
         let first = rng.random_range(0..waves);

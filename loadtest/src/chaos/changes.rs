@@ -11,6 +11,7 @@ use workload::{
     Target,
     buyers::Buyer,
     http::{Call, Connection},
+    pending,
     reply::Reply,
 };
 
@@ -59,20 +60,18 @@ impl Owner {
     /// Waits until the order is there or refused, no longer than that is worth it.
     pub async fn wait(&self) -> Reply {
         let begin = Instant::now();
-        let call = Call::get(format!("/voucher-order/{}", self.order_id)).token(&self.buyer.token);
-        let mut number = 0;
-        while begin.elapsed() < PENDING_LIMIT {
-            let target = self.targets[number % self.targets.len()].clone();
-            if let Ok(answer) = Connection::new(target, TIMEOUT).send(&call).await
-                && let reply = Reply::of_look_up(self.order_id, &answer)
-                && !matches!(reply, Reply::Pending(_))
-            {
+        let connect = |target: &Target| Connection::new(target.clone(), TIMEOUT);
+        let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
+        loop {
+            let token = Some(&self.buyer.token);
+            let reply = pending::look_up(&mut connections, token, self.order_id).await;
+            if !matches!(reply, Reply::Pending(_)) || begin.elapsed() >= PENDING_LIMIT {
                 return reply;
             }
             sleep(PAUSE).await;
-            number += 1;
+            // Another instance is asked first.
+            connections.rotate_left(1);
         }
-        Reply::Pending(self.order_id)
     }
 
     /// Asks the instances, in turn, for each of `whats` at once.

@@ -8,6 +8,7 @@ use rand::{
 };
 
 use super::{
+    buyers::waves,
     faults::{self, Fault},
     layout::Layout,
 };
@@ -47,12 +48,10 @@ pub fn faults(
         let any = all.choose(rng).copied();
         let first = all.get(number % all.len()).copied();
         let what = if index == 0 { first } else { any };
-        let wave_ms = u64::try_from(wave.as_millis()).unwrap_or(u64::MAX).max(1);
-        let sale_ms = u64::try_from(sale.as_millis()).unwrap_or(u64::MAX).max(2);
-        let mut at = Duration::from_millis(rng.random_range(1..sale_ms));
+        let mut at = rng.random_range(Duration::ZERO..sale);
         if rng.random_bool(0.75) {
-            let waves = rng.random_range(1..=(sale_ms / wave_ms).max(1)) - 1;
-            at = Duration::from_micros(waves * wave_ms * 1_000 + rng.random_range(0..12_000));
+            let within = Duration::from_micros(rng.random_range(0..12_000));
+            at = wave * rng.random_range(0..waves(sale, wave)) + within;
         }
         let Some(what) = what else { continue };
         // Drawn in any case, so that what comes after is the same on every machine.

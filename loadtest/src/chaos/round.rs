@@ -85,7 +85,7 @@ pub async fn run(
     number: u32,
 ) -> Result<Round, Error> {
     let started = Instant::now();
-    let rng = &mut StdRng::seed_from_u64(mix(options.seed, number));
+    let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
     let (layout, strategies) = (options.layout(), &options.strategies);
     let index = number as usize - 1;
     let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
@@ -230,11 +230,6 @@ async fn side_sale(
     }
     operator.has_orders(orders);
     Ok(sale)
-}
-
-/// One seed for each round of a run.
-fn mix(seed: u64, number: u32) -> u64 {
-    seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Injects all faults, each at its time. Buyers sign in again when Redis has lost their sessions.

@@ -6,6 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use testkit::wait::poll;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -32,8 +33,8 @@ const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
 const DECIDED_LIMIT: Duration = Duration::from_secs(45);
 /// How long the sale of the rest may sell nothing. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
-/// Attempts to publish it, and the pause between them.
-const PUBLISH_ATTEMPTS: u32 = 50;
+/// How long it may take to publish it, and the pause between two attempts.
+const PUBLISH_LIMIT: Duration = Duration::from_secs(20);
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 /// Connections to each instance, those of all sales together.
 const CONNECTIONS: usize = 48;
@@ -66,18 +67,15 @@ impl Sale {
         buyers: Arc<[Buyer]>,
     ) -> Result<Self, Error> {
         let target = &cluster.targets[number % cluster.targets.len()];
-        let mut attempt = 0;
-        let voucher_id = loop {
-            attempt += 1;
+        let publishing = poll(PUBLISH_LIMIT, PUBLISH_PAUSE, async || {
             match publish::flash_sale(&cluster.access, target, strategy, stock).await {
-                Ok(voucher_id) => break voucher_id,
                 // A connection that a fault of the round before has broken costs one 503.
-                Err(Error::Refused { status: 503, .. }) if attempt < PUBLISH_ATTEMPTS => {
-                    sleep(PUBLISH_PAUSE).await;
-                }
-                Err(error) => return Err(error),
+                Err(Error::Refused { status: 503, .. }) => Ok(None),
+                published => published.map(Some),
             }
-        };
+        });
+        let late = || Error::server("seckill", format!("no sale within {PUBLISH_LIMIT:?}"));
+        let voucher_id = publishing.await?.ok_or_else(late)?;
         let workload = Workload {
             targets: cluster.targets.clone(),
             voucher_id,

@@ -17,7 +17,7 @@ const WHAT: &str = "MariaDB";
 /// The fewest connections that a server can be told to allow.
 const FEWEST_CONNECTIONS: usize = 10;
 /// As the server is started with.
-const USUAL_CONNECTIONS: usize = 300;
+const USUAL_CONNECTIONS: usize = 1_000;
 /// Rows in a statement that fills the tablespace; single ones fill what is left behind the larger.
 const FILLERS: [usize; 2] = [32, 1];
 /// Such statements at most: more mean that the limit does not work.

@@ -66,17 +66,13 @@ pub enum Effect {
     LosesDataIfReplaced,
     /// Buyers have to sign in again.
     EndsSessions,
-    /// The database forgets something that it had confirmed, where its replica is asynchronous.
-    LosesRows,
     /// It restores a snapshot of Redis, which is taken before.
     RestoresSnapshot,
     /// It pays or cancels orders that are there before.
     ChangesOrders,
 }
 
-use Effect::{
-    ChangesOrders, EndsSessions, LosesData, LosesDataIfReplaced, LosesRows, RestoresSnapshot,
-};
+use Effect::{ChangesOrders, EndsSessions, LosesData, LosesDataIfReplaced, RestoresSnapshot};
 
 /// A fault that needs nothing and has no effect of its own.
 pub const fn fault(name: &'static str, lasts: Range<u64>, inject: Inject) -> Fault {
@@ -203,18 +199,15 @@ static TABLE: [Fault; 48] = [
     fault("kill -9 the database's primary, its replica is promoted", 0..800, |it| {
         Box::pin(database_failover::kill(it))
     })
-    .needs(&[DatabaseReplica])
-    .effects(&[LosesRows]),
+    .needs(&[DatabaseReplica]),
     fault("the database's primary and replica change places", 0..1_000, |it| {
         Box::pin(database_failover::switch_over(it))
     })
-    .needs(&[DatabaseReplica])
-    .effects(&[LosesRows]),
+    .needs(&[DatabaseReplica]),
     fault("kill -9 the database's primary, a lagging replica is promoted", 50..800, |it| {
         Box::pin(database_failover::kill_while_lagging(it))
     })
-    .needs(&[DatabaseReplica])
-    .effects(&[LosesRows]),
+    .needs(&[DatabaseReplica]),
 ];
 
 /// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
@@ -301,9 +294,9 @@ impl Fault {
         self.has(LosesData) || self.has(LosesDataIfReplaced) && layout.redis_fails_over()
     }
 
-    /// Whether the database forgets something that it had confirmed.
+    /// Whether the database forgets something that it had confirmed: each of its failovers may, to an asynchronous replica.
     pub fn makes_database_forget(&self, layout: Layout) -> bool {
-        self.has(LosesRows) && layout.database == DatabaseLayout::Asynchronous
+        self.needs.contains(&DatabaseReplica) && layout.database == DatabaseLayout::Asynchronous
     }
 
     /// Injects it, and undoes it.

@@ -6,13 +6,12 @@ use futures_util::future::try_join_all;
 use testkit::{
     process::TemporaryFolder,
     proxy::Proxy,
-    redis_sentinel::{in_sync, is_in_sync},
+    redis_sentinel::is_in_sync,
     redis_server::{RedisServer, Role},
-    wait::until,
 };
 
 use super::servers::{
-    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, role, source, start_node, wait_until,
+    DOWN_AFTER_MS, RedisProxies, RedisServers, WHAT, role, source, start_node, wait_until,
 };
 use crate::chaos::{instance::server, layout::RedisLayout, redis_data::command};
 use workload::Error;
@@ -39,7 +38,7 @@ pub async fn start(folder: &Arc<TemporaryFolder>, instances: usize) -> Result<Re
     for node in &mut nodes {
         node.try_restart().await.map_err(server(WHAT))?;
     }
-    in_sync(&nodes[0], &nodes[1]).await;
+    wait_until("the replica follows", async || is_in_sync(&nodes[0], &nodes[1]).await).await?;
     let starting = (0..SENTINELS).map(|number| {
         let from = source(nodes.len() + number);
         let configuration = format!(
@@ -91,13 +90,9 @@ impl RedisServers {
 
     /// Asks the sentinels for a failover until one begins it: they refuse while they have not seen the last one's end.
     pub async fn ask_for_failover(&self) -> Result<(), Error> {
-        let mut last = Ok(());
-        until(LIMIT, async || {
-            last = command(&self.sentinels[0], &["SENTINEL", "FAILOVER", MASTER]).await;
-            last.is_ok()
-        })
-        .await;
-        last
+        let asked = ["SENTINEL", "FAILOVER", MASTER];
+        let ask = async || command::<()>(&self.sentinels[0], &asked).await.is_ok();
+        wait_until("a sentinel begins a failover", ask).await
     }
 
     /// Whether the sentinels agree on the master, and its replica has what it has.

@@ -13,11 +13,7 @@ use testkit::{
     wait::until,
 };
 
-use crate::chaos::{
-    instance::server,
-    layout::RedisLayout,
-    redis_data::command,
-};
+use crate::chaos::{instance::server, layout::RedisLayout, redis_data::command};
 use workload::Error;
 
 /// How long servers may take to agree or to copy each other, on a busy machine: where a master dies right after a failover
