@@ -242,12 +242,8 @@ async fn inject(
     faults: &[Planned],
 ) -> Result<(), Error> {
     let injecting = faults.iter().map(async |planned| {
-        let Planned { what, lasts, .. } = *planned;
-        if what.has(Effect::RestoresSnapshot) {
-            sleep_until(begin + planned.at / 2).await;
-            cluster.take_snapshot().await?;
-        }
-        sleep_until(begin + planned.at).await;
+        let Planned { what, lasts, at } = *planned;
+        sleep_until(begin + at).await;
         what.inject(Scene { cluster, sales, operator: Some(operator), lasts }).await?;
         if what.has(Effect::EndsSessions) {
             cluster.sign_in_again(buyers).await?;

@@ -22,7 +22,6 @@ use tokio::sync::Mutex;
 use super::{
     instance::{Instance, server},
     layout::Layout,
-    redis_data,
     redis_servers::{RedisProxies, RedisServers},
 };
 use workload::{Access, Error, Target, buyers::Buyer, sessions};
@@ -177,12 +176,6 @@ impl TestCluster {
             ServerKind::Redis => self.redis_proxies.nodes.iter().for_each(|proxy| proxy.set(mode)),
             ServerKind::Database => self.database_proxy.set(mode),
         }
-    }
-
-    /// Writes the snapshot that an old Redis comes back with, on every server, as any may be the one.
-    pub async fn take_snapshot(&self) -> Result<(), Error> {
-        let redis = self.redis.lock().await;
-        try_join_all(redis.nodes.iter().map(redis_data::take_snapshot)).await.map(drop)
     }
 
     /// Opens the buyers' sessions again, once Redis can be asked.

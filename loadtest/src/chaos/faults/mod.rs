@@ -66,13 +66,11 @@ pub enum Effect {
     LosesDataIfReplaced,
     /// Buyers have to sign in again.
     EndsSessions,
-    /// It restores a snapshot of Redis, which is taken before.
-    RestoresSnapshot,
     /// It pays or cancels orders that are there before.
     ChangesOrders,
 }
 
-use Effect::{ChangesOrders, EndsSessions, LosesData, LosesDataIfReplaced, RestoresSnapshot};
+use Effect::{ChangesOrders, EndsSessions, LosesData, LosesDataIfReplaced};
 
 /// A fault that needs nothing and has no effect of its own.
 pub const fn fault(name: &'static str, lasts: Range<u64>, inject: Inject) -> Fault {
@@ -114,10 +112,10 @@ static TABLE: [Fault; 48] = [
     })
     .needs(&[Faketime]),
     fault("database full", 50..1_200, |it| Box::pin(database::full(it))),
-    fault("kill -9 redis, back with an old snapshot", 0..400, |it| {
+    fault("kill -9 redis, back with an old snapshot", 0..800, |it| {
         Box::pin(redis::kill(it, RedisData::Old))
     })
-    .effects(&[LosesData, EndsSessions, RestoresSnapshot]),
+    .effects(&[LosesData, EndsSessions]),
     fault("stop instance 1", 50..1_500, |it| Box::pin(instance::stop(it, 0))),
     fault("lose replies on adding stock", 0..100, |it| {
         Box::pin(operation::lose_replies(it, async |operator| operator.add_stock(1).await))

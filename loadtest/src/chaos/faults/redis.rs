@@ -7,7 +7,7 @@ use tokio::{sync::MutexGuard, time::sleep};
 use super::scene::Scene;
 use crate::chaos::{
     instance::{pause, server},
-    redis_data::{RedisData, command},
+    redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
 };
 use workload::Error;
@@ -21,9 +21,13 @@ pub async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize)
     Ok((redis, master))
 }
 
-/// SIGKILL, then started again with this data.
+/// SIGKILL, then started again with this data. The old snapshot is taken before, as long as the server is away.
 pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<(), Error> {
     let (mut redis, master) = hold(it).await?;
+    if data == RedisData::Old {
+        take_snapshot(&redis.nodes[master]).await?;
+        sleep(it.lasts).await;
+    }
     redis.nodes[master].kill();
     sleep(it.lasts).await;
     redis.restart(master, data).await?;
