@@ -199,7 +199,7 @@ impl DatabaseServer {
             tokio::time::sleep(STANDSTILL).await;
             let copying = tokio::task::spawn_blocking(move || {
                 std::fs::remove_dir_all(&to)?;
-                copy_folder(&from, &to)
+                succeeded(Command::new("cp").arg("-R").args([&from, &to]))
             });
             copying.await.map_err(io::Error::other)?
         };
@@ -232,21 +232,6 @@ pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Resul
 /// Of hexadecimal digits.
 pub(crate) fn random_password() -> String {
     format!("{:016x}", rand::random::<u64>())
-}
-
-/// Copies the files in `from` and its sub-folders, not its sockets.
-fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let (kind, to) = (entry.file_type()?, to.join(entry.file_name()));
-        if kind.is_dir() {
-            copy_folder(&entry.path(), &to)?;
-        } else if kind.is_file() {
-            std::fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
 }
 
 /// Makes the system tables, the database `seckill`, its user and the administrator. In a thread of its own: the caller's may
@@ -286,9 +271,13 @@ fn install_now(product: Product, files: &Path, password: &str) -> io::Result<()>
     };
     // From inside the folder, as the first of them splits a path at spaces. Of the folder for temporary files, which is
     // not shared: a starting MariaDB removes what others keep there.
-    install.args(as_root()).arg("--tmpdir=..").current_dir(&data).stdin(Stdio::null());
-    let program = install.get_program().display().to_string();
-    let output = install.output().map_err(|error| {
+    succeeded(install.args(as_root()).arg("--tmpdir=..").current_dir(&data).stdin(Stdio::null()))
+}
+
+/// Runs a command that ends by itself.
+fn succeeded(command: &mut Command) -> io::Result<()> {
+    let program = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| {
         io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
     })?;
     if output.status.success() {
