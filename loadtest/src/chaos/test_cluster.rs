@@ -2,7 +2,7 @@
 //! of it is private, in a temporary folder, and gone at the end.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -222,20 +222,13 @@ pub(crate) fn prepare(program: &Path, access: &Access) -> Result<(), Error> {
 /// Copies every `*.log` in `folder` and its sub-folders to a folder beside it, which it returns.
 pub(crate) fn save_logs(folder: &Path) -> Result<PathBuf, Error> {
     let saved = folder.with_extension("logs");
-    copy_logs(folder, &saved).map_err(Error::file(&saved))?;
-    Ok(saved)
-}
-
-fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default();
-        if path.is_dir() {
-            copy_logs(&path, to)?;
-        } else if path.extension().is_some_and(|extension| extension == "log") {
-            fs::copy(&path, to.join(name))?;
-        }
+    fs::create_dir_all(&saved).map_err(Error::file(&saved))?;
+    let mut copy = Command::new("find");
+    // With their folders: those of several servers have one name.
+    copy.current_dir(folder).args([".", "-name", "*.log", "-exec", "cp", "--parents", "-t"]);
+    let copied = copy.arg(&saved).args(["{}", "+"]).status().map_err(Error::file(&saved))?;
+    if copied.success() {
+        return Ok(saved);
     }
-    Ok(())
+    Err(Error::server("find", copied.to_string()))
 }
