@@ -4,7 +4,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -22,6 +22,11 @@ const STANDSTILL: Duration = Duration::from_millis(30);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// Time limit of what the administrator does, on a busy machine.
 const ADMIN_LIMIT: Duration = Duration::from_secs(60);
+
+/// Of the users `seckill` and `admin` of every server of this process, without characters that an address or SQL would
+/// read otherwise.
+pub(crate) static PASSWORD: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x}", rand::random::<u64>()));
 
 /// Which of the two is started: `TEST_DATABASE_PRODUCT`, by the program that is first in `PATH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +63,6 @@ pub struct DatabaseServer {
     product: Product,
     process: Option<Process>,
     port: u16,
-    password: String,
     files: PathBuf,
     pub(crate) settings: Settings,
     // Dropped last: the process writes to it.
@@ -72,9 +76,6 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// Added to its environment.
     pub environment: Vec<(&'static str, String)>,
-    /// Of its users `seckill` and `admin`, without characters that an address or SQL would read otherwise; a random one
-    /// where there is none. The servers of a replicated database share theirs.
-    pub password: Option<String>,
 }
 
 impl DatabaseServer {
@@ -84,7 +85,7 @@ impl DatabaseServer {
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let mut server = Self::new(folder, settings)?;
-        install(server.product, server.files.clone(), server.password.clone()).await?;
+        install(server.product, server.files.clone()).await?;
         server.try_restart().await?;
         Ok(server)
     }
@@ -94,19 +95,19 @@ impl DatabaseServer {
         let product = Product::chosen()?;
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
-        let password = settings.password.clone().unwrap_or_else(random_password);
-        Ok(Self { product, process: None, port, password, files, settings, _folder: folder })
+        Ok(Self { product, process: None, port, files, settings, _folder: folder })
     }
 
     /// The address of the database `seckill` for a client that reaches the server through a proxy at `port`: without TLS,
     /// which newer servers offer unasked, and in which a proxy would see no statement.
     pub fn url_at(&self, port: u16) -> String {
-        format!("mysql://seckill:{}@127.0.0.1:{port}/seckill?ssl-mode=DISABLED", self.password)
+        let password = &*PASSWORD;
+        format!("mysql://seckill:{password}@127.0.0.1:{port}/seckill?ssl-mode=DISABLED")
     }
 
     /// The address of the database `seckill`.
     pub fn url(&self) -> String {
-        format!("mysql://seckill:{}@127.0.0.1:{}/seckill", self.password, self.port)
+        format!("mysql://seckill:{}@127.0.0.1:{}/seckill", *PASSWORD, self.port)
     }
 
     /// The address of the database `seckill` for a user who may do everything, such as making the server read-only; what
@@ -229,20 +230,15 @@ pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Resul
     running?.map(drop).map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }
 
-/// Of hexadecimal digits.
-pub(crate) fn random_password() -> String {
-    format!("{:016x}", rand::random::<u64>())
-}
-
 /// Makes the system tables, the database `seckill`, its user and the administrator. In a thread of its own: the caller's may
 /// serve proxies meanwhile.
-async fn install(product: Product, files: PathBuf, password: String) -> io::Result<()> {
-    let installing = tokio::task::spawn_blocking(move || install_now(product, &files, &password));
+async fn install(product: Product, files: PathBuf) -> io::Result<()> {
+    let installing = tokio::task::spawn_blocking(move || install_now(product, &files));
     installing.await.map_err(io::Error::other)?
 }
 
-fn install_now(product: Product, files: &Path, password: &str) -> io::Result<()> {
-    let data = files.join("data");
+fn install_now(product: Product, files: &Path) -> io::Result<()> {
+    let (data, password) = (files.join("data"), &*PASSWORD);
     std::fs::create_dir_all(&data)?;
     // A statement a line, as MySQL reads them. Each server of a replicated database makes them for itself.
     let users = format!(

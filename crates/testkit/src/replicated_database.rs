@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sqlx::{Executor, MySqlConnection, Row};
 
-use super::database_server::{DatabaseServer, Product, Settings, random_password, run};
+use super::database_server::{DatabaseServer, PASSWORD, Product, Settings, run};
 use super::process::TemporaryFolder;
 use super::proxy::Proxy;
 use super::wait::poll;
@@ -60,12 +60,11 @@ impl ReplicatedDatabase {
     pub async fn start_in(
         folder: Arc<TemporaryFolder>,
         replication: Replication,
-        mut settings: Settings,
+        settings: Settings,
     ) -> io::Result<Self> {
         if replication != Replication::None && Product::chosen()? == Product::MySql {
             return Err(io::Error::other("a replicated database is made of MariaDB servers only"));
         }
-        settings.password.get_or_insert_with(random_password);
         let common = settings.arguments.clone();
         let start = async |role| {
             let arguments = arguments(&common, role, replication);
@@ -167,7 +166,7 @@ impl ReplicatedDatabase {
             "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'admin', \
              MASTER_PASSWORD = '{}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
             self.primary.port(),
-            self.primary.settings.password.as_deref().unwrap_or_default()
+            *PASSWORD
         );
         let (mut primary, mut replica) = (self.primary.admin().await?, self.replica.admin().await?);
         run(&mut replica, &source).await?;

@@ -96,7 +96,6 @@ impl TestCluster {
         let settings = Settings {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
             environment: clock::environment(&clocks[ServerKind::Database as usize]),
-            ..Settings::default()
         };
         let replication = layout.database.replication();
         let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await;
