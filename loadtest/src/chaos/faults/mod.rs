@@ -1,7 +1,7 @@
 //! Every fault that a round can draw, in one table: its name, how long it lasts, what it needs, what it loses, and how it is
 //! injected. A file for each group does it.
 
-use std::{fmt, ops::Range, pin::Pin};
+use std::{collections::HashSet, fmt, ops::Range, pin::Pin};
 
 use testkit::proxy::Mode;
 
@@ -169,14 +169,26 @@ static TABLE: [Fault; 48] = [
     })
     .needs(&[RedisReplica])
     .effects(&[LosesData]),
+    fault("kill -9 the database's primary, its replica is promoted", 0..800, |it| {
+        Box::pin(database_failover::kill(it))
+    })
+    .needs(&[DatabaseReplica]),
     fault("graceful failover of redis", 0..1, |it| Box::pin(redis_failover::hand_over(it)))
         .needs(&[Sentinel]),
     fault("move a slot", 50..800, |it| Box::pin(redis_failover::move_slot(it))).needs(&[Cluster]),
+    fault("the database's primary and replica change places", 0..1_000, |it| {
+        Box::pin(database_failover::switch_over(it))
+    })
+    .needs(&[DatabaseReplica]),
     fault("a redis master partitioned with its clients", 100..1_500, |it| {
         Box::pin(redis_failover::partition(it))
     })
     .needs(&[RedisReplica])
     .effects(&[LosesData]),
+    fault("kill -9 the database's primary, a lagging replica is promoted", 50..800, |it| {
+        Box::pin(database_failover::kill_while_lagging(it))
+    })
+    .needs(&[DatabaseReplica]),
     fault("forced failover of redis to a lagging replica", 50..1_000, |it| {
         Box::pin(redis_failover::replace_while_lagging(it, "FORCE"))
     })
@@ -194,18 +206,6 @@ static TABLE: [Fault; 48] = [
     })
     .needs(&[Cluster])
     .effects(&[LosesData]),
-    fault("kill -9 the database's primary, its replica is promoted", 0..800, |it| {
-        Box::pin(database_failover::kill(it))
-    })
-    .needs(&[DatabaseReplica]),
-    fault("the database's primary and replica change places", 0..1_000, |it| {
-        Box::pin(database_failover::switch_over(it))
-    })
-    .needs(&[DatabaseReplica]),
-    fault("kill -9 the database's primary, a lagging replica is promoted", 50..800, |it| {
-        Box::pin(database_failover::kill_while_lagging(it))
-    })
-    .needs(&[DatabaseReplica]),
 ];
 
 /// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
@@ -213,13 +213,7 @@ static TABLE: [Fault; 48] = [
 pub fn of(layout: Layout) -> Vec<&'static Fault> {
     let (usual, failovers) = TABLE.split_at(USUAL);
     let fits = |fault: &&Fault| fault.fits(layout);
-    let (database, redis): (Vec<_>, Vec<_>) =
-        failovers.iter().filter(fits).partition(|fault| fault.needs.contains(&DatabaseReplica));
-    let mut failovers = Vec::new();
-    for number in 0..redis.len().max(database.len()) {
-        failovers.extend(redis.get(number).into_iter().chain(database.get(number)).copied());
-    }
-    let mut failovers = failovers.into_iter().cycle();
+    let mut failovers = failovers.iter().filter(fits).cycle();
     let mut all = Vec::new();
     for (number, fault) in usual.iter().filter(fits).enumerate() {
         if number % 2 == 0 {
@@ -235,13 +229,9 @@ pub fn of(layout: Layout) -> Vec<&'static Fault> {
 
 /// As [`of`], each once.
 pub fn distinct(layout: Layout) -> Vec<&'static Fault> {
-    let mut distinct = Vec::new();
-    for fault in of(layout) {
-        if !distinct.contains(&fault) {
-            distinct.push(fault);
-        }
-    }
-    distinct
+    let (mut all, mut seen) = (of(layout), HashSet::new());
+    all.retain(|fault| seen.insert(fault.name));
+    all
 }
 
 /// Every fault of the layout with its name, and why it cannot be drawn here; a line each.
