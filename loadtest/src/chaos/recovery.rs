@@ -21,9 +21,7 @@ use tokio::{
 };
 
 use super::{
-    faults::{
-        Effect, Fault, Need, Scene, database_failover, fault, instance, redis, redis_failover,
-    },
+    faults::{Fault, Need, Scene, database_failover, fault, instance, redis, redis_failover},
     layout::Layout,
     redis_data::RedisData,
     test_cluster::TestCluster,
@@ -42,8 +40,7 @@ static AFTER: [Fault; 4] = [
     fault("kill -9 of an instance", 0..1, |it| Box::pin(instance::kill(it, 0))),
     // Buyers sign in again.
     fault("kill -9 of Redis, back empty", 0..1, |it| Box::pin(redis::kill(it, RedisData::Empty)))
-        .needs(&[Need::OneRedis])
-        .effects(&[Effect::EndsSessions]),
+        .needs(&[Need::OneRedis]),
     fault("kill -9 of a Redis master", 0..1, |it| Box::pin(redis_failover::kill(it)))
         .needs(&[Need::RedisReplica]),
     fault("kill -9 of the primary", 0..1, |it| Box::pin(database_failover::kill(it)))
@@ -157,13 +154,10 @@ pub async fn measure(
 impl Load {
     async fn inject(&self, cluster: &TestCluster, after: &Fault) -> Result<(), Error> {
         let (sales, lasts) = (&[self.voucher_id], Duration::ZERO);
-        after.inject(Scene { cluster, sales, operator: None, lasts }).await?;
-        if after.has(Effect::EndsSessions) {
-            // Buyers whose turn is next come first.
-            let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());
-            cluster.sign_in_again(&self.buyers[next..]).await?;
-        }
-        Ok(())
+        // Those whose turn is next come first.
+        let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());
+        let buyers = &self.buyers[next..];
+        after.inject(Scene { cluster, sales, buyers, operator: None, lasts }).await
     }
 
     async fn work(self: Arc<Self>, number: usize) {

@@ -232,7 +232,7 @@ async fn side_sale(
     Ok(sale)
 }
 
-/// Injects all faults, each at its time. Buyers sign in again when Redis has lost their sessions.
+/// Injects all faults, each at its time.
 async fn inject(
     cluster: &TestCluster,
     sales: &[u64],
@@ -244,11 +244,7 @@ async fn inject(
     let injecting = faults.iter().map(async |planned| {
         let Planned { what, lasts, at } = *planned;
         sleep_until(begin + at).await;
-        what.inject(Scene { cluster, sales, operator: Some(operator), lasts }).await?;
-        if what.has(Effect::EndsSessions) {
-            cluster.sign_in_again(buyers).await?;
-        }
-        Ok::<_, Error>(())
+        what.inject(Scene { cluster, sales, buyers, operator: Some(operator), lasts }).await
     });
     try_join_all(injecting).await.map(drop)
 }

@@ -24,7 +24,7 @@ use super::{
     layout::Layout,
     redis_servers::{RedisProxies, RedisServers},
 };
-use workload::{Access, Error, Target, buyers::Buyer, sessions};
+use workload::{Access, Error, Target};
 
 /// Instances of the service.
 pub const INSTANCES: usize = 2;
@@ -175,13 +175,6 @@ impl TestCluster {
             ServerKind::Redis => self.redis_proxies.nodes.iter().for_each(|proxy| proxy.set(mode)),
             ServerKind::Database => self.database_proxy.set(mode),
         }
-    }
-
-    /// Opens the buyers' sessions again, once Redis can be asked.
-    pub async fn sign_in_again(&self, buyers: &[Buyer]) -> Result<(), Error> {
-        // Held, so that no fault kills it meanwhile.
-        let _redis = self.redis.lock().await;
-        sessions::open(&self.access, buyers).await
     }
 
     /// Copies the servers' logs out of the temporary folder; returns their new folder.

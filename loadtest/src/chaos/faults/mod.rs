@@ -64,13 +64,11 @@ pub enum Effect {
     LosesData,
     /// As [`Effect::LosesData`], where a Redis that is away is replaced by one that may not have its last writes.
     LosesDataIfReplaced,
-    /// Buyers have to sign in again.
-    EndsSessions,
     /// It pays or cancels orders that are there before.
     ChangesOrders,
 }
 
-use Effect::{ChangesOrders, EndsSessions, LosesData, LosesDataIfReplaced};
+use Effect::{ChangesOrders, LosesData, LosesDataIfReplaced};
 
 /// A fault that needs nothing and has no effect of its own.
 pub const fn fault(name: &'static str, lasts: Range<u64>, inject: Inject) -> Fault {
@@ -87,12 +85,12 @@ static TABLE: [Fault; 48] = [
     fault("lose commits", 20..400, |it| Box::pin(link::set(it, Database, Mode::LoseCommit))),
     fault("kill -9 instance 1", 0..400, |it| Box::pin(instance::kill(it, 0))),
     fault("kill -9 redis, back empty", 0..400, |it| Box::pin(redis::kill(it, RedisData::Empty)))
-        .effects(&[LosesData, EndsSessions]),
+        .effects(&[LosesData]),
     fault("kill -9 database", 0..400, |it| Box::pin(database::kill(it))),
     fault("lose commit replies", 20..400, |it| {
         Box::pin(link::set(it, Database, Mode::LoseCommitReply))
     }),
-    fault("FLUSHALL", 0..1, |it| Box::pin(redis::empty(it))).effects(&[LosesData, EndsSessions]),
+    fault("FLUSHALL", 0..1, |it| Box::pin(redis::empty(it))).effects(&[LosesData]),
     fault("database read-only", 50..1_200, |it| Box::pin(database::read_only(it))),
     fault("delete stream.orders", 0..1, |it| Box::pin(redis::delete_stream(it)))
         .effects(&[LosesData]),
@@ -115,7 +113,7 @@ static TABLE: [Fault; 48] = [
     fault("kill -9 redis, back with an old snapshot", 0..800, |it| {
         Box::pin(redis::kill(it, RedisData::Old))
     })
-    .effects(&[LosesData, EndsSessions]),
+    .effects(&[LosesData]),
     fault("stop instance 1", 50..1_500, |it| Box::pin(instance::stop(it, 0))),
     fault("lose replies on adding stock", 0..100, |it| {
         Box::pin(operation::lose_replies(it, async |operator| operator.add_stock(1).await))

@@ -10,7 +10,7 @@ use crate::chaos::{
     redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
 };
-use workload::Error;
+use workload::{Error, sessions};
 
 /// The servers, and which of them is the master of the round's first sale. Held for as long as a fault lasts: those of one
 /// server take turns.
@@ -31,7 +31,11 @@ pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<(), Error> {
     redis.nodes[master].kill();
     sleep(it.lasts).await;
     redis.restart(master, data).await?;
-    redis.replicated().await
+    redis.replicated().await?;
+    if data == RedisData::Intact {
+        return Ok(());
+    }
+    sessions::open(&it.cluster.access, it.buyers).await
 }
 
 /// SIGSTOP, then SIGCONT.
@@ -45,7 +49,8 @@ pub async fn stop(it: Scene<'_>) -> Result<(), Error> {
 pub async fn empty(it: Scene<'_>) -> Result<(), Error> {
     let (mut redis, _) = hold(it).await?;
     on_all_masters(&redis, &["FLUSHALL"]).await?;
-    redis.replicated().await
+    redis.replicated().await?;
+    sessions::open(&it.cluster.access, it.buyers).await
 }
 
 /// The stream of admitted orders is deleted, and nothing else.
