@@ -66,7 +66,7 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
             finish(&burst::run(&options.options()).await?, json).await
         }
         Scenario::Ladder(Run { options, json }) => {
-            finish(&ladder::run(&options.options()).await?, json).await
+            finish(&ladder::run(&options).await?, json).await
         }
         Scenario::Compare(args) => compare(args).await,
         Scenario::Cache(scenario) => {
@@ -88,7 +88,8 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
         }
         Scenario::Plan(Run { options, json }) => finish(&plan::run(&options)?, json).await,
         Scenario::Publish(args) => {
-            let target = args.target().ok_or_else(|| Error::Usage("--targets is empty".into()))?;
+            let first = args.targets.first();
+            let target = first.ok_or_else(|| Error::Usage("--targets is empty".into()))?;
             let id = publish::flash_sale(&args.access, target, &args.strategy, args.stock).await?;
             println!("{id}");
             Ok(Outcome::Clean)

@@ -1,13 +1,14 @@
 //! The demonstration: every strategy of the ladder, on one instance and on several.
 //!
-//! Buyers are signed in once and serve all sales. There are at least three times as many buyers as
+//! The same buyers come to all sales. There are at least three times as many buyers as
 //! vouchers, so that a safe strategy sells out even where many a buyer is refused for a busy lock. A
 //! race that has to show itself and did not gets a fresh sale, [`ATTEMPTS`] in all, and each
 //! repetition is reported. Buyers who are told to try again do, where a safe strategy would otherwise
 //! end unsold.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, slice, sync::Arc};
 
+use clap::{Args, value_parser};
 use serde::Serialize;
 use workload::ladder::Strategy;
 
@@ -44,16 +45,17 @@ the orders.
 `unit-rows` needs no lock either: each buyer claims a different row.
 ";
 
-/// A ladder to climb.
-#[derive(Debug, Clone)]
+/// A ladder to climb: what all sales have in common, whose targets are several instances, or the proxy before them.
+#[derive(Debug, Args)]
 pub struct LadderOptions {
-    /// What all sales have in common. Its targets and strategy are set by the ladder.
+    #[command(flatten)]
+    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
     pub burst: BurstOptions,
-    /// One instance alone.
+    /// One instance alone
+    #[arg(long, default_value = "http://127.0.0.1:8081", value_name = "URL")]
     pub one: Target,
-    /// The proxy before several instances.
-    pub two: Target,
-    /// How many are behind it.
+    /// How many instances are the targets, or behind them
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(2..))]
     pub instances: u32,
 }
 
@@ -92,23 +94,23 @@ pub struct Climb {
 /// A [`Error`] of the set-up; a strategy that breaks its guarantees is in the [`Climb`], not an error.
 pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     let progress = options.burst.progress;
-    let (size, stock) = (options.burst.buyers.size(), options.burst.stock);
-    if size < 3 * stock as usize {
+    let (size, stock) = (options.burst.buyers, options.burst.stock);
+    if u64::from(size) < 3 * u64::from(stock) {
         return Err(Error::Usage(format!(
             "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
              vouchers, or a sale may end unsold for lack of demand"
         )));
     }
     let order_rows = OrderRows::open(&options.burst.access.database_url).await?;
-    let mut shared = options.burst.clone();
-    shared.targets = vec![options.two.clone()];
-    let buyers = burst::prepare(&shared).await?;
+    let shared = &options.burst;
+    let buyers = burst::prepare(shared).await?;
+    let one = slice::from_ref(&options.one);
     let mut lines = Vec::with_capacity(2 * Strategy::ALL.len());
     for strategy in Strategy::ALL {
-        for (instances, target) in [(1, &options.one), (options.instances, &options.two)] {
+        for (instances, targets) in [(1, one), (options.instances, &shared.targets[..])] {
             let mut burst = shared.clone();
             burst.strategy = strategy.name().to_owned();
-            burst.targets = vec![target.clone()];
+            burst.targets = targets.to_vec();
             let mut sales = 0;
             let line = loop {
                 let report =

@@ -121,7 +121,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     for strategy in
         [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit]
     {
-        let options = law::options(&stack, strategy, 60, 20).await;
+        let options = law::options(&stack, strategy, 60, 20);
         law::assert_holds(&law::run(&stack, &options).await);
     }
     for instance in &stack.instances {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use testkit::wait::eventually;
-use workload::burst::{self, BurstOptions, BuyerSource, Report};
+use workload::burst::{self, BurstOptions, Report};
 use workload::conformance::Conformance;
 use workload::ladder::Strategy;
 use workload::order_rows::OrderRows;
@@ -16,7 +16,7 @@ use crate::support::stack::{Stack, buy};
 
 /// Users, attempts of each at once, and how many are on sale: more buyers than stock, several tries a
 /// buyer.
-const BUYERS: i64 = 60;
+const BUYERS: u32 = 60;
 const TRIES: u32 = 4;
 const STOCK: u32 = 20;
 
@@ -24,19 +24,15 @@ const STOCK: u32 = 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
-pub async fn options(stack: &Stack, strategy: Strategy, buyers: i64, stock: u32) -> BurstOptions {
-    let crowd = stack.users(buyers).await.into_iter().map(|user| burst_buyer(&user)).collect();
-    let mut options = BurstOptions::new(stack.access(), stack.targets());
-    options.buyers = BuyerSource::Given(crowd);
-    options.tries = TRIES;
-    options.stock = stock;
-    options.strategy = strategy.name().to_owned();
-    options.timeout = Duration::from_secs(40);
-    options
-}
-
-fn burst_buyer(user: &crate::support::stack::SignedIn) -> workload::buyers::Buyer {
-    workload::buyers::Buyer { user_id: user.id.cast_unsigned(), token: user.token.parse().unwrap() }
+pub fn options(stack: &Stack, strategy: Strategy, buyers: u32, stock: u32) -> BurstOptions {
+    BurstOptions {
+        buyers,
+        tries: TRIES,
+        stock,
+        strategy: strategy.name().to_owned(),
+        timeout: Duration::from_secs(40),
+        ..BurstOptions::new(stack.access(), stack.targets())
+    }
 }
 
 /// A burst on a new sale, which begins when the sale is open.
@@ -51,7 +47,7 @@ pub async fn run(stack: &Stack, options: &BurstOptions) -> Report {
 }
 
 async fn sale(stack: &Stack, strategy: Strategy) -> Report {
-    run(stack, &options(stack, strategy, BUYERS, STOCK).await).await
+    run(stack, &options(stack, strategy, BUYERS, STOCK)).await
 }
 
 pub fn assert_holds(report: &Report) {
@@ -153,7 +149,7 @@ async fn the_unique_index_suffices_without_the_redis_locks_and_they_without_it()
         Strategy::UnitRows,
     ];
     for strategy in strategies {
-        let options = options(&stack, strategy, BUYERS, STOCK).await;
+        let options = options(&stack, strategy, BUYERS, STOCK);
         let mut redis = stack.redis.conn().await;
         let deleting_keys = async {
             loop {

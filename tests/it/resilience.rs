@@ -46,8 +46,8 @@ pub const STOCK: u32 = 40;
 
 pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64) {
     let buyers = 120;
-    let options = law::options(stack, strategy, buyers, STOCK).await;
-    let total = buyers.cast_unsigned() * u64::from(options.tries);
+    let options = law::options(stack, strategy, buyers, STOCK);
+    let total = u64::from(buyers * options.tries);
     (options, total)
 }
 

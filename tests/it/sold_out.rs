@@ -128,7 +128,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
 async fn stock_that_is_added_during_a_sale_is_sold_completely() {
     let stack = Stack::lab(2).await;
     for strategy in [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit] {
-        let options = law::options(&stack, strategy, 300, 50).await;
+        let options = law::options(&stack, strategy, 300, 50);
         options.live.send_first(400);
         let adding = async {
             options.live.reached(400).await;

@@ -87,8 +87,8 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     const ADDED: i64 = 60;
     const JAVA: i64 = 40;
     let stack = Stack::lab(2).await;
-    let options =
-        options(&stack, workload::ladder::Strategy::UnitRows, ROWS + ADDED, ROWS as u32).await;
+    let buyers = (ROWS + ADDED) as u32;
+    let options = options(&stack, workload::ladder::Strategy::UnitRows, buyers, ROWS as u32);
     let sale = burst::publish(&options).await.expect("a sale");
     stack.add_stock(sale.cast_signed(), ADDED).await;
     let java = async {

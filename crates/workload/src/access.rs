@@ -25,7 +25,7 @@ pub struct Access {
         value_name = "URL"
     )]
     pub database_url: String,
-    /// The service's Redis, as the service is told it (sign-in codes and cached shops are there)
+    /// The service's Redis, as the service is told it (sessions and cached shops are there)
     #[arg(
         long,
         env = "REDIS_URL",
@@ -61,15 +61,12 @@ impl Access {
 
     /// The administrator's token as a header, for `what`.
     pub fn admin_header(&self, what: &str) -> Result<HeaderValue, Error> {
-        let usage = |text: String| Error::Usage(text);
         if self.admin_token.is_empty() {
-            return Err(usage(format!(
-                "{what} needs the administrator's token: set ADMIN_TOKEN to the service's own \
-                 (`eval \"$(./dev env)\"`) or give --admin-token"
-            )));
+            let needed = format!("{what} needs the administrator's token");
+            return Err(Error::unset(&needed, "ADMIN_TOKEN"));
         }
-        HeaderValue::from_str(&self.admin_token)
-            .map_err(|_| usage("the administrator's token cannot be sent in a header".to_owned()))
+        let unusable = "the administrator's token cannot be sent in a header";
+        HeaderValue::from_str(&self.admin_token).map_err(|_| Error::Usage(unusable.to_owned()))
     }
 }
 

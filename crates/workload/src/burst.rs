@@ -18,12 +18,13 @@ use crate::{
     pending::{self, PendingSale},
     publish,
     reply::Reply,
+    sessions,
 };
 
 pub mod options;
 mod show;
 
-pub use options::{BurstOptions, BuyerSource};
+pub use options::BurstOptions;
 
 /// A burst that was run and judged.
 #[derive(Clone, Default, Serialize)]
@@ -137,12 +138,12 @@ impl Report {
     }
 }
 
-/// Signs in, publishes, generates the load, waits, judges.
+/// Publishes, makes the buyers, generates the load, waits, judges.
 ///
 /// # Errors
 /// A [`Error`] of the set-up. Violations are no error: see [`Report::verdict`].
 pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
-    // What fails quickly comes first, before thousands are signed in for nothing.
+    // What fails quickly comes first, before thousands of sessions are made for nothing.
     let order_rows = OrderRows::open(&options.access.database_url).await?;
     descriptors::reserve(options.connections_for(usize::MAX))?;
     let voucher_id = publish(options).await?;
@@ -150,17 +151,14 @@ pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
     on(voucher_id, options, &order_rows, buyers).await
 }
 
-/// The buyers, signed in.
+/// The buyers, with sessions.
 pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Error> {
-    let (targets, progress) = (&options.targets, options.progress);
-    Ok(match &options.buyers {
-        BuyerSource::SignIn(count) => {
-            buyers::sign_in(&options.access, targets, *count, progress).await?.into()
+    let count = options.buyers as usize;
+    Ok(match &options.tokens_file {
+        Some(file) => {
+            buyers::from_file(&options.targets, file, count, options.progress).await?.into()
         }
-        BuyerSource::File(file, count) => {
-            buyers::from_file(targets, file, *count, progress).await?.into()
-        }
-        BuyerSource::Given(buyers) => buyers.clone(),
+        None => sessions::signed_in(&options.access, count).await?.into(),
     })
 }
 

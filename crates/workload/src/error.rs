@@ -103,6 +103,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// [`Error::Usage`]: what is `needed` comes from a variable, or from the flag of that name.
+    pub fn unset(needed: &str, variable: &str) -> Self {
+        let flag = variable.to_lowercase().replace('_', "-");
+        Self::Usage(format!(
+            "{needed}: set {variable} to the service's own (`eval \"$(./dev env)\"`) or give --{flag}"
+        ))
+    }
+
     /// [`Error::Server`].
     pub fn server(what: &'static str, reason: String) -> Self {
         Self::Server { what, reason }

@@ -13,7 +13,7 @@
 //! - [`keys`] names the Redis keys that the tools look at.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
 //!   has it buy.
-//! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`order_rows`] prepare a sale and read its end.
+//! - [`buyers`], [`sessions`], [`publish`], [`order_rows`] prepare a sale and read its end.
 //! - [`latency`], [`live`], [`table`] count and show; [`markdown`] is for documents.
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
 //!   on; [`trace`] reads what a node tells of an attempt's steps.
@@ -36,7 +36,6 @@ pub mod live;
 pub mod markdown;
 pub mod order_rows;
 pub mod pending;
-pub mod phones;
 pub mod publish;
 pub mod redis_connection;
 pub mod reply;

@@ -44,11 +44,7 @@ impl OrderRows {
     /// Connects to the service's database.
     pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
-            return Err(Error::Usage(
-                "judging needs the service's database: set DATABASE_URL to the service's own \
-                 (`eval \"$(./dev env)\"`) or give --database-url"
-                    .to_owned(),
-            ));
+            return Err(Error::unset("judging needs the service's database", "DATABASE_URL"));
         }
         let failed = |source| Error::Database { what: "while connecting", source };
         // A pool tries an address that refuses connections again and again, until its limit.

@@ -1,4 +1,4 @@
-//! Connections to the service's Redis, whichever way it is run, for sessions, sign-in codes and injected faults.
+//! Connections to the service's Redis, whichever way it is run, for sessions and injected faults.
 
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The Redis at `url`: one server, a cluster, or a master that Sentinel monitors. Makes no connection yet.
 pub fn open(url: &str) -> Result<Redis, Error> {
+    if url.is_empty() {
+        return Err(Error::unset("sessions and keys are in the service's Redis", "REDIS_URL"));
+    }
     let server = Server::from_url(url);
     let opened = server.and_then(|server| Redis::new(server, TIMEOUT, TIMEOUT));
     opened.map_err(|error| Error::Usage(format!("REDIS_URL (--redis-url): {error}")))

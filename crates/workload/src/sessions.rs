@@ -1,9 +1,10 @@
-//! Buyers with sessions, written straight into Redis: chaos is not about signing in, and sessions must
-//! be there again right after Redis has forgotten them.
+//! Buyers with sessions, written straight into Redis: a load is not about signing in, and sessions must be there again
+//! right after Redis has forgotten them.
 
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
+use rand::Rng;
 
 use crate::{Access, Error, buyers::Buyer, redis_connection};
 
@@ -11,6 +12,16 @@ use crate::{Access, Error, buyers::Buyer, redis_connection};
 const AT_A_TIME: usize = 1_000;
 /// How long a session lasts, in seconds: as after a sign-in, so that the service does not renew it at once.
 const TTL: u32 = 36_000 * 60;
+
+/// The first of the ids of [`signed_in`] buyers: above all others, and exact in JavaScript.
+const FIRST: std::ops::Range<u64> = 10_000_000_000..1_000_000_000_000;
+
+/// `count` new buyers with random ids, and sessions.
+pub async fn signed_in(access: &Access, count: usize) -> Result<Vec<Buyer>, Error> {
+    let buyers = buyers(rand::rng().random_range(FIRST), count)?;
+    open(access, &buyers).await?;
+    Ok(buyers)
+}
 
 /// `count` buyers with ids from `first` on. They have no sessions yet.
 pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Error> {

@@ -29,11 +29,7 @@ fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
 impl ShopTable {
     pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
-            return Err(Error::Usage(
-                "this scenario needs the service's database: set DATABASE_URL to the service's own \
-                 (`eval \"$(./dev env)\"`) or give --database-url"
-                    .to_owned(),
-            ));
+            return Err(Error::unset("shops are in the service's database", "DATABASE_URL"));
         }
         let options = MySqlPoolOptions::new().max_connections(1);
         let pool = options.acquire_timeout(Duration::from_secs(3)).connect(database_url).await;

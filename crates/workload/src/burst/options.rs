@@ -2,37 +2,17 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use clap::{
+    Args,
+    builder::{RangedU64ValueParser, TypedValueParser},
+    value_parser,
+};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
 use crate::{
     Access, Target,
-    buyers::Buyer,
     live::{Live, Progress},
 };
-
-/// Most connections used when none are asked for.
-const DEFAULT_CONNECTIONS: usize = 1024;
-
-/// The source of the buyers.
-#[derive(Debug, Clone)]
-pub enum BuyerSource {
-    /// This many new users, signed in through the API.
-    SignIn(usize),
-    /// The first so many tokens of a file, one per line.
-    File(PathBuf, usize),
-    /// These, signed in before.
-    Given(Arc<[Buyer]>),
-}
-
-impl BuyerSource {
-    /// How many buyers that is.
-    pub fn size(&self) -> usize {
-        match self {
-            Self::SignIn(count) | Self::File(_, count) => *count,
-            Self::Given(buyers) => buyers.len(),
-        }
-    }
-}
 
 /// When the buyers arrive: at random moments of a span. All attempts of one buyer are made at the same moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,34 +36,59 @@ impl Arrivals {
     }
 }
 
-/// A burst to run.
-#[derive(Debug, Clone)]
+/// A burst to run, as command lines take it.
+#[derive(Debug, Clone, Args)]
 pub struct BurstOptions {
-    /// Servers and secrets.
-    pub access: Access,
-    /// Base URLs; attempts go to them in turn. Publishing uses the first.
-    pub targets: Vec<Target>,
-    /// The buyers.
-    pub buyers: BuyerSource,
-    /// Simultaneous attempts of each buyer.
+    /// Users, each with a session of its own
+    #[arg(long, default_value_t = 300, value_parser = value_parser!(u32).range(1..))]
+    pub buyers: u32,
+    /// Simultaneous attempts of each user
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=1000))]
     pub tries: u32,
-    /// How many are on sale.
+    /// Vouchers on sale
+    #[arg(long, default_value_t = 100)]
     pub stock: u32,
-    /// The sale's strategy, by the service's name for it.
-    pub strategy: String,
-    /// Keep-alive connections; `None` means one per attempt, at most 1,024.
-    pub connections: Option<usize>,
-    /// Time limit of one attempt.
+    /// Base URLs; the attempts of one user go to them in turn, publishing to the first
+    #[arg(
+        long,
+        env = "TARGETS",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    pub targets: Vec<Target>,
+    /// Keep-alive connections at most, all targets together; no more than one per attempt
+    #[arg(long, default_value_t = 1024,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub connections: usize,
+    /// Time limit of one attempt, in seconds
+    #[arg(long, default_value = "10", value_name = "SECONDS",
+          value_parser = value_parser!(u64).range(1..=600).map(Duration::from_secs))]
     pub timeout: Duration,
-    /// Longest wait for purchases in flight before judging.
+    /// Longest wait for in-flight purchases before the check, in seconds
+    #[arg(long, alias = "settle", default_value = "30", value_name = "SECONDS",
+          value_parser = value_parser!(u64).range(1..=600).map(Duration::from_secs))]
     pub wait_limit: Duration,
+    /// Take buyers from this file (one session token per line) instead of making sessions
+    #[arg(long, value_name = "FILE")]
+    pub tokens_file: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
+    pub access: Access,
+    /// The sale's strategy, by the service's name for it.
+    #[arg(skip)]
+    pub strategy: String,
     /// When the buyers arrive.
+    #[arg(skip)]
     pub arrivals: Arrivals,
     /// Whether the service is asked for the steps of each attempt.
+    #[arg(skip)]
     pub traced: bool,
     /// Where progress goes.
+    #[arg(skip = Progress::Stderr)]
     pub progress: Progress,
     /// Counters to watch the run by; a test injects its fault when [`Live::reached`] says so.
+    #[arg(skip)]
     pub live: Arc<Live>,
 }
 
@@ -93,13 +98,14 @@ impl BurstOptions {
         Self {
             access,
             targets,
-            buyers: BuyerSource::SignIn(200),
+            buyers: 200,
             tries: 3,
             stock: 50,
             strategy: "reentrant-lock".to_owned(),
-            connections: None,
+            connections: 1024,
             timeout: Duration::from_secs(10),
             wait_limit: Duration::from_secs(30),
+            tokens_file: None,
             arrivals: Arrivals::default(),
             traced: false,
             progress: Progress::Silent,
@@ -109,7 +115,6 @@ impl BurstOptions {
 
     /// How many connections so many attempts use: at least one to each target.
     pub(crate) fn connections_for(&self, attempts: usize) -> usize {
-        let most = self.connections.unwrap_or(DEFAULT_CONNECTIONS);
-        most.clamp(1, attempts.max(1)).max(self.targets.len())
+        self.connections.clamp(1, attempts.max(1)).max(self.targets.len())
     }
 }

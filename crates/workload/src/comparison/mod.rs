@@ -16,7 +16,7 @@ use crate::ladder::Strategy;
 
 use crate::{
     Error, Target,
-    burst::{self, BurstOptions, BuyerSource, Report, options::Arrivals},
+    burst::{self, BurstOptions, Report, options::Arrivals},
     buyers::Buyer,
     conformance::Conformance,
     descriptors,
@@ -123,10 +123,9 @@ pub async fn run(
     let buyers = buyers_of_lanes(environment, run_state, &setting, known).await?;
     let lanes = [0, 1].map(|lane| BurstOptions {
         strategy: setting.lanes[lane].clone(),
-        buyers: BuyerSource::Given(buyers[lane].clone()),
         tries: setting.tries,
         stock: setting.stock,
-        connections: Some(CONNECTIONS),
+        connections: CONNECTIONS,
         timeout: TIMEOUT,
         wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
@@ -208,12 +207,7 @@ async fn buyers_of_lanes(
     if buyers.len() < 2 * each {
         let missing = 2 * each - buyers.len();
         run_state.set(State::Preparing, &format!("signing in {missing} buyers"));
-        let options = BurstOptions {
-            buyers: BuyerSource::SignIn(missing),
-            progress: environment.progress,
-            ..BurstOptions::new(environment.access.clone(), environment.entry.clone())
-        };
-        buyers.extend_from_slice(&burst::prepare(&options).await?);
+        buyers.extend(sessions::signed_in(&environment.access, missing).await?);
     }
     // Those of an earlier run may have lost their sessions with a Redis that was emptied.
     sessions::open(&environment.access, &buyers).await?;

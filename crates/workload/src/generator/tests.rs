@@ -91,7 +91,7 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     // 5 buyers, 4 tries, 2 servers: each answers only once its whole share of 10 is in flight.
     let seen = Arc::new(Mutex::new(HashMap::new()));
     let targets = vec![server(10, seen.clone()).await, server(10, seen.clone()).await];
-    let options = BurstOptions { tries: 4, connections: Some(20), ..options(targets) };
+    let options = BurstOptions { tries: 4, connections: 20, ..options(targets) };
     let live = &options.live;
     let records = generate(&options, 77, &buyers(5)).await.unwrap();
     assert_eq!((live.done(), live.orders()), (20, 20));
