@@ -11,8 +11,7 @@ demo() {
   ((INSTANCES > 1)) || die 2 "the demo shows what differs between one instance and several: --instances 2 or more."
   up
   say "the ladder: every strategy on one instance, then on $INSTANCES"
-  (export_settings && exec "$LOADTEST" ladder --one "http://127.0.0.1:$SECKILL_PORT_1" --targets "$HTTP" \
-    --instances "$INSTANCES" "${args[@]}") |
+  (export_settings && exec "$LOADTEST" ladder "${args[@]}") |
     tee "$DATA/log/demo.log" || status=$?
   how_to_buy
   say "the shop: $HTTP/     the lab, which shows why: $(lab_link)     the API: http://127.0.0.1:$SECKILL_PORT_1/docs/"

@@ -3,14 +3,13 @@
 use crate::{
     bench::{BenchArgs, baseline::Baseline},
     chaos::ChaosOptions,
-    ladder::LadderOptions,
     options::Run,
     plan::options::PlanOptions,
     rolling::RollingOptions,
     shop_cache,
 };
 use clap::{Args, Parser, Subcommand};
-use workload::{Access, Target, burst::BurstOptions};
+use workload::{Environment, burst::BurstOptions};
 
 pub mod compare;
 
@@ -43,7 +42,7 @@ pub enum Scenario {
     /// One sale, and all buyers at once; then every reply is checked
     Burst(Run<BurstArgs>),
     /// The demonstration: every strategy on one instance and on several
-    Ladder(Run<LadderOptions>),
+    Ladder(Run<BurstOptions>),
     /// Two strategies side by side, with a report that shows why one breaks
     Compare(CompareArgs),
     /// Reads of shops, and what their cache promises: stampede, penetration, avalanche, updates, read
@@ -82,17 +81,8 @@ pub struct PublishArgs {
     /// The sale's strategy
     #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
     pub strategy: String,
-    /// Base URL; of several, separated by commas, the first
-    #[arg(
-        long,
-        env = "TARGETS",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
-    )]
-    pub targets: Vec<Target>,
     #[command(flatten)]
-    pub access: Access,
+    pub environment: Environment,
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use workload::{
 
 use crate::{
     bench, chaos,
-    cli::{Cli, Command, Scenario, compare::CompareArgs},
+    cli::{Cli, Command, PublishArgs, Scenario, compare::CompareArgs},
     interrupt::or_interrupted,
     ladder,
     options::Run,
@@ -88,10 +88,12 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
         }
         Scenario::Plan(Run { options, json }) => finish(&plan::run(&options)?, json).await,
         Scenario::Publish(args) => {
-            let first = args.targets.first();
-            let target = first.ok_or_else(|| Error::Usage("--targets is empty".into()))?;
-            let id = publish::flash_sale(&args.access, target, &args.strategy, args.stock).await?;
-            println!("{id}");
+            let PublishArgs { stock, strategy, environment } = args;
+            let target = environment.first_target()?;
+            println!(
+                "{}",
+                publish::flash_sale(&environment.access, target, &strategy, stock).await?
+            );
             Ok(Outcome::Clean)
         }
     }

@@ -8,13 +8,12 @@
 
 use std::{fmt, slice, sync::Arc};
 
-use clap::{Args, value_parser};
 use serde::Serialize;
 use workload::ladder::Strategy;
 
 use crate::report::{self, Outcome};
 use workload::{
-    Error, Target,
+    Environment, Error,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
     conformance::Conformance,
@@ -45,20 +44,6 @@ the orders.
 `unit-rows` needs no lock either: each buyer claims a different row.
 ";
 
-/// A ladder to climb: what all sales have in common, whose targets are several instances, or the proxy before them.
-#[derive(Debug, Args)]
-pub struct LadderOptions {
-    #[command(flatten)]
-    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
-    pub burst: BurstOptions,
-    /// One instance alone
-    #[arg(long, default_value = "http://127.0.0.1:8081", value_name = "URL")]
-    pub one: Target,
-    /// How many instances are the targets, or behind them
-    #[arg(long, default_value_t = 2, value_parser = value_parser!(u32).range(2..))]
-    pub instances: u32,
-}
-
 /// One line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
@@ -88,29 +73,31 @@ pub struct Climb {
     pub as_promised: bool,
 }
 
-/// Runs every strategy on one instance and on several.
+/// Runs every strategy on the first instance alone and on the targets, of which all instances are behind.
 ///
 /// # Errors
-/// A [`Error`] of the set-up; a strategy that breaks its guarantees is in the [`Climb`], not an error.
-pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
-    let progress = options.burst.progress;
-    let (size, stock) = (options.burst.buyers, options.burst.stock);
+/// An [`Error`] of the set-up; a strategy that breaks its guarantees is in the [`Climb`], not an error.
+pub async fn run(shared: &BurstOptions) -> Result<Climb, Error> {
+    let Environment { access, targets, nodes, progress } = &shared.environment;
+    let (size, stock) = (shared.buyers, shared.stock);
     if u64::from(size) < 3 * u64::from(stock) {
         return Err(Error::Usage(format!(
             "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
              vouchers, or a sale may end unsold for lack of demand"
         )));
     }
-    let order_rows = OrderRows::open(&options.burst.access.database_url).await?;
-    let shared = &options.burst;
+    let [one, _, ..] = &nodes[..] else {
+        return Err(Error::Usage("a ladder needs several instances: --nodes".to_owned()));
+    };
+    let order_rows = OrderRows::open(&access.database_url).await?;
     let buyers = burst::prepare(shared).await?;
-    let one = slice::from_ref(&options.one);
+    let (alone, together) = (slice::from_ref(one), &targets[..]);
     let mut lines = Vec::with_capacity(2 * Strategy::ALL.len());
     for strategy in Strategy::ALL {
-        for (instances, targets) in [(1, one), (options.instances, &shared.targets[..])] {
+        for (instances, targets) in [(1, alone), (nodes.len() as u32, together)] {
             let mut burst = shared.clone();
             burst.strategy = strategy.name().to_owned();
-            burst.targets = targets.to_vec();
+            burst.environment.targets = targets.to_vec();
             let mut sales = 0;
             let line = loop {
                 let report =
@@ -155,7 +142,8 @@ async fn sell(
         if !(should_sell_out && report.clean && left > 0 && report.met_trouble()) {
             break;
         }
-        burst.progress.say(&format!("  {left} left, and buyers were told to try again: they do"));
+        let told = format!("  {left} left, and buyers were told to try again: they do");
+        burst.environment.progress.say(&told);
         burst.live = Arc::new(Live::default());
         let again = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
         report = report.followed_by(again);

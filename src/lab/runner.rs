@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
+use workload::Environment;
 use workload::buyers::Buyer;
 use workload::comparison::document::{Document, Setting, State};
 use workload::comparison::faults::InjectedFault;
-use workload::comparison::{self, Environment, RunState};
+use workload::comparison::{self, RunState};
 use workload::live::Progress;
 use workload::{Access, Target};
 
@@ -82,7 +83,7 @@ impl Lab {
                 time_zone: config.sale.time_zone.0,
                 key_style: config.redis.key_style,
             },
-            entry: config.lab_entry.clone().map_or_else(|| nodes.clone(), |entry| vec![entry]),
+            targets: config.lab_entry.clone().map_or_else(|| nodes.clone(), |entry| vec![entry]),
             nodes,
             progress: Progress::Silent,
         };

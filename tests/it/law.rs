@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use testkit::wait::eventually;
+use workload::Environment;
 use workload::burst::{self, BurstOptions, Report};
 use workload::conformance::Conformance;
 use workload::ladder::Strategy;
@@ -31,13 +32,14 @@ pub fn options(stack: &Stack, strategy: Strategy, buyers: u32, stock: u32) -> Bu
         stock,
         strategy: strategy.name().to_owned(),
         timeout: Duration::from_secs(40),
-        ..BurstOptions::new(stack.access(), stack.targets())
+        ..BurstOptions::new(Environment::silent(stack.access(), stack.targets()))
     }
 }
 
 /// A burst on a new sale, which begins when the sale is open.
 pub async fn run(stack: &Stack, options: &BurstOptions) -> Report {
-    let orders = OrderRows::open(&options.access.database_url).await.expect("the orders' table");
+    let orders = OrderRows::open(&options.environment.access.database_url).await;
+    let orders = orders.expect("the orders' table");
     let sale = burst::publish(options).await.expect("a sale");
     if options.strategy == Strategy::Stream.name() {
         stack.opened(sale.cast_signed()).await;

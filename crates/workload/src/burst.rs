@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde::Serialize;
 
 use crate::{
-    Error, Target,
+    Environment, Error, Target,
     buyers::{self, Buyer},
     checker::{self, Verdict},
     descriptors,
@@ -144,7 +144,7 @@ impl Report {
 /// A [`Error`] of the set-up. Violations are no error: see [`Report::verdict`].
 pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
     // What fails quickly comes first, before thousands of sessions are made for nothing.
-    let order_rows = OrderRows::open(&options.access.database_url).await?;
+    let order_rows = OrderRows::open(&options.environment.access.database_url).await?;
     descriptors::reserve(options.connections_for(usize::MAX))?;
     let voucher_id = publish(options).await?;
     let buyers = prepare(options).await?;
@@ -153,21 +153,19 @@ pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
 
 /// The buyers, with sessions.
 pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Error> {
+    let Environment { access, targets, progress, .. } = &options.environment;
     let count = options.buyers as usize;
     Ok(match &options.tokens_file {
-        Some(file) => {
-            buyers::from_file(&options.targets, file, count, options.progress).await?.into()
-        }
-        None => sessions::signed_in(&options.access, count).await?.into(),
+        Some(file) => buyers::from_file(targets, file, count, *progress).await?.into(),
+        None => sessions::signed_in(access, count).await?.into(),
     })
 }
 
 /// Publishes the sale that the options ask for; returns its voucher's id.
 pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
-    let Some(first) = options.targets.first() else {
-        return Err(Error::Usage("at least one target is needed".to_owned()));
-    };
-    publish::flash_sale(&options.access, first, &options.strategy, options.stock).await
+    let Environment { access, .. } = &options.environment;
+    let first = options.environment.first_target()?;
+    publish::flash_sale(access, first, &options.strategy, options.stock).await
 }
 
 /// Runs `buyers` on a sale that exists, and judges it as if it were new.
@@ -178,18 +176,13 @@ pub async fn on(
     order_rows: &OrderRows,
     buyers: Arc<[Buyer]>,
 ) -> Result<Report, Error> {
+    let Environment { access, targets, progress, .. } = &options.environment;
     let total = buyers.len() * options.tries as usize;
     let what = format!("{} on voucher {voucher_id}", options.strategy);
     let generating = generate(options, voucher_id, &buyers);
-    let mut records =
-        options.progress.watch(&what, total as u64, &options.live, generating).await?;
-    let sale = PendingSale {
-        access: &options.access,
-        targets: &options.targets,
-        buyers: &buyers,
-        voucher_id,
-        limit: options.wait_limit,
-    };
+    let mut records = progress.watch(&what, total as u64, &options.live, generating).await?;
+    let limit = options.wait_limit;
+    let sale = PendingSale { access, targets, buyers: &buyers, voucher_id, limit };
     let waited = pending::wait(sale, order_rows, &mut records).await?;
     let (snapshot, tables_unchanged) =
         final_snapshot(options, order_rows, voucher_id, &records).await?;
@@ -199,7 +192,7 @@ pub async fn on(
         scenario: "burst",
         strategy: options.strategy.clone(),
         voucher_id,
-        targets: options.targets.iter().map(Target::to_string).collect(),
+        targets: targets.iter().map(Target::to_string).collect(),
         buyers: buyers.len(),
         tries: options.tries,
         stock: options.stock,
@@ -226,7 +219,7 @@ async fn final_snapshot(
             .await;
     }
     let limit = options.wait_limit.as_secs_f32();
-    options.progress.say(&format!(
+    options.environment.progress.say(&format!(
         "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
          most)"
     ));

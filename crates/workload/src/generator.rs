@@ -154,7 +154,7 @@ pub async fn generate(
 ) -> Result<Vec<Record>, Error> {
     let attempts = attempts(options, buyers.len());
     let count = options.connections_for(attempts.len());
-    let mut connections = Connections::new(&options.targets, count, options.timeout)?;
+    let mut connections = Connections::new(&options.environment.targets, count, options.timeout)?;
     connections.open().await?;
     let (begin, buyers, traced) = (Instant::now(), buyers.clone(), options.traced);
     let purchases = Purchases { voucher_id, buyers, attempts, begin, traced };

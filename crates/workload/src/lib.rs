@@ -11,6 +11,7 @@
 //! - [`conformance`] compares a verdict to the guarantees in the [`ladder`], the table of strategies.
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`keys`] names the Redis keys that the tools look at.
+//! - [`environment`] and [`access`]: the servers, as command lines name them.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
 //!   has it buy.
 //! - [`buyers`], [`sessions`], [`publish`], [`order_rows`] prepare a sale and read its end.
@@ -26,6 +27,7 @@ pub mod comparison;
 pub mod conformance;
 pub mod descriptors;
 pub mod driver;
+pub mod environment;
 pub mod error;
 pub mod generator;
 pub mod http;
@@ -45,5 +47,6 @@ pub mod target;
 pub mod trace;
 
 pub use access::Access;
+pub use environment::Environment;
 pub use error::Error;
 pub use target::Target;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use workload::comparison::{Environment, document::Setting};
+use workload::{Environment, comparison::document::Setting};
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
@@ -20,7 +20,7 @@ pub struct CompareArgs {
     /// Vouchers on sale, in each lane
     #[arg(long, default_value_t = 200)]
     stock: u32,
-    /// 1: all requests go to the first of --nodes; 2: they go to --entry
+    /// 1: all requests go to the first of --nodes; 2: they go to --targets
     #[arg(long, default_value_t = 2)]
     instances: u32,
     /// Over how long the buyers come, in seconds; 0 for all at once

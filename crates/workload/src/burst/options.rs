@@ -9,10 +9,7 @@ use clap::{
 };
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
-use crate::{
-    Access, Target,
-    live::{Live, Progress},
-};
+use crate::{Environment, live::Live};
 
 /// When the buyers arrive: at random moments of a span. All attempts of one buyer are made at the same moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,15 +45,6 @@ pub struct BurstOptions {
     /// Vouchers on sale
     #[arg(long, default_value_t = 100)]
     pub stock: u32,
-    /// Base URLs; the attempts of one user go to them in turn, publishing to the first
-    #[arg(
-        long,
-        env = "TARGETS",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
-    )]
-    pub targets: Vec<Target>,
     /// Keep-alive connections at most, all targets together; no more than one per attempt
     #[arg(long, default_value_t = 1024,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
@@ -74,7 +62,7 @@ pub struct BurstOptions {
     pub tokens_file: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)] // A doc comment would become the help of the whole command.
-    pub access: Access,
+    pub environment: Environment,
     /// The sale's strategy, by the service's name for it.
     #[arg(skip)]
     pub strategy: String,
@@ -84,20 +72,16 @@ pub struct BurstOptions {
     /// Whether the service is asked for the steps of each attempt.
     #[arg(skip)]
     pub traced: bool,
-    /// Where progress goes.
-    #[arg(skip = Progress::Stderr)]
-    pub progress: Progress,
     /// Counters to watch the run by; a test injects its fault when [`Live::reached`] says so.
     #[arg(skip)]
     pub live: Arc<Live>,
 }
 
 impl BurstOptions {
-    /// A silent burst of 200 new buyers, 3 tries each, for 50 vouchers on `reentrant-lock`.
-    pub fn new(access: Access, targets: Vec<Target>) -> Self {
+    /// A burst of 200 new buyers, 3 tries each, for 50 vouchers on `reentrant-lock`.
+    pub fn new(environment: Environment) -> Self {
         Self {
-            access,
-            targets,
+            environment,
             buyers: 200,
             tries: 3,
             stock: 50,
@@ -108,13 +92,12 @@ impl BurstOptions {
             tokens_file: None,
             arrivals: Arrivals::default(),
             traced: false,
-            progress: Progress::Silent,
             live: Arc::default(),
         }
     }
 
     /// How many connections so many attempts use: at least one to each target.
     pub(crate) fn connections_for(&self, attempts: usize) -> usize {
-        self.connections.clamp(1, attempts.max(1)).max(self.targets.len())
+        self.connections.clamp(1, attempts.max(1)).max(self.environment.targets.len())
     }
 }

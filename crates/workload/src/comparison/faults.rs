@@ -9,11 +9,10 @@ use tokio::time::sleep;
 
 use super::{
     document::{Event, INSTANCE_BACK},
-    environment::Environment,
     run_state::RunState,
 };
 use crate::{
-    Error,
+    Environment, Error,
     http::{Call, Connection},
     redis_connection::masters,
     sessions,

@@ -15,7 +15,7 @@ use std::{
 use crate::ladder::Strategy;
 
 use crate::{
-    Error, Target,
+    Environment, Error, Target,
     burst::{self, BurstOptions, Report, options::Arrivals},
     buyers::Buyer,
     conformance::Conformance,
@@ -28,7 +28,6 @@ use crate::{
 pub mod batches;
 mod commits;
 pub mod document;
-mod environment;
 pub mod faults;
 pub mod raw;
 pub mod report;
@@ -40,7 +39,6 @@ pub mod story;
 use batches::Batches;
 use commits::{Commits, Seen};
 use document::{Document, LaneResult, Setting, State, StoryKind};
-pub use environment::Environment;
 pub use run_state::RunState;
 use sampler::Sampler;
 
@@ -116,10 +114,10 @@ pub async fn run(
     setting.check(environment.nodes.len())?;
     descriptors::reserve(2 * CONNECTIONS)?;
     let order_rows = OrderRows::open(&environment.access.database_url).await?;
-    let targets = match (setting.instances, environment.nodes.first()) {
-        (1, Some(first)) => vec![first.clone()],
-        _ => environment.entry.clone(),
-    };
+    let mut selling = environment.clone();
+    if let (1, Some(first)) = (setting.instances, environment.nodes.first()) {
+        selling.targets = vec![first.clone()];
+    }
     let buyers = buyers_of_lanes(environment, run_state, &setting, known).await?;
     let lanes = [0, 1].map(|lane| BurstOptions {
         strategy: setting.lanes[lane].clone(),
@@ -134,8 +132,7 @@ pub async fn run(
             seed: setting.seed.unwrap_or_default(),
         },
         traced: true,
-        progress: environment.progress,
-        ..BurstOptions::new(environment.access.clone(), targets.clone())
+        ..BurstOptions::new(selling.clone())
     });
     let mut vouchers = [0; 2];
     for lane in 0..2 {

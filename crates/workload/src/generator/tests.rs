@@ -6,7 +6,7 @@ use std::{collections::HashMap, convert::Infallible, sync::Mutex};
 use tokio::{net::TcpListener, sync::Barrier};
 
 use super::*;
-use crate::{Access, Target, burst::options::Arrivals};
+use crate::{Access, Environment, Target, burst::options::Arrivals};
 
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
@@ -51,7 +51,7 @@ fn options(targets: Vec<Target>) -> BurstOptions {
         admin_token: String::new(),
         time_zone: chrono_tz::UTC,
     };
-    BurstOptions::new(access, targets)
+    BurstOptions::new(Environment::silent(access, targets))
 }
 
 /// A server that answers once `expected` requests are waiting, then sells one to each.
