@@ -31,12 +31,11 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst", "--buyers", "0"], &[], "--buyers");
     refused(&["burst", "--time-zone", "Mars/Olympus"], &[], "--time-zone");
     refused(&["dance"], &[], "Usage");
-    for scenario in ["stampede", "penetration", "avalanche", "read"] {
+    for scenario in ["stampede", "penetration", "avalanche", "updates", "read"] {
         refused(&["cache", scenario], &[], "set DATABASE_URL");
         let nodes = [("NODES", "https://127.0.0.1")];
         refused(&["cache", scenario], &nodes, "http://127.0.0.1:8080");
     }
-    refused(&["cache", "updates"], &[], "set ADMIN_TOKEN");
     let unknown = ["cache", "stampede", "--read-strategies", "mutex,mutexes"];
     refused(&unknown, &[], "values: cache-aside, ");
     refused(&["cache", "read", "--rate", "0"], &[], "above 0");

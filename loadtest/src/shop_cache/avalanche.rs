@@ -7,11 +7,12 @@
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
-use workload::{Error, latency::Latency};
+use workload::Error;
 
 use super::{
-    place::{CONNECTIONS, Place, Stage},
-    reads::{Answer, Read, ReadStrategy, Tally, read_all},
+    Case,
+    reads::{Answer, Read, ReadStrategy, Tally, latency, read_all},
+    stage::{CONNECTIONS, Stage},
 };
 use crate::report::{Check, Checked, Table};
 
@@ -22,44 +23,40 @@ const PART: f64 = 0.1;
 const TTL: Duration = Duration::from_secs(1800);
 
 /// Options of an avalanche.
-#[derive(Debug, Clone, Args)]
-pub struct AvalancheOptions {
+#[derive(Debug, Args)]
+pub struct Options {
     /// Temporary shops, each with a key of its own
     #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(1..=1_000_000))]
     keys: u64,
-    #[command(flatten)]
-    place: Place,
 }
 
-/// Reads each shop once, and looks when its key expires.
-pub(super) async fn run(options: &AvalancheOptions) -> Result<Checked, Error> {
-    let place = &options.place;
-    let (begin, reads, expiries) = place
-        .on_shops(options.keys, async |stage: &mut Stage| {
-            let mut readers = place.connect(CONNECTIONS).await?;
-            let (begin, progress) = (Instant::now(), (place.progress, "first reads"));
-            // Not by logical expiry, of which keys never leave.
-            let (strategy, ids) = (Some(ReadStrategy::Layered), stage.shops.clone());
-            let reads = read_all(&mut readers, strategy, ids, None, progress).await?;
-            Ok::<_, Error>((begin, reads, stage.keys.expiries(&stage.shops, begin).await?))
+impl Case for Options {
+    fn shops(&self) -> u64 {
+        self.keys
+    }
+
+    /// Reads each shop once, and looks when its key expires.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
+        let mut readers = stage.connect(CONNECTIONS).await?;
+        let (begin, progress) = (Instant::now(), (stage.progress, "first reads"));
+        // Not by logical expiry, of which keys never leave.
+        let (strategy, ids) = (Some(ReadStrategy::Layered), stage.shops.clone());
+        let reads = read_all(&mut readers, strategy, ids, None, progress).await?;
+        let expiries = stage.keys.expiries(&stage.shops, begin).await?;
+        let expiry = |read: &Read| (read.ended - begin + TTL).as_millis() as i64;
+        let exact: Vec<_> = reads.iter().map(expiry).collect();
+        let answers = reads.iter().map(|read| read.answer).collect();
+        Ok(Checked {
+            scenario: "cache avalanche",
+            heading: format!("{} shops, each read once through {}.", self.keys, stage.urls()),
+            figures: vec![Table::latencies(&[("first reads", latency(&reads))])],
+            notes: format!(
+                "Without jitter each key would expire {} s after the end of its read.",
+                TTL.as_secs()
+            ),
+            checks: check(self.keys, &answers, expiries, exact),
         })
-        .await?;
-    let expiry = |read: &Read| (read.ended - begin + TTL).as_millis() as i64;
-    let exact: Vec<_> = reads.iter().map(expiry).collect();
-    let answers = reads.iter().map(|read| read.answer).collect();
-    Ok(Checked {
-        scenario: "cache avalanche",
-        heading: format!("{} shops, each read once through {}.", options.keys, place.urls()),
-        figures: vec![Table::latencies(&[(
-            "first reads",
-            Latency::of(reads.iter().map(Read::latency)),
-        )])],
-        notes: format!(
-            "Without jitter each key would expire {} s after the end of its read.",
-            TTL.as_secs()
-        ),
-        checks: check(options.keys, &answers, expiries, exact),
-    })
+    }
 }
 
 /// The most of these instants (milliseconds) that lie in one second, wherever it begins.

@@ -1,51 +1,79 @@
 //! Reads of shops, and what their cache promises: the ways in which a cache lets the database down, each made to happen and
 //! each measured.
 //!
-//! Each case has `place` make temporary shops, has them read by the one driver of reads (`reads`), and returns its checks.
-//! The instances are asked themselves, not through a proxy, because `GET /metrics` of each tells which layer answered.
+//! All cases share one frame: [`stage`] makes temporary shops and removes them, a [`Case`] has them read by the one driver
+//! of reads ([`reads`]) and returns its checks. The instances are asked themselves, not through a proxy, because
+//! `GET /metrics` of each tells which layer answered.
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
-use workload::Error;
+use clap::{Args, Subcommand};
+use workload::{Environment, Error};
 
 use crate::{options::Run, report::Checked};
 
 mod avalanche;
+mod counts;
 mod keys;
-mod metrics;
 mod penetration;
-mod place;
 mod reads;
 mod shops;
+mod stage;
 mod stampede;
 mod steady;
 mod updates;
+
+use stage::Stage;
 
 /// The cases.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
     /// A hot key expires under readers of two instances: loads per expiry, and waiting times (breakdown)
-    Stampede(Run<stampede::StampedeOptions>),
+    Stampede(Run<On<stampede::Options>>),
     /// Random ids that do not exist: how many reach the database
-    Penetration(Run<penetration::PenetrationOptions>),
+    Penetration(Run<On<penetration::Options>>),
     /// Keys stored together: how many expire in the worst second, with and without jitter
-    Avalanche(Run<avalanche::AvalancheOptions>),
+    Avalanche(Run<On<avalanche::Options>>),
     /// Changes of a shop under readers: how long an old value is still served
-    Updates(Run<updates::UpdatesOptions>),
+    Updates(Run<On<updates::Options>>),
     /// Steady reads with a mixed hit ratio, second by second; break something meanwhile
-    Read(Run<steady::ReadOptions>),
+    Read(Run<On<steady::Options>>),
+}
+
+/// The options of a case, and where it runs.
+#[derive(Debug, Args)]
+pub struct On<C: Args> {
+    #[command(flatten)]
+    case: C,
+    #[command(flatten)]
+    environment: Environment,
+}
+
+/// A case, with its options.
+trait Case {
+    /// How many temporary shops it needs.
+    fn shops(&self) -> u64;
+
+    /// Has shops read, and judges what came of it.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
 }
 
 impl Scenario {
     /// Runs it; its report, and where that goes as JSON.
     pub async fn run(self) -> Result<(Checked, Option<PathBuf>), Error> {
-        Ok(match self {
-            Self::Stampede(Run { options, json }) => (stampede::run(&options).await?, json),
-            Self::Penetration(Run { options, json }) => (penetration::run(&options).await?, json),
-            Self::Avalanche(Run { options, json }) => (avalanche::run(&options).await?, json),
-            Self::Updates(Run { options, json }) => (updates::run(&options).await?, json),
-            Self::Read(Run { options, json }) => (steady::run(&options).await?, json),
-        })
+        match self {
+            Self::Stampede(run) => on_shops(run).await,
+            Self::Penetration(run) => on_shops(run).await,
+            Self::Avalanche(run) => on_shops(run).await,
+            Self::Updates(run) => on_shops(run).await,
+            Self::Read(run) => on_shops(run).await,
+        }
     }
+}
+
+async fn on_shops<C: Case + Args>(
+    Run { options: On { case, environment }, json }: Run<On<C>>,
+) -> Result<(Checked, Option<PathBuf>), Error> {
+    let running = Stage::on_shops(environment, case.shops(), async |stage| case.run(stage).await);
+    Ok((running.await?, json))
 }

@@ -14,8 +14,10 @@ use testkit::wait::poll;
 use workload::{Error, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
-    place::{CONNECTIONS, Counts, Place, Stage},
-    reads::{Answer, Read, ReadStrategy, Tally, read_all},
+    Case,
+    counts::{Counts, FILTER, LOADS, STATEMENTS},
+    reads::{Answer, ReadStrategy, Tally, absent, latency, read_all},
+    stage::{CONNECTIONS, Stage},
 };
 use crate::report::{Check, Checked, Table};
 
@@ -31,58 +33,61 @@ const FILTER_WAIT: Duration = Duration::from_secs(15);
 const FILTER_PAUSE: Duration = Duration::from_millis(200);
 
 /// Options of a penetration run.
-#[derive(Debug, Clone, Args)]
-pub struct PenetrationOptions {
+#[derive(Debug, Args)]
+pub struct Options {
     /// Requests of each checked pass
     #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
     requests: u32,
-    #[command(flatten)]
-    place: Place,
 }
 
-/// Makes all passes.
-pub(super) async fn run(options: &PenetrationOptions) -> Result<Checked, Error> {
-    let (place, requests) = (&options.place, options.requests);
-    let distinct = requests.div_ceil(LAPS);
-    let passing = place.on_shops(0, async |stage: &mut Stage| {
-        await_filter(place, stage).await?;
-        let mut readers = (place.connect(CONNECTIONS).await?, place.progress);
-        let layered = pass(stage, &mut readers, ReadStrategy::Layered, requests, requests).await?;
-        let keys = stage.keys.clone();
-        let nulls = pass(stage, &mut readers, ReadStrategy::NullCaching, distinct, requests);
-        let nulls = keys.without_filters(nulls).await?;
-        let (naive, tenth) = (ReadStrategy::CacheAside, requests.div_ceil(10));
-        let naive = keys.without_filters(pass(stage, &mut readers, naive, distinct, tenth)).await?;
-        Ok::<_, Error>([layered, nulls, naive])
-    });
-    let passes = passing.await?;
-    let latencies = passes.each_ref().map(|pass| (pass.name.as_str(), pass.latency));
-    Ok(Checked {
-        scenario: "cache penetration",
-        heading: format!("Random absent ids, asked of {} in turn.", place.urls()),
-        figures: vec![Table::latencies(&latencies)],
-        notes: format!(
-            "layered may load its filter's rate of false positives, {FALSE_POSITIVES} of all requests; the filter reaches\n\
-             that rate only with as many shops as it was made for. null-caching may load each id once per {NULL_TTL} s."
-        ),
-        checks: passes.into_iter().flat_map(|pass| pass.checks).collect(),
-    })
+impl Case for Options {
+    fn shops(&self) -> u64 {
+        0
+    }
+
+    /// Makes all passes.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
+        await_filter(stage).await?;
+        let mut readers = stage.connect(CONNECTIONS).await?;
+        let (requests, distinct) = (self.requests, self.requests.div_ceil(LAPS));
+        let (filtered, nulls) = (ReadStrategy::Layered, ReadStrategy::NullCaching);
+        let mut passes = vec![pass(stage, &mut readers, filtered, requests, requests).await?];
+        for (strategy, requests) in
+            [(nulls, requests), (ReadStrategy::CacheAside, requests.div_ceil(10))]
+        {
+            let passing = pass(stage, &mut readers, strategy, distinct, requests);
+            passes.push(stage.keys.without_filters(passing).await?);
+        }
+        let latencies: Vec<_> =
+            passes.iter().map(|pass| (pass.name.as_str(), pass.latency)).collect();
+        Ok(Checked {
+            scenario: "cache penetration",
+            heading: format!("Random absent ids, asked of {} in turn.", stage.urls()),
+            figures: vec![Table::latencies(&latencies)],
+            notes: format!(
+                "layered may load its filter's rate of false positives, {FALSE_POSITIVES} of all requests; the filter reaches\n\
+                 that rate only with as many shops as it was made for. null-caching may load each id once per {NULL_TTL} s."
+            ),
+            checks: passes.into_iter().flat_map(|pass| pass.checks).collect(),
+        })
+    }
 }
 
 /// Asks each instance for absent ids until all of their filters are seen to answer.
-async fn await_filter(place: &Place, stage: &mut Stage) -> Result<(), Error> {
-    let mut one_each = place.connect(1).await?;
+async fn await_filter(stage: &Stage) -> Result<(), Error> {
+    let mut one_each = stage.connect(1).await?;
     let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
-        let before = stage.nodes.layers().await?;
-        let (ids, due) = (stage.absent(one_each.count()), Some(Instant::now()));
+        let before = Counts::of_instances(&stage.nodes).await?;
+        let (ids, due) = (absent(one_each.count()), Some(Instant::now()));
         let (strategy, all) = (Some(ReadStrategy::Layered), ids.len() as u64);
         read_all(&mut one_each, strategy, ids, due, (Progress::Silent, "")).await?;
-        Ok::<_, Error>((stage.nodes.layers().await?.since(before).filter() >= all).then_some(()))
+        let counts = Counts::of_instances(&stage.nodes).await?.since(before);
+        Ok::<_, Error>((counts.0[FILTER] >= all).then_some(()))
     });
     answered.await?.ok_or_else(|| {
         Error::Usage(format!(
             "no Bloom filter answers on one of {}: is it switched off there?",
-            place.urls()
+            stage.urls()
         ))
     })
 }
@@ -95,32 +100,30 @@ struct Pass {
 
 /// Asks for `distinct` ids, lap after lap.
 async fn pass(
-    stage: &mut Stage,
-    (readers, progress): &mut (Connections, Progress),
+    stage: &Stage,
+    readers: &mut Connections,
     strategy: ReadStrategy,
     distinct: u32,
     requests: u32,
 ) -> Result<Pass, Error> {
-    let distinct = distinct.min(requests);
-    let ids = stage.absent(distinct as usize);
-    let laps = ids.iter().copied().cycle().take(requests as usize).collect();
+    let ids = absent(distinct as usize).into_iter().cycle().take(requests as usize).collect();
     readers.open().await?;
     let before = stage.counts().await?;
     let begin = Instant::now();
     let name = format!("{strategy}, {distinct} ids");
-    let reads = read_all(readers, Some(strategy), laps, None, (*progress, &name)).await?;
-    let distinct = u64::from(distinct);
+    let reads = read_all(readers, Some(strategy), ids, None, (stage.progress, &name)).await?;
     let most_loads = match strategy {
         ReadStrategy::CacheAside => None,
         ReadStrategy::NullCaching => {
-            Some(distinct * (1 + (begin.elapsed().as_secs_f64() / NULL_TTL) as u64))
+            let times = 1 + (begin.elapsed().as_secs_f64() / NULL_TTL) as u64;
+            Some(u64::from(distinct) * times)
         }
         _ => Some((FALSE_POSITIVES * f64::from(requests)) as u64),
     };
     let counts = stage.counts().await?.since(before);
     let answers = reads.iter().map(|read| read.answer).collect();
-    let latency = Latency::of(reads.iter().map(Read::latency));
-    Ok(Pass { name, latency, checks: check(strategy, most_loads, counts, &answers) })
+    let checks = check(strategy, most_loads, counts, &answers);
+    Ok(Pass { name, latency: latency(&reads), checks })
 }
 
 /// Checks a pass by its counts: it may cause so many loads, or as many as it likes.
@@ -131,7 +134,7 @@ fn check(
     answers: &Tally,
 ) -> Vec<Check> {
     let what = |what: &str| format!("{strategy}: {what}");
-    let (loads, statements) = (counts.layers.loads(), counts.statements);
+    let (loads, statements) = (counts.0[LOADS], counts.0[STATEMENTS]);
     let absent = answers.of(&[Answer::Absent]);
     let Some(most) = most_loads else {
         let phantoms = answers.of(&[Answer::Shop, Answer::Unexpected]);
@@ -140,7 +143,7 @@ fn check(
             Check::shown(what("loads"), loads),
         ];
     };
-    let (filtered, half) = (counts.layers.filter(), answers.total() / 2);
+    let (filtered, half) = (counts.0[FILTER], answers.total() / 2);
     let most_statements = most + OTHERS;
     let mut checks = vec![
         Check::new(what("answers"), answers, "all absent", absent == answers.total()),
@@ -161,7 +164,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::metrics::Layers, *};
+    use super::*;
     use crate::report::CheckResult;
 
     /// The worst result of a pass of so many loads, with this one more answer.
@@ -177,7 +180,7 @@ mod tests {
 
     #[test]
     fn one_load_too_many_and_wrong_answers_are_found() {
-        let counts = |loads, statements| Counts { layers: Layers::of(0, loads, 0), statements };
+        let counts = |loads, statements| Counts::of(&[(LOADS, loads), (STATEMENTS, statements)]);
         for (strategy, most) in [(ReadStrategy::Layered, 10), (ReadStrategy::NullCaching, 100)] {
             let of = |counts, more| result(strategy, Some(most), counts, more);
             assert_eq!(of(counts(most, most), Answer::Absent), CheckResult::Holds);
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn filtered_requests_prove_nothing_about_cached_nulls() {
-        let idle = Counts { layers: Layers::of(900, 5, 0), statements: 5 };
+        let idle = Counts::of(&[(FILTER, 900), (LOADS, 5), (STATEMENTS, 5)]);
         let of = |strategy| result(strategy, Some(100), idle, Answer::Absent);
         assert_eq!(of(ReadStrategy::NullCaching), CheckResult::Unclear);
         assert_eq!(of(ReadStrategy::Layered), CheckResult::Holds);

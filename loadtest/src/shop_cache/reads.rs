@@ -8,17 +8,19 @@ use std::{
 
 use clap::ValueEnum;
 use hyper::header::{HeaderName, HeaderValue};
+use rand::Rng;
 use serde::Deserialize;
 use workload::{
     Error,
     buyers::Envelope,
     driver::{Connections, Done, Job, Source},
     http::{Call, Failure, Response},
+    latency::Latency,
     live::{Live, Progress},
 };
 
 /// Ids that do not exist are taken from here, far above those in use.
-pub const ABSENT: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
+const ABSENT: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
 /// Time limit of one read or write.
 pub const LIMIT: Duration = Duration::from_secs(10);
 /// The header that chooses the read strategy of one request; a server without `--lab` ignores it.
@@ -136,6 +138,12 @@ impl fmt::Display for Tally {
     }
 }
 
+/// So many random ids that do not exist. What is remembered of them in Redis expires by itself, after two minutes.
+pub fn absent(count: usize) -> Vec<u64> {
+    let mut rng = rand::rng();
+    (0..count).map(|_| rng.random_range(ABSENT)).collect()
+}
+
 /// A finished read.
 #[derive(Debug, Clone)]
 pub struct Read {
@@ -160,22 +168,32 @@ impl Read {
     }
 }
 
-struct Reads<N, E> {
+/// The latencies of these reads.
+pub fn latency(reads: &[Read]) -> Latency {
+    Latency::of(reads.iter().map(Read::latency))
+}
+
+/// When a read is due; `None`: as soon as a connection is free.
+type Due = Option<Instant>;
+
+struct Reads<I, S, T> {
     strategy: Option<HeaderValue>,
-    next: N,
-    ended: E,
+    ids: Mutex<I>,
+    seen: Mutex<S>,
+    take: T,
     live: Arc<Live>,
 }
 
-impl<N, E> Source for Reads<N, E>
+impl<I, S, T> Source for Reads<I, S, T>
 where
-    N: Fn() -> Option<(u64, Option<Instant>)> + Send + Sync + 'static,
-    E: Fn(Read) + Send + Sync + 'static,
+    I: Iterator<Item = (u64, Due)> + Send + 'static,
+    S: Send + 'static,
+    T: Fn(&mut S, Read) + Send + Sync + 'static,
 {
     type What = u64;
 
     fn next(&self, _target: usize) -> Option<Job<u64>> {
-        let (id, due) = (self.next)()?;
+        let (id, due) = lock(&self.ids).next()?;
         let mut call = Call::get(format!("/shop/{id}"));
         if let Some(strategy) = &self.strategy {
             call = call.header(LAB_CACHE, strategy.clone());
@@ -187,30 +205,29 @@ where
         let Done { what: id, target, due, sent, ended, answer } = done;
         let (answer, name) = Answer::of(id, &answer);
         self.live.count(false);
-        (self.ended)(Read { target, due, sent, ended, answer, name });
+        (self.take)(&mut lock(&self.seen), Read { target, due, sent, ended, answer, name });
     }
 }
 
-/// The driver of reads: `next` gives an id and when it is due, or ends a connection's work; `ended` takes each finished
-/// read. With no strategy shops are read as the service is configured.
+/// The driver of reads: reads `ids`, each when it is due, and returns what `take` made of all finished reads. With no
+/// strategy shops are read as the service is configured.
 ///
 /// # Errors
 /// Only a bug in the tool; whatever a server does is an [`Answer`].
-pub async fn read<N, E>(
+pub async fn read<S: Default + Send + 'static>(
     connections: &mut Connections,
     strategy: Option<ReadStrategy>,
     live: &Arc<Live>,
-    next: N,
-    ended: E,
-) -> Result<(), Error>
-where
-    N: Fn() -> Option<(u64, Option<Instant>)> + Send + Sync + 'static,
-    E: Fn(Read) + Send + Sync + 'static,
-{
+    ids: impl Iterator<Item = (u64, Due)> + Send + 'static,
+    take: impl Fn(&mut S, Read) + Send + Sync + 'static,
+) -> Result<S, Error> {
     let strategy = strategy.map(|strategy| HeaderValue::try_from(strategy.to_string()));
     let strategy = strategy.transpose().map_err(|error| Error::Usage(error.to_string()))?;
-    let source = Reads { strategy, next, ended, live: Arc::clone(live) };
-    connections.drive(&Arc::new(source), live).await
+    let (ids, seen) = (Mutex::new(ids), Mutex::default());
+    let source = Arc::new(Reads { strategy, ids, seen, take, live: Arc::clone(live) });
+    connections.drive(&source, live).await?;
+    let mut seen = lock(&source.seen);
+    Ok(std::mem::take(&mut *seen))
 }
 
 /// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection.
@@ -218,18 +235,13 @@ pub async fn read_all(
     connections: &mut Connections,
     strategy: Option<ReadStrategy>,
     ids: Vec<u64>,
-    due: Option<Instant>,
+    due: Due,
     (progress, what): (Progress, &str),
 ) -> Result<Vec<Read>, Error> {
     let (total, live) = (ids.len() as u64, Arc::default());
-    let (ids, reads) = (Mutex::new(ids.into_iter()), Arc::new(Mutex::new(Vec::new())));
-    let ended = Arc::clone(&reads);
-    let next = move || Some((lock(&ids).next()?, due));
-    let reading =
-        read(connections, strategy, &live, next, move |read: Read| lock(&ended).push(read));
-    progress.watch(what, total, &live, reading).await?;
-    let mut reads = lock(&reads);
-    Ok(std::mem::take(&mut *reads))
+    let ids = ids.into_iter().map(move |id| (id, due));
+    let reading = read(connections, strategy, &live, ids, Vec::push);
+    progress.watch(what, total, &live, reading).await
 }
 
 /// Locks what reads on all connections share.

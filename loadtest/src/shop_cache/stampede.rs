@@ -16,8 +16,10 @@ use tokio::time::{sleep, sleep_until};
 use workload::{Error, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
-    place::{Counts, Place, Stage},
-    reads::{Answer, Read, ReadStrategy, read_all},
+    Case,
+    counts::{BYPASSED, Counts, LOADS, RUNNING, STATEMENTS},
+    reads::{Answer, Read, ReadStrategy, latency, read_all},
+    stage::Stage,
 };
 use crate::report::{Check, CheckResult, Checked};
 
@@ -38,8 +40,8 @@ const REBUILD_LIMIT: Duration = Duration::from_secs(5);
 const REBUILD_PAUSE: Duration = Duration::from_millis(50);
 
 /// Options of a stampede.
-#[derive(Debug, Clone, Args)]
-pub struct StampedeOptions {
+#[derive(Debug, Args)]
+pub struct Options {
     /// Readers per instance, each with a connection of its own
     #[arg(long, default_value_t = 1000, value_parser = value_parser!(u32).range(1..=30_000))]
     waiters: u32,
@@ -54,8 +56,6 @@ pub struct StampedeOptions {
         default_value = "cache-aside,null-caching,mutex,logical-expiry,layered"
     )]
     read_strategies: Vec<ReadStrategy>,
-    #[command(flatten)]
-    place: Place,
 }
 
 /// One expiry.
@@ -77,7 +77,7 @@ struct Round {
 
 impl Round {
     fn loads(&self) -> u64 {
-        self.counts.layers.loads()
+        self.counts.0[LOADS]
     }
 
     /// The longest wait, less what the same burst takes on the warm key, in milliseconds.
@@ -86,40 +86,41 @@ impl Round {
     }
 }
 
-/// Runs all rounds of all read strategies.
-pub(super) async fn run(options: &StampedeOptions) -> Result<Checked, Error> {
-    let place = &options.place;
-    let mut seen: Vec<(ReadStrategy, Vec<Round>)> =
-        options.read_strategies.iter().map(|strategy| (*strategy, Vec::new())).collect();
-    let running = place.on_shops(1, async |stage: &mut Stage| {
-        place.progress.say("opening connections");
-        let mut readers = place.connect(options.waiters).await?;
-        for _ in 0..options.rounds {
+impl Case for Options {
+    fn shops(&self) -> u64 {
+        1
+    }
+
+    /// Runs all rounds of all read strategies.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
+        stage.progress.say("opening connections");
+        let mut readers = stage.connect(self.waiters).await?;
+        let strategies = self.read_strategies.iter();
+        let mut seen: Vec<_> = strategies.map(|strategy| (*strategy, Vec::new())).collect();
+        for _ in 0..self.rounds {
             for (strategy, rounds) in &mut seen {
-                rounds.push(round(place, stage, &mut readers, *strategy).await?);
+                rounds.push(round(stage, &mut readers, *strategy).await?);
             }
         }
-        Ok::<_, Error>(())
-    });
-    running.await?;
-    let rounds = seen.iter().flat_map(|(_, rounds)| rounds);
-    let warm_ms = rounds.map(|round| round.warm.max_ms).fold(0.0, f64::max);
-    Ok(Checked {
-        scenario: "cache stampede",
-        heading: format!(
-            "A shop's key expires under {} readers on each of {}.",
-            options.waiters,
-            place.urls()
-        ),
-        figures: Vec::new(),
-        notes: format!(
-            "Latency runs from the instant at which all readers are let go, so it holds what the burst costs this tool and\n\
-             this machine: up to {warm_ms:.0} ms, as the same burst on the warm key shows. The wait is what is longer.\n\
-             The table of shops is locked for {} ms from then on, so that loads last as long.",
-            SLOW_LOAD.as_millis()
-        ),
-        checks: seen.iter().flat_map(|(strategy, rounds)| check(*strategy, rounds)).collect(),
-    })
+        let rounds = seen.iter().flat_map(|(_, rounds)| rounds);
+        let warm_ms = rounds.map(|round| round.warm.max_ms).fold(0.0, f64::max);
+        Ok(Checked {
+            scenario: "cache stampede",
+            heading: format!(
+                "A shop's key expires under {} readers on each of {}.",
+                self.waiters,
+                stage.urls()
+            ),
+            figures: Vec::new(),
+            notes: format!(
+                "Latency runs from the instant at which all readers are let go, so it holds what the burst costs this tool and\n\
+                 this machine: up to {warm_ms:.0} ms, as the same burst on the warm key shows. The wait is what is longer.\n\
+                 The table of shops is locked for {} ms from then on, so that loads last as long.",
+                SLOW_LOAD.as_millis()
+            ),
+            checks: seen.iter().flat_map(|(strategy, rounds)| check(*strategy, rounds)).collect(),
+        })
+    }
 }
 
 /// A read of the shop on every connection, all at one instant.
@@ -134,28 +135,22 @@ async fn burst(
 }
 
 /// Stores the shop anew, by a read on each instance.
-async fn store(
-    place: &Place,
-    stage: &mut Stage,
-    strategy: ReadStrategy,
-    shop: u64,
-) -> Result<(), Error> {
+async fn store(stage: &Stage, strategy: ReadStrategy, shop: u64) -> Result<(), Error> {
     stage.keys.remove(&[shop]).await?;
     sleep(FORGOTTEN).await;
-    let before = stage.nodes.layers().await?;
-    let mut one_each = place.connect(1).await?;
+    let before = Counts::of_instances(&stage.nodes).await?;
+    let mut one_each = stage.connect(1).await?;
     let reads = burst(&mut one_each, strategy, shop, Instant::now()).await?;
     if let Some(failed) = reads.iter().find(|read| read.answer != Answer::Shop) {
         return Err(Error::Unreachable {
-            url: place.targets[failed.target].to_string(),
+            url: stage.nodes[failed.target].to_string(),
             what: "a read of the shop",
             reason: format!("{:?}", failed.answer),
         });
     }
-    if stage.nodes.layers().await?.since(before).loads() == 0 {
+    if Counts::of_instances(&stage.nodes).await?.since(before).0[LOADS] == 0 {
         return Err(Error::Usage(
-            "a load was not counted in the metrics: --targets must be the instances themselves, not a \
-             proxy before them"
+            "a load was not counted in the metrics: --nodes must be the instances themselves, not a proxy before them"
                 .to_owned(),
         ));
     }
@@ -163,13 +158,12 @@ async fn store(
 }
 
 async fn round(
-    place: &Place,
-    stage: &mut Stage,
+    stage: &Stage,
     readers: &mut Connections,
     strategy: ReadStrategy,
 ) -> Result<Round, Error> {
     let shop = stage.shops[0];
-    store(place, stage, strategy, shop).await?;
+    store(stage, strategy, shop).await?;
     readers.open().await?;
     let warm = burst(readers, strategy, shop, Instant::now() + LEAD).await?;
 
@@ -193,11 +187,10 @@ async fn round(
     let (reads, unlocked) = (reads?, unlocked?);
     let rebuilt = poll(REBUILD_LIMIT, REBUILD_PAUSE, async || {
         let fresh = stage.keys.is_fresh(shop).await?;
-        let running = stage.nodes.layers().await?.loads_running();
+        let running = Counts::of_instances(&stage.nodes).await?.0[RUNNING];
         Ok::<_, Error>((fresh && running == 0).then_some(()))
     });
     let rebuilt = rebuilt.await?.is_some();
-    let latency = |reads: &[Read]| Latency::of(reads.iter().map(Read::latency));
     let failed = warm.iter().chain(&reads).filter(|read| read.answer != Answer::Shop);
     let round = Round {
         counts: stage.counts().await?.since(before),
@@ -208,7 +201,7 @@ async fn round(
         failed: failed.count() as u64,
     };
     let (loads, wait) = (round.loads(), round.wait_ms());
-    place.progress.say(&format!("{strategy}: {loads} loads, longest wait {wait:.0} ms"));
+    stage.progress.say(&format!("{strategy}: {loads} loads, longest wait {wait:.0} ms"));
     Ok(round)
 }
 
@@ -237,9 +230,9 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
         Check::new(loads.what, loads.measured, 1, all(|round| round.loads() == 1)),
         Check::new(
             what("statements of the database"),
-            each(|round| round.counts.statements),
+            each(|round| round.counts.0[STATEMENTS]),
             format!("1 + {OTHERS}"),
-            all(|round| round.counts.statements <= round.loads() + OTHERS),
+            all(|round| round.counts.0[STATEMENTS] <= round.loads() + OTHERS),
         ),
         Check::new(what("keys rebuilt"), rebuilt, rounds.len(), rebuilt == rounds.len()),
         Check::none(
@@ -262,7 +255,7 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
         checks.push(if slow_machine { check.needed() } else { check });
     }
     // Reads that Redis does not answer in time load without it, on purpose. An instance that is not optimised has some.
-    let bypassed: u64 = rounds.iter().map(|round| round.counts.layers.bypassed()).sum();
+    let bypassed: u64 = rounds.iter().map(|round| round.counts.0[BYPASSED]).sum();
     if bypassed > 0 {
         checks = checks.into_iter().map(Check::needed).collect();
         checks.push(Check::shown(what("reads that Redis did not answer in time"), bypassed));
@@ -281,20 +274,20 @@ fn range(values: impl Iterator<Item = u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::metrics::Layers, *};
+    use super::*;
 
-    fn latency(max_ms: f64) -> Latency {
+    fn longest(max_ms: f64) -> Latency {
         Latency { count: 2000, max_ms, ..Latency::default() }
     }
 
     /// One load of 301 ms; the warm burst takes 60 ms.
     fn round(loads: u64, max_ms: f64) -> Round {
         Round {
-            counts: Counts { layers: Layers::of(0, loads, 0), statements: loads },
+            counts: Counts::of(&[(LOADS, loads), (STATEMENTS, loads)]),
             rebuilt: true,
             load_ms: 301.0,
-            warm: latency(60.0),
-            expired: latency(max_ms),
+            warm: longest(60.0),
+            expired: longest(max_ms),
             failed: 0,
         }
     }
@@ -317,7 +310,7 @@ mod tests {
             violated(strategy, round(2, 80.0));
             violated(strategy, round(0, 80.0));
             let mut witnessed = round(1, 80.0);
-            witnessed.counts.statements = 500;
+            witnessed.counts.0[STATEMENTS] = 500;
             violated(strategy, witnessed);
             violated(strategy, Round { rebuilt: false, ..round(1, 80.0) });
             violated(strategy, Round { failed: 3, ..round(1, 80.0) });
@@ -331,14 +324,14 @@ mod tests {
         violated(ReadStrategy::Mutex, round(1, 412.0));
         violated(ReadStrategy::LogicalExpiry, round(1, 302.0));
         // A machine too slow to tell is not blamed on the service.
-        let slow = Round { warm: latency(290.0), ..round(1, 310.0) };
+        let slow = Round { warm: longest(290.0), ..round(1, 310.0) };
         assert_eq!(result(ReadStrategy::LogicalExpiry, &[slow]), CheckResult::Unclear);
     }
 
     #[test]
     fn loads_without_redis_are_no_violation() {
         let mut slow = round(5, 80.0);
-        slow.counts.layers = Layers::of(0, 5, 4);
+        slow.counts.0[BYPASSED] = 4;
         assert_eq!(result(ReadStrategy::Mutex, &[round(1, 80.0), slow]), CheckResult::Unclear);
     }
 

@@ -5,10 +5,8 @@
 //! Requests are due at fixed times whatever the service does, and latency counts from then.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    convert::Infallible,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,10 +16,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use workload::{Error, latency::Recorder, live::Live};
 
 use super::{
+    Case,
+    counts::Counts,
     keys::RedisKeys,
-    metrics::Layers,
-    place::{CONNECTIONS, Place, Stage},
-    reads::{self, Answer, Read, ReadStrategy, Tally, lock},
+    reads::{self, Answer, Read, ReadStrategy, Tally},
+    stage::{CONNECTIONS, Stage},
 };
 use crate::{
     options::positive,
@@ -43,8 +42,8 @@ const EXPIRE_EVERY: Duration = Duration::from_millis(50);
 const FAILURES: [Answer; 2] = [Answer::ServerError, Answer::Nothing];
 
 /// Options of steady reads.
-#[derive(Debug, Clone, Args)]
-pub struct ReadOptions {
+#[derive(Debug, Args)]
+pub struct Options {
     /// How long to read
     #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..=86_400))]
     seconds: u64,
@@ -57,78 +56,70 @@ pub struct ReadOptions {
     /// Seconds with a 5xx, or without an answer, that are no violation
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     tolerate_seconds: usize,
-    #[command(flatten)]
-    place: Place,
 }
 
-/// Reads for so long.
-pub(super) async fn run(options: &ReadOptions) -> Result<Checked, Error> {
-    let place = &options.place;
-    place.on_shops(SHOPS, async |stage: &mut Stage| measure(options, stage).await).await
-}
-
-async fn measure(options: &ReadOptions, stage: &mut Stage) -> Result<Checked, Error> {
-    let place = &options.place;
-    let mut readers = place.connect(CONNECTIONS).await?;
-    let before = stage.nodes.layers().await?;
-    let absent = stage.absent(ABSENT);
-    let (begin, duration) = (Instant::now(), Duration::from_secs(options.seconds));
-    let seen = Arc::new(Mutex::new(Vec::<Second>::new()));
-    let ended = Arc::clone(&seen);
-    let take = move |read: Read| {
-        let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
-        let seconds = &mut *lock(&ended);
-        seconds.resize_with(seconds.len().max(second + 1), Second::new);
-        seconds[second].answers.count(read.answer);
-        seconds[second].latency.record(read.latency());
-    };
-    let next = next(options.rate, stage.shops.clone(), absent, begin, begin + duration);
-    let (live, mut expired) = (Arc::<Live>::default(), 0);
-    let reading = reads::read(&mut readers, options.read_strategy, &live, next, take);
-    let due = (options.rate * duration.as_secs_f64()) as u64;
-    tokio::select! {
-        read = place.progress.watch("reads", due, &live, reading) => read?,
-        () = expire(&stage.keys, &stage.shops, &mut expired) => {}
+impl Case for Options {
+    fn shops(&self) -> u64 {
+        SHOPS
     }
-    let elapsed_s = begin.elapsed().as_secs_f64().max(1e-6);
-    // An instance may be away at the end.
-    let layers = stage.nodes.layers().await.map(|now| layers(now.since(before)));
-    let layers = layers.inspect_err(|error| {
-        place.progress.say(&format!("who answered is not known: {error}"));
-    });
-    let seconds = std::mem::take(&mut *lock(&seen));
-    Ok(Checked {
-        scenario: "cache read",
-        heading: format!(
-            "{} requests/s for {SHOPS} shops (Zipf's law), {} % of them for absent ones, to {}; read strategy: {}.",
-            options.rate,
-            100.0 * ABSENT_SHARE,
-            place.urls(),
-            reads::name(options.read_strategy)
-        ),
-        notes: format!(
-            "{} reads in {elapsed_s:.1} s: {:.0} requests/s. {expired} keys were removed from Redis by this tool. Readers that\n\
-             shared another's work are in no layer.",
-            live.done(),
-            live.done() as f64 / elapsed_s
-        ),
-        figures: std::iter::once(timeline(&seconds)).chain(layers).collect(),
-        checks: check(options, &seconds, due),
-    })
+
+    /// Reads for so long.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
+        let mut readers = stage.connect(CONNECTIONS).await?;
+        let before = Counts::of_instances(&stage.nodes).await?;
+        let (begin, duration) = (Instant::now(), Duration::from_secs(self.seconds));
+        let take = move |seconds: &mut Vec<Second>, read: Read| {
+            let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
+            seconds.resize_with(seconds.len().max(second + 1), Second::new);
+            seconds[second].answers.count(read.answer);
+            seconds[second].latency.record(read.latency());
+        };
+        let (ids, absent) = (stage.shops.clone(), reads::absent(ABSENT));
+        let draws = draws(self.rate, ids, absent, begin, begin + duration);
+        let (live, mut expired) = (Arc::<Live>::default(), 0);
+        let reading = reads::read(&mut readers, self.read_strategy, &live, draws, take);
+        let due = (self.rate * duration.as_secs_f64()) as u64;
+        let seconds = tokio::select! {
+            seconds = stage.progress.watch("reads", due, &live, reading) => seconds?,
+            never = expire(&stage.keys, &stage.shops, &mut expired) => match never {},
+        };
+        let elapsed_s = begin.elapsed().as_secs_f64().max(1e-6);
+        // An instance may be away at the end.
+        let counts = Counts::of_instances(&stage.nodes).await;
+        let layers = counts.map(|now| layers(now.since(before))).inspect_err(|error| {
+            stage.progress.say(&format!("who answered is not known: {error}"));
+        });
+        Ok(Checked {
+            scenario: "cache read",
+            heading: format!(
+                "{} requests/s for {SHOPS} shops (Zipf's law), {} % of them for absent ones, to {}; read strategy: {}.",
+                self.rate,
+                100.0 * ABSENT_SHARE,
+                stage.urls(),
+                reads::name(self.read_strategy)
+            ),
+            notes: format!(
+                "{} reads in {elapsed_s:.1} s: {:.0} requests/s. {expired} keys were removed from Redis by this tool. Readers that\n\
+                 shared another's work are in no layer.",
+                live.done(),
+                live.done() as f64 / elapsed_s
+            ),
+            figures: std::iter::once(timeline(&seconds)).chain(layers).collect(),
+            checks: check(self, &seconds, due),
+        })
+    }
 }
 
 /// Draws the ids, each due at its time.
-fn next(
+fn draws(
     rate: f64,
     ids: Vec<u64>,
     absent: Vec<u64>,
     begin: Instant,
     end: Instant,
-) -> impl Fn() -> Option<(u64, Option<Instant>)> + Send + Sync + 'static {
-    let number = AtomicU64::new(0);
-    move || {
-        let number = number.fetch_add(1, Ordering::Relaxed) as f64;
-        let due = begin + Duration::from_secs_f64(number / rate.max(1e-3));
+) -> impl Iterator<Item = (u64, Option<Instant>)> + Send + 'static {
+    (0..).map_while(move |number: u32| {
+        let due = begin + Duration::from_secs_f64(f64::from(number) / rate.max(1e-3));
         // A rate that is not kept ends late, but not for ever.
         if due >= end || Instant::now() >= end + LATE {
             return None;
@@ -140,7 +131,7 @@ fn next(
             ids[rank(ids.len(), rng.random())]
         };
         Some((id, Some(due)))
-    }
+    })
 }
 
 /// One of `count` ranks, nearly by Zipf's law, from a number drawn evenly from 0 to 1: the probability of rank `r`, of which
@@ -167,7 +158,7 @@ impl Second {
 }
 
 /// Removes keys, as long as Redis lets it. Never ends.
-async fn expire(keys: &RedisKeys, ids: &[u64], expired: &mut u64) {
+async fn expire(keys: &RedisKeys, ids: &[u64], expired: &mut u64) -> Infallible {
     let mut tick = interval(EXPIRE_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -179,7 +170,7 @@ async fn expire(keys: &RedisKeys, ids: &[u64], expired: &mut u64) {
 }
 
 /// Checks a run by its seconds. `due` requests were due.
-fn check(options: &ReadOptions, seconds: &[Second], due: u64) -> Vec<Check> {
+fn check(options: &Options, seconds: &[Second], due: u64) -> Vec<Check> {
     let unexpected = seconds.iter().map(|second| second.answers.of(&[Answer::Unexpected])).sum();
     let total: u64 = seconds.iter().map(|second| second.answers.total()).sum();
     let failed = seconds.iter().filter(|second| second.has_failed()).count();
@@ -208,13 +199,13 @@ fn timeline(seconds: &[Second]) -> Table {
     Table::new(&columns, shown.map(row).collect())
 }
 
-fn layers(layers: Layers) -> Table {
-    let all: u64 = layers.each().map(|(_, count)| count).sum();
+fn layers(counts: Counts) -> Table {
+    let all: u64 = counts.layers().map(|(_, count)| count).sum();
     let row = |(name, count): (&str, u64)| {
         let share = 100.0 * count as f64 / all.max(1) as f64;
         vec![name.to_owned(), count.to_string(), format!("{share:.2} %")]
     };
-    Table::new(&["answered by", ">count", ">share"], layers.each().map(row).collect())
+    Table::new(&["answered by", ">count", ">share"], counts.layers().map(row).collect())
 }
 
 #[cfg(test)]
@@ -232,7 +223,7 @@ mod tests {
 
     /// The worst result, of seconds with a shop and this answer each.
     fn result(answers: &[Answer], tolerate_seconds: usize, due: u64) -> CheckResult {
-        let options = ReadOptions { tolerate_seconds, ..defaults() };
+        let options = Options { tolerate_seconds, ..defaults() };
         let second = |answer: &Answer| {
             let answers = [Answer::Shop, *answer].into_iter().collect();
             Second { answers, ..Second::new() }

@@ -6,6 +6,7 @@
 //! the connections on which the instances hear of invalidations are cut now and then.
 
 use std::{
+    iter,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -23,8 +24,9 @@ use workload::{
 };
 
 use super::{
-    place::{Place, Stage},
+    Case,
     reads::{self, Answer, LIMIT, Read, ReadStrategy, Tally, lock},
+    stage::Stage,
 };
 use crate::report::{Check, Checked, Table};
 
@@ -38,8 +40,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const CUT_EVERY: u64 = 100;
 
 /// Options of a run of updates.
-#[derive(Debug, Clone, Args)]
-pub struct UpdatesOptions {
+#[derive(Debug, Args)]
+pub struct Options {
     /// Changes of the shop's name, one after the other
     #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
     updates: u64,
@@ -49,57 +51,56 @@ pub struct UpdatesOptions {
     /// The readers' read strategy [default: the configured one]
     #[arg(long, value_name = "NAME")]
     read_strategy: Option<ReadStrategy>,
-    #[command(flatten)]
-    place: Place,
 }
 
-/// Makes the changes, and judges the reads.
-pub(super) async fn run(options: &UpdatesOptions) -> Result<Checked, Error> {
-    let place = &options.place;
-    let token = place.access.admin_header("changing a shop")?;
-    let state = Arc::new(Mutex::new(State::new(place.targets.len())));
-    let running = place.on_shops(1, async |stage: &mut Stage| {
+impl Case for Options {
+    fn shops(&self) -> u64 {
+        1
+    }
+
+    /// Makes the changes, and judges the reads.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
+        let token = stage.access.admin_header("changing a shop")?;
+        let state = Arc::new(Mutex::new(State::new(stage.nodes.len())));
         let shop = stage.shops[0];
-        let mut readers = place.connect(READERS).await?;
+        let mut readers = stage.connect(READERS).await?;
         let live = Arc::new(Live::default());
         let seen = Arc::clone(&state);
-        let take = move |read: Read| lock(&seen).take(&read, version(&read.name));
-        let next = move || Some((shop, None));
-        let reading = reads::read(&mut readers, options.read_strategy, &live, next, take);
+        let take = move |(): &mut (), read: Read| lock(&seen).take(&read, version(&read.name));
+        let ids = iter::repeat((shop, None));
+        let reading = reads::read(&mut readers, self.read_strategy, &live, ids, take);
         // Only what the changes did: readers count elsewhere.
         let changes = Live::default();
         let writing = async {
-            let written = write(options, &token, stage, &state, &changes).await;
+            let written = write(self.updates, &token, stage, &state, &changes).await;
             // The readers must see for themselves that the last version is there everywhere.
-            sleep(Duration::from_millis(options.bound_ms) + TAIL).await;
+            sleep(Duration::from_millis(self.bound_ms) + TAIL).await;
             live.stop();
             written
         };
         let both = async { tokio::join!(reading, writing) };
-        let (read, written) =
-            place.progress.watch("changes", options.updates, &changes, both).await;
-        read.and(written)
-    });
-    running.await?;
-    let state = lock(&state);
-    let figures = [
-        ("PUT /shop", state.put.summary()),
-        ("reads", state.latency.summary()),
-        ("staleness of stale reads", state.staleness.summary()),
-    ];
-    Ok(Checked {
-        scenario: "cache updates",
-        heading: format!(
-            "A shop is changed through {} in turn; read strategy: {}.",
-            place.urls(),
-            reads::name(options.read_strategy)
-        ),
-        figures: vec![Table::latencies(&figures)],
-        notes: "A read is stale when it was sent after a change had been confirmed and returned an older version; its\n\
-                staleness is the time between the two."
-            .to_owned(),
-        checks: state.check(options),
-    })
+        let (read, written) = stage.progress.watch("changes", self.updates, &changes, both).await;
+        read.and(written)?;
+        let state = lock(&state);
+        let figures = [
+            ("PUT /shop", state.put.summary()),
+            ("reads", state.latency.summary()),
+            ("staleness of stale reads", state.staleness.summary()),
+        ];
+        Ok(Checked {
+            scenario: "cache updates",
+            heading: format!(
+                "A shop is changed through {} in turn; read strategy: {}.",
+                stage.urls(),
+                reads::name(self.read_strategy)
+            ),
+            figures: vec![Table::latencies(&figures)],
+            notes: "A read is stale when it was sent after a change had been confirmed and returned an older version; its\n\
+                    staleness is the time between the two."
+                .to_owned(),
+            checks: state.check(self),
+        })
+    }
 }
 
 /// The version that a shop's name says; before the first change it is 0.
@@ -112,17 +113,17 @@ fn version(name: &str) -> Option<u64> {
 
 /// Makes the changes.
 async fn write(
-    options: &UpdatesOptions,
+    updates: u64,
     token: &HeaderValue,
     stage: &Stage,
     state: &Mutex<State>,
     changes: &Live,
 ) -> Result<(), Error> {
-    let targets = options.place.targets.iter();
+    let nodes = stage.nodes.iter();
     let mut connections: Vec<_> =
-        targets.map(|target| (target, Connection::new(target.clone(), LIMIT))).collect();
+        nodes.map(|node| (node, Connection::new(node.clone(), LIMIT))).collect();
     let count = connections.len();
-    for version in 1..=options.updates {
+    for version in 1..=updates {
         lock(state).issued = version;
         let begin = Instant::now();
         let (target, connection) = &mut connections[version as usize % count];
@@ -233,7 +234,7 @@ impl State {
         }
     }
 
-    fn check(&self, options: &UpdatesOptions) -> Vec<Check> {
+    fn check(&self, options: &Options) -> Vec<Check> {
         let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
         let bound = Duration::from_millis(options.bound_ms);
         let confirmed = self.confirmed.len() as u64;
@@ -287,7 +288,7 @@ mod tests {
 
     /// The worst result, with so many milliseconds allowed.
     fn result(state: &State, bound_ms: u64) -> CheckResult {
-        CheckResult::worst(&state.check(&UpdatesOptions { bound_ms, ..defaults() }))
+        CheckResult::worst(&state.check(&Options { bound_ms, ..defaults() }))
     }
 
     #[test]

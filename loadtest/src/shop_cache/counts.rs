@@ -1,4 +1,5 @@
-//! The instances' own counters of the cache of shops, from `GET /metrics` (Prometheus text format 0.0.4).
+//! Who answered the reads of shops, by two independent counts: the instances' own metrics (`GET /metrics`, Prometheus text
+//! format 0.0.4), and the statements that the database says it has executed.
 
 use workload::{
     Error, Target,
@@ -18,84 +19,60 @@ const SAMPLES: [(&str, &str, &str); 7] = [
     ("seckill_cache_loads_running", "", ""),
     ("seckill_cache_bypassed_total", "", ""),
 ];
-const FILTER: usize = 3;
-const LOADS: usize = 4;
-const RUNNING: usize = 5;
-const BYPASSED: usize = 6;
+/// Places in [`Counts`]: reads that the Bloom filter answered, reads of the database, those of them that are under way, and
+/// reads for which Redis did not answer in time.
+pub const FILTER: usize = 3;
+pub const LOADS: usize = 4;
+pub const RUNNING: usize = 5;
+pub const BYPASSED: usize = 6;
+/// The place of the prepared statements that the database has executed, of whatever client.
+pub const STATEMENTS: usize = SAMPLES.len();
 
-/// Which layer answered how many reads, over all instances.
+/// All counts so far: those of the metrics over all instances, then the database's.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Layers([u64; SAMPLES.len()]);
+pub struct Counts(pub [u64; SAMPLES.len() + 1]);
 
-impl Layers {
-    /// These counts alone, for tests.
+impl Counts {
+    /// Counts at these places alone, for tests.
     #[cfg(test)]
-    pub fn of(filter: u64, loads: u64, bypassed: u64) -> Self {
-        Self([0, 0, 0, filter, loads, 0, bypassed])
-    }
-
-    /// Answered by the Bloom filter.
-    pub fn filter(self) -> u64 {
-        self.0[FILTER]
-    }
-
-    /// Reads of the database.
-    pub fn loads(self) -> u64 {
-        self.0[LOADS]
-    }
-
-    /// Reads of the database that are under way.
-    pub fn loads_running(self) -> u64 {
-        self.0[RUNNING]
-    }
-
-    /// Reads for which Redis did not answer in time.
-    pub fn bypassed(self) -> u64 {
-        self.0[BYPASSED]
+    pub fn of(counts: &[(usize, u64)]) -> Self {
+        let mut all = Self::default();
+        counts.iter().for_each(|(at, count)| all.0[*at] = *count);
+        all
     }
 
     /// What happened since `before`; nothing where an instance was started anew.
+    #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
 
-    /// Each layer's name and count.
-    pub fn each(self) -> impl Iterator<Item = (&'static str, u64)> {
+    /// Who answered, and how many reads.
+    pub fn layers(self) -> impl Iterator<Item = (&'static str, u64)> {
         SAMPLES.into_iter().map(|(_, _, name)| name).zip(self.0).take(RUNNING)
     }
-}
 
-/// Scrapes instances.
-pub struct Nodes(Vec<(String, Connection)>);
-
-impl Nodes {
-    /// Nothing is connected yet.
-    pub fn new(targets: &[Target]) -> Self {
-        let node = |target: &Target| (target.to_string(), Connection::new(target.clone(), LIMIT));
-        Self(targets.iter().map(node).collect())
-    }
-
-    /// The sums over all instances.
-    pub async fn layers(&mut self) -> Result<Layers, Error> {
-        let mut sum = Layers::default();
-        for (url, connection) in &mut self.0 {
+    /// The sums over all instances, without the database's count.
+    pub async fn of_instances(nodes: &[Target]) -> Result<Self, Error> {
+        let mut sums = Self::default();
+        for node in nodes {
             let failed = |reason: String| Error::Unreachable {
-                url: url.clone(),
+                url: node.to_string(),
                 what: "GET /metrics",
                 reason,
             };
-            let response = connection.send(&Call::get("/metrics")).await;
+            let response = Connection::new(node.clone(), LIMIT).send(&Call::get("/metrics")).await;
             let response = response.map_err(|error| failed(error.to_string()))?;
             if response.status != 200 {
                 return Err(failed(format!("HTTP {}", response.status)));
             }
             let page = String::from_utf8_lossy(&response.body);
-            for (count, (name, label, _)) in sum.0.iter_mut().zip(SAMPLES) {
+            for (sum, (name, label, _)) in sums.0.iter_mut().zip(SAMPLES) {
                 let found = value(&page, name, label);
-                *count += found.ok_or_else(|| Error::Metric { url: url.clone(), name })?;
+                *sum += found.ok_or_else(|| Error::Metric { url: node.to_string(), name })?;
             }
         }
-        Ok(sum)
+        Ok(sums)
     }
 }
 

@@ -1,0 +1,94 @@
+//! Where a case runs: the instances, and the servers behind them, with temporary shops that are removed afterwards.
+
+use std::time::Duration;
+
+use testkit::wait::until;
+use workload::{Access, Environment, Error, Target, driver::Connections, live::Progress};
+
+use super::{
+    counts::{Counts, STATEMENTS},
+    keys::RedisKeys,
+    reads::LIMIT,
+    shops::ShopTable,
+};
+
+/// Connections of the readers to each instance, in most cases.
+pub const CONNECTIONS: u32 = 64;
+/// How long the clean-up waits for a server that is away.
+const CLEAN_UP: Duration = Duration::from_secs(15);
+
+/// What a case works with.
+pub struct Stage {
+    pub access: Access,
+    /// The instances themselves.
+    pub nodes: Vec<Target>,
+    pub progress: Progress,
+    pub table: ShopTable,
+    /// The cache's keys.
+    pub keys: RedisKeys,
+    /// The temporary shops.
+    pub shops: Vec<u64>,
+}
+
+impl Stage {
+    /// Runs `case` on so many temporary shops. Whatever happens in it, rows and keys are removed afterwards.
+    pub async fn on_shops<T>(
+        environment: Environment,
+        count: u64,
+        case: impl AsyncFnOnce(&Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Environment { access, nodes, progress, .. } = environment;
+        let table = ShopTable::open(&access.database_url).await?;
+        let keys = RedisKeys::open(&access).await?;
+        let mut stage = Self { access, nodes, progress, table, keys, shops: Vec::new() };
+        if count == 0 {
+            return case(&stage).await;
+        }
+        let running = async {
+            progress.say(&format!("making {count} temporary shops"));
+            stage.shops = stage.table.make_temporary(count).await?;
+            stage.keys.remove(&stage.shops).await?;
+            // It does not know the new rows; the service fills it anew, with them.
+            stage.keys.drop_filters().await?;
+            case(&stage).await
+        };
+        let result = running.await;
+        let mut cleaned = Ok(());
+        until(CLEAN_UP, async || {
+            cleaned = stage.clean_up().await;
+            cleaned.is_ok()
+        })
+        .await;
+        if let Err(error) = cleaned {
+            progress.say(&format!("not all was cleaned up: {error}"));
+        }
+        result
+    }
+
+    async fn clean_up(&self) -> Result<(), Error> {
+        // Rows first, so that they are not cached again.
+        self.table.remove_temporary().await?;
+        self.keys.remove(&self.shops).await?;
+        self.keys.drop_filters().await
+    }
+
+    /// So many open connections to each instance.
+    pub async fn connect(&self, each: u32) -> Result<Connections, Error> {
+        let count = self.nodes.len() * each as usize;
+        let mut connections = Connections::new(&self.nodes, count, LIMIT)?;
+        connections.open().await?;
+        Ok(connections)
+    }
+
+    /// The instances' addresses.
+    pub fn urls(&self) -> String {
+        self.nodes.iter().map(Target::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Who answered so far, and how many statements the database has executed.
+    pub async fn counts(&self) -> Result<Counts, Error> {
+        let mut counts = Counts::of_instances(&self.nodes).await?;
+        counts.0[STATEMENTS] = self.table.statements().await?;
+        Ok(counts)
+    }
+}
