@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     Environment, Error, Target,
-    buyers::{self, Buyer},
+    buyers::Buyer,
     checker::{self, Verdict},
     descriptors,
     generator::{Record, generate},
@@ -153,12 +153,8 @@ pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
 
 /// The buyers, with sessions.
 pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Error> {
-    let Environment { access, targets, progress, .. } = &options.environment;
-    let count = options.buyers as usize;
-    Ok(match &options.tokens_file {
-        Some(file) => buyers::from_file(targets, file, count, *progress).await?.into(),
-        None => sessions::signed_in(access, count).await?.into(),
-    })
+    let buyers = sessions::signed_in(&options.environment.access, options.buyers as usize);
+    Ok(buyers.await?.into())
 }
 
 /// Publishes the sale that the options ask for; returns its voucher's id.

@@ -67,17 +67,6 @@ pub enum Error {
         /// The driver's error.
         source: redis::RedisError,
     },
-    /// A metric is missing, or unreadable.
-    #[error(
-        "{url}/metrics has no readable {name} for the cache of shops. Is this an instance of the \
-         service itself (not the proxy, not a Java node), and as new as this tool?"
-    )]
-    Metric {
-        /// The instance.
-        url: String,
-        /// The metric.
-        name: &'static str,
-    },
     /// A server that the tool itself runs failed it.
     #[error("{what}: {reason}")]
     Server {

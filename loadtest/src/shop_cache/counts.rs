@@ -69,7 +69,11 @@ impl Counts {
             let page = String::from_utf8_lossy(&response.body);
             for (sum, (name, label, _)) in sums.0.iter_mut().zip(SAMPLES) {
                 let found = value(&page, name, label);
-                *sum += found.ok_or_else(|| Error::Metric { url: node.to_string(), name })?;
+                *sum += found.ok_or_else(|| {
+                    failed(format!(
+                        "no readable {name} for the cache of shops; is it a proxy, or a Java node?"
+                    ))
+                })?;
             }
         }
         Ok(sums)

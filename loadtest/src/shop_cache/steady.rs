@@ -118,8 +118,8 @@ fn draws(
     begin: Instant,
     end: Instant,
 ) -> impl Iterator<Item = (u64, Option<Instant>)> + Send + 'static {
-    (0..).map_while(move |number: u32| {
-        let due = begin + Duration::from_secs_f64(f64::from(number) / rate.max(1e-3));
+    (0..).map_while(move |number: u64| {
+        let due = begin + Duration::from_secs_f64(number as f64 / rate.max(1e-3));
         // A rate that is not kept ends late, but not for ever.
         if due >= end || Instant::now() >= end + LATE {
             return None;

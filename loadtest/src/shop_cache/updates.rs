@@ -66,7 +66,7 @@ impl Case for Options {
         let mut readers = stage.connect(READERS).await?;
         let live = Arc::new(Live::default());
         let seen = Arc::clone(&state);
-        let take = move |(): &mut (), read: Read| lock(&seen).take(&read, version(&read.name));
+        let take = move |_: &mut (), read: Read| lock(&seen).take(&read, version(&read.name));
         let ids = iter::repeat((shop, None));
         let reading = reads::read(&mut readers, self.read_strategy, &live, ids, take);
         // Only what the changes did: readers count elsewhere.

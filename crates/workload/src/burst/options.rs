@@ -1,6 +1,6 @@
 //! What a burst is asked for.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use clap::{
     Args,
@@ -57,9 +57,6 @@ pub struct BurstOptions {
     #[arg(long, alias = "settle", default_value = "30", value_name = "SECONDS",
           value_parser = value_parser!(u64).range(1..=600).map(Duration::from_secs))]
     pub wait_limit: Duration,
-    /// Take buyers from this file (one session token per line) instead of making sessions
-    #[arg(long, value_name = "FILE")]
-    pub tokens_file: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)] // A doc comment would become the help of the whole command.
     pub environment: Environment,
@@ -89,7 +86,6 @@ impl BurstOptions {
             connections: 1024,
             timeout: Duration::from_secs(10),
             wait_limit: Duration::from_secs(30),
-            tokens_file: None,
             arrivals: Arrivals::default(),
             traced: false,
             live: Arc::default(),
