@@ -53,7 +53,7 @@ pub enum Scenario {
     /// Servers of its own, all instances restarted in turn under load behind a balancer: no purchase may fail
     Rolling(Run<RollingOptions>),
     /// How a sale of any size goes, and which machines it needs, by formulas, without any server
-    Plan(Run<PlanOptions>),
+    Plan(PlanOptions),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
 }

@@ -86,7 +86,10 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
             let running = rolling::run(&options, |text| eprintln!("{text}"));
             finish(&or_interrupted(running).await?, json).await
         }
-        Scenario::Plan(Run { options, json }) => finish(&plan::run(&options)?, json).await,
+        Scenario::Plan(options) => {
+            println!("{}", plan::run(&options)?);
+            Ok(Outcome::Clean)
+        }
         Scenario::Publish(args) => {
             let PublishArgs { stock, strategy, environment } = args;
             let target = environment.first_target()?;

@@ -1,7 +1,5 @@
 //! The capacity model: stations, what an order and a refusal take of each; and what a target needs of them.
 
-use serde::Serialize;
-
 use crate::plan::{
     figures::Figures,
     options::PlanOptions,
@@ -48,7 +46,7 @@ pub struct Model<'a> {
 }
 
 /// What a target needs, with processors that are busy for seventy percent of the time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Needs {
     pub answers_per_s: f64,
     /// Instances of the given size.

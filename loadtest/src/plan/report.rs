@@ -2,16 +2,11 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
-use crate::{
-    plan::{
-        figures::Figures,
-        model::{Limit, Model, Needs},
-        options::PlanOptions,
-        sale::Outcome,
-    },
-    report as result,
+use crate::plan::{
+    figures::Figures,
+    model::{Limit, Model, Needs},
+    options::PlanOptions,
+    sale::Outcome,
 };
 use workload::{
     Error,
@@ -20,22 +15,13 @@ use workload::{
 };
 
 /// The plan of one sale.
-#[derive(Debug, Clone, Serialize)]
 pub struct Plan {
     /// The sale and where it runs, in words.
-    pub heading: String,
-    /// Orders a second at most, and what limits them.
-    pub orders: Limit,
-    /// The same for refusals.
-    pub refusals: Limit,
-    /// How the sale goes, by the formula.
-    pub formula: Outcome,
-    /// What is needed for the target; `None` where no size reaches it.
-    pub needs: Option<Needs>,
-    /// What is too small for the target, the worst of it.
-    pub gives_way_first: String,
-    /// Where the figures are from.
-    pub conditions: String,
+    heading: String,
+    /// Its figures by name, in the order of the report.
+    cells: Vec<(&'static str, String)>,
+    /// Where the measured figures are from.
+    conditions: String,
 }
 
 impl Plan {
@@ -43,47 +29,38 @@ impl Plan {
     pub fn of(figures: &Figures, options: &PlanOptions) -> Result<Self, Error> {
         let model = Model::new(figures, options)?;
         let needs = model.needs();
-        Ok(Self {
-            heading: heading(figures, options),
-            orders: model.orders_per_s(),
-            refusals: model.refusals_per_s(),
-            formula: model.formula(),
-            gives_way_first: needs
-                .map_or("the sale itself".to_owned(), |needs| needs.gives_way_first(options)),
-            needs,
-            conditions: figures.conditions.clone(),
-        })
-    }
-
-    /// Its figures by name, in the order of the report.
-    fn cells(&self) -> Vec<(&'static str, String)> {
         let none = || "–".to_owned();
-        let Outcome { sold_out_s, answered_s, p99_s, room_s } = self.formula;
+        let Outcome { sold_out_s, answered_s, p99_s, room_s } = model.formula();
         let limit = |(rate, what): Limit| format!("{} by {what}", figure(rate));
-        let needed = |text: fn(&Needs) -> String| self.needs.as_ref().map_or_else(none, text);
-        vec![
+        let needed = |text: fn(&Needs) -> String| needs.as_ref().map_or_else(none, text);
+        let gives_way_first = needs.as_ref().map(|needs| needs.gives_way_first(options));
+        let cells = vec![
             ("sold out after", sold_out_s.map_or_else(none, time)),
             ("all answered after", time(answered_s)),
             ("99 % wait at most", time(p99_s)),
             ("longest in the waiting room", room_s.map_or_else(none, time)),
-            ("orders/s at most", limit(self.orders)),
-            ("refusals/s at most", limit(self.refusals)),
+            ("orders/s at most", limit(model.orders_per_s())),
+            ("refusals/s at most", limit(model.refusals_per_s())),
             ("answers/s needed", needed(|needs| figure(needs.answers_per_s))),
             ("instances", needed(|needs| count(needs.nodes as u64))),
             ("Redis", needed(|needs| count(needs.redis_shards as u64))),
             ("database cores", needed(|needs| figure(needs.database_cores))),
             ("sessions", needed(|needs| bytes(needs.session_bytes))),
             ("requests at once", needed(|needs| figure(needs.connections))),
-            ("gives way first (times as much is needed)", self.gives_way_first.clone()),
-        ]
+            (
+                "gives way first (times as much is needed)",
+                gives_way_first.unwrap_or("the sale itself".to_owned()),
+            ),
+        ];
+        let conditions = figures.conditions.clone();
+        Ok(Self { heading: heading(figures, options), cells, conditions })
     }
 
     /// The figures of these names, which may be the titles of right-aligned columns.
     pub fn row(&self, titles: &[&str]) -> Vec<String> {
-        let cells = self.cells();
         let cell = |title: &&str| {
             let name = title.trim_start_matches('>');
-            let found = cells.iter().find(|(known, _)| *known == name);
+            let found = self.cells.iter().find(|(known, _)| *known == name);
             found.map_or(String::new(), |(_, text)| text.clone())
         };
         titles.iter().map(cell).collect()
@@ -121,14 +98,8 @@ fn heading(figures: &Figures, options: &PlanOptions) -> String {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: Vec<_> =
-            self.cells().into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
+            self.cells.iter().map(|(name, text)| vec![(*name).to_owned(), text.clone()]).collect();
         writeln!(f, "{}\n\n{}", self.heading, render(&["", "calculated"], &rows))?;
         write!(f, "Measured, and calculated from: {}", self.conditions)
-    }
-}
-
-impl result::Report for Plan {
-    fn outcome(&self) -> result::Outcome {
-        result::Outcome::Clean
     }
 }

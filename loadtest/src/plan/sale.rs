@@ -1,8 +1,6 @@
 //! How a sale goes: attempts as a fluid through one queue that is emptied at the orders' rate while there is stock, and at
 //! the refusals' rate afterwards (Lindley's recursion). Seconds count from the opening.
 
-use serde::Serialize;
-
 use crate::plan::options::PlanOptions;
 
 /// Steps of the recursion for the attempts that find stock, and for the others.
@@ -20,7 +18,7 @@ pub struct Rates {
 }
 
 /// How a sale goes. Seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// From the opening to the last order; `None` where stock is left.
     pub sold_out_s: Option<f64>,

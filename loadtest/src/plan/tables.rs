@@ -2,7 +2,7 @@
 
 use crate::{
     options::defaults,
-    plan::{figures::Figures, growth, options::PlanOptions, report::Plan},
+    plan::{figures::Figures, growth, model::Model, options::PlanOptions, report::Plan},
 };
 use workload::{
     Error,
@@ -93,7 +93,7 @@ fn comparison(figures: &Figures) -> Result<[(&'static str, f64, f64); 3], Error>
         one_machine: Some(sale.cores),
         ..defaults()
     };
-    let formula = Plan::of(figures, &options)?.formula;
+    let formula = Model::new(figures, &options)?.formula();
     Ok([
         ("sold out", sale.sold_out_s, formula.sold_out_s.unwrap_or(f64::NAN)),
         ("99 % of the buyers answered", sale.p99_s, formula.p99_s),
