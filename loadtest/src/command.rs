@@ -17,7 +17,7 @@ use workload::{
 
 use crate::{
     bench, chaos,
-    cli::{Cli, Command, PublishArgs, Scenario, compare::CompareArgs},
+    cli::{Cli, Command, CompareArgs, PublishArgs, Scenario},
     interrupt::or_interrupted,
     ladder,
     options::Run,

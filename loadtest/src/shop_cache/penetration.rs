@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
 use testkit::wait::poll;
-use workload::{Error, driver::Connections, latency::Latency, live::Progress};
+use workload::{Error, driver::Connections, latency::Latency};
 
 use super::{
     Case,
@@ -75,14 +75,10 @@ impl Case for Options {
 
 /// Asks each instance for absent ids until all of their filters are seen to answer.
 async fn await_filter(stage: &Stage) -> Result<(), Error> {
-    let mut one_each = stage.connect(1).await?;
+    let all = stage.nodes.len();
     let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
-        let before = Counts::of_instances(&stage.nodes).await?;
-        let (ids, due) = (absent(one_each.count()), Some(Instant::now()));
-        let (strategy, all) = (Some(ReadStrategy::Layered), ids.len() as u64);
-        read_all(&mut one_each, strategy, ids, due, (Progress::Silent, "")).await?;
-        let counts = Counts::of_instances(&stage.nodes).await?.since(before);
-        Ok::<_, Error>((counts.0[FILTER] >= all).then_some(()))
+        let (_, counts) = stage.read_each(ReadStrategy::Layered, absent(all)).await?;
+        Ok::<_, Error>((counts.0[FILTER] >= all as u64).then_some(()))
     });
     answered.await?.ok_or_else(|| {
         Error::Usage(format!(

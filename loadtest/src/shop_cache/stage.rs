@@ -1,6 +1,6 @@
 //! Where a case runs: the instances, and the servers behind them, with temporary shops that are removed afterwards.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testkit::wait::until;
 use workload::{Access, Environment, Error, Target, driver::Connections, live::Progress};
@@ -8,7 +8,7 @@ use workload::{Access, Environment, Error, Target, driver::Connections, live::Pr
 use super::{
     counts::{Counts, STATEMENTS},
     keys::RedisKeys,
-    reads::LIMIT,
+    reads::{LIMIT, Read, ReadStrategy, read_all},
     shops::ShopTable,
 };
 
@@ -83,6 +83,19 @@ impl Stage {
     /// The instances' addresses.
     pub fn urls(&self) -> String {
         self.nodes.iter().map(Target::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Reads these shops at the same instant, one from each instance; also what the instances counted meanwhile.
+    pub async fn read_each(
+        &self,
+        strategy: ReadStrategy,
+        ids: Vec<u64>,
+    ) -> Result<(Vec<Read>, Counts), Error> {
+        let mut readers = self.connect(1).await?;
+        let before = Counts::of_instances(&self.nodes).await?;
+        let (due, silent) = (Some(Instant::now()), (Progress::Silent, ""));
+        let reads = read_all(&mut readers, Some(strategy), ids, due, silent).await?;
+        Ok((reads, Counts::of_instances(&self.nodes).await?.since(before)))
     }
 
     /// Who answered so far, and how many statements the database has executed.
