@@ -1,8 +1,8 @@
 //! Reads of shops, and what their cache promises: the ways in which a cache lets the database down, each made to happen and
 //! each measured.
 //!
-//! All cases share one frame: [`stage`] makes temporary shops and removes them, a [`Case`] has them read by the one driver
-//! of reads ([`reads`]) and returns its checks. The instances are asked themselves, not through a proxy, because
+//! All cases share one frame: `stage` makes temporary shops and removes them, a case has them read by the one driver of
+//! reads (`reads`) and returns its checks. The instances are asked themselves, not through a proxy, because
 //! `GET /metrics` of each tells which layer answered.
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ mod stampede;
 mod steady;
 mod updates;
 
-use stage::Stage;
+use stage::{Case, Stage};
 
 /// The cases.
 #[derive(Debug, Subcommand)]
@@ -49,31 +49,21 @@ pub struct On<C: Args> {
     environment: Environment,
 }
 
-/// A case, with its options.
-trait Case {
-    /// How many temporary shops it needs.
-    fn shops(&self) -> u64;
-
-    /// Has shops read, and judges what came of it.
-    async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
-}
-
 impl Scenario {
     /// Runs it; its report, and where that goes as JSON.
     pub async fn run(self) -> Result<(Checked, Option<PathBuf>), Error> {
         match self {
-            Self::Stampede(run) => on_shops(run).await,
-            Self::Penetration(run) => on_shops(run).await,
-            Self::Avalanche(run) => on_shops(run).await,
-            Self::Updates(run) => on_shops(run).await,
-            Self::Read(run) => on_shops(run).await,
+            Self::Stampede(run) => on_stage(run).await,
+            Self::Penetration(run) => on_stage(run).await,
+            Self::Avalanche(run) => on_stage(run).await,
+            Self::Updates(run) => on_stage(run).await,
+            Self::Read(run) => on_stage(run).await,
         }
     }
 }
 
-async fn on_shops<C: Case + Args>(
+async fn on_stage<C: Case + Args>(
     Run { options: On { case, environment }, json }: Run<On<C>>,
 ) -> Result<(Checked, Option<PathBuf>), Error> {
-    let running = Stage::on_shops(environment, case.shops(), async |stage| case.run(stage).await);
-    Ok((running.await?, json))
+    Ok((Stage::run(&case, environment).await?, json))
 }

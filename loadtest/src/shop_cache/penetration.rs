@@ -14,10 +14,9 @@ use testkit::wait::poll;
 use workload::{Error, driver::Connections, latency::Latency};
 
 use super::{
-    Case,
     counts::{Counts, FILTER, LOADS, STATEMENTS},
     reads::{Answer, ReadStrategy, Tally, absent, latency, read_all},
-    stage::{CONNECTIONS, Stage},
+    stage::{CONNECTIONS, Case, Stage},
 };
 use crate::report::{Check, Checked, Table};
 

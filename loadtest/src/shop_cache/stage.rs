@@ -11,11 +11,21 @@ use super::{
     reads::{LIMIT, Read, ReadStrategy, read_all},
     shops::ShopTable,
 };
+use crate::report::Checked;
 
 /// Connections of the readers to each instance, in most cases.
 pub const CONNECTIONS: u32 = 64;
 /// How long the clean-up waits for a server that is away.
 const CLEAN_UP: Duration = Duration::from_secs(15);
+
+/// A case, with its options.
+pub trait Case {
+    /// How many temporary shops it needs.
+    fn shops(&self) -> u64;
+
+    /// Has shops read, and judges what came of it.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
+}
 
 /// What a case works with.
 pub struct Stage {
@@ -31,18 +41,14 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Runs `case` on so many temporary shops. Whatever happens in it, rows and keys are removed afterwards.
-    pub async fn on_shops<T>(
-        environment: Environment,
-        count: u64,
-        case: impl AsyncFnOnce(&Self) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let Environment { access, nodes, progress, .. } = environment;
+    /// Runs `case` on temporary shops. Whatever happens in it, rows and keys are removed afterwards.
+    pub async fn run(case: &impl Case, environment: Environment) -> Result<Checked, Error> {
+        let (count, Environment { access, nodes, progress, .. }) = (case.shops(), environment);
         let table = ShopTable::open(&access.database_url).await?;
         let keys = RedisKeys::open(&access).await?;
         let mut stage = Self { access, nodes, progress, table, keys, shops: Vec::new() };
         if count == 0 {
-            return case(&stage).await;
+            return case.run(&stage).await;
         }
         let running = async {
             progress.say(&format!("making {count} temporary shops"));
@@ -50,7 +56,7 @@ impl Stage {
             stage.keys.remove(&stage.shops).await?;
             // It does not know the new rows; the service fills it anew, with them.
             stage.keys.drop_filters().await?;
-            case(&stage).await
+            case.run(&stage).await
         };
         let result = running.await;
         let mut cleaned = Ok(());

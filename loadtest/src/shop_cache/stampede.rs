@@ -16,10 +16,9 @@ use tokio::time::{sleep, sleep_until};
 use workload::{Error, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
-    Case,
     counts::{BYPASSED, Counts, LOADS, RUNNING, STATEMENTS},
     reads::{Answer, Read, ReadStrategy, latency, read_all},
-    stage::Stage,
+    stage::{Case, Stage},
 };
 use crate::report::{Check, CheckResult, Checked};
 

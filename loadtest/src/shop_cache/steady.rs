@@ -16,11 +16,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use workload::{Error, latency::Recorder, live::Live};
 
 use super::{
-    Case,
     counts::Counts,
     keys::RedisKeys,
     reads::{self, Answer, Read, ReadStrategy, Tally},
-    stage::{CONNECTIONS, Stage},
+    stage::{CONNECTIONS, Case, Stage},
 };
 use crate::{
     options::positive,
