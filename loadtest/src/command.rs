@@ -108,7 +108,7 @@ async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
     let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
     let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
     let run = RunState::new("comparison".to_owned(), setting, started);
-    comparison::run(&environment, &run, &[]).await?;
+    comparison::run(&environment, &run).await?;
     let document = run.document(0);
     println!("{document}");
     if let Some(path) = html {

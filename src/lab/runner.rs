@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use workload::Environment;
-use workload::buyers::Buyer;
 use workload::comparison::document::{Document, Setting, State};
 use workload::comparison::faults::InjectedFault;
 use workload::comparison::{self, RunState};
@@ -40,16 +39,9 @@ struct Inner {
     environment: Environment,
     node: String,
     zone: Zone,
-    runs: Mutex<Runs>,
-    tasks: TaskTracker,
-}
-
-#[derive(Default)]
-struct Runs {
     /// Newest first.
-    states: VecDeque<Arc<RunState>>,
-    /// Buyers of earlier runs, who need not sign in again.
-    buyers: Vec<Buyer>,
+    runs: Mutex<VecDeque<Arc<RunState>>>,
+    tasks: TaskTracker,
 }
 
 /// A run that was begun.
@@ -104,7 +96,7 @@ impl Lab {
     /// The run that is under way.
     pub fn running(&self) -> Option<String> {
         let runs = self.0.runs.lock();
-        let newest = runs.states.front().filter(|run| run.state().is_under_way());
+        let newest = runs.front().filter(|run| run.state().is_under_way());
         newest.map(|run| run.id())
     }
 
@@ -117,23 +109,21 @@ impl Lab {
         let now = self.0.zone.now().format("%Y-%m-%dT%H:%M:%S").to_string();
         let run = Arc::new(RunState::new(id.clone(), setting, now));
         let started = Started { id: id.clone(), seed: run.seed() };
-        let known = {
+        {
             let mut runs = self.0.runs.lock();
-            if runs.states.front().is_some_and(|run| run.state().is_under_way()) {
+            if runs.front().is_some_and(|run| run.state().is_under_way()) {
                 return Err(Error::RunUnderWay);
             }
-            runs.states.push_front(run.clone());
-            runs.states.truncate(KEPT);
-            runs.buyers.clone()
-        };
+            runs.push_front(run.clone());
+            runs.truncate(KEPT);
+        }
         let environment = self.0.environment.clone();
         let (end, ended) = oneshot::channel();
         let running = run.clone();
         let thread = std::thread::Builder::new().name("lab".to_owned()).spawn(move || {
             // The receiver is gone once the process is ending.
-            end.send(conduct(&environment, &running, &known)).ok();
+            end.send(conduct(&environment, &running)).ok();
         });
-        let lab = self.clone();
         self.0.tasks.spawn(async move {
             let outcome = match thread {
                 Ok(_) => ended.await.map_err(|_| "the run's thread panicked".to_owned()),
@@ -144,9 +134,6 @@ impl Lab {
             {
                 tracing::warn!(run = id, %error, "a run of the lab failed");
                 run.fail(&error);
-            }
-            if let Some(buyers) = run.buyers() {
-                lab.0.runs.lock().buyers = buyers.to_vec();
             }
         });
         Ok(started)
@@ -164,19 +151,19 @@ impl Lab {
                 "conformances": conformances,
             })
         };
-        self.0.runs.lock().states.iter().map(summary).collect()
+        self.0.runs.lock().iter().map(summary).collect()
     }
 
     /// A run by its id.
     pub fn find(&self, id: &str) -> Result<Arc<RunState>, Error> {
         let runs = self.0.runs.lock();
-        let found = runs.states.iter().find(|run| run.id() == id);
+        let found = runs.iter().find(|run| run.id() == id);
         found.cloned().ok_or(Error::RunNotFound)
     }
 
     /// Injects a fault while a run is selling. Returns as soon as the fault is under way, or has failed.
     pub async fn inject(&self, fault: InjectedFault) -> Result<(), Error> {
-        let run = self.0.runs.lock().states.front().cloned();
+        let run = self.0.runs.lock().front().cloned();
         let run = run.filter(|run| run.state() == State::Running).ok_or(Error::NoRun)?;
         tracing::warn!(fault = fault.name(), "the lab injects a fault");
         let environment = self.0.environment.clone();
@@ -209,7 +196,7 @@ impl Lab {
 
     /// Stops what runs, and waits for its end.
     pub async fn shutdown(&self) {
-        if let Some(run) = self.0.runs.lock().states.front() {
+        if let Some(run) = self.0.runs.lock().front() {
             run.stop();
         }
         self.0.tasks.close();
@@ -218,15 +205,11 @@ impl Lab {
 }
 
 /// Runs it on a runtime of its own, as the load tool does.
-fn conduct(
-    environment: &Environment,
-    run: &RunState,
-    known: &[Buyer],
-) -> Result<(), workload::Error> {
+fn conduct(environment: &Environment, run: &RunState) -> Result<(), workload::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| workload::Error::Usage(format!("no runtime: {error}")))?;
-    runtime.block_on(comparison::run(environment, run, known))
+    runtime.block_on(comparison::run(environment, run))
 }
 
 /// `kill -9` of this process.

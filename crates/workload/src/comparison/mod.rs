@@ -101,15 +101,11 @@ impl Setting {
 /// 2^53 − 1.
 const MOST_SEED: u64 = 9_007_199_254_740_991;
 
-/// Runs the comparison of `run_state`, and leaves it judged; `known` are buyers who may still be signed in.
+/// Runs the comparison of `run_state`, and leaves it judged.
 ///
 /// # Errors
 /// A [`Error`] of the set-up. Violations are in the run's document, not an error.
-pub async fn run(
-    environment: &Environment,
-    run_state: &RunState,
-    known: &[Buyer],
-) -> Result<(), Error> {
+pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), Error> {
     let setting = run_state.document(0).setting;
     setting.check(environment.nodes.len())?;
     descriptors::reserve(2 * CONNECTIONS)?;
@@ -118,7 +114,11 @@ pub async fn run(
     if let (1, Some(first)) = (setting.instances, environment.nodes.first()) {
         selling.targets = vec![first.clone()];
     }
-    let buyers = buyers_of_lanes(environment, run_state, &setting, known).await?;
+    let each = setting.buyers as usize;
+    run_state.set(State::Preparing, &format!("signing in {} buyers", 2 * each));
+    let buyers = sessions::signed_in(&environment.access, 2 * each).await?;
+    let buyers = run_state.buyers.get_or_init(|| buyers);
+    let buyers: [Arc<[_]>; 2] = [buyers[..each].into(), buyers[each..].into()];
     let lanes = [0, 1].map(|lane| BurstOptions {
         strategy: setting.lanes[lane].clone(),
         tries: setting.tries,
@@ -190,27 +190,6 @@ pub async fn run(
     let after = Batches::read(nodes).await.since(&before);
     finish(run_state, &setting, [left, right], &after, commits.map(Commits::seen));
     Ok(())
-}
-
-/// The buyers of each lane: known ones who are still signed in first, then new ones.
-async fn buyers_of_lanes(
-    environment: &Environment,
-    run_state: &RunState,
-    setting: &Setting,
-    known: &[Buyer],
-) -> Result<[Arc<[Buyer]>; 2], Error> {
-    let each = setting.buyers as usize;
-    let mut buyers: Vec<Buyer> = known.iter().take(2 * each).cloned().collect();
-    if buyers.len() < 2 * each {
-        let missing = 2 * each - buyers.len();
-        run_state.set(State::Preparing, &format!("signing in {missing} buyers"));
-        buyers.extend(sessions::signed_in(&environment.access, missing).await?);
-    }
-    // Those of an earlier run may have lost their sessions with a Redis that was emptied.
-    sessions::open(&environment.access, &buyers).await?;
-    let lanes = [buyers[..each].into(), buyers[each..].into()];
-    run_state.buyers.get_or_init(|| buyers);
-    Ok(lanes)
 }
 
 fn finish(
