@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use self::{
     balancer::{Balancer, socket},
-    report::{Behind, report},
+    report::Behind,
 };
 use crate::{
     chaos::{
@@ -27,8 +27,8 @@ use crate::{
     report::{Checked, Outcome, Report},
 };
 use workload::{
-    Access, Error, Target, burst, generator::Record, latency::Latency, order_rows::OrderRows,
-    pending, pending::PendingSale, publish, sessions,
+    Access, Error, Target, burst, generator::Record, order_rows::OrderRows, pending,
+    pending::PendingSale, publish, sessions,
 };
 
 pub mod balancer;
@@ -45,8 +45,6 @@ const SHARE: f64 = 0.5;
 /// Between a restart and the next, so that a balancer asks the instance again. nginx skips one that refused 20 connections
 /// for up to two seconds, and then until the first request that it sends there is answered.
 const PAUSE: Duration = Duration::from_secs(3);
-/// The buyers' ids; those of other scenarios are smaller.
-const FIRST_BUYER: u64 = 4_000_000_000;
 /// How long the tables must not change before the check, and the longest wait for what is in flight.
 const QUIET: Duration = Duration::from_millis(500);
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -113,13 +111,15 @@ pub async fn run_on(
     let order_rows = OrderRows::open(&access.database_url).await?;
     let mut instances = start(access, &folder, options).await?;
     let targets: Vec<Target> = instances.iter().map(|instance| instance.target.clone()).collect();
-    let mut behind = Vec::new();
-    for (number, &balancer) in options.balancers.iter().enumerate() {
+    let RollingOptions { instances: count, rounds, strategy, .. } = options;
+    let restarts = usize::from(*count) * *rounds as usize;
+    let heading = format!("{count} instances, all restarted {rounds} times in turn, {strategy}.");
+    let mut report = report::empty(heading);
+    for &balancer in &options.balancers {
         let running = balancer.start(&targets, &options.deploy, folder.path()).await?;
         let target = std::slice::from_ref(&running.target);
-        let first = FIRST_BUYER + number as u64 * u64::from(options.buyers);
-        let buyers: Arc<[_]> = sessions::buyers(first, options.buyers as usize)?.into();
-        sessions::open(access, &buyers).await?;
+        let buyers = sessions::signed_in(access, options.buyers as usize).await?;
+        let buyers: Arc<[_]> = buyers.into();
         let voucher_id =
             publish::flash_sale(access, &target[0], &options.strategy, options.buyers).await?;
         let (mut records, mut used) = (Vec::new(), 0);
@@ -145,35 +145,20 @@ pub async fn run_on(
             load::run(&running.target, sale, connections.into(), Some(rate), restarting).await?;
         let drains = drains?;
         let buyers_left = rolled.len() < left.len();
-        let (failed, requests) = (report::failures(&rolled), rolled.len());
-        let latency = Latency::of(rolled.iter().map(Record::latency));
+        let before = records.len();
         records.extend(rolled);
         let limit = END_LIMIT;
         let sale = PendingSale { access, targets: target, buyers: &buyers, voucher_id, limit };
         pending::wait(sale, &order_rows, &mut records).await?;
         let (snapshot, unchanged) =
             order_rows.wait_until_unchanged(voucher_id, QUIET, END_LIMIT).await?;
-        behind.push(Behind {
-            balancer,
-            capacity,
-            rate,
-            drains,
-            requests,
-            failed,
-            latency,
-            verdict: burst::judge(&records, &snapshot),
-            unchanged,
-            buyers_left,
-        });
+        let (verdict, rolled) = (burst::judge(&records, &snapshot), &records[before..]);
+        Behind { balancer, capacity, rate, drains, rolled, verdict, unchanged, buyers_left }
+            .add_to(&mut report, restarts);
     }
     for instance in &mut instances {
         instance.end().await?;
     }
-    let RollingOptions { instances, rounds, strategy, .. } = options;
-    let restarts = usize::from(*instances) * *rounds as usize;
-    let heading =
-        format!("{instances} instances, all restarted {rounds} times in turn, {strategy}.");
-    let mut report = report(heading, &behind, restarts);
     if report.outcome() == Outcome::Violated {
         report.note_logs(&save_logs(folder.path())?);
     }
