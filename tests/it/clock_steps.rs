@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
+use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
 use testkit::clock;
 use testkit::database_server::{DatabaseServer, Settings};
@@ -91,6 +92,10 @@ async fn order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i6
     id
 }
 
+async fn status(stack: &Stack, order: i64) -> i64 {
+    stack.database.number(&format!("SELECT status FROM tb_voucher_order WHERE id = {order}")).await
+}
+
 /// Orders expire after ten minutes, if both clocks say so. A clock that was stepped back shows an order in the future: then
 /// the other one decides.
 #[tokio::test]
@@ -121,15 +126,12 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     let stock =
         format!("UPDATE tb_seckill_voucher SET stock = stock - 11 WHERE voucher_id = {sale}");
     stack.database.run(&stock).await;
-    let status = |id: i64| format!("SELECT status FROM tb_voucher_order WHERE id = {id}");
     for (id, ages) in ids[1].iter().zip(old) {
-        eventually(&format!("{ages:?} is cancelled"), TIMEOUT, || async {
-            stack.database.number(&status(*id)).await == 4
-        })
-        .await;
+        let is_cancelled = async || status(&stack, *id).await == 4;
+        eventually(&format!("{ages:?} is cancelled"), TIMEOUT, is_cancelled).await;
     }
     for (id, ages) in ids[0].iter().zip(young) {
-        assert_eq!(stack.database.number(&status(*id)).await, 1, "{ages:?}");
+        assert_eq!(status(&stack, *id).await, 1, "{ages:?}");
     }
 }
 
@@ -140,54 +142,26 @@ async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     let folder = Arc::new(TemporaryFolder::new().unwrap());
     let clock = Clock::new(folder.path());
     let settings = Settings { environment: clock::environment(&clock.0), ..Settings::default() };
-    let server = DatabaseServer::start_in(folder.clone(), settings).await.unwrap();
-    seckill::connection::migrate::run(&server.url().into()).await.unwrap();
-    let database = sqlx::MySqlPool::connect(&server.url()).await.unwrap();
-    sqlx::query(
-        "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
-         VALUES (1, '测试小店', 1, '', '', 120.1, 30.3)",
-    )
-    .execute(&database)
-    .await
-    .unwrap();
-    let mut stack = Stack::start(0, &[]).await;
-    let mut env = stack.env();
-    env[0].1 = server.url();
-    stack.add_instance_with(&["--unpaid-seconds", "1800"], &env).await;
+    let server = DatabaseServer::start_in(folder, settings).await.unwrap();
+    let database = TestDatabase::on_server(server).await;
+    let stack = Stack::start_on(database, 1, &["--unpaid-seconds", "1800"]).await;
     let sale = stack.publish(9, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
     let young = stack.buy(&user, sale).await.bought();
-    let number = async |sql: String| {
-        let sql = format!("SELECT CAST(({sql}) AS SIGNED)");
-        sqlx::query_scalar::<_, i64>(&sql).fetch_one(&database).await.unwrap()
-    };
     for (buyer, seconds) in [(1, 3600), (2, -3600)] {
         clock.step(seconds);
+        let seconds = i64::from(seconds);
         eventually("the database's clock is stepped", TIMEOUT, || async {
-            let now = number("SELECT UNIX_TIMESTAMP()".to_owned()).await;
-            (now - chrono::Utc::now().timestamp() - i64::from(seconds)).abs() < 60
+            let now = stack.database.number("SELECT UNIX_TIMESTAMP()").await;
+            (now - chrono::Utc::now().timestamp() - seconds).abs() < 60
         })
         .await;
         // Two hours old in truth.
-        let old = (young - (7200 << 32)) + buyer;
-        sqlx::query(
-            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) \
-             VALUES (?, ?, ?, FROM_UNIXTIME(?))",
-        )
-        .bind(old)
-        .bind(buyer)
-        .bind(sale)
-        .bind(chrono::Utc::now().timestamp() - 7200)
-        .execute(&database)
-        .await
-        .unwrap();
-        let status = |id| format!("SELECT status FROM tb_voucher_order WHERE id = {id}");
+        let old = order(&stack, sale, buyer, 7200 + seconds, 7200).await;
         eventually("the old one is cancelled", TIMEOUT, || async {
-            number(status(old)).await == 4
+            status(&stack, old).await == 4
         })
         .await;
-        assert_eq!(number(status(young)).await, 1, "it was just bought: {seconds}");
+        assert_eq!(status(&stack, young).await, 1, "it was just bought: {seconds}");
     }
-    // Before the servers that they use.
-    stack.instances.clear();
 }

@@ -6,6 +6,7 @@ use testkit::wait::eventually;
 use workload::burst;
 use workload::checker::Verdict;
 
+use crate::java_node::player::JavaNode;
 use crate::law::options;
 use crate::support::api::{get, post};
 use crate::support::stack::Stack;
@@ -91,20 +92,11 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     let options = options(&stack, workload::ladder::Strategy::UnitRows, buyers, ROWS as u32);
     let sale = burst::publish(&options).await.expect("a sale");
     stack.add_stock(sale.cast_signed(), ADDED).await;
+    let node = JavaNode::join(&stack).await;
     let java = async {
         let mut sold = 0;
         for user in 1..=JAVA {
-            let mut transaction = stack.database.pool.begin().await.unwrap();
-            let lower = "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock > 0";
-            let lowered = sqlx::query(lower).bind(sale).execute(&mut *transaction).await.unwrap();
-            if lowered.rows_affected() == 0 {
-                break;
-            }
-            let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (?, ?, ?)";
-            let insert = sqlx::query(insert).bind(user).bind(user).bind(sale);
-            insert.execute(&mut *transaction).await.unwrap();
-            transaction.commit().await.unwrap();
-            sold += 1;
+            sold += i64::from(node.insert(user, sale.cast_signed(), user).await.unwrap());
         }
         sold
     };

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use redis::{AsyncCommands, Value};
+use sqlx::Executor;
 
 use super::player::JavaNode;
 
@@ -131,34 +132,26 @@ impl JavaNode {
         let _: () = redis.del(&lock).await.unwrap();
     }
 
-    async fn insert(&self, user: i64, voucher: i64, order: i64) -> sqlx::Result<()> {
-        let rows: i64 = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = ? AND voucher_id = ?",
-        )
-        .bind(user)
-        .bind(voucher)
-        .fetch_one(&self.pool)
-        .await?;
-        if rows > 0 {
-            return Ok(());
+    /// Whether it was inserted.
+    pub async fn insert(&self, user: i64, voucher: i64, order: i64) -> sqlx::Result<bool> {
+        let there = format!(
+            "SELECT id FROM tb_voucher_order WHERE user_id = {user} AND voucher_id = {voucher}"
+        );
+        if self.pool.fetch_optional(there.as_str()).await?.is_some() {
+            return Ok(false);
         }
         let mut transaction = self.pool.begin().await?;
-        let taken = sqlx::query(
-            "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock > 0",
-        )
-        .bind(voucher)
-        .execute(&mut *transaction)
-        .await?
-        .rows_affected();
-        if taken == 0 {
-            return transaction.rollback().await;
+        let take = format!(
+            "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = {voucher} AND stock > 0"
+        );
+        if transaction.execute(take.as_str()).await?.rows_affected() == 0 {
+            transaction.rollback().await?;
+            return Ok(false);
         }
-        sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (?, ?, ?)")
-            .bind(order)
-            .bind(user)
-            .bind(voucher)
-            .execute(&mut *transaction)
-            .await?;
-        transaction.commit().await
+        let row = format!("({order}, {user}, {voucher})");
+        let insert = format!("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES {row}");
+        transaction.execute(insert.as_str()).await?;
+        transaction.commit().await?;
+        Ok(true)
     }
 }

@@ -58,9 +58,8 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     let _: () = java.redis.clone().srem(stack.keys.claims(sale), user.id).await.unwrap();
     let delivered = java.hold(user.id, sale, 81, true).await;
     // One of our consumers has written its refusal, and not why yet.
-    let refusal =
-        "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES (81, ?, 0, 4)";
-    sqlx::query(refusal).bind(user.id).execute(&stack.database.pool).await.unwrap();
+    let refusal = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
+    stack.database.run(&format!("{refusal} (81, {}, 0, 4)", user.id)).await;
     assert_eq!(stack.look_up(user, 81).await.status, 202);
     assert!(java.handle(&delivered, Deed::Commit).await, "it finds the row, and drops");
     let refused = stack.decided(user, 81).await;

@@ -4,7 +4,7 @@
 use chrono::Utc;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use sqlx::MySqlPool;
+use sqlx::{Executor, MySqlPool};
 
 use crate::support::stack::Stack;
 
@@ -64,23 +64,14 @@ impl JavaNode {
 
     /// Publishes a sale that is on now: two rows that know nothing of our columns, then the counter.
     pub async fn publish(&mut self, stock: i64) -> i64 {
-        let id = sqlx::query(
-            "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, type, status) \
-             VALUES (1, '秒杀', 100, 1000, 1, 1)",
-        )
-        .execute(&self.pool)
-        .await
-        .unwrap()
-        .last_insert_id();
-        sqlx::query(
+        let voucher = "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, type, status) \
+                       VALUES (1, '秒杀', 100, 1000, 1, 1)";
+        let id = self.pool.execute(voucher).await.unwrap().last_insert_id();
+        let sale = format!(
             "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
-             VALUES (?, ?, '2022-01-01 00:00:00', '2037-01-01 00:00:00')",
-        )
-        .bind(id)
-        .bind(stock)
-        .execute(&self.pool)
-        .await
-        .unwrap();
+             VALUES ({id}, {stock}, '2022-01-01 00:00:00', '2037-01-01 00:00:00')"
+        );
+        self.pool.execute(sale.as_str()).await.unwrap();
         let _: () = self.redis.set(format!("seckill:stock:{id}"), stock).await.unwrap();
         id.cast_signed()
     }

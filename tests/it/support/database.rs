@@ -56,9 +56,12 @@ impl TestDatabase {
     /// server is read-only.
     pub async fn on_own_server() -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let own = DatabaseServer::start_in(folder, Settings::default())
-            .await
-            .expect("start a database server");
+        let server = DatabaseServer::start_in(folder, Settings::default()).await;
+        Self::on_server(server.expect("start a database server")).await
+    }
+
+    /// The same on this one.
+    pub async fn on_server(own: DatabaseServer) -> Self {
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
         let database = TestDatabase { server, name, pool, own_server: Some(own), pair: None };
@@ -86,16 +89,10 @@ impl TestDatabase {
     }
 
     async fn migrate(&self) {
-        let database = self;
-        seckill::connection::migrate::run(&database.url()).await.expect("migrate");
-        database
-            .pool
-            .execute(
-                "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
-                 VALUES (1, '测试小店', 1, '', '', 120.1, 30.3)",
-            )
-            .await
-            .expect("insert a shop");
+        seckill::connection::migrate::run(&self.url()).await.expect("migrate");
+        let shop = "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
+                    VALUES (1, '测试小店', 1, '', '', 120.1, 30.3)";
+        self.run(shop).await;
     }
 
     /// Its address.
