@@ -1,60 +1,39 @@
 //! The shipped nginx configurations, run by a real nginx in front of small HTTP servers: what is public, nginx's own
 //! errors, and which kind of node gets which request.
 
-use std::net::SocketAddr;
-
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use axum::Router;
+use axum::http::header::CONNECTION;
+use axum::http::{Method, Uri};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::nginx::{Nginx, RawReply};
 use crate::support::stack::Stack;
 
-/// An HTTP server that answers every request with its name and the request's first line; ends when dropped.
+/// An HTTP server that answers every request with its name and what was asked for; ends when dropped.
 struct Upstream {
-    address: SocketAddr,
-    _tasks: JoinSet<()>,
+    address: String,
+    _serving: AbortOnDropHandle<()>,
 }
 
 impl Upstream {
     async fn start(name: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("its address");
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(answer(stream, name));
-            }
-        });
-        Upstream { address, _tasks: tasks }
+        let address = listener.local_addr().expect("its address").to_string();
+        // Closed after each answer, so that nothing is left when it ends.
+        let answer = async move |method: Method, uri: Uri| {
+            ([(CONNECTION, "close")], format!("{name} {method} {uri}"))
+        };
+        let router = Router::new().fallback(answer);
+        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Upstream { address, _serving: AbortOnDropHandle::new(serving) }
     }
-
-    fn address(&self) -> String {
-        self.address.to_string()
-    }
-}
-
-/// Answers one request, whose body it does not read.
-async fn answer(stream: TcpStream, name: &str) {
-    let mut stream = BufReader::new(stream);
-    let (mut first, mut line) = (String::new(), String::new());
-    stream.read_line(&mut first).await.ok();
-    while stream.read_line(&mut line).await.is_ok_and(|length| length > 2) {
-        line.clear();
-    }
-    let body = format!("{name} {}", first.trim_end().trim_end_matches(" HTTP/1.1"));
-    let reply = format!(
-        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(reply.as_bytes()).await.ok();
 }
 
 #[tokio::test]
 async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_the_envelope() {
     let upstream = Upstream::start("node").await;
-    let values = [("NGX_ONE", upstream.address()), ("NGX_TWO", upstream.address())];
+    let values = [("NGX_ONE", upstream.address.clone()), ("NGX_TWO", upstream.address.clone())];
     let nginx = Nginx::start("nginx.conf", &values).await;
     for path in [
         "/metrics",
@@ -109,7 +88,7 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
 #[tokio::test]
 async fn beside_a_java_node_each_route_goes_where_it_exists() {
     let (ours, java) = (Upstream::start("ours").await, Upstream::start("java").await);
-    let values = [("NGX_SECKILL", ours.address()), ("NGX_JAVA", java.address())];
+    let values = [("NGX_SECKILL", ours.address.clone()), ("NGX_JAVA", java.address.clone())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     // The names of the nodes that answer. Asserts that they are asked for `passed`.
     let ask = async |method: &str, path: &str, passed: &str| {
@@ -253,7 +232,7 @@ async fn a_reply_has_its_requests_id_and_what_is_on_no_list_gets_this_services_4
     let [own] = &ids("").await[..] else { panic!("not one id") };
     assert!(own.len() == 16 && own.bytes().all(|digit| digit.is_ascii_hexdigit()), "{own}");
 
-    let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java.address())];
+    let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java.address.clone())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     for prefix in ["", "/api"] {
         for (method, path, status, code) in [
