@@ -133,8 +133,15 @@ fn deadline() -> Instant {
     Instant::now() + 6 * LIMITS.timeout
 }
 
-fn count<T>(outcomes: &[T], which: impl Fn(&T) -> bool) -> usize {
-    outcomes.iter().filter(|outcome| which(outcome)).count()
+/// What the buyers are told: a code, and the order that a refusal names.
+fn told(outcomes: &[Result<i64, Error>]) -> Vec<String> {
+    let told = outcomes.iter().map(|outcome| match outcome {
+        Ok(_) => "ORDERED".to_owned(),
+        Err(Error::AlreadyOrdered(Some(id))) => format!("ALREADY_ORDERED {id}"),
+        Err(Error::OutcomeUnknown(None)) => "OUTCOME_UNKNOWN without an id".to_owned(),
+        Err(error) => error.code().to_owned(),
+    });
+    told.collect()
 }
 
 #[tokio::test]
@@ -157,17 +164,11 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
     // The stock does not suffice.
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310").await;
     // Against the order in which rows are inserted.
-    let outcomes = node.buy((301..=360).rev()).await;
-    for (position, outcome) in outcomes.iter().enumerate() {
-        match outcome {
-            Ok(_) => assert!(position < 10, "position {position} was served"),
-            Err(Error::SoldOut) => assert!(position >= 10, "position {position} was not served"),
-            other => panic!("position {position}: {other:?}"),
-        }
-    }
+    let outcomes = told(&node.buy((301..=360).rev()).await);
+    assert_eq!(outcomes[..10], ["ORDERED"; 10]);
+    assert_eq!(outcomes[10..], ["SOLD_OUT"; 50]);
     assert_eq!(setting.of_sale().await, (310, 0));
-    let late = node.buy([399]).await;
-    assert!(matches!(late[..], [Err(Error::SoldOut)]), "{late:?}");
+    assert_eq!(told(&node.buy([399]).await), ["SOLD_OUT"]);
     node.group_commit.finished().await;
 }
 
@@ -178,23 +179,16 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
     // Twice in one batch, again later, and on another node, among others who are new.
     let first = one.buy([5, 6, 5, 7, 5]).await;
     let id = *first[0].as_ref().unwrap();
-    for position in [2, 4] {
-        assert!(matches!(first[position], Err(Error::AlreadyOrdered(Some(same))) if same == id));
-    }
+    let again = format!("ALREADY_ORDERED {id}");
+    assert_eq!(told(&first), ["ORDERED", "ORDERED", &again, "ORDERED", &again]);
     for node in [&one, &two] {
-        let again = node.buy([200, 5, 201]).await;
-        assert!(
-            matches!(again[1], Err(Error::AlreadyOrdered(Some(same))) if same == id),
-            "{again:?}"
-        );
+        assert_eq!(told(&node.buy([200, 5, 201]).await)[1], again);
     }
     assert_eq!(setting.of_sale().await, (5, 95));
     // The same, when the stock ends in the batch that has a second order.
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7").await;
-    let last = one.buy([5, 300, 301, 302]).await;
-    assert!(matches!(last[0], Err(Error::AlreadyOrdered(Some(same))) if same == id), "{last:?}");
-    assert!(last[1].is_ok() && last[2].is_ok(), "{last:?}");
-    assert!(matches!(last[3], Err(Error::SoldOut)), "{last:?}");
+    let last = told(&one.buy([5, 300, 301, 302]).await);
+    assert_eq!(last, [again.as_str(), "ORDERED", "ORDERED", "SOLD_OUT"]);
     assert_eq!(setting.of_sale().await, (7, 0));
     // After a cancelled order its user may buy again.
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 1").await;
@@ -210,13 +204,11 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
         let up = one.buy(first..first + 100);
         let down = two.buy((first..first + 100).rev());
         let (up, down) = tokio::join!(up, down);
-        for outcome in up.iter().chain(&down) {
-            let answered =
-                matches!(outcome, Ok(_) | Err(Error::AlreadyOrdered(Some(_)) | Error::SoldOut));
-            assert!(answered, "round {round}: {outcome:?}");
-        }
-        let sold = count(&up, |outcome| outcome.is_ok()) + count(&down, |outcome| outcome.is_ok());
-        assert_eq!(sold, if round < 4 { 100 } else { 0 }, "round {round}");
+        let told = told(&[up, down].concat());
+        let (sold, rest): (Vec<_>, Vec<_>) = told.into_iter().partition(|told| told == "ORDERED");
+        assert_eq!(sold.len(), if round < 4 { 100 } else { 0 }, "round {round}");
+        let is_refused = |told: &String| told == "SOLD_OUT" || told.starts_with("ALREADY_ORDERED ");
+        assert!(rest.iter().all(is_refused), "round {round}: {rest:?}");
     }
     assert_eq!(setting.of_sale().await, (400, 0));
 }
@@ -255,30 +247,24 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
             node.sale().await;
             proxy.set(mode);
             let outcomes = node.buy(users.iter().copied()).await;
-            let told = format!("{mode:?}, stock {stock}, {users:?}: {outcomes:?}");
+            let case = format!("{mode:?}, stock {stock}, {users:?}: {outcomes:?}");
+            let expected = users.iter().map(|user| match (user, mode) {
+                // If the database cannot be asked for the earlier order, no order was made at least.
+                (5, Mode::LoseReplyToThenCut(_)) => "UNAVAILABLE",
+                (5, _) => "ALREADY_ORDERED 1",
+                (8, Mode::LoseReplyTo(_)) if is_done => "SOLD_OUT",
+                (6 | 7, Mode::LoseReplyTo(_)) if is_done => "ORDERED",
+                (6 | 7, Mode::LoseReplyToThenCut(_)) => "OUTCOME_UNKNOWN",
+                _ => "UNAVAILABLE",
+            });
+            assert_eq!(told(&outcomes), expected.collect::<Vec<_>>(), "{case}");
             for (user, outcome) in users.iter().zip(&outcomes) {
-                let is_true = match (user, mode) {
-                    // If the database cannot be asked for the earlier order, no order was made at least.
-                    (5, Mode::LoseReplyToThenCut(_)) => {
-                        matches!(outcome, Err(Error::Unavailable(_)))
-                    }
-                    (5, _) => matches!(outcome, Err(Error::AlreadyOrdered(Some(1)))),
-                    _ if !is_done => matches!(outcome, Err(Error::Unavailable(_))),
-                    (8, Mode::LoseReplyTo(_)) => matches!(outcome, Err(Error::SoldOut)),
-                    (6 | 7, Mode::LoseReplyTo(_)) => outcome.is_ok(),
-                    (6 | 7, Mode::LoseReplyToThenCut(_)) => {
-                        matches!(outcome, Err(Error::OutcomeUnknown(Some(_))))
-                    }
-                    _ => matches!(outcome, Err(Error::Unavailable(_))),
-                };
-                assert!(is_true, "user {user}, {told}");
                 if let Ok(id) | Err(Error::OutcomeUnknown(Some(id))) = outcome {
-                    assert!(setting.database.has_order(*id, *user).await, "user {user}, {told}");
+                    assert!(setting.database.has_order(*id, *user).await, "user {user}, {case}");
                 }
             }
             let kept = if is_done { 2 } else { 0 };
-            let tables = setting.of_sale().await;
-            assert_eq!(tables, (1 + kept, stock - kept), "{told}");
+            assert_eq!(setting.of_sale().await, (1 + kept, stock - kept), "{case}");
         }
     }
 }
@@ -323,28 +309,18 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
             (SALE, 5),
         ])
         .await;
-    let told = format!("{outcomes:?}");
-    let id = *outcomes[2].as_ref().expect(&told);
-    for (at, outcome) in outcomes.iter().enumerate() {
-        let is_right = match at {
-            0 => matches!(outcome, Err(Error::AlreadyOrdered(Some(1)))),
-            3 => matches!(outcome, Err(Error::VoucherNotFound)),
-            5 => matches!(outcome, Err(Error::SoldOut)),
-            6 => matches!(outcome, Err(Error::AlreadyOrdered(Some(first))) if *first == id),
-            _ => outcome.is_ok(),
-        };
-        assert!(is_right, "{at}: {told}");
-    }
+    let id = outcomes[2].as_ref().expect("an order");
+    let (earlier, first) = ("ALREADY_ORDERED 1", format!("ALREADY_ORDERED {id}"));
+    let (yes, gone, none) = ("ORDERED", "VOUCHER_NOT_FOUND", "SOLD_OUT");
+    assert_eq!(told(&outcomes), [earlier, yes, yes, gone, yes, none, &first, yes, yes]);
     assert_eq!(setting.tables().await, [(2, 98), (2, 0), (2, 49)]);
     let sizes = node.group_commit.stats().sizes.counted();
     assert_eq!((sizes.count, sizes.seconds), (1, 5.0));
     // A sale that is sold out keeps no other from being committed, wherever it stands.
     let later = node.buy_of(&[(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
-    assert!(matches!(later[0], Err(Error::SoldOut)), "{later:?}");
-    assert!(matches!(later[1], Err(Error::VoucherNotFound)) && later[2].is_ok(), "{later:?}");
-    let none = node.buy_of(&[(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
-    assert!(matches!(none[0], Err(Error::SoldOut)), "{none:?}");
-    assert!(matches!(none[2], Err(Error::AlreadyOrdered(Some(1)))), "{none:?}");
+    assert_eq!(told(&later), [none, gone, yes]);
+    let later = node.buy_of(&[(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
+    assert_eq!(told(&later), [none, gone, earlier]);
     assert_eq!(setting.tables().await, [(2, 98), (2, 0), (3, 48)]);
     assert_eq!(setting.database.number(ORDERS).await, 7);
 }
@@ -369,16 +345,12 @@ async fn what_a_lost_connection_leaves_of_a_batch_of_several_sales_is_told_to_al
         // A server that cannot send the reply to the first statement may not run the last one.
         let committed = tables == all && !matches!(mode, Mode::LoseRequest(_));
         assert!(committed || tables == none, "{mode:?}: {tables:?}");
-        for outcome in &outcomes {
-            let is_right = match mode {
-                Mode::LoseReplyToThenCut(_) => {
-                    matches!(outcome, Err(Error::OutcomeUnknown(Some(_))))
-                }
-                _ if committed => outcome.is_ok(),
-                _ => matches!(outcome, Err(Error::Unavailable(_))),
-            };
-            assert!(is_right, "{mode:?}, {tables:?}: {outcomes:?}");
-        }
+        let expected = match mode {
+            Mode::LoseReplyToThenCut(_) => "OUTCOME_UNKNOWN",
+            _ if committed => "ORDERED",
+            _ => "UNAVAILABLE",
+        };
+        assert_eq!(told(&outcomes), [expected; 4], "{mode:?}, {tables:?}");
     }
 }
 
@@ -481,10 +453,9 @@ async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queue
     let setting = Setting::of(100).await;
     let node = setting.node(GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
     // All are queued before the worker begins: this runtime has one thread.
-    let outcomes = node.buy(1..=20).await;
-    assert!(outcomes[..5].iter().all(|outcome| outcome.is_ok()), "{outcomes:?}");
-    let refused = count(&outcomes[5..], |outcome| matches!(outcome, Err(Error::Overloaded)));
-    assert_eq!(refused, 15, "{outcomes:?}");
+    let outcomes = told(&node.buy(1..=20).await);
+    assert_eq!(outcomes[..5], ["ORDERED"; 5]);
+    assert_eq!(outcomes[5..], ["OVERLOADED"; 15]);
     assert_eq!(setting.of_sale().await, (5, 95));
     // And the queue accepts purchases again.
     assert!(node.buy([20]).await[0].is_ok());
