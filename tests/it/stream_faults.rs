@@ -14,15 +14,10 @@ use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-fn assert_all_sold(report: &Report) {
-    assert!(report.verdict.is_clean(), "{report:?}");
-    assert_eq!(report.verdict.orders, i64::from(STOCK), "{report:?}");
-}
-
 /// Everything is lost but the sessions, without which no buyer could go on. Some orders are in flight because the sale's row
 /// is locked at that moment. Those that the instances cannot add again end as a definite no, and their places are sold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sale_goes_on_after_a_redis_lost_everything_or_was_killed_or_an_instance_stood_still() {
+async fn a_sale_goes_on_after_a_redis_lost_everything_or_was_killed() {
     let mut stack = Stack::lab(2).await;
     for round in 0..3 {
         let (options, total) = big_burst(&stack, Strategy::Stream).await;
@@ -55,17 +50,6 @@ async fn a_sale_goes_on_after_a_redis_lost_everything_or_was_killed_or_an_instan
         stack.stream_drained().await;
         assert_eq!(stack.orders(sale).await, i64::from(STOCK), "none was made after its no");
     }
-
-    // An instance stands still.
-    let (options, total) = big_burst(&stack, Strategy::Stream).await;
-    let report = with_fault(&options, total, async {
-        stack.instances[1].signal("STOP");
-        options.live.send_rest();
-        tokio::time::sleep(Duration::from_secs(8)).await;
-        stack.instances[1].signal("CONT");
-    })
-    .await;
-    assert_all_sold(&report);
 
     // Killed, it comes back with its log, and has lost nothing.
     let (options, total) = big_burst(&stack, Strategy::Stream).await;

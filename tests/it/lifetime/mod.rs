@@ -210,31 +210,6 @@ async fn pending_returns_are(stack: &Stack, count: i64) -> bool {
     stack.database.number("SELECT COUNT(*) FROM tb_stock_return").await == count
 }
 
-/// The same orders are cancelled by eight tasks at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_cancellations_return_the_stock_once() {
-    let stack = Stack::start(0, &[]).await;
-    let store = Arc::new(store(&stack.database).await);
-    for round in 0..15 {
-        let sale = round + 1;
-        let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES ";
-        stack.database.run(&format!("{row} ({sale}, 50, 50)")).await;
-        old_orders(&stack, sale, 40).await;
-        let mut cancelling = tokio::task::JoinSet::new();
-        for _ in 0..8 {
-            let store = store.clone();
-            cancelling.spawn(async move {
-                let due = store.unpaid_since(3600, 100).await.unwrap();
-                let ids: Vec<i64> = due.iter().map(|order| order.order_id).collect();
-                store.cancel(sale, &ids).await.unwrap()
-            });
-        }
-        let cancelled: usize = cancelling.join_all().await.into_iter().sum();
-        assert_eq!(cancelled, 40, "round {round}: each order is cancelled by one of them");
-        assert_eq!(accounts(&stack, sale).await, (50, 0, 40), "round {round}");
-    }
-}
-
 /// Users buy, pay and cancel on two nodes while both cancel expired orders: no stock is lost or doubled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_purchases_payments_cancellations_and_expiry_keep_the_invariants() {
