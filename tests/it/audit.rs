@@ -73,10 +73,8 @@ async fn real_orders_are_no_violations_and_others_are() {
     assert!(found.1["undeliveredSeconds"].as_i64().is_some_and(|age| age >= 300), "{:?}", found.1);
 
     // More orders than were put on sale. Of a sale that a Java node published, only the stock tells.
-    stack
-        .database
-        .run(&format!("{sale} (1, -1, 1, '2037-01-01'), (2, -3, NULL, '2037-01-01')"))
-        .await;
+    let sales = format!("{sale} (1, -1, 1, '2037-01-01'), (2, -3, NULL, '2037-01-01')");
+    stack.database.run(&sales).await;
     for user in [7, 8] {
         plant(&stack, 1, user, user, false, "0 SECOND").await;
     }

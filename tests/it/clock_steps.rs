@@ -82,13 +82,9 @@ async fn order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i6
     let now = chrono::Utc::now().with_timezone(&chrono_tz::Asia::Shanghai).naive_local();
     let seconds = now.and_utc().timestamp() - 1_640_995_200 - id_age;
     let id = (seconds << 32) + user;
-    stack
-        .database
-        .run(&format!(
-            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) \
-             VALUES ({id}, {user}, {sale}, NOW() - INTERVAL {age} SECOND)"
-        ))
-        .await;
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) VALUES";
+    let row = format!("({id}, {user}, {sale}, NOW() - INTERVAL {age} SECOND)");
+    stack.database.run(&format!("{insert} {row}")).await;
     id
 }
 

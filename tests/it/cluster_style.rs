@@ -70,10 +70,8 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
 
     // A refusal of the database is undone.
     let sale = stack.publish(1, "stream").await;
-    stack
-        .database
-        .run(&format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}"))
-        .await;
+    let none = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
+    stack.database.run(&none).await;
     let refused = buy(two, &users[0], sale).await;
     if refused.status == 202 {
         let order = refused.bought();

@@ -431,13 +431,9 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     // One whose order cannot be inserted fails alone.
     setting.database.run("DELETE FROM tb_voucher_order").await;
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 100").await;
-    setting
-        .database
-        .run(
-            "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
-             IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF",
-        )
-        .await;
+    let bad = "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
+               IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF";
+    setting.database.run(bad).await;
     let node = setting.node(LIMITS).await;
     let outcomes = node.buy(1..=30).await;
     for (user, outcome) in (1..).zip(&outcomes) {
@@ -476,10 +472,8 @@ async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queue
     assert_eq!(setting.of_sale().await, (56, 44));
 
     // One that is queued past the end of the sale is refused.
-    setting
-        .database
-        .run("UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND")
-        .await;
+    let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND";
+    setting.database.run(soon).await;
     // One batch at a time: the second buyer has to wait.
     let node = setting.node(GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
     let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });

@@ -98,12 +98,8 @@ async fn rows_written_by_a_java_node_are_guarded_too() {
         let back = "UPDATE tb_voucher_order SET status = 1 WHERE id = 1";
         assert!(sqlx::query(back).execute(&database.pool).await.is_err());
         // Lab orders are exempt.
-        database
-            .run(
-                "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
-                  VALUES (3, 7, 9, 1), (4, 7, 9, 1)",
-            )
-            .await;
+        let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) VALUES";
+        database.run(&format!("{insert} (3, 7, 9, 1), (4, 7, 9, 1)")).await;
     }
 }
 

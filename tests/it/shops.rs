@@ -269,10 +269,8 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_do_not_reach_the_
 
     let types = get(stack.url(), "/shop-type/list").send().await;
     assert_eq!(types.data(), &json!([]));
-    stack
-        .database
-        .run("INSERT INTO tb_shop_type (id, name, icon, sort) VALUES (5, '二', 'b', 2), (6, '一', 'a', 1)")
-        .await;
+    let insert = "INSERT INTO tb_shop_type (id, name, icon, sort) VALUES";
+    stack.database.run(&format!("{insert} (5, '二', 'b', 2), (6, '一', 'a', 1)")).await;
     let _: i64 = redis.del("cache:shop:type").await.unwrap();
     let expected = json!([
         { "id": 6, "name": "一", "icon": "a", "sort": 1 },
@@ -333,13 +331,9 @@ async fn cached_reads_go_on_without_the_database() {
     })
     .await;
     // What is not cached is a 503, not a false "does not exist".
-    stack
-        .database
-        .run(
-            "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
-                        VALUES (2, '二', 1, '', '', 1, 1)",
-        )
-        .await;
+    let second = "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
+                  VALUES (2, '二', 1, '', '', 1, 1)";
+    stack.database.run(second).await;
     let mut redis = stack.redis.conn().await;
     let filters: Vec<String> = redis.keys("bloom:*").await.unwrap();
     let _: i64 = redis.del(filters).await.unwrap();

@@ -12,23 +12,14 @@ const LEFT: i64 = 10;
 
 /// Inserts `count` orders of as many users by doubling what is there.
 async fn insert_orders(stack: &Stack, sale: i64, count: i64) {
-    stack
-        .database
-        .run(&format!(
-            "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 10000001, {sale})"
-        ))
-        .await;
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id)";
+    stack.database.run(&format!("{insert} VALUES (1, 10000001, {sale})")).await;
     let mut there = 1;
     while there < count {
         let more = there.min(count - there).min(250_000);
-        stack
-            .database
-            .run(&format!(
-                "INSERT INTO tb_voucher_order (id, user_id, voucher_id) \
-                 SELECT id + {there}, user_id + {there}, voucher_id FROM tb_voucher_order \
-                 WHERE id <= {more}"
-            ))
-            .await;
+        let rows = format!("SELECT id + {there}, user_id + {there}, voucher_id");
+        let from = format!("FROM tb_voucher_order WHERE id <= {more}");
+        stack.database.run(&format!("{insert} {rows} {from}")).await;
         there += more;
     }
 }
@@ -41,12 +32,8 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let (big, small) = (stack.publish(LEFT, "stream").await, stack.publish(5, "stream").await);
     let started = Instant::now();
     insert_orders(&stack, big, orders).await;
-    stack
-        .database
-        .run(&format!(
-            "UPDATE tb_seckill_voucher SET issued = stock + {orders} WHERE voucher_id = {big}"
-        ))
-        .await;
+    let issued = format!("UPDATE tb_seckill_voucher SET issued = stock + {orders}");
+    stack.database.run(&format!("{issued} WHERE voucher_id = {big}")).await;
     println!("{orders} orders were inserted in {:.1?}", started.elapsed());
     let mut redis = stack.redis.conn().await;
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();

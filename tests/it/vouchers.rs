@@ -70,13 +70,9 @@ async fn only_the_administrator_publishes_and_a_shops_vouchers_are_listed_with_t
     let plain = post(stack.url(), "/voucher").admin().json(ordinary()).send().await;
     let plain = plain.data().as_i64().unwrap();
     let flash = stack.publish(7, "reentrant-lock").await;
-    stack
-        .database
-        .run(
-            "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, status) \
-                        VALUES (1, 'off the shelf', 1, 1, 2)",
-        )
-        .await;
+    let off = "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, status) \
+               VALUES (1, 'off the shelf', 1, 1, 2)";
+    stack.database.run(off).await;
     let list = get(stack.url(), "/voucher/list/1").send().await;
     assert_eq!(
         list.data(),

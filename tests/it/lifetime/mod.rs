@@ -12,7 +12,6 @@ use serde_json::json;
 use workload::ladder::Strategy;
 
 use crate::support::api::{Answer, post};
-use crate::support::database::TestDatabase;
 use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::wait::eventually;
 
@@ -27,15 +26,11 @@ async fn act(base: &str, what: &str, user: &SignedIn, order: i64) -> Answer {
     post(base, &format!("/voucher-order/{order}/{what}")).token(&user.token).send().await
 }
 
-async fn store(database: &TestDatabase) -> OrderStore {
-    let limit = Duration::from_secs(20);
-    let database = connection::mysql::connect(&database.url(), 8, limit).await.unwrap();
-    OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai))
-}
-
 /// Asserts that the audit finds every sale correct; returns stock, orders and cancelled orders of one.
 async fn accounts(stack: &Stack, sale: i64) -> (i64, i64, i64) {
-    let store = store(&stack.database).await;
+    let limit = Duration::from_secs(20);
+    let database = connection::mysql::connect(&stack.database.url(), 1, limit).await.unwrap();
+    let store = OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai));
     for finding in audit(&store, None).await.unwrap() {
         assert!(!finding.is_broken(), "{finding:?}");
     }
@@ -155,10 +150,8 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     let sale = stack.publish(10, "reentrant-lock").await;
     old_orders(&stack, sale, 5).await;
     // It delivers this, so it has run.
-    stack
-        .database
-        .run("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)")
-        .await;
+    let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)";
+    stack.database.run(note).await;
     eventually("a run", TIMEOUT, || pending_returns_are(&stack, 0)).await;
     assert_eq!(accounts(&stack, sale).await, (5, 5, 0));
     stack.add_instance(&HOUR).await;
