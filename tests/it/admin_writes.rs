@@ -1,18 +1,14 @@
 //! Publishing, adding stock and changing shops under lost replies and repeated requests: the answer is true, and a
 //! repeat with the same `Idempotency-Key` does nothing twice.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, Call, call, get, post};
+use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::proxy::Mode;
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 const KEY: &str = "idempotency-key";
 
@@ -118,7 +114,7 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
             }
             if write.method == Method::PUT {
                 let name = write.count(&stack).await;
-                eventually("no cache keeps the old name", TIMEOUT, || async {
+                eventually("no cache keeps the old name", || async {
                     let shop = get(stack.url(), "/shop/1").send().await;
                     shop.body["data"]["name"].as_str().map(str::len) == usize::try_from(name).ok()
                 })

@@ -11,11 +11,9 @@ use crate::resilience::while_sale_is_locked;
 use crate::signed_in_reads::assert_limited;
 use crate::support::api;
 use crate::support::api::{Answer, get, metric, post};
+use crate::support::eventually;
 use crate::support::stack::{Proxies, SignedIn, Stack, buy};
 use testkit::proxy::Mode;
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Buys as a client at `address` behind a trusted proxy.
 async fn buy_from(address: &str, base: &str, user: &SignedIn, sale: i64) -> Answer {
@@ -43,7 +41,7 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
                 .await
         });
     }
-    eventually("both are in flight", TIMEOUT, || async {
+    eventually("both are in flight", || async {
         metric(&url, "seckill_purchases_in_flight").await == 2
     })
     .await;

@@ -1,17 +1,13 @@
 //! Reads that anybody may ask for, in any number: they hold no connection that a purchase needs, and what is asked for
 //! by many at once is read once.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use sqlx::Executor;
 
 use crate::signed_in_reads::{PATHS, lock_tables, unlock};
 use crate::support::api::get;
+use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connection_of_a_purchase() {
@@ -47,7 +43,7 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
             get(&url, &path).send().await.status
         });
     }
-    eventually("the reads hang", TIMEOUT, async || stack.database.waiting().await >= 4).await;
+    eventually("the reads hang", async || stack.database.waiting().await >= 4).await;
     let bought = buy(&url, &user, sale).await;
     assert!(stack.database.waiting().await > 0, "the purchase waited for the reads to end");
     bought.data();
@@ -70,7 +66,7 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
         reads.spawn(async move { call.send().await.status });
     }
     // More than the tasks behind sales: they read orders, too.
-    eventually("the reads hang", TIMEOUT, async || stack.database.waiting().await >= 8).await;
+    eventually("the reads hang", async || stack.database.waiting().await >= 8).await;
     stack.add_stock(sale, 3).await;
     assert!(reads.try_join_next().is_none(), "adding stock waited for a read to end");
     unlock(stranger).await;
@@ -105,5 +101,5 @@ async fn what_many_ask_for_at_once_is_read_once() {
         async || get(stack.url(), "/voucher/list/1").send().await.data()[0]["stock"].clone();
     assert_eq!(stock().await, 8);
     stack.database.run("UPDATE tb_seckill_voucher SET stock = 6").await;
-    eventually("the list is read again", TIMEOUT, || async { stock().await == 6 }).await;
+    eventually("the list is read again", || async { stock().await == 6 }).await;
 }

@@ -1,20 +1,16 @@
 //! Clocks of servers that are stepped under a running service, by libfaketime (Debian's package `faketime`, which `./dev
 //! test` installs); and every combination of clocks that an order's age can be seen by.
 
+use redis::aio::MultiplexedConnection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-
-use redis::aio::MultiplexedConnection;
 
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::clock;
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The clock of a server.
 struct Clock(PathBuf);
@@ -47,7 +43,7 @@ impl Clock {
     async fn step_to(&self, redis: &MultiplexedConnection, seconds: i32) {
         self.step(seconds);
         let mut redis = redis.clone();
-        eventually("the clock of Redis is stepped", TIMEOUT, async || {
+        eventually("the clock of Redis is stepped", async || {
             let (now, _): (i64, i64) = redis::cmd("TIME").query_async(&mut redis).await.unwrap();
             (now - chrono::Utc::now().timestamp() - i64::from(seconds)).abs() < 60
         })
@@ -72,7 +68,7 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     let taken = async || stack.orders(sale).await == pending as i64;
-    eventually("they are taken over", TIMEOUT, taken).await;
+    eventually("they are taken over", taken).await;
     stack.stream_drained().await;
 }
 
@@ -124,7 +120,7 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     stack.database.run(&stock).await;
     for (id, ages) in ids[1].iter().zip(old) {
         let is_cancelled = async || status(&stack, *id).await == 4;
-        eventually(&format!("{ages:?} is cancelled"), TIMEOUT, is_cancelled).await;
+        eventually(&format!("{ages:?} is cancelled"), is_cancelled).await;
     }
     for (id, ages) in ids[0].iter().zip(young) {
         assert_eq!(status(&stack, *id).await, 1, "{ages:?}");
@@ -147,17 +143,14 @@ async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     for (buyer, seconds) in [(1, 3600), (2, -3600)] {
         clock.step(seconds);
         let seconds = i64::from(seconds);
-        eventually("the database's clock is stepped", TIMEOUT, || async {
+        eventually("the database's clock is stepped", || async {
             let now = stack.database.number("SELECT UNIX_TIMESTAMP()").await;
             (now - chrono::Utc::now().timestamp() - seconds).abs() < 60
         })
         .await;
         // Two hours old in truth.
         let old = order(&stack, sale, buyer, 7200 + seconds, 7200).await;
-        eventually("the old one is cancelled", TIMEOUT, || async {
-            status(&stack, old).await == 4
-        })
-        .await;
+        eventually("the old one is cancelled", || async { status(&stack, old).await == 4 }).await;
         assert_eq!(status(&stack, young).await, 1, "it was just bought: {seconds}");
     }
 }

@@ -1,8 +1,6 @@
 //! The key style `cluster`, on a redis-server that refuses whatever touches two slots: every feature that uses Redis works,
 //! all sales on the stream are in one slot, and nodes of another style are kept out.
 
-use std::time::Duration;
-
 use redis::AsyncCommands;
 use serde_json::json;
 use workload::ladder::Strategy;
@@ -10,11 +8,9 @@ use workload::ladder::Strategy;
 use crate::law;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{get, post};
+use crate::support::eventually;
 use crate::support::instance::Instance;
-use crate::support::stack::{Stack, buy, buy_within};
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::support::stack::{Stack, buy, buy_eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sales_are_sold_and_nothing_touches_two_slots() {
@@ -63,10 +59,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     let more = json!({ "add": 2 });
     post(two, &format!("/voucher/seckill/{sale}/stock")).admin().json(more).send().await.data();
     for user in &users {
-        buy_within(one, user, sale, TIMEOUT).await;
+        buy_eventually(one, user, sale).await;
     }
     stack.stream_drained().await;
-    eventually("nothing is left", TIMEOUT, async || stack.counter(sale).await == Some(0)).await;
+    eventually("nothing is left", async || stack.counter(sale).await == Some(0)).await;
 
     // A refusal of the database is undone.
     let sale = stack.publish(1, "stream").await;
@@ -108,10 +104,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     let users = stack.users(3).await;
     // Its consumer had read it, or it is lost, which is a definite no.
     stack.decided(&users[0], order).await;
-    buy_within(two, &users[1], sale, TIMEOUT).await;
+    buy_eventually(two, &users[1], sale).await;
     stack.stream_drained().await;
     let left = Some(stack.stock(sale).await);
-    eventually("the counter is exact", TIMEOUT, async || stack.counter(sale).await == left).await;
+    eventually("the counter is exact", async || stack.counter(sale).await == left).await;
     let style: String = redis.get("seckill:key-style").await.unwrap();
     assert_eq!(style, "cluster");
 

@@ -10,15 +10,13 @@ use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::OrderStore;
 use secrecy::ExposeSecret;
 use testkit::proxy::{Mode, Proxy};
-use testkit::wait::eventually;
 
 use crate::database_failover::doctor;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, get};
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
-
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// MariaDB's READ_ONLY ADMIN and MySQL's CONNECTION_ADMIN are among them.
 const GRANT: &str = "GRANT ALL ON *.* TO 'seckill'@'127.0.0.1'";
@@ -67,7 +65,7 @@ async fn fail(stack: &Stack, sale: i64, change: &str, number: u16) {
 /// Waits until what concerns a sale has failed so often.
 async fn failed(stack: &Stack, sale: i64, times: i64) {
     let attempts = format!("SELECT COUNT(*) FROM attempts WHERE voucher_id = {sale}");
-    eventually("it is tried again and again", TIMEOUT, async || {
+    eventually("it is tried again and again", async || {
         stack.database.number(&attempts).await >= times
     })
     .await;
@@ -76,7 +74,7 @@ async fn failed(stack: &Stack, sale: i64, times: i64) {
 /// Each of these buyers has one order, and looks it up.
 async fn assert_all_ordered(stack: &Stack, sale: i64, bought: &[(SignedIn, i64)]) {
     let ordered = async || stack.orders(sale).await == bought.len() as i64;
-    eventually("every order is committed", TIMEOUT, ordered).await;
+    eventually("every order is committed", ordered).await;
     stack.stream_drained().await;
     for (user, order) in bought {
         assert_eq!(stack.look_up(user, *order).await.data()["id"], *order);
@@ -179,14 +177,14 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
         assert_try_again(&answer, &format!("{strategy}: {answer:?}"));
     }
     // Reads have connections of their own, which are still good.
-    eventually("a connection that could not write is closed", TIMEOUT, async || {
+    eventually("a connection that could not write is closed", async || {
         stack.database.number(&old).await < open
     })
     .await;
     // No purchase is under way: who meets the server now is the consumer.
     let tries = || stack.instances[0].lines_with("database unavailable").len();
     let first = tries();
-    eventually("it is tried again and again", TIMEOUT, async || tries() >= first + 6).await;
+    eventually("it is tried again and again", async || tries() >= first + 6).await;
     stack.database.run("SET GLOBAL read_only = 0").await;
     assert_all_ordered(&stack, stream, &bought).await;
     for sale in sales {
@@ -214,7 +212,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let meanwhile = connection().await;
     assert_ne!(meanwhile, before, "the server was found read-only");
     database.run("SET GLOBAL read_only = 0").await;
-    eventually("it is replaced", TIMEOUT, async || connection().await != meanwhile).await;
+    eventually("it is replaced", async || connection().await != meanwhile).await;
     let after = connection().await;
     // For longer than a connection to a read-only server is used.
     tokio::time::sleep(Duration::from_millis(600)).await;
@@ -241,7 +239,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let before = stack.all_orders().await;
     stack.database.run("SET GLOBAL read_only = 1").await;
     // Its probe asks the server.
-    eventually("the service knows that it is read-only", TIMEOUT, async || {
+    eventually("the service knows that it is read-only", async || {
         get(stack.url(), "/health/ready").send().await.status == 503
     })
     .await;
@@ -253,7 +251,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     assert_eq!(stack.all_orders().await, before);
     stack.database.run("SET GLOBAL read_only = 0").await;
     for sale in sales {
-        stack.buy_within(user, sale, TIMEOUT).await;
+        stack.buy_eventually(user, sale).await;
     }
 }
 

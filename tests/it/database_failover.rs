@@ -13,12 +13,10 @@ use sqlx::{Connection, Executor, MySqlConnection, Row};
 use testkit::database_server::Product;
 use testkit::proxy::{Mode, Proxy};
 use testkit::replicated_database::Replication;
-use testkit::wait::eventually;
 
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 use crate::support::instance::Instance;
-
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The replicated database is made of MariaDB servers only.
 pub fn is_mariadb() -> bool {
@@ -73,14 +71,14 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     proxy.set(Mode::LoseCommitReplyThenCut);
     let commit = tokio::spawn(async move { transaction.commit(&order(77)).await });
     let row = "SELECT COUNT(*) FROM seckill.tb_voucher_order WHERE id = 77";
-    eventually("it is committed", TIMEOUT, async || {
+    eventually("it is committed", async || {
         primary.fetch_one(row).await.expect("a number").get::<i64, _>(0) == 1
     })
     .await;
     pair.kill_primary();
     pair.lead_to_replica();
     proxy.set(Mode::Forward);
-    eventually("the replica is read, and does not have it", TIMEOUT, async || {
+    eventually("the replica is read, and does not have it", async || {
         matches!(store.find(77).await, Ok(None))
     })
     .await;

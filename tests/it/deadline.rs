@@ -9,11 +9,10 @@ use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::OrderStore;
 use tokio::time::Instant;
 
+use crate::support::PATIENCE;
 use crate::support::api::{get, metric};
 use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Milliseconds that a step of the database, a command of Redis and a request may take.
 fn limits<'a>(database: &'a str, redis: &'a str, request: &'a str) -> [&'a str; 8] {
@@ -48,7 +47,7 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
     let (database, sale) = (TestDatabase::migrated().await, 9);
     let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES (9, 5, 5)";
     database.run(row).await;
-    let connected = seckill::connection::mysql::connect(&database.url(), 2, TIMEOUT).await;
+    let connected = seckill::connection::mysql::connect(&database.url(), 2, PATIENCE).await;
     let store = OrderStore::new(connected.unwrap(), Zone(chrono_tz::Asia::Shanghai));
     let order =
         NewOrder { id: 7, buyer: Buyer { user_id: 11, voucher_id: sale }, unguarded: false };

@@ -1,19 +1,15 @@
 //! Graceful shutdown: an instance that is to stop waits for what it has begun, beyond the grace period in which it still
 //! accepts connections. Each test leaves it one thing to wait for, so that no other keeps it running.
 
-use std::time::Duration;
-
 use redis::AsyncCommands;
 use serde_json::json;
 use sqlx::Executor;
-use testkit::wait::eventually;
 use workload::http::{Call, Connection, Response};
 
 use crate::resilience::COMMITTING;
 use crate::support::api::get;
 use crate::support::stack::Stack;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::support::{PATIENCE, eventually};
 
 /// Sends SIGTERM to the first instance, and waits until the second, which is told later and has nothing to wait for, has
 /// ended: the first must still run.
@@ -72,16 +68,16 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_for_a_read_and_for_id
     stack.add_instance(&["--drain-idle-ms", "15000"]).await;
     let (target, live) = (stack.targets().remove(0), Call::get("/health/live"));
     let closes = |reply: &Response| reply.headers.get("connection").is_some_and(|it| it == "close");
-    let mut idle = Connection::new(target.clone(), TIMEOUT);
+    let mut idle = Connection::new(target.clone(), PATIENCE);
     assert!(!closes(&idle.send(&live).await.unwrap()));
     stack.instances[0].signal("TERM");
     stack.instances[0].wait_for_line("draining").await;
-    let mut new = Connection::new(target, TIMEOUT);
+    let mut new = Connection::new(target, PATIENCE);
     if let Ok(reply) = new.send(&Call::get("/health/ready")).await {
         assert_eq!((reply.status, closes(&reply)), (503, false), "the grace period");
     }
     drop(new);
-    eventually("the grace period ends", TIMEOUT, || async {
+    eventually("the grace period ends", || async {
         get(&stack.instances[0].url, "/health/live").try_send().await.is_err()
     })
     .await;

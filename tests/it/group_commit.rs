@@ -19,9 +19,9 @@ use seckill::voucher::store::VoucherStore;
 use secrecy::SecretString;
 
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_server::{RedisServer, Role};
-use testkit::wait::eventually;
 use tokio::time::Instant;
 
 const SALE: i64 = 9;
@@ -371,9 +371,8 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
             let began = Instant::now();
             let purchases = [(SALE, user), (SCARCE, user), (OTHER, 10 + user)];
             let waiting = node.buy_of(&purchases);
-            let sold = eventually("the others sell", Duration::from_secs(30), async || {
-                setting.tables().await[2].0 == user + 1
-            });
+            let sold =
+                eventually("the others sell", async || setting.tables().await[2].0 == user + 1);
             tokio::select! {
                 outcomes = waiting => {
                     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
@@ -462,7 +461,7 @@ async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queue
         .while_locked(async {
             tokio::select! {
                 outcomes = node.buy(101..=150) => panic!("answered before the commit: {outcomes:?}"),
-                () = eventually("the batch is in flight", Duration::from_secs(10), || async {
+                () = eventually("the batch is in flight", || async {
                     setting.database.uncommitted(ORDERS).await > 6
                 }) => {}
             }
@@ -479,7 +478,7 @@ async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queue
     let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
     let first = node.group_commit.order(buyer(201), &sale, deadline());
     let second = async {
-        eventually("the first is in flight", Duration::from_secs(10), || async {
+        eventually("the first is in flight", || async {
             setting.database.uncommitted(ORDERS).await == 57
         })
         .await;
@@ -491,7 +490,7 @@ async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queue
         (first.outcome, second.outcome)
     };
     tokio::pin!(both);
-    let closed = eventually("the sale has closed", Duration::from_secs(10), || {
+    let closed = eventually("the sale has closed", || {
         let open = sale.window.require_open().is_ok();
         async move { !open }
     });

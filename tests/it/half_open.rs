@@ -7,20 +7,15 @@ use futures_util::future::join_all;
 use seckill::connection::{mysql, redis as redis_connection};
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_server::RedisServer;
-use testkit::wait::{eventually, until};
+use testkit::wait::until;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::{get, metric};
+use crate::support::api::metric;
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 use crate::support::stack::Stack;
-
-const TIMEOUT: Duration = Duration::from_secs(40);
-
-async fn is_ready(stack: &Stack) -> bool {
-    get(stack.url(), "/health/ready").send().await.status == 200
-}
 
 /// Waits until as many connections to the database are open as the instance may open.
 async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
@@ -28,7 +23,7 @@ async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
     while_sale_is_locked(stack, sale, async {
         let buying = users.iter().map(|user| stack.buy(user, sale));
         let used = "seckill_database_connections{state=\"in_use\"}";
-        let opened = eventually("all connections are used", TIMEOUT, async || {
+        let opened = eventually("all connections are used", async || {
             metric(stack.url(), used).await == connections as u64
         });
         // Bought when the lock is gone; dropped here, they run on.
@@ -39,7 +34,7 @@ async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
     })
     .await;
     let bought = async || stack.orders(sale).await == connections as i64;
-    eventually("all have bought", TIMEOUT, bought).await;
+    eventually("all have bought", bought).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,10 +49,10 @@ async fn half_open_connections_to_the_database_are_closed_and_replaced() {
     for user in &users {
         stack.proxies.database.set(Mode::HalfOpen);
         let broken = Instant::now();
-        assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
+        stack.ready().await;
         // A ready answer may be a moment old.
         let sold = async || stack.buy(user, sale).await.status == 200;
-        assert!(until(TIMEOUT, sold).await, "nothing is sold");
+        eventually("it sells", sold).await;
         println!("sells after {:?}", broken.elapsed());
     }
     assert_eq!(stack.orders(sale).await, 4);
@@ -90,7 +85,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_an
             }
         })
         .await;
-        assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
+        stack.ready().await;
     }
     assert_eq!(stack.all_orders().await, 0);
 
@@ -119,8 +114,9 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_an
     let lost = Instant::now();
     let sold = async || stack.buy(&users[1], sale).await.status == 200;
     // The server ends the transaction after 5 s; MySQL, which has no such limit, closes the connection after 30 s.
-    let limit = if stack.database.is_mariadb().await { TIMEOUT / 2 } else { TIMEOUT * 3 / 2 };
-    assert!(until(limit, sold).await, "the row is still held");
+    let seconds = if stack.database.is_mariadb().await { 20 } else { 60 };
+    let is_sold = until(Duration::from_secs(seconds), sold).await;
+    assert!(is_sold, "the row is still held");
     println!("sold {:?} after the transaction was lost", lost.elapsed());
     assert_eq!(stack.orders(sale).await, 1);
 
@@ -135,7 +131,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_an
     for user in &users[1..] {
         stack.proxies.redis.set(Mode::HalfOpen);
         let broken = Instant::now();
-        assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
+        stack.ready().await;
         println!("ready after {:?}", broken.elapsed());
         for sale in &sales {
             // The locks have a connection of their own, which nothing but a purchase uses.
@@ -143,7 +139,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_an
                 let answer = stack.buy(user, *sale).await;
                 matches!(answer.status, 200 | 202) && answer.body["code"] != "LOCK_BUSY"
             };
-            assert!(until(TIMEOUT, bought).await, "nothing is sold");
+            eventually("it sells", bought).await;
         }
         println!("sells after {:?}", broken.elapsed());
     }
@@ -167,8 +163,7 @@ async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back
         assert_eq!(one.expect("a reply"), 1);
         drop(connection);
         // It is handed on untested, or not; either way the place is free in time.
-        eventually("the database answers", TIMEOUT, async || mysql::ping(&pool).await.is_ok())
-            .await;
+        eventually("the database answers", async || mysql::ping(&pool).await.is_ok()).await;
     }
     let [idle, in_use, _] = pool.pool.usage();
     assert_eq!(in_use + idle, 1, "{in_use} in use, {idle} idle");
@@ -212,7 +207,7 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
     write.exec_async(&mut shared).await.expect_err("a replica takes no writes");
     switch.send_replace(1);
     let script = redis::Script::new("return redis.call('SET', KEYS[1], 'value')");
-    eventually("writes reach the new master", TIMEOUT, async || {
+    eventually("writes reach the new master", async || {
         script.key("by script").invoke_async::<()>(&mut shared.clone()).await.is_ok()
     })
     .await;

@@ -11,6 +11,7 @@ use redis::AsyncCommands;
 use seckill::id::IdGenerator;
 use seckill::keys::{KeyStyle, Keys};
 
+use crate::support::eventually;
 use testkit::redis_server::RedisServer;
 
 /// A local time two seconds before midnight.
@@ -210,8 +211,7 @@ async fn a_lease_that_fails_fails_for_all_who_wait() {
         assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
     }
     server.resume();
-    let limit = Duration::from_secs(15);
-    testkit::wait::eventually("what was sent is done", limit, || async {
+    eventually("what was sent is done", || async {
         server.conn().await.get::<_, i64>(key).await.unwrap() > first
     })
     .await;
@@ -231,5 +231,5 @@ async fn without_redis_there_is_an_error_in_bounded_time() {
     let outcome = tokio::time::timeout(limit, ids.next()).await.expect("bounded");
     assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
     server.restart().await;
-    testkit::wait::eventually("ids come again", limit, || async { ids.next().await.is_ok() }).await;
+    eventually("ids come again", || async { ids.next().await.is_ok() }).await;
 }

@@ -6,9 +6,9 @@ use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, get, post};
+use crate::support::eventually;
 use crate::support::hold::Hold;
 use crate::support::stack::Stack;
-use testkit::wait::eventually;
 
 /// Two instances, of which the first knows both and conducts. While a lane stands still it holds connections: the other
 /// lane's purchases wait for theirs.
@@ -57,10 +57,7 @@ async fn broken(stack: &Stack, setting: Value, met: &str) -> Value {
     let event = "BEFORE UPDATE ON tb_seckill_voucher";
     let hold = Hold::first(&stack.database, event, &first_lane).await;
     let began = start(stack, setting).await;
-    eventually("purchases meet", Duration::from_secs(30), || async {
-        stack.database.uncommitted(met).await > 0
-    })
-    .await;
+    eventually("purchases meet", || async { stack.database.uncommitted(met).await > 0 }).await;
     hold.release().await;
     let run = reached(stack, began.data()["id"].as_str().unwrap(), "done").await;
     let result = &run["lanes"][0]["result"];
@@ -290,8 +287,8 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     post(stack.url(), "/lab/faults").admin().json(kill).send().await.data();
     // Nobody starts it again here.
     let killed = &mut stack.instances[1];
-    eventually("it is killed", Duration::from_secs(30), async || !killed.is_running()).await;
-    eventually("the event", Duration::from_secs(5), || async {
+    eventually("it is killed", async || !killed.is_running()).await;
+    eventually("the event", || async {
         document(&stack, &id).await["events"][0]["what"] == "kill-instance"
     })
     .await;

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use testkit::proxy::Mode;
-use testkit::wait::eventually;
 
 use crate::resilience::committing_sales;
+use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The order is inserted, and its COMMIT is held on its way: meanwhile another purchase of the same user, on another
 /// instance, is refused by the lock.
@@ -34,7 +32,9 @@ async fn the_purchase_lock_is_held_until_the_commit() {
         stack.proxies.database.set(Mode::Forward);
         first.await.unwrap().data();
         let is_free = async || !redis.exists::<_, bool>(&key).await.unwrap();
-        eventually("the lock is released", TIMEOUT, is_free).await;
+        // Its lease would end after 30 s.
+        let limit = Duration::from_secs(20);
+        testkit::wait::eventually("the lock is released", limit, is_free).await;
         stack.database.run("DELETE FROM tb_voucher_order").await;
     }
 }
@@ -70,7 +70,7 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
             _ => {
                 answer.refused(503, "UNAVAILABLE");
                 let mut id = 0;
-                eventually("it sells", TIMEOUT, async || {
+                eventually("it sells", async || {
                     let again = stack.buy(&user, sale).await;
                     id = again.body["data"].as_i64().unwrap_or_default();
                     again.status == 200 && again.body["success"] == true
@@ -80,6 +80,6 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
             }
         };
         let exists = async || stack.database.has_order(id, user.id).await;
-        eventually("the order exists", TIMEOUT, exists).await;
+        eventually("the order exists", exists).await;
     }
 }

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use testkit::wait::eventually;
 use workload::Environment;
 use workload::burst::{self, BurstOptions, Report};
 use workload::conformance::Conformance;
 use workload::ladder::Strategy;
 use workload::order_rows::OrderRows;
 
+use crate::support::eventually;
 use crate::support::hold::Hold;
 use crate::support::stack::{Stack, buy};
 
@@ -20,9 +20,6 @@ use crate::support::stack::{Stack, buy};
 const BUYERS: u32 = 60;
 const TRIES: u32 = 4;
 const STOCK: u32 = 20;
-
-/// How long a held purchase may take to get to where it is held.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
 pub fn options(stack: &Stack, strategy: Strategy, buyers: u32, stock: u32) -> BurstOptions {
@@ -98,16 +95,16 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
 
     let first = buying(stack.url());
-    eventually("the first order is inserted", TIMEOUT, || async {
+    eventually("the first order is inserted", || async {
         stack.database.uncommitted(&orders).await == 1
     })
     .await;
     let lease = format!("lock:setnx-unowned:order:{}", user.id);
     let mut redis = stack.redis.conn().await;
     let ended = async || !redis.exists::<_, bool>(&lease).await.unwrap();
-    eventually("its short lease has ended", TIMEOUT, ended).await;
+    eventually("its short lease has ended", ended).await;
     let second = buying(&stack.urls()[stack.instances.len() - 1]);
-    eventually("the second order has passed", TIMEOUT, || async {
+    eventually("the second order has passed", || async {
         let database = &stack.database;
         if inserts {
             database.number(&orders).await == 1

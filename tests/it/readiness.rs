@@ -1,16 +1,12 @@
 //! Readiness has a connection of its own: an instance that is overloaded stays ready, or all of them would turn unready
 //! together.
 
-use std::time::Duration;
-
-use testkit::wait::eventually;
 use tokio::task::JoinSet;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{get, metric};
+use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
-
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
@@ -26,7 +22,7 @@ async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
             let url = stack.url().to_owned();
             purchases.spawn(async move { while buy(&url, &user, sale).await.status != 200 {} });
         }
-        eventually("all connections wait", TIMEOUT, async || in_use().await == 2).await;
+        eventually("all connections wait", async || in_use().await == 2).await;
         let ready = get(stack.url(), "/health/ready").send().await;
         assert_eq!(ready.status, 200, "{ready:?}");
         assert_eq!(in_use().await, 2);

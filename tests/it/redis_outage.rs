@@ -6,7 +6,6 @@ use std::time::Duration;
 use cache::CacheConfig;
 use futures_util::future::join_all;
 use sqlx::Executor;
-use testkit::wait::eventually;
 use workload::Target;
 use workload::http::{Call, Connection};
 
@@ -14,8 +13,7 @@ use crate::metrics::page::Page;
 use crate::support::api::get;
 use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
-
-const TIMEOUT: Duration = Duration::from_secs(40);
+use crate::support::{PATIENCE, eventually};
 
 /// Steady readers, so few that all may load at once, and the shops that they read.
 const READERS: usize = 20;
@@ -31,7 +29,7 @@ async fn read(
     answers: &AtomicU64,
     over: &AtomicBool,
 ) -> Vec<String> {
-    let mut connection = Connection::new(target, TIMEOUT);
+    let mut connection = Connection::new(target, PATIENCE);
     let mut failures = Vec::new();
     for turn in 0.. {
         if over.load(Ordering::Relaxed) {
@@ -54,7 +52,7 @@ async fn read(
 /// Waits until every instance says that its breaker is open, or closed.
 async fn breakers_are(urls: &[String], open: f64) {
     for url in urls {
-        eventually("the breaker opens, or closes", TIMEOUT, async || {
+        eventually("the breaker opens, or closes", async || {
             Page::of(url).await.get("seckill_cache_breaker_open", &[]) == open
         })
         .await;
@@ -76,7 +74,7 @@ async fn loads_are_bounded(database: &TestDatabase, urls: &[String]) {
     };
     let watching = async {
         let limit = allowed * urls.len();
-        eventually("as many load as may", TIMEOUT, async || running().await >= limit).await;
+        eventually("as many load as may", async || running().await >= limit).await;
         for _ in 0..50 {
             let running = running().await;
             assert!(running <= limit, "{running} statements at once, {limit} allowed");
@@ -106,8 +104,7 @@ async fn while_reading(targets: &[Target], work: impl AsyncFnOnce(&AtomicU64)) {
 /// Waits for so many answers more.
 async fn more(answers: &AtomicU64, count: u64) {
     let wanted = answers.load(Ordering::Relaxed) + count;
-    eventually("reads are answered", TIMEOUT, async || answers.load(Ordering::Relaxed) >= wanted)
-        .await;
+    eventually("reads are answered", async || answers.load(Ordering::Relaxed) >= wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,7 +138,7 @@ async fn a_redis_killed_during_reads_fails_no_read_and_is_used_again_after_its_r
                 let hits = page.get("seckill_cache_hits_total", &memory);
                 (hits, page.get("seckill_cache_loads_total", &[("cache", "shop")]))
             };
-            eventually("memory answers again, without loads", TIMEOUT, async || {
+            eventually("memory answers again, without loads", async || {
                 let (hits, loads) = count().await;
                 more(answers, 100).await;
                 let (hits_after, loads_after) = count().await;

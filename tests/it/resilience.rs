@@ -11,11 +11,9 @@ use workload::reply::{CONNECTION_LOST, TIME_OUT};
 
 use crate::law;
 use crate::support::api::{get, metric, post};
+use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::proxy::Mode;
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a burst whose requests are all answered but nine tenths when `fault` is injected. The rest is sent at
 /// [`Live::send_rest`](workload::live::Live::send_rest), which `fault` calls once it is in force, or at its end.
@@ -68,7 +66,7 @@ async fn an_instance_killed_in_a_sale_loses_no_confirmed_order_and_sigterm_no_re
             };
             decides.set(Mode::HangReplies);
             options.live.send_rest();
-            eventually("requests are in flight", TIMEOUT, || async {
+            eventually("requests are in flight", || async {
                 metric(&victim.url, "seckill_purchases_in_flight").await > 0
             })
             .await;
@@ -136,7 +134,7 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     post(stack.url(), "/user/code?phone=13800000001").send().await.refused(503, "UNAVAILABLE");
 
     stack.redis.restart().await;
-    stack.buy_within(&user, sale, TIMEOUT).await;
+    stack.buy_eventually(&user, sale).await;
     stack.ready().await;
 }
 
@@ -163,7 +161,7 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
         stack.ready().await;
     }
     for sale in sales {
-        stack.buy_within(&user, sale, TIMEOUT).await;
+        stack.buy_eventually(&user, sale).await;
         assert_eq!(stack.orders(sale).await, 1);
     }
 }
@@ -179,7 +177,7 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
         stack.proxies.database.set(mode);
         let answer = stack.buy(user, sale).await;
         stack.proxies.database.set(Mode::Forward);
-        eventually("it is logged", TIMEOUT, async || lost() > before).await;
+        eventually("it is logged", async || lost() > before).await;
         answer
     };
     for sale in committing_sales(&stack).await {
@@ -193,7 +191,7 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
         let answer = buy_with(Mode::LoseCommitReplyThenCut, &users[0], sale).await;
         answer.refused(503, "OUTCOME_UNKNOWN");
         let id: i64 = answer.body["orderId"].as_str().expect("an id").parse().unwrap();
-        eventually("the order is found", TIMEOUT, async || {
+        eventually("the order is found", async || {
             stack.look_up(&users[0], id).await.body["data"]["id"] == id
         })
         .await;

@@ -7,13 +7,11 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use testkit::proxy::Mode;
 use testkit::redis_server::RedisServer;
-use testkit::wait::eventually;
 
 use crate::metrics::page::Page;
 use crate::support::api::{get, post};
 use crate::support::stack::{SignedIn, Stack};
-
-const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::support::{PATIENCE, eventually};
 
 /// For how long a session is used that is not tracked. One that is tracked is used for minutes, unless its end is reported.
 const TRUST: Duration = Duration::from_millis(800);
@@ -24,7 +22,7 @@ async fn is_tracked(base: &str) -> bool {
 
 /// Waits until Redis reports ended sessions to an instance.
 pub async fn tracked(base: &str) {
-    eventually("sessions are tracked", TIMEOUT, async || is_tracked(base).await).await;
+    eventually("sessions are tracked", async || is_tracked(base).await).await;
 }
 
 async fn status(base: &str, user: &SignedIn) -> u16 {
@@ -50,7 +48,7 @@ async fn refused_after(base: &str, user: &SignedIn) -> Duration {
             // Redis does not answer.
             status => assert_eq!(status, 503),
         }
-        assert!(asked < TIMEOUT, "never refused");
+        assert!(asked < PATIENCE, "never refused");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -104,7 +102,7 @@ async fn is_not_looked_up(base: &str, stack: &Stack) {
     let user = &stack.users(1).await[0];
     assert_eq!(status(base, user).await, 200);
     assert_eq!(lookups(base).await, 1.0);
-    eventually("it is busy for long without a look-up", TIMEOUT, async || {
+    eventually("it is busy for long without a look-up", async || {
         let (before, began) = (lookups(base).await, Instant::now());
         while began.elapsed() < 2 * TRUST {
             assert_eq!(status(base, user).await, 200);
@@ -115,7 +113,7 @@ async fn is_not_looked_up(base: &str, stack: &Stack) {
     let key = format!("login:token:{}", user.token);
     let mut redis = stack.redis.conn().await;
     let _: bool = redis.expire(&key, 60).await.unwrap();
-    eventually("it is renewed", TIMEOUT, async || {
+    eventually("it is renewed", async || {
         assert_eq!(status(base, user).await, 200);
         redis.ttl::<_, i64>(&key).await.unwrap() > 60
     })
@@ -158,7 +156,7 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     assert!(line.contains("WARN") && line.contains("CLIENT TRACKING"), "{line}");
     let user = &stack.users(1).await[0];
     let began = Instant::now();
-    eventually("it is looked up again and again", TIMEOUT, async || {
+    eventually("it is looked up again and again", async || {
         assert_eq!(status(base, user).await, 200);
         lookups(base).await == 3.0
     })

@@ -1,18 +1,14 @@
 //! The shop endpoints: paging, search by name and by distance, visibility of writes, and outages of
 //! Redis and of the database.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, call, get, metric, post};
+use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::proxy::Mode;
-use testkit::wait::eventually;
-
-const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn shop(name: &str, type_id: i64, x: f64, y: f64) -> Value {
     json!({ "name": name, "typeId": type_id, "address": "路", "x": x, "y": y, "score": 40 })
@@ -153,8 +149,8 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
         put(one, json!({ "id": id, "name": name })).await.data();
         // At once on this node; on the other one when the message arrives, which comes with every write.
         assert_eq!(get(one, &path).send().await.data()["name"], name.as_str());
-        eventually("the message", WAIT_LIMIT, async || metric(two, received).await > before).await;
-        eventually("the other node serves the change", WAIT_LIMIT, || async {
+        eventually("the message", async || metric(two, received).await > before).await;
+        eventually("the other node serves the change", || async {
             get(two, &path).send().await.data()["name"] == name.as_str()
         })
         .await;
@@ -188,10 +184,8 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
     }
     assert_eq!(create(&stack, shop("二", 1, 120.0, 30.0)).await, id + 1);
     for base in [one, two] {
-        eventually("it is found", WAIT_LIMIT, async || {
-            get(base, &path).send().await.body["success"] == true
-        })
-        .await;
+        eventually("it is found", async || get(base, &path).send().await.body["success"] == true)
+            .await;
     }
 
     // Without Redis reads go on, and invalidations are delivered later.
@@ -202,7 +196,7 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
     }
     stack.redis.kill();
     for base in &urls {
-        eventually("reads do without Redis", WAIT_LIMIT, async || {
+        eventually("reads do without Redis", async || {
             get(base, &path).send().await.data();
             metric(base, "seckill_cache_bypassed_total{cache=\"shop\"}").await > 3
         })
@@ -218,12 +212,12 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
 
     stack.redis.restart().await;
     for base in &urls {
-        eventually("the change is visible", WAIT_LIMIT, || async {
+        eventually("the change is visible", || async {
             get(base, &path).send().await.data()["name"] == "新"
         })
         .await;
     }
-    eventually("the invalidation is delivered", WAIT_LIMIT, || async {
+    eventually("the invalidation is delivered", || async {
         metric(&urls[0], "seckill_cache_pending_invalidations").await == 0
     })
     .await;
@@ -276,7 +270,7 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_do_not_reach_the_
         { "id": 6, "name": "一", "icon": "a", "sort": 1 },
         { "id": 5, "name": "二", "icon": "b", "sort": 2 },
     ]);
-    eventually("the list is read again", WAIT_LIMIT, || async {
+    eventually("the list is read again", || async {
         get(stack.url(), "/shop-type/list").send().await.data() == &expected
     })
     .await;
@@ -298,7 +292,7 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_do_not_reach_the_
 
     // Another id each time: one that was read before the filter was filled has a cached null.
     let mut absent = 5_000_000;
-    eventually("the filter is filled", WAIT_LIMIT, async || {
+    eventually("the filter is filled", async || {
         absent += 1;
         get(stack.url(), "/shop/1").send().await.data();
         get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
@@ -325,7 +319,7 @@ async fn cached_reads_go_on_without_the_database() {
     // From memory, and then from Redis, where it answers in time.
     let by_redis = "seckill_cache_hits_total{cache=\"shop\",layer=\"redis\"}";
     let before = metric(stack.url(), by_redis).await;
-    eventually("Redis answers", WAIT_LIMIT, async || {
+    eventually("Redis answers", async || {
         let is_read = get(stack.url(), "/shop/1").send().await.status == 200;
         is_read && metric(stack.url(), by_redis).await > before + 1
     })
@@ -339,7 +333,7 @@ async fn cached_reads_go_on_without_the_database() {
     let _: i64 = redis.del(filters).await.unwrap();
     get(stack.url(), "/shop/2").send().await.refused(503, "UNAVAILABLE");
     proxy.set(Mode::Forward);
-    eventually("it is found again", WAIT_LIMIT, || async {
+    eventually("it is found again", || async {
         get(stack.url(), "/shop/2").send().await.status == 200
     })
     .await;

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::support::api::{Answer, get, post};
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 use crate::support::stack::Stack;
-use testkit::wait::eventually;
 
 const PHONE: &str = "13800000001";
 
@@ -53,7 +53,7 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
     for path in ["/shop/1", "/user/me"] {
         let _: bool = redis.expire(&key, 60).await.unwrap();
         // The node is told of the change, or looks the session up again soon; otherwise only after minutes.
-        eventually("the session is renewed", Duration::from_secs(20), async || {
+        eventually("the session is renewed", async || {
             get(one, path).token(&user.token).send().await.data();
             redis.ttl::<_, i64>(&key).await.unwrap() > 60
         })
@@ -68,7 +68,7 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
     let key = format!("login:token:{}", user.token);
     let _: bool = redis.pexpire(&key, 1).await.unwrap();
     let is_gone = async || !redis.exists::<_, bool>(&key).await.unwrap();
-    eventually("the session expires", Duration::from_secs(5), is_gone).await;
+    eventually("the session expires", is_gone).await;
     get(one, "/user/me").send().await.refused(401, "UNAUTHORIZED");
     for token in [&user.token, "", "x", "*", &"f".repeat(32), &"a".repeat(5000), "Bearer *"] {
         let answer = get(one, "/user/me").token(token).send().await;

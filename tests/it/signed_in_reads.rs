@@ -1,16 +1,14 @@
 //! Reads of signed-in users: they have limits as purchases have, and are read to their end where the client hangs up.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 use sqlx::{Executor, MySql, pool::PoolConnection};
-use testkit::wait::eventually;
 
 use crate::support::api::{Answer, get, metric, post};
+use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
-
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// All of them that ask the database.
 pub const PATHS: [&str; 3] = ["/user/1", "/voucher-order/of/me", "/voucher-order/1"];
@@ -87,7 +85,7 @@ async fn waiting_connection(stack: &Stack, path: &str) -> i64 {
         "SELECT COALESCE(MAX(ID), 0) FROM information_schema.PROCESSLIST \
          WHERE DB = DATABASE() AND STATE LIKE '%metadata lock%' AND INFO LIKE '%{columns}%'"
     );
-    eventually("the read hangs", TIMEOUT, async || stack.database.number(&waiting).await > 0).await;
+    eventually("the read hangs", async || stack.database.number(&waiting).await > 0).await;
     stack.database.number(&waiting).await
 }
 
@@ -104,12 +102,12 @@ async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
         connections.insert(waiting_connection(&stack, path).await);
         read.abort();
         // But for the one that asks for the metrics.
-        eventually("the service notices", TIMEOUT, async || {
+        eventually("the service notices", async || {
             metric(stack.url(), "seckill_http_connections_open").await == 1
         })
         .await;
         unlock(stranger).await;
-        eventually("the read ends", TIMEOUT, async || {
+        eventually("the read ends", async || {
             let busy = "seckill_database_read_connections{state=\"in_use\"}";
             metric(stack.url(), busy).await == 0
         })

@@ -9,10 +9,8 @@ use workload::ladder::Strategy;
 
 use crate::law;
 use crate::support::api::{Answer, post};
-use crate::support::stack::{Proxies, Stack, buy, buy_within};
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(20);
+use crate::support::eventually;
+use crate::support::stack::{Proxies, Stack, buy, buy_eventually};
 
 /// The strategies that cache that a sale is sold out.
 fn safe() -> impl Iterator<Item = Strategy> {
@@ -73,11 +71,11 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         assert_eq!(add(stack.url(), sale, 2).await.data(), &json!(2), "{strategy}");
         // The node that added it sells at once, on the stream as soon as it has counted, and the other soon.
         if strategy.is_deferred() {
-            stack.buy_within(&users[2], sale, TIMEOUT).await;
+            stack.buy_eventually(&users[2], sale).await;
         } else {
             stack.buy(&users[2], sale).await.bought();
         }
-        buy_within(&urls[1], &users[3], sale, TIMEOUT).await;
+        buy_eventually(&urls[1], &users[3], sale).await;
         stack.buy(&users[4], sale).await.refused(200, "SOLD_OUT");
         stack.stream_drained().await;
         let row = format!(
@@ -86,7 +84,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         assert_eq!(stack.database.number(&row).await, 4, "{strategy}");
         // On a strategy that does not admit by the counter it is what was left when stock was added.
         let expected = if strategy.is_deferred() { 0 } else { 2 };
-        eventually("the counter is set", TIMEOUT, async || {
+        eventually("the counter is set", async || {
             stack.counter(sale).await.expect("a counter") <= expected
         })
         .await;
@@ -95,7 +93,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     let sale = stack.publish(1, "group-commit").await;
     let _: () = redis.del(stack.keys.stock(sale)).await.unwrap();
     add(stack.url(), sale, 1).await.data();
-    eventually("the counter has all that is left", TIMEOUT, async || {
+    eventually("the counter has all that is left", async || {
         stack.counter(sale).await.is_some_and(|left| left <= 2)
     })
     .await;
@@ -121,7 +119,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     stack.database.run(&format!("{forget} {sale}")).await;
     assert_eq!(add(stack.url(), sale, 5).await.data(), &json!(10));
     let is_recorded = async || number("COALESCE(issued, 0)").await == 10;
-    eventually("what was issued is recorded", TIMEOUT, is_recorded).await;
+    eventually("what was issued is recorded", is_recorded).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,7 +133,7 @@ async fn stock_that_is_added_during_a_sale_is_sold_completely() {
             let sale =
                 stack.database.number("SELECT MAX(voucher_id) FROM tb_seckill_voucher").await;
             // Where purchases keep the sale's row locked for long, nothing was done.
-            eventually("the stock is added", TIMEOUT, || async {
+            eventually("the stock is added", || async {
                 add(&stack.instances[1].url, sale, 40).await.status == 200
             })
             .await;

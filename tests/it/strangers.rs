@@ -1,15 +1,13 @@
 //! A stranger changes nothing: each route that needs a session or the admin token, asked for another user's order, is asked
 //! by somebody else and by nobody. That nothing was changed is seen in the tables, and not only in the reply.
 
-use std::time::Duration;
-
 use hyper::Method;
 use serde_json::{Value, json};
 use sqlx::Row;
-use testkit::wait::eventually;
 
 use crate::docs::documented;
 use crate::support::api::{Answer, Call, call};
+use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
 
 /// What concerns the caller alone: a sign-out, and purchases.
@@ -78,7 +76,7 @@ async fn a_stranger_changes_nothing() {
         let (what, names_an_order) = (format!("{method} {route}"), route.contains("{orderId}"));
         let is_admins = operation["security"][0]["x-admin-token"].is_array();
         // What was cancelled before is counted by now.
-        eventually("no stock is on its way back", Duration::from_secs(20), async || {
+        eventually("no stock is on its way back", async || {
             stack.database.number("SELECT COUNT(*) FROM tb_stock_return").await == 0
         })
         .await;

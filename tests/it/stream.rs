@@ -1,8 +1,6 @@
 //! The strategy `stream`, step by step: pending, committed and refused orders, and entries that are written by a Java
 //! node, repeated or invalid. Faults during a sale are in `stream_faults` and `resilience`.
 
-use std::time::Duration;
-
 use chrono::TimeDelta;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
@@ -12,10 +10,8 @@ use serde_json::json;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::get;
+use crate::support::eventually;
 use crate::support::stack::Stack;
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A sale's stock counter and claims.
 async fn counter_and_claims(stack: &Stack, sale: i64) -> (Option<i64>, Vec<i64>) {
@@ -130,7 +126,7 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
         stack.stream_drained().await;
         stack.look_up(&users[2], late).await.refused(200, "SOLD_OUT");
         // That showed the counter to be wrong: it is rebuilt.
-        eventually("the purchase itself is refused", TIMEOUT, async || {
+        eventually("the purchase itself is refused", async || {
             stack.buy(&users[2], sale).await.body["code"] == "SOLD_OUT"
         })
         .await;

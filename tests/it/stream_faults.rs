@@ -1,7 +1,5 @@
 //! Faults during a sale on the stream, in addition to those that `resilience` injects on every strategy.
 
-use std::time::Duration;
-
 use seckill_loadtest::chaos::redis_data::{self, RedisData};
 use workload::burst::Report;
 use workload::checker::Verdict;
@@ -9,10 +7,8 @@ use workload::ladder::Strategy;
 use workload::reply::{ORDER_NOT_FOUND, Reply};
 
 use crate::resilience::{STOCK, big_burst, with_fault};
-use crate::support::stack::{Stack, buy, buy_within};
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(40);
+use crate::support::eventually;
+use crate::support::stack::{Stack, buy, buy_eventually};
 
 /// Everything is lost but the sessions, without which no buyer could go on. Some orders are in flight because the sale's row
 /// is locked at that moment. Those that the instances cannot add again end as a definite no, and their places are sold.
@@ -45,7 +41,7 @@ async fn a_sale_goes_on_after_a_redis_lost_everything_or_was_killed() {
         assert!(rest.is_clean() && places <= lost, "{report:?}");
         let sale = report.voucher_id.cast_signed();
         for user in &stack.users(1000).await[300..][..places as usize] {
-            stack.buy_within(user, sale, TIMEOUT).await;
+            stack.buy_eventually(user, sale).await;
         }
         stack.stream_drained().await;
         assert_eq!(stack.orders(sale).await, i64::from(STOCK), "none was made after its no");
@@ -101,7 +97,7 @@ async fn of_a_redis_that_comes_back_with_an_old_snapshot_each_pending_order_ends
         }
     }
     for user in &users {
-        eventually("everybody has one", TIMEOUT, || async {
+        eventually("everybody has one", || async {
             let answer = buy(&stack.instances[1].url, user, sale).await;
             answer.status == 202 || answer.body["code"] == "ALREADY_ORDERED"
         })
@@ -134,7 +130,7 @@ async fn entries_of_an_instance_that_stands_still_are_claimed() {
     assert_eq!(stack.all_orders().await, pending, "committed while the other stands still");
     stack.instances[0].signal("CONT");
     // It takes part again, and what it had read is sold once.
-    buy_within(&stack.instances[0].url, &users[10], sale, TIMEOUT).await;
+    buy_eventually(&stack.instances[0].url, &users[10], sale).await;
     stack.stream_drained().await;
     assert_eq!((stack.all_orders().await, stack.stock(sale).await), (pending + 1, 49 - pending));
 }

@@ -1,15 +1,11 @@
 //! Outages that concern the stream alone: one sale whose row is locked, and a `stream.orders` that is gone while the rest
 //! of Redis stands. Neither may delay other sales, or leave an order pending for good.
 
-use std::time::Duration;
-
 use redis::AsyncCommands;
 
 use crate::resilience::while_sale_is_locked;
+use crate::support::eventually;
 use crate::support::stack::Stack;
-use testkit::wait::eventually;
-
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Six, which is more than are committed at once. The stream of all sales is never empty here, and stranded stock is found
 /// all the same.
@@ -36,7 +32,7 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     let mut redis = stack.redis.conn().await;
     let _: () = redis.set(stack.keys.stock(stranded), 0).await.unwrap();
     for user in &users[..2] {
-        stack.buy_within(user, stranded, TIMEOUT).await;
+        stack.buy_eventually(user, stranded).await;
     }
     for sale in &locked {
         assert_eq!(stack.orders(*sale).await, 0, "its row is locked");
@@ -147,7 +143,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
             None => stack.database.run("RENAME TABLE hidden TO tb_stock_return").await,
         }
         let is_gone = async || !stack.claims(sale).await.contains(&user.id);
-        eventually("the claim is gone", TIMEOUT, is_gone).await;
+        eventually("the claim is gone", is_gone).await;
     }
 
     for strategy in ["stream", "reentrant-lock"] {
@@ -174,14 +170,14 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
         mark.is_some_and(|mark| mark.contains(' '))
     };
     let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
-    eventually("nobody opens it for ten minutes", TIMEOUT, || is_open(&open)).await;
+    eventually("nobody opens it for ten minutes", || is_open(&open)).await;
     stack.buy(&users[0], sale).await.bought();
     stack.stream_drained().await;
 
     let holder = stack.lock_sale(sale).await;
     let _: () = redis.del(&open).await.unwrap();
-    eventually("it is being opened", TIMEOUT, async || redis.exists(&open).await.unwrap()).await;
-    eventually("its buyer is claimed", TIMEOUT, async || {
+    eventually("it is being opened", async || redis.exists(&open).await.unwrap()).await;
+    eventually("its buyer is claimed", async || {
         redis.sismember(stack.keys.claims(sale), users[0].id).await.unwrap()
     })
     .await;
@@ -189,7 +185,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     let _: () = redis.persist(&open).await.unwrap();
     let _: () = redis.del("stream.orders.pending").await.unwrap();
     holder.rollback().await.unwrap();
-    eventually("its opener cannot", TIMEOUT, || is_open(&open)).await;
+    eventually("its opener cannot", || is_open(&open)).await;
     stack.buy(&users[1], sale).await.bought();
 
     // A purchase would ask for it: a Java node's script needs its counter.
@@ -198,5 +194,5 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     let mut replace = redis::pipe();
     replace.atomic().del(&claims).set(&claims, "no set").del(&open);
     replace.exec_async(&mut redis).await.unwrap();
-    eventually("the other one is open again", TIMEOUT, || is_open(&open)).await;
+    eventually("the other one is open again", || is_open(&open)).await;
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 
+use testkit::wait::until;
+
 use crate::support::stack::{Stack, buy};
-use testkit::wait::eventually;
 
 const LEFT: i64 = 10;
 
@@ -39,12 +40,12 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
     let users = stack.users(4).await;
     let lost = Instant::now();
-    stack.buy_within(&users[0], small, Duration::from_secs(20)).await;
+    stack.buy_eventually(&users[0], small).await;
     println!("the small sale sells after {:.1?}", lost.elapsed());
     // The rest of the time is in proportion to the orders.
     let limit = Duration::from_secs(20) + Duration::from_micros(orders.cast_unsigned() * 20);
     let (mut slowest, mut refused) = (Duration::ZERO, 0);
-    eventually("the big sale sells", limit, async || {
+    let sold = until(limit, async || {
         let asked = Instant::now();
         let answer = buy(&stack.instances[1].url, &users[1], big).await;
         slowest = slowest.max(asked.elapsed());
@@ -53,8 +54,8 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
             refused += 1;
         }
         answer.status == 202
-    })
-    .await;
+    });
+    assert!(sold.await, "the big sale is not sold within {limit:?}");
     println!(
         "the big sale sells after {:.1?}; {refused} purchases were answered 503, the slowest after {slowest:.1?}",
         lost.elapsed()
@@ -65,11 +66,9 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     // What follows reads what is in flight, and not the buyers.
     let added = Instant::now();
     stack.add_stock(big, 5).await;
-    stack.buy_within(&users[2], big, Duration::from_secs(3)).await;
+    let sold = async || stack.buy(&users[2], big).await.body["success"] == true;
+    assert!(until(Duration::from_secs(3), sold).await, "as long as before");
     println!("and 5 more are sold after {:.1?}", added.elapsed());
     stack.stream_drained().await;
-    eventually("the counter is exact", Duration::from_secs(20), async || {
-        stack.counter(big).await == Some(LEFT + 5 - 2)
-    })
-    .await;
+    stack.counted(big, LEFT + 5 - 2).await;
 }

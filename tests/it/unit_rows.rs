@@ -1,17 +1,13 @@
 //! The strategy `unit-rows`: rows and stock add up at every moment, whoever else sells from the stock.
 
-use std::time::Duration;
-
-use testkit::wait::eventually;
 use workload::burst;
 use workload::checker::Verdict;
 
 use crate::java_node::player::JavaNode;
 use crate::law::options;
 use crate::support::api::{get, post};
+use crate::support::eventually;
 use crate::support::stack::Stack;
-
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Units of a sale that are rows, and its stock beside them.
 async fn rows_and_stock(stack: &Stack, sale: i64) -> (i64, i64) {
@@ -21,7 +17,7 @@ async fn rows_and_stock(stack: &Stack, sale: i64) -> (i64, i64) {
 
 /// The stock in the list of the shop's vouchers, which may be remembered for a moment.
 async fn listed(stack: &Stack, sale: i64, stock: i64) {
-    eventually("the list shows what is left", TIMEOUT, || async {
+    eventually("the list shows what is left", || async {
         let list = get(stack.url(), "/voucher/list/1").send().await;
         let listed = list.data().as_array().and_then(|list| list.iter().find(|v| v["id"] == sale));
         listed.is_some_and(|voucher| voucher["stock"] == stock)

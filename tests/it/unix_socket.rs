@@ -3,10 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::Duration;
-
 use testkit::process::TemporaryFolder;
-use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -15,8 +12,7 @@ use crate::support::api::get;
 use crate::support::instance::Instance;
 use crate::support::nginx::Nginx;
 use crate::support::stack::Stack;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::support::{PATIENCE, eventually};
 
 /// Codes that an address may be sent.
 const LIMIT: [&str; 2] = ["--code-sends-per-address", "3"];
@@ -51,7 +47,7 @@ async fn ask(stream: &mut UnixStream, first: &str, headers: &str) -> String {
             reply += &String::from_utf8_lossy(&bytes[..count]);
         }
     };
-    let head: std::io::Result<_> = timeout(TIMEOUT, exchange).await.expect("a reply in time");
+    let head: std::io::Result<_> = timeout(PATIENCE, exchange).await.expect("a reply in time");
     head.expect("a reply")
 }
 
@@ -92,7 +88,7 @@ async fn who_is_on_the_socket_counts_as_on_this_machine_and_is_served_until_the_
     let live = "GET /health/live";
     assert!(!ask(&mut idle, live, "").await.contains("connection: close"));
     stack.instances[0].signal("TERM");
-    eventually("the listener is closed", TIMEOUT, async || {
+    eventually("the listener is closed", async || {
         get(stack.url(), "/health/live").try_send().await.is_err()
     })
     .await;
@@ -109,7 +105,7 @@ async fn who_is_on_the_socket_counts_as_on_this_machine_and_is_served_until_the_
         let mut command = Instance::command(&["serve", "--bind", "127.0.0.1:0", "--bind-unix"]);
         command.arg(path).envs(env.clone());
         let mut command = tokio::process::Command::from(command);
-        let output = timeout(TIMEOUT, command.kill_on_drop(true).output()).await;
+        let output = timeout(PATIENCE, command.kill_on_drop(true).output()).await;
         let Output { status, stderr, .. } = output.expect("it must end").expect("run seckill");
         let says = String::from_utf8_lossy(&stderr).into_owned();
         assert_eq!(status.code(), Some(1), "{says}");

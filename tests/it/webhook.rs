@@ -1,12 +1,5 @@
 //! Sign-in codes that are posted to a receiver: what it gets, and what a buyer is told when it fails.
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
@@ -17,8 +10,12 @@ use hmac::{Hmac, Mac};
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 use sha2::Sha256;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 use testkit::certificates::Certificates;
-use testkit::wait::eventually;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -32,8 +29,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::support::api::{self, Answer};
 use crate::support::instance::Instance;
 use crate::support::stack::Stack;
+use crate::support::{PATIENCE, eventually};
 
-const LIMIT: Duration = Duration::from_secs(20);
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const PHONE: &str = "13800000001";
 /// In the log's line of a code that the receiver did not get.
@@ -223,7 +220,7 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
         let call = api::post(&url, &path(n));
         asking.spawn(async move { call.try_send().await });
     }
-    eventually("64 are being posted", LIMIT, async || receiver.count() == 64).await;
+    eventually("64 are being posted", async || receiver.count() == 64).await;
     ask(&stack, PHONE).await.refused(503, "UNAVAILABLE");
     assert_eq!(receiver.count(), 64);
 
@@ -231,7 +228,7 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
     asking.shutdown().await;
     receiver.answer();
     let redis = stack.redis.conn().await;
-    eventually("the codes are valid", LIMIT, async || {
+    eventually("the codes are valid", async || {
         let keys: Vec<String> = redis.clone().keys("login:code:139*").await.unwrap();
         keys.len() == 64
     })
@@ -264,10 +261,9 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     python.env("CODE_WEBHOOK_SECRET", SECRET).env("PORT", port.to_string());
     let mut python = python.stderr(Stdio::null()).spawn().expect("start python3");
     let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
-    eventually("it listens", LIMIT, async || TcpStream::connect(("127.0.0.1", port)).await.is_ok())
-        .await;
+    eventually("it listens", async || TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
     ask(&stack, PHONE).await.data();
-    let line = tokio::time::timeout(LIMIT, lines.next_line()).await.expect("a line in time");
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a line in time");
     let line = line.unwrap().expect("a line");
     let code = line.strip_prefix("To 13800000001: your code is ").expect("the message");
     assert!(signs_in(&stack, PHONE, code).await);

@@ -3,15 +3,12 @@
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use testkit::wait::eventually;
 
 use super::consumer::Deed;
 use super::player::JavaNode;
 use super::{drops_were_looked_for, has_claim};
 use crate::support::stack::Stack;
-
-/// The buyer learns the outcome within seconds.
-const SECONDS: Duration = Duration::from_secs(20);
+use crate::support::{PATIENCE, eventually};
 
 #[tokio::test]
 async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place_and_stock_back() {
@@ -33,10 +30,8 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     for (delivered, user) in held.iter().zip(&users[..2]) {
         stack.told(user, delivered.order, "ORDER_FAILED").await;
         // Told by its row, which is there before the claim is given back.
-        eventually("the claim is given back", SECONDS, || async {
-            !has_claim(&stack, sale, user).await
-        })
-        .await;
+        eventually("the claim is given back", || async { !has_claim(&stack, sale, user).await })
+            .await;
     }
     stack.stream_drained().await;
     stack.look_up(&users[2], 73).await.data();
@@ -103,7 +98,7 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     let user = stack.users(1).await.remove(0);
     let java = JavaNode::join(&stack).await;
     let delivered = java.hold(user.id, sale, 71, true).await;
-    let until = Instant::now() + SECONDS;
+    let until = Instant::now() + PATIENCE;
     while stack.orders(sale).await == 0 {
         assert!(Instant::now() < until, "the entry was left with the Java consumer");
         java.read(false).await;
@@ -123,7 +118,7 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     let sale = stack.publish(5, "stream").await;
     let delivered = java.hold(user.id, sale, 73, true).await;
     crate::resilience::while_sale_is_locked(&stack, sale, async {
-        eventually("taken over", SECONDS, || async { java.pending().await == 0 }).await;
+        eventually("taken over", || async { java.pending().await == 0 }).await;
         java.acknowledge(&delivered).await;
         stack.told(&user, 73, "ORDER_FAILED").await;
     })

@@ -1,13 +1,11 @@
 //! The first start beside a Java node that has sold for long, and the way back to Java alone.
 
-use std::time::Duration;
-
 use redis::AsyncCommands;
-use testkit::wait::eventually;
 
 use super::consumer::Deed;
 use super::player::{JavaNode, Reply};
 use super::{drops_were_looked_for, has_claim};
+use crate::support::eventually;
 use crate::support::stack::Stack;
 
 /// Entries that the Java node acknowledged, of whose orders nothing is left.
@@ -47,10 +45,7 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
 
     let left = stack.stock(sale).await;
     stack.add_instance(&["--stream-min-idle-ms", "1500"]).await;
-    eventually("what counts is committed", Duration::from_secs(20), || async {
-        stack.orders(sale).await == 3
-    })
-    .await;
+    eventually("what counts is committed", || async { stack.orders(sale).await == 3 }).await;
     drops_were_looked_for(&stack, &java, 74).await;
     stack.stream_drained().await;
     assert_eq!((stack.orders(sale).await, entries(&stack).await), (3, PAST + 1));

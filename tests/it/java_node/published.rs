@@ -1,15 +1,11 @@
 //! A sale that a Java node published is recognised, and sold in its way.
 
-use std::time::Duration;
-
 use redis::AsyncCommands;
-use testkit::wait::eventually;
 
 use super::player::{JavaNode, Reply};
+use crate::support::eventually;
 use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
-
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn strategy_and_issued(stack: &Stack, sale: i64) -> (String, Option<i64>) {
     sqlx::query_as(
@@ -46,7 +42,7 @@ async fn a_sale_that_a_java_node_published_is_sold_by_its_counter() {
     stack.stream_drained().await;
     assert_eq!(yes, 20, "buyers who were told yes");
     assert_eq!(stack.tables(sale).await, (20, 0));
-    eventually("it is recorded as what it is", TIMEOUT, || async {
+    eventually("it is recorded as what it is", || async {
         strategy_and_issued(&stack, sale).await == ("stream".to_owned(), Some(20))
     })
     .await;
@@ -91,9 +87,9 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     let (locked, other) = (java.publish(2).await, java.publish(2).await);
     let holder = stack.lock_sale(locked).await;
     stack.add_instance(&[]).await;
-    stack.buy_within(&users[5], other, TIMEOUT).await;
+    stack.buy_eventually(&users[5], other).await;
     holder.rollback().await.unwrap();
-    eventually("it is recorded once its row is free", TIMEOUT, async || {
+    eventually("it is recorded once its row is free", async || {
         strategy_and_issued(&stack, locked).await == ("stream".to_owned(), Some(2))
     })
     .await;

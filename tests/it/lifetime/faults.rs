@@ -1,10 +1,10 @@
 //! Faults during cancellation: a node that is killed, a database that loses a commit, a Redis that is away. The stock is
 //! returned once all the same.
 
-use super::{HOUR, TIMEOUT, accounts, act, old_orders, pending_returns_are, unpaid};
+use super::{HOUR, accounts, act, old_orders, pending_returns_are, unpaid};
+use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
 use testkit::proxy::Mode;
-use testkit::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
@@ -19,13 +19,13 @@ async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
     // What is left of the third is waited for.
     let holder = stack.lock_sale(3).await;
     stack.add_instance(&HOUR).await;
-    eventually("it has started", TIMEOUT, || async { unpaid(&stack).await < 7500 }).await;
+    eventually("it has started", || async { unpaid(&stack).await < 7500 }).await;
     stack.instances[0].kill();
     holder.rollback().await.unwrap();
     stack.add_instance(&HOUR).await;
     stack.add_instance(&HOUR).await;
-    eventually("the others finish", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
-    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    eventually("the others finish", || async { unpaid(&stack).await == 0 }).await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
     for sale in 1..=3 {
         assert_eq!(accounts(&stack, sale).await, (3000, 0, 2500));
     }
@@ -49,16 +49,16 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
         if mode != Mode::LoseCommitReply {
             database.set(Mode::Forward);
         }
-        eventually("all are cancelled", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
+        eventually("all are cancelled", || async { unpaid(&stack).await == 0 }).await;
         database.set(Mode::Forward);
-        eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+        eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
         assert_eq!(accounts(&stack, sale).await, (10, 0, 10), "{mode:?}");
     }
     for mode in modes {
         // Cancellation by the owner, and payment: the answer is true.
         for (what, status) in [("cancel", 4), ("pay", 2)] {
             let sale = stack.publish(1, "row-lock").await;
-            stack.buy_within(&user, sale, TIMEOUT).await;
+            stack.buy_eventually(&user, sale).await;
             let order = stack.database.number("SELECT MAX(id) FROM tb_voucher_order").await;
             database.set(mode);
             let answer = act(stack.url(), what, &user, order).await;
@@ -73,7 +73,7 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
                 assert_eq!(unpaid(&stack).await, 1, "{mode:?} {what}");
             }
             // A second request succeeds, whatever the outcome of the first.
-            eventually("it is done", TIMEOUT, || async {
+            eventually("it is done", || async {
                 act(stack.url(), what, &user, order).await.body["data"]["status"] == status
             })
             .await;
@@ -97,7 +97,7 @@ async fn the_claim_in_redis_is_returned_once() {
     }
     counted(&stack, sale, 8, &users[1..]).await;
     // The outbox is emptied after the count.
-    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
 
     // Delivered a second time, after the user was admitted again: nothing happens.
     stack.buy(&users[0], sale).await.bought();
@@ -107,14 +107,14 @@ async fn the_claim_in_redis_is_returned_once() {
         orders[0], users[0].id
     );
     stack.database.run(&note).await;
-    eventually("it is delivered again", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    eventually("it is delivered again", || pending_returns_are(&stack, 0)).await;
     counted(&stack, sale, 7, &users).await;
 
     // While Redis is away, the order is cancelled all the same, and the stock is returned to Redis later.
     let order = orders[1];
     act(stack.url(), "cancel", &users[2], orders[2]).await.data();
     counted(&stack, sale, 8, &users[..2]).await;
-    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
     stack.redis.pause();
     let (url, user) = (stack.url().to_owned(), users[1].clone());
     let cancelling = tokio::spawn(async move { act(&url, "cancel", &user, order).await });
@@ -128,18 +128,18 @@ async fn the_claim_in_redis_is_returned_once() {
         sessions.refused(503, "UNAVAILABLE");
     }
     stack.redis.resume();
-    eventually("cancelled", TIMEOUT, || async {
+    eventually("cancelled", || async {
         act(stack.url(), "cancel", &users[1], order).await.body["success"] == true
     })
     .await;
-    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
     counted(&stack, sale, 9, &users[..1]).await;
 }
 
 /// Waits until the counter is this, and these users have a claim.
 async fn counted(stack: &Stack, sale: i64, left: i64, users: &[SignedIn]) {
     let claims: Vec<i64> = users.iter().map(|user| user.id).collect();
-    eventually(&format!("{left} are left"), TIMEOUT, async || {
+    eventually(&format!("{left} are left"), async || {
         stack.counter(sale).await == Some(left) && stack.claims(sale).await == claims
     })
     .await;

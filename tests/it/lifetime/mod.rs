@@ -12,12 +12,10 @@ use serde_json::json;
 use workload::ladder::Strategy;
 
 use crate::support::api::{Answer, post};
+use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack, buy};
-use testkit::wait::eventually;
 
 mod faults;
-
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Orders expire after an hour: none that a test buys is that old, unless the test makes it so.
 const HOUR: [&str; 2] = ["--unpaid-seconds", "3600"];
@@ -134,7 +132,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
         stack.stream_drained().await;
         act(stack.url(), "cancel", &users[1], second).await.data();
         // A user who has cancelled may buy again.
-        eventually("the other node sells", TIMEOUT, || async {
+        eventually("the other node sells", || async {
             let again = buy(&stack.instances[1].url, &users[0], sale).await;
             again.body["success"] == true && again.body["data"] != first
         })
@@ -152,10 +150,10 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     // It delivers this, so it has run.
     let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)";
     stack.database.run(note).await;
-    eventually("a run", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    eventually("a run", || pending_returns_are(&stack, 0)).await;
     assert_eq!(accounts(&stack, sale).await, (5, 5, 0));
     stack.add_instance(&HOUR).await;
-    eventually("all are cancelled", TIMEOUT, async || unpaid(&stack).await == 0).await;
+    eventually("all are cancelled", async || unpaid(&stack).await == 0).await;
     assert_eq!(accounts(&stack, sale).await, (10, 0, 5));
 
     let users = stack.users(3).await;
@@ -168,10 +166,10 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     act(stack.url(), "pay", &users[0], orders[0]).await.data();
     age(&stack, orders[0]).await;
     orders[1] = age(&stack, orders[1]).await;
-    eventually("the second is cancelled", TIMEOUT, || async { unpaid(&stack).await == 1 }).await;
+    eventually("the second is cancelled", || async { unpaid(&stack).await == 1 }).await;
     // The search is repeated: the other orders are not cancelled by the next one either.
     old_orders(&stack, stack.publish(9, "row-lock").await, 1).await;
-    eventually("another search", TIMEOUT, || async { unpaid(&stack).await == 1 }).await;
+    eventually("another search", || async { unpaid(&stack).await == 1 }).await;
     assert_eq!(accounts(&stack, sale).await, (1, 2, 1));
     act(stack.url(), "pay", &users[1], orders[1]).await.refused(200, "ORDER_CANCELLED");
     act(stack.url(), "pay", &users[2], orders[2]).await.data();
@@ -234,12 +232,12 @@ async fn concurrent_purchases_payments_cancellations_and_expiry_keep_the_invaria
             });
         }
         busy.join_all().await;
-        eventually("the rest expires", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
+        eventually("the rest expires", || async { unpaid(&stack).await == 0 }).await;
         let (stock, orders, cancelled) = accounts(&stack, sale).await;
         assert_eq!(stock + orders, 12, "{strategy}");
         assert!(cancelled > 12, "{strategy}: stock was sold again: {cancelled}");
     }
-    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
 
     // Again and again the owner pays on one node and cancels on both at the same moment: one succeeds.
     let users = stack.users(40).await;

@@ -1,19 +1,15 @@
 //! `/metrics` as Prometheus reads it: every line follows the text format, values change, and the dashboard and the alert rules
 //! use the names that are printed.
 
+use crate::support::api::get;
+use crate::support::eventually;
+use crate::support::stack::{Stack, buy};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
-
-use crate::support::api::get;
-use crate::support::stack::{Stack, buy};
-use testkit::wait::eventually;
 
 pub mod page;
 
 use page::Page;
-
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_query_what_is_there() {
@@ -28,7 +24,7 @@ async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_que
     stack.buy(&users[0], 999_999).await.refused(200, "VOUCHER_NOT_FOUND");
     get(stack.url(), "/shop/1").send().await.data();
     let url = stack.url();
-    eventually("all locks are released", TIMEOUT, async || {
+    eventually("all locks are released", async || {
         let page = Page::of(url).await;
         let held = |kind| page.get("seckill_locks_held", &[("kind", kind)]);
         ["reentrant", "setnx", "process"].into_iter().all(|kind| held(kind) == 0.0)
@@ -87,7 +83,7 @@ async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_que
     for user in 1..4 {
         start(user, grouped);
     }
-    eventually("the lock, the queue and the pool are measured", TIMEOUT, async || {
+    eventually("the lock, the queue and the pool are measured", async || {
         let page = Page::of(url).await;
         let queued = page.get("seckill_group_purchases_waiting", &[])
             + page.get("seckill_group_purchases_in_flight", &[]);
@@ -109,7 +105,7 @@ async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_que
         holder.rollback().await.expect("a rollback");
     }
     while stuck.join_next().await.is_some() {}
-    eventually("nothing is left", TIMEOUT, async || {
+    eventually("nothing is left", async || {
         let page = Page::of(url).await;
         let names = [
             "seckill_group_purchases_waiting",

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::eventually;
 use secrecy::SecretString;
 use sqlx::mysql::{MySqlPoolOptions, MySqlRow};
 use sqlx::{Connection, Executor, MySql, MySqlConnection, MySqlPool, Row, Transaction};
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};
-use testkit::wait::eventually;
 use tokio::sync::OnceCell;
 
 /// An empty database; [`TestDatabase::migrated`] has the tables.
@@ -189,8 +189,7 @@ impl TestDatabase {
 
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
     pub async fn wait_for_statement(&self, text: &str) {
-        let limit = Duration::from_secs(30);
-        eventually(&format!("a statement runs: {text}"), limit, async || {
+        eventually(&format!("a statement runs: {text}"), async || {
             self.running().await.iter().any(|statement| statement.contains(text))
         })
         .await;

@@ -15,13 +15,10 @@ use workload::{Access, Target};
 
 use super::api::{self, ADMIN_TOKEN, get, metric, post};
 use super::database::TestDatabase;
+use super::eventually;
 use super::instance::Instance;
 use testkit::proxy::Proxy;
 use testkit::redis_server::{RedisServer, Role};
-use testkit::wait::eventually;
-
-/// How long a test waits for what a stack does by itself.
-const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// No test waits for half a minute until an order is said not to exist; but an entry that a Java node adds may be unknown for a
 /// second.
@@ -89,7 +86,7 @@ impl Stack {
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
         slots.exec_async(&mut raw).await.expect("all slots");
-        eventually("it serves", TIMEOUT, async || raw.set::<_, _, ()>("a", 1).await.is_ok()).await;
+        eventually("it serves", async || raw.set::<_, _, ()>("a", 1).await.is_ok()).await;
         Self::start_with(TestDatabase::migrated().await, redis, KeyStyle::Cluster, count, args)
             .await
     }
@@ -214,7 +211,7 @@ impl Stack {
         let admits = body["strategy"] == "stream" && body["endTime"].as_str() > Some("2037");
         let mut answer = None;
         // A busy machine's database may need longer than the time limit of a test: then nothing was done.
-        eventually("it is published", TIMEOUT, async || {
+        eventually("it is published", async || {
             let publish = post(self.url(), "/voucher/seckill").admin().json(body.clone());
             answer.insert(publish.send().await).body["code"] != "UNAVAILABLE"
         })
@@ -230,7 +227,7 @@ impl Stack {
     pub async fn opened(&self, sale: i64) {
         let mut redis = self.redis.conn().await;
         let (open, pending) = (self.keys.open(sale), self.keys.pending.to_string());
-        eventually("the sale is open", TIMEOUT, async || {
+        eventually("the sale is open", async || {
             let open: Option<String> = redis.get(&open).await.expect("an answer");
             let mark: Option<String> = redis.hget(&pending, "mark").await.expect("an answer");
             mark.is_some() && open == mark
@@ -240,7 +237,7 @@ impl Stack {
 
     /// Waits until the first instance is ready.
     pub async fn ready(&self) {
-        eventually("it is ready", TIMEOUT, async || {
+        eventually("it is ready", async || {
             get(self.url(), "/health/ready").send().await.status == 200
         })
         .await;
@@ -265,8 +262,8 @@ impl Stack {
     }
 
     /// Tries until a purchase at the first instance succeeds.
-    pub async fn buy_within(&self, user: &SignedIn, sale: i64, limit: Duration) {
-        buy_within(self.url(), user, sale, limit).await;
+    pub async fn buy_eventually(&self, user: &SignedIn, sale: i64) {
+        buy_eventually(self.url(), user, sale).await;
     }
 
     /// Buys at the first instance, in a task of its own.
@@ -291,14 +288,14 @@ impl Stack {
         let key = format!("lock:order:{}", user.id);
         let mut redis = self.redis.conn().await;
         let holds = async || redis.exists(&key).await.expect("an answer");
-        eventually("the purchase holds its lock", TIMEOUT, holds).await;
+        eventually("the purchase holds its lock", holds).await;
     }
 
     /// Waits until the user's order is inserted, and not committed yet.
     pub async fn wait_for_insert(&self, user: &SignedIn) {
         let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
         let is_inserted = async || self.database.uncommitted(&orders).await == 1;
-        eventually("the order is inserted", TIMEOUT, is_inserted).await;
+        eventually("the order is inserted", is_inserted).await;
     }
 
     /// Orders and stock of a sale in the database.
@@ -309,7 +306,7 @@ impl Stack {
     /// Waits until the first instance has no purchase in flight.
     pub async fn idle(&self) {
         let in_flight = async || metric(self.url(), "seckill_purchases_in_flight").await;
-        eventually("no purchase is in flight", TIMEOUT, async || in_flight().await == 0).await;
+        eventually("no purchase is in flight", async || in_flight().await == 0).await;
     }
 
     /// How many orders there are of a sale, cancelled ones included.
@@ -362,13 +359,13 @@ impl Stack {
     /// Waits until the user is told this code of an order.
     pub async fn told(&self, user: &SignedIn, order: i64, code: &str) {
         let is_told = async || self.look_up(user, order).await.body["code"] == code;
-        eventually(&format!("order {order} is told as {code}"), TIMEOUT, is_told).await;
+        eventually(&format!("order {order} is told as {code}"), is_told).await;
     }
 
     /// Waits until the user is told that the order is committed, or that there is none.
     pub async fn decided(&self, user: &SignedIn, order: i64) -> api::Answer {
         let mut answer = self.look_up(user, order).await;
-        eventually(&format!("order {order} is decided"), TIMEOUT, async || {
+        eventually(&format!("order {order} is decided"), async || {
             answer = self.look_up(user, order).await;
             answer.status == 200
         })
@@ -397,8 +394,7 @@ impl Stack {
     /// Waits until so many entries are delivered, and not acknowledged.
     pub async fn delivered(&self, entries: usize) {
         let mut redis = self.redis.conn().await;
-        let limit = Duration::from_secs(40);
-        eventually(&format!("{entries} entries are delivered"), limit, async || {
+        eventually(&format!("{entries} entries are delivered"), async || {
             let pending: redis::streams::StreamPendingCountReply = redis
                 .xpending_count(&*self.keys.stream, "g1", "-", "+", 100)
                 .await
@@ -411,13 +407,14 @@ impl Stack {
     /// Waits until the sale's stock counter is this.
     pub async fn counted(&self, sale: i64, left: i64) {
         let counted = async || self.counter(sale).await == Some(left);
-        eventually("the sale is counted", TIMEOUT, counted).await;
+        eventually("the sale is counted", counted).await;
     }
 
     /// Waits until every entry is resolved.
     pub async fn stream_drained(&self) {
         let (mut redis, keys) = (self.redis.conn().await, &self.keys);
-        eventually("no order is pending", Duration::from_secs(60), async || {
+        let limit = Duration::from_secs(60);
+        testkit::wait::eventually("no order is pending", limit, async || {
             let mark: Option<String> = redis.hget(&*keys.pending, "mark").await.expect("an answer");
             // What a Java node had acknowledged before stays.
             let join = mark.and_then(|mark| Some(mark.split(' ').nth(2)?.to_owned()));
@@ -443,8 +440,7 @@ impl Stack {
             time.expect("a time").0
         };
         let began = seconds().await;
-        eventually("it is settled", TIMEOUT, async || seconds().await > began + UNSURE_SECONDS + 1)
-            .await;
+        eventually("it is settled", async || seconds().await > began + UNSURE_SECONDS + 1).await;
     }
 
     /// Registers and signs in a user through the API, with the code from Redis.
@@ -490,7 +486,7 @@ pub async fn buy(base: &str, user: &SignedIn, voucher: i64) -> api::Answer {
 }
 
 /// Tries until a purchase at the instance `base` succeeds.
-pub async fn buy_within(base: &str, user: &SignedIn, voucher: i64, limit: Duration) {
+pub async fn buy_eventually(base: &str, user: &SignedIn, voucher: i64) {
     let buys = async || buy(base, user, voucher).await.body["success"] == true;
-    eventually(&format!("sale {voucher} sells"), limit, buys).await;
+    eventually(&format!("sale {voucher} sells"), buys).await;
 }
