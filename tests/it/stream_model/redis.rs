@@ -8,7 +8,7 @@ pub type Id = (u32, u32);
 /// The number of an entry; 0 is `0-0`.
 pub type Entry = u32;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     pub number: u32,
     pub server: u32,
@@ -132,23 +132,21 @@ impl Redis {
     pub fn apply(&mut self, op: &Op, now: u32, number: u32, without: &str) -> Reply {
         let mark = |redis: &mut Redis, lost| redis.mark(lost, now, number, without);
         match op {
-            Op::Look => {
+            Op::Look | Op::LookUser(_) => {
                 let lost = self.group().is_none();
                 let mut of = mark(self, lost);
-                let is_empty = self.stream.as_ref().is_none_or(|stream| stream.entries.is_empty());
-                if is_empty && !self.hash.is_empty() {
-                    of = mark(self, true);
-                }
-                Reply::Mark(of)
-            }
-            Op::LookUser(user) => {
-                let lost = self.group().is_none();
-                let mut of = mark(self, lost);
-                let entries = self.stream.as_ref().map(|stream| &stream.entries);
-                let own = self.hash.get(user).into_iter().flatten();
-                let mut gone =
-                    own.filter(|(_, entry)| !entries.is_some_and(|all| all.contains_key(entry)));
-                if gone.next().is_some() {
+                let has =
+                    |entry| self.stream.as_ref().is_some_and(|of| of.entries.contains_key(entry));
+                let is_gone = match op {
+                    Op::LookUser(user) => {
+                        self.hash.get(user).into_iter().flatten().any(|(_, entry)| !has(entry))
+                    }
+                    _ => {
+                        let stream = self.stream.as_ref();
+                        stream.is_none_or(|of| of.entries.is_empty()) && !self.hash.is_empty()
+                    }
+                };
+                if is_gone {
                     of = mark(self, true);
                 }
                 Reply::Mark(of)

@@ -14,6 +14,7 @@ const COUNTER: &str = "seckill:stock:7";
 const CLAIMS: &str = "seckill:order:7";
 const OPEN: &str = "seckill:open:7";
 const REFUSED: &str = "seckill:refused:";
+const OF_SALE: [&str; 5] = [STREAM, PENDING, COUNTER, CLAIMS, OPEN];
 
 fn script(text: &str) -> Script {
     Script::new(&format!("{}{text}", include_str!("../../../lua/stream_mark.lua")))
@@ -138,22 +139,18 @@ impl Scripts {
         let redis = &mut self.redis;
         let names = &self.names;
         match op {
-            Op::Look => {
-                let mut look = self.look.key(STREAM);
-                look.key(PENDING).arg("tidy").arg("").invoke_async(redis).await
-            }
-            Op::LookUser(of) => {
-                let mut look = self.look.key(STREAM);
-                look.key(PENDING).arg("user").arg(user(*of)).invoke_async(redis).await
-            }
-            Op::Page(after) => {
-                let after = after.map(|after| names.id(after)).unwrap_or_default();
-                let mut look = self.look.key(STREAM);
-                look.key(PENDING).arg("page").arg(after).invoke_async(redis).await
+            Op::Look | Op::LookUser(_) | Op::Page(_) => {
+                let (what, of) = match op {
+                    Op::LookUser(of) => ("user", user(*of)),
+                    Op::Page(Some(after)) => ("page", names.id(*after)),
+                    Op::Page(None) => ("page", String::new()),
+                    _ => ("tidy", String::new()),
+                };
+                let mut look = self.look.key(&[STREAM, PENDING]);
+                look.arg(what).arg(of).invoke_async(redis).await
             }
             Op::Admit { orders, late } => {
-                let mut admit = self.admit.key(STREAM);
-                admit.key(PENDING).key(COUNTER).key(CLAIMS).key(OPEN);
+                let mut admit = self.admit.key(&OF_SALE);
                 admit.arg(if *late { "0" } else { "9000000000000000" }).arg(1000);
                 for order in orders {
                     admit.arg(1).arg(7).arg(user(order.user)).arg(id(order.id));
@@ -161,27 +158,21 @@ impl Scripts {
                 admit.invoke_async(redis).await
             }
             Op::Read => {
-                let mut read = redis::cmd("XREADGROUP");
-                read.arg(&["GROUP", "g1", "c1", "COUNT", "1", "STREAMS", STREAM, ">"]);
-                read.query_async(redis).await
+                let of = ["GROUP", "g1", "c1", "COUNT", "1", "STREAMS", STREAM, ">"];
+                redis::cmd("XREADGROUP").arg(&of).query_async(redis).await
             }
             Op::Claim(entry) => {
-                let mut claim = redis::cmd("XCLAIM");
-                claim.arg(&[STREAM, "g1", "c1", "0"]).arg(names.id(*entry));
-                claim.query_async(redis).await
+                let of = [STREAM, "g1", "c1", "0", &names.id(*entry)];
+                redis::cmd("XCLAIM").arg(&of).query_async(redis).await
             }
             Op::Ack(entry) => {
-                redis::cmd("XACK")
-                    .arg(STREAM)
-                    .arg("g1")
-                    .arg(names.id(*entry))
-                    .query_async(redis)
-                    .await
+                let of = [STREAM, "g1", &names.id(*entry)];
+                redis::cmd("XACK").arg(&of).query_async(redis).await
             }
             Op::Resolve { mark, entry, order, outcome } => {
                 let entry = names.id(*entry);
-                let mut resolve = self.resolve.key(STREAM);
-                resolve.key(PENDING).key("stream.orders.dead").arg(names.mark(*mark));
+                let mut resolve = self.resolve.key(&[STREAM, PENDING, "stream.orders.dead"]);
+                resolve.arg(names.mark(*mark));
                 let (outcome, has_order) = match outcome {
                     Outcome::Ordered => {
                         resolve.arg(1).arg(&entry).arg(user(order.user)).arg(name(order, &entry));
@@ -190,11 +181,7 @@ impl Scripts {
                     Outcome::SoldOut => ("sold out", 0),
                     Outcome::Refused(has_order) => ("refused", i32::from(*has_order)),
                 };
-                resolve
-                    .key(COUNTER)
-                    .key(CLAIMS)
-                    .key(OPEN)
-                    .key(format!("{REFUSED}{}", id(order.id)));
+                resolve.key(&[COUNTER, CLAIMS, OPEN]).key(format!("{REFUSED}{}", id(order.id)));
                 resolve.arg(0).arg(entry).arg(user(order.user)).arg(7).arg(id(order.id));
                 resolve.arg(outcome).arg("CODE").arg(has_order).arg("");
                 resolve.invoke_async(redis).await
@@ -203,8 +190,7 @@ impl Scripts {
             Op::ClaimAll(name, users) => self.step("claim", *name, users).await,
             Op::Release(name) => self.step("release", *name, &BTreeSet::new()).await,
             Op::Open(count) => {
-                let mut open = self.open.key(STREAM);
-                open.key(PENDING).key(COUNTER).key(CLAIMS).key(OPEN);
+                let mut open = self.open.key(&OF_SALE);
                 open.arg("open").arg(names.mark(count.mark)).arg(names.text(count.was));
                 open.arg("9000000000").arg(count.stock).arg(7).arg(names.id(count.last));
                 open.arg(count.undecided.len());
@@ -253,8 +239,8 @@ impl Scripts {
     }
 
     async fn step(&mut self, step: &str, name: u32, users: &BTreeSet<User>) -> RedisResult<Value> {
-        let mut open = self.open.key(STREAM);
-        open.key(PENDING).key(COUNTER).key(CLAIMS).key(OPEN).arg(step).arg(opener(name));
+        let mut open = self.open.key(&OF_SALE);
+        open.arg(step).arg(opener(name));
         open.arg(users.iter().copied().map(user).collect::<Vec<_>>());
         let reply = open.invoke_async(&mut self.redis).await;
         // The model says when it expires.

@@ -72,7 +72,7 @@ struct Opener {
     count: Option<(Count, BTreeSet<User>)>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Watch {
     mark: Mark,
     delivered: Option<Entry>,
@@ -100,6 +100,7 @@ pub struct Recorded {
     pub after: Redis,
 }
 
+#[derive(Default)]
 pub struct World {
     without: &'static str,
     now: u32,
@@ -139,28 +140,11 @@ impl World {
         let mut world = World {
             without,
             now: 100,
-            number: 0,
             database: Database { stock: issued, issued, ..Database::default() },
-            redis: Redis::default(),
-            apart: None,
             replica: (Redis::default(), 100),
             saved: (Redis::default(), 100),
-            ids: BTreeMap::new(),
-            instances: Default::default(),
-            stalled: None,
-            java: None,
-            sent: Vec::new(),
-            pending: BTreeSet::new(),
-            denied: BTreeSet::new(),
-            lossy: false,
-            may_be_lost: BTreeSet::new(),
-            asked: false,
-            claimed: BTreeSet::new(),
-            actions: 0,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
-            one_server: false,
-            recorded: None,
-            broken: None,
+            ..World::default()
         };
         // Each walk has some of the actions only, so that it goes far with these.
         world.actions = (world.any(1 << 40) | world.any(1 << 40)) as u64 | 0b111_1111;
@@ -465,13 +449,8 @@ impl World {
 
     fn watches(&mut self, instance: usize) {
         let Some(mut watch) = self.instances[instance].watch.take() else {
-            let watch = self.look(instance).map(|mark| Watch {
-                mark,
-                delivered: None,
-                entries: None,
-                pending: None,
-            });
-            self.instances[instance].watch = watch;
+            let mark = self.look(instance);
+            self.instances[instance].watch = mark.map(|mark| Watch { mark, ..Watch::default() });
             return;
         };
         if watch.delivered.is_none() {
@@ -491,15 +470,9 @@ impl World {
                 |entry: Entry| entry > mark.join && entry <= delivered && !pending.contains(&entry);
             let dropped = watch.entries.into_iter().flatten().find(|(entry, _)| dropped(*entry));
             if let (Some((entry, order)), None) = (dropped, self.instances[instance].attempt) {
-                let why = Outcome::Refused(self.database.is_buyer(order.user));
-                let attempt = Attempt {
-                    entry,
-                    order,
-                    begun: self.now,
-                    mark,
-                    refuse: Some(why),
-                    outcome: None,
-                };
+                let refuse = Some(Outcome::Refused(self.database.is_buyer(order.user)));
+                let attempt =
+                    Attempt { entry, order, begun: self.now, mark, refuse, outcome: None };
                 self.instances[instance].attempt = Some(attempt);
             }
             return;
