@@ -9,7 +9,6 @@ use workload::burst;
 use crate::law;
 use crate::resilience::while_sale_is_locked;
 use crate::signed_in_reads::assert_limited;
-use crate::support::api;
 use crate::support::api::{Answer, get, metric, post};
 use crate::support::eventually;
 use crate::support::stack::{Proxies, SignedIn, Stack, buy};
@@ -31,16 +30,7 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
 
     // Two purchases hang in the database.
     database.set(Mode::Hang);
-    let mut stuck = tokio::task::JoinSet::new();
-    for user in &users[..2] {
-        let (url, user) = (url.clone(), user.clone());
-        stuck.spawn(async move {
-            api::post(&url, &format!("/voucher-order/seckill/{sale}"))
-                .token(&user.token)
-                .try_send()
-                .await
-        });
-    }
+    let stuck: Vec<_> = users[..2].iter().map(|user| stack.start_buying(user, sale)).collect();
     eventually("both are in flight", || async {
         metric(&url, "seckill_purchases_in_flight").await == 2
     })
@@ -62,7 +52,9 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
     get(&url, "/health/live").send().await.data();
 
     database.set(Mode::Forward);
-    stuck.join_all().await;
+    for purchase in stuck {
+        purchase.await.expect("an answer");
+    }
     stack.idle().await;
     buy(&url, &users[5], sale).await.data();
 

@@ -5,7 +5,7 @@ use std::process::Output;
 use serde_json::Value;
 use workload::ladder::Strategy;
 
-use crate::support::api::post;
+use crate::lifetime::act;
 use crate::support::instance::Instance;
 use crate::support::stack::Stack;
 
@@ -111,8 +111,7 @@ async fn real_orders_are_no_violations_and_others_are() {
     let sale = stack.publish(3, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
     let order = stack.buy(&user, sale).await.bought();
-    let cancel = format!("/voucher-order/{order}/cancel");
-    post(stack.url(), &cancel).token(&user.token).send().await.data();
+    act(stack.url(), "cancel", &user, order).await.data();
     let (code, finding, table) = audit(&stack, sale);
     assert_eq!((code, &finding["cancelled"]), (Some(0), &1.into()), "{table}");
     for (taken, unaccounted) in [(-1, -1), (2, 1)] {

@@ -5,7 +5,8 @@ use workload::checker::Verdict;
 
 use crate::java_node::player::JavaNode;
 use crate::law::options;
-use crate::support::api::{get, post};
+use crate::lifetime::act;
+use crate::support::api::get;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
@@ -39,8 +40,7 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
     // What was added, and the unit of a cancelled order, are in the stock: sold once no row is left.
     assert_eq!(stack.add_stock(sale, 1).await, 2);
-    let cancel = format!("/voucher-order/{order}/cancel");
-    post(stack.url(), &cancel).token(&users[0].token).send().await.data();
+    act(stack.url(), "cancel", &users[0], order).await.data();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 2));
     // Nothing of another sale is waited for.
     let other = stack.publish(1, "unit-rows").await;

@@ -71,18 +71,8 @@ async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_que
     let users = stack.users(6).await;
     let before = Page::of(url).await;
     let holders = [stack.lock_sale(grouped).await, stack.lock_sale(locked).await];
-    let mut stuck = tokio::task::JoinSet::new();
-    let mut start = |user: usize, sale: i64| {
-        let (url, user) = (url.to_owned(), users[user].clone());
-        stuck.spawn(async move {
-            let call = crate::support::api::post(&url, &format!("/voucher-order/seckill/{sale}"));
-            call.token(&user.token).try_send().await
-        });
-    };
-    start(0, locked);
-    for user in 1..4 {
-        start(user, grouped);
-    }
+    let sales = [locked, grouped, grouped, grouped].into_iter().zip(&users);
+    let stuck: Vec<_> = sales.map(|(sale, user)| stack.start_buying(user, sale)).collect();
     eventually("the lock, the queue and the pool are measured", async || {
         let page = Page::of(url).await;
         let queued = page.get("seckill_group_purchases_waiting", &[])
@@ -104,7 +94,9 @@ async fn every_line_follows_the_format_values_change_and_dashboard_and_rules_que
     for holder in holders {
         holder.rollback().await.expect("a rollback");
     }
-    while stuck.join_next().await.is_some() {}
+    for purchase in stuck {
+        purchase.await.expect("an answer");
+    }
     eventually("nothing is left", async || {
         let page = Page::of(url).await;
         let names = [
