@@ -38,7 +38,6 @@ mod proxy;
 mod purchase;
 mod readiness;
 mod redis_input;
-mod redis_outage;
 mod resilience;
 mod rolling;
 mod schema;
