@@ -1,5 +1,5 @@
 //! Whose request it is, for the limits per address: trusted proxies name their client, nobody else does, and a header
-//! never makes a client one of this machine.
+//! never makes a client one of this machine. How the header is read has a unit test.
 
 use serde_json::json;
 
@@ -45,10 +45,6 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
         call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.113.17, 10.1.2.{n}"))
     };
     assert_eq!(codes_sent(&urls[1], 41, two).await, 3);
-    // A private address that is not configured is a client, not a proxy.
-    let private =
-        |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.100.{n}, 192.168.0.9"));
-    assert_eq!(codes_sent(&urls[1], 42, private).await, 3);
     // The peer itself is not trusted: its header is ignored, and it is not this machine's operator either.
     let many = |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.101.{n}"));
     assert_eq!(codes_sent(&urls[2], 43, many).await, 3);
@@ -89,12 +85,6 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
         let sent = codes_sent(stack.url(), area, |_, call| call.header(FORWARDED, forged)).await;
         assert!(sent <= 3, "{sent} codes for `{forged}`");
     }
-    // Nor does a header that names nobody: these count together, as the proxy.
-    let junk = ["", "unknown", "203.0.113.7:80", ",", "é"];
-    let change = |n: u32, call: Call| call.header(FORWARDED, junk[n as usize % junk.len()]);
-    let sent = codes_sent(stack.url(), 20, change).await;
-    assert!(sent <= 3, "{sent} codes for headers that name nobody");
-
     // The trusted proxy appended the address that it saw, the last; the client made up the ones before.
     let forged = |n: u32, call: Call| {
         call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.{n}.9, 203.0.113.7"))
@@ -105,11 +95,6 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
         call.header(FORWARDED, &format!("198.51.100.{n}")).header(FORWARDED, "203.0.113.8")
     };
     assert_eq!(codes_sent(stack.url(), 32, lines).await, 3);
-    // Other clients behind the same proxy are others.
-    let others = |n: u32, call: Call| {
-        call.header(FORWARDED, &format!("203.0.113.7, 198.51.100.{}", 100 + n))
-    };
-    assert_eq!(codes_sent(stack.url(), 33, others).await, REQUESTS);
 
     // Guesses have a limit of their own.
     for n in 0..5 {
