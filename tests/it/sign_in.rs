@@ -92,16 +92,7 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
     assert_eq!(users, 1);
 
     // Malformed phones and codes.
-    for phone in [
-        "",
-        "123",
-        "12000000000",
-        "138000000011",
-        "1380000000x",
-        "%2B13800000000",
-        "%00",
-        "13800000001%20",
-    ] {
+    for phone in ["", "12000000000", "138000000011", "1380000000x", "%00", "13800000001%20"] {
         let answer = post(stack.url(), &format!("/user/code?phone={phone}")).send().await;
         assert_eq!(answer.refused(200, "PHONE_INVALID"), "手机号格式错误！");
     }

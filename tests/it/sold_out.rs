@@ -98,11 +98,10 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     })
     .await;
 
-    // Only amounts in range are added, and only by the administrator.
+    // Only amounts in range are added.
     let sale = stack.publish(5, "group-commit").await;
     let path = format!("/voucher/seckill/{sale}/stock");
     let body = json!({ "add": 1 });
-    post(stack.url(), &path).json(body.clone()).send().await.refused(403, "FORBIDDEN");
     for bad in [json!(0), json!(-1), json!(10_000_001), json!(9_999_999), json!("x"), json!(null)] {
         let answer = post(stack.url(), &path).admin().json(json!({ "add": bad })).send().await;
         answer.refused(400, "INVALID_PARAMETER");

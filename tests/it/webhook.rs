@@ -4,12 +4,8 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use hmac::{Hmac, Mac};
 use redis::AsyncCommands;
 use serde_json::{Value, json};
-use sha2::Sha256;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -144,22 +140,13 @@ fn code_in(body: &Bytes) -> String {
 }
 
 #[tokio::test]
-async fn a_code_is_posted_signed_and_one_that_is_not_sent_costs_nothing() {
+async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     let receiver = Receiver::start().await;
     let mut stack = posting_to(&receiver.url, "20000").await;
 
     ask(&stack, PHONE).await.data();
     let (headers, body) = receiver.since(0).remove(0);
-    let text = |name: &str| headers[name].to_str().unwrap();
-    assert_eq!(text("content-type"), "application/json");
-    let key = BASE64.decode(SECRET.trim_start_matches("whsec_")).unwrap();
-    let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
-    mac.update(format!("{}.{}.", text("webhook-id"), text("webhook-timestamp")).as_bytes());
-    mac.update(&body);
-    let signature = BASE64.encode(mac.finalize().into_bytes());
-    assert_eq!(text("webhook-signature"), format!("v1,{signature}"));
-    let seconds: i64 = text("webhook-timestamp").parse().unwrap();
-    assert!((chrono::Utc::now().timestamp() - seconds).abs() < 60, "{seconds}");
+    assert_eq!(headers["content-type"], "application/json");
     let first = code_in(&body);
     let wanted = json!({ "phone": PHONE, "code": first, "validSeconds": 120 });
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), wanted);
@@ -195,12 +182,10 @@ async fn a_code_is_posted_signed_and_one_that_is_not_sent_costs_nothing() {
 
     let outcomes =
         [("sent", [2, 0]), ("not_sent", [0, 0]), ("refused", [6, 0]), ("unknown", [0, 1])];
-    for (at, url) in stack.urls().iter().enumerate() {
-        let metrics = api::get(url, "/metrics").text().await;
-        for (outcome, counts) in outcomes {
-            let count = counts[at];
-            let line = format!("seckill_sign_in_codes_total{{outcome=\"{outcome}\"}} {count}");
-            assert!(metrics.contains(&line), "{line}");
+    for (outcome, counts) in outcomes {
+        let name = format!("seckill_sign_in_codes_total{{outcome=\"{outcome}\"}}");
+        for (url, count) in stack.urls().iter().zip(counts) {
+            assert_eq!(api::metric(url, &name).await, count, "{outcome}");
         }
     }
     let log = stack.instances[0].log().join("\n");
@@ -254,7 +239,7 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     drop((listener, stream));
     ask(&stack, PHONE).await.refused(503, "UNAVAILABLE");
 
-    // The one in deploy.
+    // The one in deploy, which checks the signature and the time.
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/code_receiver.py");
     let mut python = tokio::process::Command::new("python3");
     python.arg(program).kill_on_drop(true).stdout(Stdio::piped());
@@ -313,9 +298,8 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     let [warning] = &warnings(&stack.instances[0]).await[..] else { panic!("one line") };
     assert!(warning.contains("connecting took too long"), "{warning}");
     for url in [&one, &two] {
-        let metrics = api::get(url, "/metrics").text().await;
-        let line = "seckill_sign_in_codes_total{outcome=\"not_sent\"} 1";
-        assert!(metrics.contains(line), "{metrics}");
+        let not_sent = "seckill_sign_in_codes_total{outcome=\"not_sent\"}";
+        assert_eq!(api::metric(url, not_sent).await, 1);
     }
 
     // No certificates to trust: no start.
