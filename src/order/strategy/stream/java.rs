@@ -107,7 +107,7 @@ impl Member {
         }
     }
 
-    /// Notes what others have pending now, and claims and decides what the same consumer has had for too long.
+    /// Claims what another consumer has had for too long, and decides it.
     async fn claim_kept(
         &self,
         kept: &mut ForeignEntries,
@@ -115,16 +115,7 @@ impl Member {
         mark: Mark,
         began: Instant,
     ) -> Result<(), Error> {
-        let (mut before, mut overdue) = (std::mem::take(kept), Vec::new());
-        for (id, consumer) in pending {
-            let known = before.remove(&id).filter(|(of, _)| *of == consumer);
-            let since = known.map_or(began, |(_, at)| at);
-            if began - since >= self.config.stream_min_idle {
-                overdue.push(id);
-            } else {
-                kept.insert(id, (consumer, since));
-            }
-        }
+        let overdue = overdue(kept, pending, began, self.config.stream_min_idle);
         for ids in overdue.chunks(PAGE) {
             let mut claim = redis::cmd("XCLAIM");
             claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0).arg(ids);
@@ -145,8 +136,46 @@ impl Member {
     }
 }
 
+/// Takes note of what is pending now; returns what the same consumer has had for `limit`.
+fn overdue(
+    kept: &mut ForeignEntries,
+    pending: Vec<(String, String)>,
+    now: Instant,
+    limit: Duration,
+) -> Vec<String> {
+    let mut before = std::mem::take(kept);
+    let mut overdue = Vec::new();
+    for (id, consumer) in pending {
+        let since = before.remove(&id).filter(|(of, _)| *of == consumer).map_or(now, |(_, at)| at);
+        if now - since >= limit {
+            overdue.push(id);
+        } else {
+            kept.insert(id, (consumer, since));
+        }
+    }
+    overdue
+}
+
 /// The order of entry ids.
 fn order_of(id: &str) -> (u64, u64) {
     let (ms, number) = id.split_once('-').unwrap_or((id, "0"));
     (ms.parse().unwrap_or(0), number.parse().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_overdue_once_one_consumer_has_had_it_for_long() {
+        let pending = |consumer: &str| vec![("1-0".to_owned(), consumer.to_owned())];
+        let (mut kept, limit, now) =
+            (ForeignEntries::default(), Duration::from_secs(10), Instant::now());
+        assert!(overdue(&mut kept, pending("c1"), now, limit).is_empty());
+        // Another consumer begins anew.
+        assert!(overdue(&mut kept, pending("c2"), now + limit, limit).is_empty());
+        assert_eq!(overdue(&mut kept, pending("c2"), now + 2 * limit, limit), ["1-0"]);
+        assert!(overdue(&mut kept, Vec::new(), now, limit).is_empty());
+        assert!(kept.is_empty());
+    }
 }
