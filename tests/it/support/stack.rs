@@ -450,11 +450,20 @@ impl Stack {
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
+        users(self.sessions().await, count).await
+    }
+
+    /// Signs in the user with this id, such as a burst's buyer, by writing a session.
+    pub async fn user(&self, id: i64) -> SignedIn {
+        user(&self.sessions().await, id).await
+    }
+
+    async fn sessions(&self) -> SharedSessions {
         let server =
             connection::redis::server(&self.redis_url().into(), None, None).expect("an address");
         let limit = Duration::from_secs(10);
         let redis = connection::redis::connect(server, limit).await.expect("connect");
-        users(SharedSessions::new(redis.commands(), KeyStyle::Default), count).await
+        SharedSessions::new(redis.commands(), KeyStyle::Default)
     }
 }
 
@@ -473,11 +482,15 @@ pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) ->
 pub async fn users(sessions: SharedSessions, count: i64) -> Vec<SignedIn> {
     let mut users = Vec::new();
     for id in 1_000_001..=1_000_000 + count {
-        let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
-        let token = sessions.create(&user).await.expect("a session");
-        users.push(SignedIn { id, token: token.as_str().to_owned() });
+        users.push(user(&sessions, id).await);
     }
     users
+}
+
+async fn user(sessions: &SharedSessions, id: i64) -> SignedIn {
+    let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
+    let token = sessions.create(&user).await.expect("a session");
+    SignedIn { id, token: token.as_str().to_owned() }
 }
 
 /// Buys one voucher at the instance `base`.
