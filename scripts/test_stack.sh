@@ -73,9 +73,9 @@ test_nginx() {
   nginx_configuration
   must "nginx accepts its configuration for $1" nginx -p "$DATA/nginx/" -c nginx.conf -e stderr -tq
   for address in "${APPS[@]}"; do
-    must "$address is in it" grep -q "server unix:.*/run/$address.sock " "$DATA/nginx/nginx.conf"
+    must "$address is in it" grep -q "server 127.0.0.1:${PORT_OF[$address]} " "$DATA/nginx/nginx.conf"
   done
-  must "and no other" same "$1" grep -c '^ *server unix:[^ ]* ' "$DATA/nginx/nginx.conf"
+  must "and no other" same "$1" grep -c '^ *server 127.0.0.1:[^ ]* ' "$DATA/nginx/nginx.conf"
 }
 
 sentinel_master() { redis_at sentinel-1 sentinel get-master-addr-by-name "$MASTER_NAME" | tail -n 1; }

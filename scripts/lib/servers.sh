@@ -4,10 +4,6 @@
 # ready ADDRESS: does the instance, or nginx, report that it can serve?
 ready() { curl -fsS --noproxy '*' --max-time 2 "$1/health/ready"; }
 
-# socket NAME: the Unix socket of an instance. Relative to the working directory of all servers, the checkout, as the
-# kernel takes no more than 107 bytes, and as nginx would have to quote what the checkout's path may contain.
-socket() { echo "${DATA#"$ROOT"/}/run/$1.sock"; }
-
 start_instances() {
   local name content
   # End instances that are no longer wanted.
@@ -21,8 +17,7 @@ start_instances() {
   # client of this stack. Without the flag they would be limited as visitors are.
   for name in "${APPS[@]}"; do
     RUST_LOG=$log ensure_running "$name" "$content" \
-      "$SECKILL" serve --lab --bind "127.0.0.1:${PORT_OF[$name]}" --bind-unix "$(socket "$name")" \
-      --unlimited-clients 127.0.0.0/8
+      "$SECKILL" serve --lab --bind "127.0.0.1:${PORT_OF[$name]}" --unlimited-clients 127.0.0.0/8
     # One after the other, so that a restart leaves the others serving.
     wait_until_ready "$name" 60 ready "http://127.0.0.1:${PORT_OF[$name]}"
   done
@@ -34,9 +29,9 @@ nginx_configuration() {
   files=$(ulimit -Sn)
   connections=$((files > 16500 ? 16384 : files - 100))
   # The second server's line is repeated for each further instance.
-  for name in "${APPS[@]:1}"; do echo "unix:$(socket "$name")"; done |
+  for name in "${APPS[@]:1}"; do echo "127.0.0.1:${PORT_OF[$name]}"; done |
     awk -v listen="127.0.0.1:$SECKILL_HTTP_PORT" -v files="$files" \
-      -v connections="$connections" -v one="unix:$(socket "${APPS[0]}")" '
+      -v connections="$connections" -v one="127.0.0.1:${PORT_OF[${APPS[0]}]}" '
     FILENAME == "-" { others[++count] = $0; next }
     { sub(/[$][{]NGX_LISTEN[}]/, listen); sub(/[$][{]NGX_FILES[}]/, files); sub(/[$][{]NGX_CONNECTIONS[}]/, connections) }
     { sub(/[$][{]NGX_ONE[}]/, one) }

@@ -7,13 +7,11 @@ use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::field::display;
 
 use crate::config::ServeConfig;
 use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
 use crate::http::middleware::RequestPolicy;
-use crate::http::sockets;
 use crate::http::spans;
 use crate::lab::Lab;
 use crate::order::expiry;
@@ -36,16 +34,10 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
 
     // Before anybody can know that it serves: a signal that came between would end it without draining.
     let stopped = stop_signal()?;
-    let tcp = sockets::bind_tcp(config.http.bind).with_context(|| {
+    let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
     })?;
-    let unix = match &config.http.bind_unix {
-        Some(path) => Some(sockets::bind_unix(path).await.with_context(|| {
-            format!("cannot listen on the Unix socket {} (--bind-unix)", path.display())
-        })?),
-        None => None,
-    };
-    let address = tcp.local_addr()?;
+    let address = listener.local_addr()?;
     let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
     let spans = spans::from_environment(&name)?;
     let lab = config.sale.lab.then(|| Lab::new(&config, name, address)).transpose()?;
@@ -54,8 +46,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
         );
     }
-    let unix_socket = config.http.bind_unix.as_deref().map(|path| display(path.display()));
-    tracing::info!(%address, unix_socket, lab = config.sale.lab, "serving");
+    tracing::info!(%address, lab = config.sale.lab, "serving");
     if config.http.admin_token.is_none() {
         tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
     }
@@ -75,7 +66,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     };
     let admin_token = AdminToken(config.http.admin_token.clone());
     let routes = router::routes(state.clone(), admin_token, config.sale.time_zone, lab.clone());
-    let server = listen::serve(tcp, unix, policy, routes, connections, drain);
+    let server = listen::serve(listener, policy, routes, connections, drain);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.

@@ -79,14 +79,6 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_needs_trust_in_the_proxy_behind_it() {
-        serve(&["--bind-unix", "s", "--trusted-proxies", "127.0.0.1"]).unwrap();
-        let untrusted =
-            serve(&["--bind-unix", "s", "--trusted-proxies", "10.0.0.0/8"]).unwrap_err();
-        assert!(untrusted.to_string().contains("--trusted-proxies"), "{untrusted}");
-    }
-
-    #[test]
     fn a_webhook_needs_an_address_and_a_secret_that_are_usable() {
         let webhook = |url: &str, secret: &str| {
             serve(&["--code-webhook-url", url, "--code-webhook-secret", secret])

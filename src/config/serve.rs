@@ -1,7 +1,6 @@
 //! Options of `serve`: HTTP server, lab; and the check of all of them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -53,11 +52,6 @@ pub struct HttpConfig {
     /// Address to listen on; port 0 takes a free one, which the log names.
     #[arg(long = "bind", env = "BIND_ADDR", default_value = "127.0.0.1:8081")]
     pub bind: SocketAddr,
-    /// Listen on this Unix socket, too: for a proxy on this machine, which costs both ends less than TCP does. Its clients
-    /// count as 127.0.0.1. Any user may open it (mode 0666), as any may connect to 127.0.0.1; to let in fewer, put it into
-    /// a folder that only they may enter. The socket of a process that has ended is replaced.
-    #[arg(long, env = "BIND_UNIX", value_name = "PATH")]
-    pub bind_unix: Option<PathBuf>,
     /// This instance's name, as the lab shows it: letters, digits, `.`, `-` and `:`; by default the address it listens on.
     #[arg(long, env = "NODE_NAME", value_parser = parse::node_name)]
     pub node_name: Option<String>,
@@ -156,12 +150,6 @@ impl ServeConfig {
             "--drain-deadline-ms ({:?}) must be longer than --drain-grace-ms, --drain-idle-ms and what a purchase \
              may take ({purchase:?}) together, or purchases would be cut off",
             self.http.drain_deadline
-        );
-        ensure!(
-            self.http.bind_unix.is_none()
-                || self.http.clients.trusted_proxies.contain(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            "--bind-unix: the proxy behind the socket counts as 127.0.0.1, which --trusted-proxies does not contain, \
-             so that all visitors would share one rate limit"
         );
         Ok(())
     }

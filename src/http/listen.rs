@@ -12,20 +12,18 @@
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use futures_util::FutureExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_io_timeout::TimeoutStream;
@@ -34,7 +32,9 @@ use tokio_util::task::TaskTracker;
 
 use super::extract::Peer;
 use super::middleware::{RequestPolicy, per_request};
-use super::sockets::{Listener, UnixSocketListener};
+
+/// Connections that the kernel queues until they are accepted: a sale opens with a burst of them.
+const BACKLOG: u32 = 4096;
 
 /// Connections that are open at once; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 20_000;
@@ -62,12 +62,19 @@ pub struct Drain {
     pub deadline: Duration,
 }
 
-/// Serves until `drain` has begun and its grace period is over, then closes the listeners, then the connections: each
+/// Binds `address`, with a backlog sized for a burst. To be called within a tokio runtime.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Serves until `drain` has begun and its grace period is over, then closes the listener, then the connections: each
 /// after its next reply, idle ones after a time. Returns when all are closed, or somewhat before the deadline; the value says
 /// whether all were closed. `connections` must be new; it counts the open ones.
 pub async fn serve(
-    tcp: TcpListener,
-    unix: Option<UnixSocketListener>,
+    listener: TcpListener,
     policy: RequestPolicy,
     routes: Router,
     connections: TaskTracker,
@@ -86,12 +93,7 @@ pub async fn serve(
         tokio::time::sleep(drain.grace).await;
         begun
     };
-    let stop = stop.shared();
-    let (begun, _) = tokio::join!(server.accept(tcp, stop.clone()), async {
-        if let Some(unix) = unix {
-            server.accept(unix, stop.clone()).await;
-        }
-    });
+    let begun = server.accept(listener, stop).await;
     server.policy.closing.store(true, Relaxed);
     connections.close();
     let finish = async {
@@ -116,11 +118,8 @@ struct Server {
 
 impl Server {
     /// Serves the connections of `listener` until `stop`, then closes it; returns the output of `stop`.
-    async fn accept<L: Listener>(
-        &self,
-        listener: L,
-        mut stop: impl Future<Output = Instant> + Unpin,
-    ) -> Instant {
+    async fn accept(&self, listener: TcpListener, stop: impl Future<Output = Instant>) -> Instant {
+        tokio::pin!(stop);
         let begun = loop {
             let accept = async {
                 let slot = self.slots.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -144,10 +143,15 @@ impl Server {
     }
 
     /// Closes the listener, and serves the connections that the kernel had queued, which it would reset.
-    fn close(&self, listener: impl Listener) {
-        let closing = listener.close().and_then(|mut queued| {
+    fn close(&self, listener: TcpListener) {
+        // Not by tokio, which may not have heard of the last ones yet.
+        let closing = listener.into_std().and_then(|listener| {
             loop {
-                match queued() {
+                let queued = listener.accept().and_then(|(stream, peer)| {
+                    stream.set_nonblocking(true)?;
+                    Ok((TcpStream::from_std(stream)?, peer))
+                });
+                match queued {
                     Ok((stream, peer)) => self.handle(stream, peer, None),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                     // Its client was gone before it was accepted.
@@ -161,12 +165,11 @@ impl Server {
         }
     }
 
-    fn handle(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        peer: IpAddr,
-        slot: Option<OwnedSemaphorePermit>,
-    ) {
+    fn handle(&self, stream: TcpStream, peer: SocketAddr, slot: Option<OwnedSemaphorePermit>) {
+        // Nagle's algorithm would hold small replies back for up to 40 ms.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(WRITE_LIMIT));
         let (policy, routes) = (self.policy.clone(), self.routes.clone());
@@ -175,7 +178,7 @@ impl Server {
             let none = request.body().is_end_stream();
             let mut request =
                 request.map(|body| if none { Body::empty() } else { Body::new(body) });
-            request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(Peer(peer.ip()));
             let (policy, routes) = (policy.clone(), routes.clone());
             async move { Ok::<_, Infallible>(per_request(&policy, routes, request).await) }
         });
@@ -195,12 +198,9 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use testkit::process::TemporaryFolder;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpStream, UnixStream};
 
     use super::*;
-    use crate::http::sockets::{bind_tcp, bind_unix};
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     const LIMIT: Duration = Duration::from_secs(30);
@@ -226,13 +226,13 @@ mod tests {
 
     /// A listener, and a client of it.
     async fn connected() -> (TcpListener, TcpStream) {
-        let tcp = bind_tcp(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let tcp = bind(([127, 0, 0, 1], 0).into()).expect("a free port");
         let client = TcpStream::connect(tcp.local_addr().expect("its address")).await;
         (tcp, client.expect("connect"))
     }
 
     /// A reply's first bytes.
-    async fn status(client: &mut (impl AsyncRead + Unpin)) -> String {
+    async fn status(client: &mut TcpStream) -> String {
         let mut reply = [0; 12];
         let read = tokio::time::timeout(LIMIT, client.read_exact(&mut reply)).await;
         read.expect("in time").expect("a reply");
@@ -250,7 +250,7 @@ mod tests {
             arrived.cancel();
             async { "x".repeat(64 << 20) }
         });
-        let served = serve(tcp, None, policy(), large, TaskTracker::new(), drain).await;
+        let served = serve(tcp, policy(), large, TaskTracker::new(), drain).await;
         assert!(served, "not by the deadline: it would be no time to finish purchases");
         drop(client);
     }
@@ -267,31 +267,25 @@ mod tests {
             arrived.cancel();
             std::future::pending::<()>()
         });
-        assert!(!serve(tcp, None, policy(), hangs, TaskTracker::new(), drain).await);
+        assert!(!serve(tcp, policy(), hangs, TaskTracker::new(), drain).await);
     }
 
     #[tokio::test]
     async fn connections_in_the_listeners_queue_are_served() {
         let (tcp, first) = connected().await;
-        let folder = TemporaryFolder::new().expect("a folder");
-        let path = folder.path().join("socket");
-        let unix = bind_unix(&path).await.expect("a Unix socket");
-        let (mut by_tcp, mut by_unix) = (vec![first], Vec::new());
+        let mut clients = vec![first];
         for _ in 0..64 {
             let address = tcp.local_addr().expect("its address");
-            by_tcp.push(TcpStream::connect(address).await.expect("connect"));
-            by_unix.push(UnixStream::connect(&path).await.expect("connect"));
+            clients.push(TcpStream::connect(address).await.expect("connect"));
         }
-        for (tcp, unix) in by_tcp.iter_mut().zip(&mut by_unix) {
-            tcp.write_all(REQUEST).await.expect("send");
-            unix.write_all(REQUEST).await.expect("send");
+        for client in &mut clients {
+            client.write_all(REQUEST).await.expect("send");
         }
         let drain = drain(begun(), LIMIT / 2);
-        let serving = serve(tcp, Some(unix), policy(), here(), TaskTracker::new(), drain);
+        let serving = serve(tcp, policy(), here(), TaskTracker::new(), drain);
         let serving = tokio::spawn(serving);
-        for (mut tcp, mut unix) in by_tcp.into_iter().zip(by_unix) {
-            assert_eq!(status(&mut tcp).await, "HTTP/1.1 200");
-            assert_eq!(status(&mut unix).await, "HTTP/1.1 200");
+        for mut client in clients {
+            assert_eq!(status(&mut client).await, "HTTP/1.1 200");
         }
         assert!(serving.await.expect("served"), "all are closed");
     }
@@ -301,7 +295,7 @@ mod tests {
         let (tcp, mut unused) = connected().await;
         let (idle, begin) = (Duration::from_secs(1), Instant::now());
         let drain = drain(begun(), idle);
-        let serving = serve(tcp, None, policy(), here(), TaskTracker::new(), drain);
+        let serving = serve(tcp, policy(), here(), TaskTracker::new(), drain);
         let serving = tokio::spawn(serving);
         let closed = tokio::time::timeout(LIMIT, unused.read(&mut [0])).await.expect("in time");
         assert_eq!(closed.expect("no reset"), 0);

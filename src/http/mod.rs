@@ -10,5 +10,4 @@ pub mod listen;
 pub mod middleware;
 pub mod page;
 pub mod reply;
-pub mod sockets;
 pub mod spans;

@@ -56,6 +56,5 @@ mod stream_outages;
 mod stream_rebuild;
 mod support;
 mod unit_rows;
-mod unix_socket;
 mod vouchers;
 mod webhook;

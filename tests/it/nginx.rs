@@ -248,3 +248,32 @@ async fn a_reply_has_its_requests_id_and_what_is_on_no_list_gets_this_services_4
         }
     }
 }
+
+/// Of the lab's requests all go to the first.
+#[tokio::test]
+async fn the_other_instance_is_tried_where_one_was_killed_or_has_ended() {
+    for killed in [true, false] {
+        let mut stack = Stack::start(2, &["--lab"]).await;
+        let [one, two] =
+            [0, 1].map(|at| stack.instances[at].url.trim_start_matches("http://").to_owned());
+        let nginx = Nginx::start("nginx.conf", &[("NGX_ONE", one), ("NGX_TWO", two)]).await;
+        let all_answered = async || {
+            for _ in 0..8 {
+                for (method, path, status) in
+                    [("GET", "/api/lab/about", 200), ("POST", "/voucher-order/seckill/1", 401)]
+                {
+                    let reply = nginx.request(method, path, "").await;
+                    assert_eq!(reply.status, status, "{reply:?}");
+                }
+            }
+        };
+        all_answered().await;
+        if killed {
+            stack.instances[1].kill();
+        } else {
+            stack.instances[1].signal("TERM");
+            stack.instances[1].ended().await;
+        }
+        all_answered().await;
+    }
+}
