@@ -1,17 +1,23 @@
 //! A client process: reads commands as lines on its standard input, and replies with lines on its
 //! standard output (see README.md). Nothing here depends on locks.
 
-use std::collections::HashMap;
+use std::fmt::Display;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, broadcast};
 use tokio::time::timeout;
+
+/// Time limit for a wake-up by a message, on a busy machine.
+pub const WAKEUP_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long a waiter must not answer to count as waiting.
+pub const WATCH: Duration = Duration::from_millis(150);
 
 /// Time limit for a command that does not wait for a lock.
 const REPLY_LIMIT: Duration = Duration::from_secs(15);
@@ -19,17 +25,38 @@ const REPLY_LIMIT: Duration = Duration::from_secs(15);
 /// Time limit for a process to start: a Java machine on a busy one of ours takes its time.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-type Actors = Arc<Mutex<HashMap<String, UnboundedSender<Reply>>>>;
+/// How many answers of its process an actor may be behind: far more than a scenario has commands.
+const ANSWERS: usize = 4096;
+
+/// The language of a client process, and thereby its lock library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// Redisson.
+    Java,
+    /// The lock package of this repository.
+    Rust,
+}
+
+impl Language {
+    /// The other language.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Java => Self::Rust,
+            Self::Rust => Self::Java,
+        }
+    }
+}
 
 /// One answer.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// When the command was begun, in microseconds since 1970.
-    pub begun: u64,
+    actor: String,
+    /// When the command was begun, since 1970.
+    pub begun: Duration,
     /// When it was done.
-    pub ended: u64,
+    pub ended: Duration,
     /// `ok`, `ok VALUE`, `no`, `unsupported` or `error TEXT`.
-    pub answer: String,
+    answer: String,
 }
 
 /// The client does not have what was asked for.
@@ -39,47 +66,57 @@ pub struct Unsupported;
 
 /// A running client process.
 pub struct ClientProcess {
+    language: Language,
     child: Child,
-    input: UnboundedSender<String>,
-    actors: Actors,
+    input: Arc<Mutex<ChildStdin>>,
+    replies: broadcast::Receiver<Reply>,
 }
 
-/// An owner of locks in a client process. Its commands run one after the other, and independently of
-/// those of other actors.
+/// An owner of locks in a client process. Its commands are about one lock, and run one after the other,
+/// independently of those of other actors.
 pub struct Actor {
+    pub language: Language,
     name: String,
-    input: UnboundedSender<String>,
-    replies: UnboundedReceiver<Reply>,
+    kind: String,
+    lock: String,
+    input: Arc<Mutex<ChildStdin>>,
+    replies: broadcast::Receiver<Reply>,
 }
 
 impl ClientProcess {
     /// Starts a process and waits until it is ready. Its standard error goes to `log`.
-    pub async fn start(mut command: Command, log: std::fs::File) -> anyhow::Result<Self> {
+    pub async fn start(
+        language: Language,
+        mut command: Command,
+        log: std::fs::File,
+    ) -> anyhow::Result<Self> {
         let what = format!("{command:?}");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("cannot run {what}"))?;
-        let stdin = child.stdin.take().context("no standard input")?;
-        let stdout = child.stdout.take().context("no standard output")?;
-        let actors = Actors::default();
-        let (input, lines) = unbounded_channel();
-        let (sender, replies) = unbounded_channel();
-        register(&actors, "client", sender);
-        // Both end with the process.
-        tokio::spawn(write(stdin, lines));
-        tokio::spawn(read(BufReader::new(stdout).lines(), actors.clone()));
-        let peer = Self { child, input: input.clone(), actors };
-        let mut client = Actor { name: "client".to_owned(), input, replies };
+        let input = child.stdin.take().context("no standard input")?;
+        let output = child.stdout.take().context("no standard output")?;
+        let (sender, replies) = broadcast::channel(ANSWERS);
+        let process = Self { language, child, input: Arc::new(Mutex::new(input)), replies };
+        let mut client = process.actor("", "");
+        client.name = "client".to_owned();
+        // Ends with the process.
+        tokio::spawn(read(BufReader::new(output).lines(), sender));
         client.reply(START_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
-        Ok(peer)
+        Ok(process)
     }
 
-    /// A new actor.
-    pub fn actor(&self) -> Actor {
+    /// A new actor, for the lock of this kind and name.
+    pub fn actor(&self, kind: &str, lock: &str) -> Actor {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let name = format!("actor{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let (sender, replies) = unbounded_channel();
-        register(&self.actors, &name, sender);
-        Actor { name, input: self.input.clone(), replies }
+        let language = self.language;
+        Actor {
+            language,
+            name: format!("{language:?}{}", NEXT.fetch_add(1, Ordering::Relaxed)),
+            kind: kind.to_owned(),
+            lock: lock.to_owned(),
+            input: self.input.clone(),
+            replies: self.replies.resubscribe(),
+        }
     }
 
     /// Ends the process at once (SIGKILL) and waits until it is gone.
@@ -89,25 +126,41 @@ impl ClientProcess {
 }
 
 impl Actor {
-    /// Sends a command; its answer is read with [`reply`](Self::reply).
-    pub fn send(&self, command: &str) -> anyhow::Result<()> {
-        self.input
-            .send(format!("{} {command}\n", self.name))
-            .context("the client process has ended")
+    /// The same owner, whose commands are from now on about this kind of lock.
+    pub fn of(&mut self, kind: &str) -> &mut Self {
+        kind.clone_into(&mut self.kind);
+        self
+    }
+
+    /// Sends a command, such as `unlock` or `lock 500`; its answer is read with [`reply`](Self::reply).
+    pub async fn send(&self, command: &str) -> anyhow::Result<()> {
+        let (verb, arguments) = command.split_once(' ').unwrap_or((command, ""));
+        let line = format!("{} {verb} {} {} {arguments}\n", self.name, self.kind, self.lock);
+        let sent = self.input.lock().await.write_all(line.as_bytes()).await;
+        sent.with_context(|| format!("{} has ended", self.name))
     }
 
     /// The next answer, or an error if there is none within `limit`.
     pub async fn reply(&mut self, limit: Duration) -> anyhow::Result<Reply> {
-        match timeout(limit, self.replies.recv()).await {
-            Ok(Some(reply)) => Ok(reply),
-            Ok(None) => bail!("the client process has ended"),
-            Err(_) => bail!("no answer within {} ms", limit.as_millis()),
+        match timeout(limit, self.next()).await {
+            Ok(reply) => reply,
+            Err(_) => bail!("{}: no answer within {} ms", self.name, limit.as_millis()),
+        }
+    }
+
+    async fn next(&mut self) -> anyhow::Result<Reply> {
+        loop {
+            let reply = self.replies.recv().await;
+            let reply = reply.with_context(|| format!("{} has ended", self.name))?;
+            if reply.actor == self.name {
+                return Ok(reply);
+            }
         }
     }
 
     /// Sends a command that does not wait for a lock, and returns the answer.
     pub async fn ask(&mut self, command: &str) -> anyhow::Result<Reply> {
-        self.send(command)?;
+        self.send(command).await?;
         self.reply(REPLY_LIMIT).await.with_context(|| command.to_owned())
     }
 
@@ -116,13 +169,44 @@ impl Actor {
         Ok(self.ask(command).await?.ok().with_context(|| command.to_owned())?.to_owned())
     }
 
+    /// The same; expects this text.
+    pub async fn shows(&mut self, query: &str, expected: impl Display) -> anyhow::Result<()> {
+        let (shown, expected) = (self.get(query).await?, expected.to_string());
+        ensure!(shown == expected, "{}: {query} is {shown}, not {expected}", self.name);
+        Ok(())
+    }
+
+    /// Sends an attempt, which must find the lock held.
+    pub async fn refused(&mut self, command: &str) -> anyhow::Result<()> {
+        self.ask(command).await?.no().with_context(|| command.to_owned())
+    }
+
+    /// Sends a command that must fail.
+    pub async fn fails(&mut self, command: &str) -> anyhow::Result<()> {
+        let Reply { actor, answer, .. } = self.ask(command).await?;
+        ensure!(answer.starts_with("error"), "{command}: {actor} answered '{answer}'");
+        Ok(())
+    }
+
     /// Expects that no answer arrives within `time`: that the command still waits.
     pub async fn waits(&mut self, time: Duration) -> anyhow::Result<()> {
-        match timeout(time, self.replies.recv()).await {
+        match timeout(time, self.next()).await {
             Err(_) => Ok(()),
-            Ok(Some(reply)) => bail!("did not wait, but answered '{}'", reply.answer),
-            Ok(None) => bail!("the client process has ended"),
+            Ok(reply) => bail!("did not wait: {:?}", reply?),
         }
+    }
+
+    /// Sends a command that waits.
+    pub async fn begins(&mut self, command: &str) -> anyhow::Result<()> {
+        self.send(command).await?;
+        self.waits(WATCH).await.with_context(|| command.to_owned())
+    }
+
+    /// Expects that a command which waited succeeds now.
+    pub async fn wakes(&mut self) -> anyhow::Result<Reply> {
+        let reply = self.reply(WAKEUP_LIMIT).await.context("not woken")?;
+        reply.ok()?;
+        Ok(reply)
     }
 }
 
@@ -131,13 +215,13 @@ impl Reply {
     pub fn ok(&self) -> anyhow::Result<&str> {
         self.supported()?;
         let value = self.answer.strip_prefix("ok").map(str::trim);
-        value.with_context(|| format!("it answered '{}'", self.answer))
+        value.with_context(|| format!("{} answered '{}'", self.actor, self.answer))
     }
 
     /// Expects the answer of an attempt that found the lock held.
     pub fn no(&self) -> anyhow::Result<()> {
         self.supported()?;
-        ensure!(self.answer == "no", "expected 'no', it answered '{}'", self.answer);
+        ensure!(self.answer == "no", "{} answered '{}', not 'no'", self.actor, self.answer);
         Ok(())
     }
 
@@ -145,48 +229,25 @@ impl Reply {
         if self.answer == "unsupported" { Err(Unsupported.into()) } else { Ok(()) }
     }
 
-    /// Expects a failure.
-    pub fn error(&self) -> anyhow::Result<()> {
-        ensure!(self.answer.starts_with("error"), "expected an error, not '{}'", self.answer);
-        Ok(())
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(4, ' ');
+        let mut next = || words.next();
+        let micros = |text: &str| text.parse().ok().map(Duration::from_micros);
+        Some(Self {
+            actor: next()?.to_owned(),
+            begun: micros(next()?)?,
+            ended: micros(next()?)?,
+            answer: next()?.to_owned(),
+        })
     }
 }
 
-fn register(actors: &Actors, name: &str, sender: UnboundedSender<Reply>) {
-    let mut actors = actors.lock().unwrap_or_else(PoisonError::into_inner);
-    // Removes the actors of scenarios that have ended.
-    actors.retain(|_, sender| !sender.is_closed());
-    actors.insert(name.to_owned(), sender);
-}
-
-async fn write(mut stdin: ChildStdin, mut lines: UnboundedReceiver<String>) {
-    while let Some(line) = lines.recv().await {
-        if stdin.write_all(line.as_bytes()).await.is_err() || stdin.flush().await.is_err() {
-            return; // the process has ended, which its actors learn from its output
-        }
-    }
-}
-
-async fn read(mut lines: Lines<BufReader<ChildStdout>>, actors: Actors) {
+async fn read(mut lines: Lines<BufReader<ChildStdout>>, replies: broadcast::Sender<Reply>) {
     while let Ok(Some(line)) = lines.next_line().await {
-        let Some((actor, reply)) = parse(&line) else {
-            eprintln!("unexpected output: {line}");
-            continue;
-        };
-        let actors = actors.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = actors.get(actor)
-            && sender.send(reply).is_err()
-        {
-            // Its scenario has ended without waiting for the answer.
-            continue;
+        match Reply::parse(&line) {
+            // Without actors there is nobody to read it.
+            Some(reply) => drop(replies.send(reply)),
+            None => eprintln!("unexpected output: {line}"),
         }
     }
-    actors.lock().unwrap_or_else(PoisonError::into_inner).clear();
-}
-
-fn parse(line: &str) -> Option<(&str, Reply)> {
-    let mut words = line.splitn(4, ' ');
-    let actor = words.next()?;
-    let (begun, ended) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some((actor, Reply { begun, ended, answer: words.next()?.to_owned() }))
 }

@@ -1,107 +1,198 @@
-//! Scenarios for read-write and fenced locks, across the two languages: shared reading, downgrade,
-//! fencing tokens. As in `scenarios`, each function is one row of the table.
+//! Scenarios for read-write, fenced and multi locks, across the two languages. As in `scenarios`, each
+//! function is one row of the table.
+
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use redis::AsyncCommands;
+use tokio::time::sleep;
 
-use crate::client_process::Actor;
-use crate::scenarios::{LONG, WAKEUP_LIMIT, WATCH, hand_over, millis};
-use crate::test_bed::{Language, TestBed};
+use crate::client_process::{Language, WATCH};
+use crate::scenarios::{LOCK, LONG, RedissonDefect, hand_over};
+use crate::test_bed::{Launcher, Scene};
 
 /// Readers of both languages hold the lock together; a writer waits for the last of them.
-pub async fn readers_share(bed: &TestBed, _: &str, writer: Language) -> anyhow::Result<String> {
-    let name = bed.name();
-    let mut readers = [bed.actor(Language::Java, 0), bed.actor(Language::Rust, 0)];
+pub async fn readers_share(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let mut readers = [scene.actor(Language::Java, 0), scene.actor(Language::Rust, 0)];
     for reader in &mut readers {
-        reader.get(&format!("lock read {name} {LONG}")).await.context("a reader")?;
+        reader.get(LOCK).await?;
     }
-    let mode = bed.fields(&name).await?.remove("mode");
+    let mode = scene.fields().await?.remove("mode");
     ensure!(mode.as_deref() == Some("read"), "the mode is {mode:?}");
-    let mut waiter = bed.actor(writer, 1);
-    waiter.send(&format!("lock write {name} {LONG}"))?;
-    bed.subscribed(&name, 1).await?;
-    waiter.waits(WATCH).await.context("the writer, with two readers")?;
+    let mut writer = scene.actor(scene.holder, 1);
+    writer.of("write").begins(LOCK).await.context("with two readers")?;
+    scene.subscribed(1).await?;
     let [first, last] = &mut readers;
-    first.get(&format!("unlock read {name}")).await?;
-    waiter.waits(WATCH).await.context("the writer, with one reader")?;
-    let took = hand_over(last, &format!("unlock read {name}"), &mut waiter).await?;
+    first.get("unlock").await?;
+    writer.waits(WATCH).await.context("with one reader")?;
+    let took = hand_over(last, "unlock", &mut writer).await?;
     for reader in &mut readers {
-        let try_it = format!("try read {name} 0");
-        reader.ask(&try_it).await?.no().context("a reader beside a writer")?;
+        reader.refused("try 0").await?;
     }
-    waiter.get(&format!("unlock write {name}")).await?;
-    bed.gone(&name).await?;
-    Ok(format!("{:.1} ms of {LONG}", millis(took)))
+    writer.get("unlock").await?;
+    scene.gone().await?;
+    Ok(format!("{took:.1?} of {LONG} ms"))
 }
 
 /// A writer's release wakes all waiting readers of both languages.
-pub async fn readers_woken(bed: &TestBed, _: &str, writer: Language) -> anyhow::Result<String> {
-    let name = bed.name();
-    let mut holding = bed.actor(writer, 0);
-    holding.get(&format!("lock write {name} {LONG}")).await?;
-    let mut readers: Vec<Actor> = [Language::Java, Language::Rust, Language::Java, Language::Rust]
-        .into_iter()
-        .enumerate()
-        .map(|(number, language)| bed.actor(language, number / 2))
-        .collect();
+pub async fn readers_woken(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let mut writer = scene.rival(scene.holder);
+    writer.get(LOCK).await?;
+    let mut readers = scene.alternately(Language::Java, 4);
     for reader in &readers {
-        reader.send(&format!("lock read {name} {LONG}"))?;
+        reader.send(LOCK).await?;
     }
     for reader in &mut readers {
-        reader.waits(WATCH).await.context("a reader")?;
+        reader.waits(WATCH).await?;
     }
-    let released = holding.ask(&format!("unlock write {name}")).await?;
+    let released = writer.ask("unlock").await?;
     released.ok()?;
-    let mut last = 0;
+    let mut last = Duration::ZERO;
     // All hold the lock at once: none releases before the others have acquired.
     for reader in &mut readers {
-        let won = reader.reply(WAKEUP_LIMIT).await.context("a reader was not woken")?;
-        won.ok()?;
-        last = last.max(won.ended);
+        last = last.max(reader.wakes().await?.ended);
     }
     for reader in &mut readers {
-        reader.get(&format!("unlock read {name}")).await?;
+        reader.get("unlock").await?;
     }
-    bed.gone(&name).await?;
-    Ok(format!("{:.1} ms of {LONG}", millis(last.saturating_sub(released.begun))))
+    scene.gone().await?;
+    Ok(format!("{:.1?} of {LONG} ms", last.saturating_sub(released.begun)))
 }
 
 /// A writer that acquires the read lock and releases the write lock goes on reading, as the other
 /// language observes.
-pub async fn downgrade(bed: &TestBed, _: &str, holder: Language) -> anyhow::Result<String> {
-    let name = bed.name();
-    let (mut holding, mut other) = (bed.actor(holder, 0), bed.actor(holder.other(), 0));
-    holding.get(&format!("lock write {name} {LONG}")).await?;
-    holding.get(&format!("lock read {name} {LONG}")).await?;
-    other.ask(&format!("try read {name} 0")).await?.no().context("a reader beside a writer")?;
-    holding.get(&format!("unlock write {name}")).await?;
-    let mut writer = bed.actor(holder.other(), 1);
-    writer.ask(&format!("try write {name} 0")).await?.no().context("a writer beside a reader")?;
-    other.ask(&format!("try read {name} 0")).await?.ok().context("a second reader")?;
-    other.get(&format!("unlock read {name}")).await?;
-    writer.ask(&format!("try write {name} 0")).await?.no().context("a writer beside a reader")?;
-    holding.get(&format!("unlock read {name}")).await?;
-    writer.ask(&format!("try write {name} 0")).await?.ok().context("a writer at last")?;
-    writer.get(&format!("unlock write {name}")).await?;
-    bed.gone(&name).await?;
+pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let (mut holder, mut reader) = (scene.holder(), scene.other());
+    let mut writer = scene.actor(scene.waiter, 1);
+    writer.of("write");
+    holder.of("write").get(LOCK).await?;
+    holder.of("read").get(LOCK).await?;
+    reader.refused("try 0").await.context("a reader beside a writer")?;
+    holder.of("write").get("unlock").await?;
+    writer.refused("try 0").await.context("a writer beside a reader")?;
+    reader.get("try 0").await?;
+    reader.get("unlock").await?;
+    writer.refused("try 0").await.context("a writer beside the first reader")?;
+    holder.of("read").get("unlock").await?;
+    writer.get("try 0").await?;
+    writer.get("unlock").await?;
+    scene.gone().await?;
     Ok("read on".to_owned())
 }
 
+/// Two versions of Redisson and Rust read together, each with its watchdog; then a writer of the second
+/// version is woken by the last of them, and wakes them all.
+pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let (launcher, lease) = (&scene.bed.launcher, scene.lease());
+    let launcher = Launcher { redisson: launcher.second.clone(), ..launcher.clone() };
+    let second = launcher.start(Language::Java).await?;
+    let mut readers =
+        [scene.actor(Language::Java, 0), scene.on(&second), scene.actor(Language::Rust, 0)];
+    for reader in &mut readers {
+        reader.get("lock").await?;
+    }
+    let mut writer = scene.on(&second);
+    writer.of("write").send(LOCK).await?;
+    for _ in 0..6 {
+        writer.waits(lease / 2).await.context("with three readers")?;
+        let fields = scene.fields().await?;
+        ensure!(fields.len() == 4, "the mode and three readers, but the hash is {fields:?}");
+    }
+    let (last, first) = readers.split_last_mut().context("three readers")?;
+    for reader in first {
+        reader.get("unlock").await?;
+        writer.waits(lease + WATCH).await.context("while one still reads")?;
+    }
+    let took = hand_over(last, "unlock", &mut writer).await?;
+    for reader in &mut readers {
+        reader.begins(LOCK).await.context("beside the writer")?;
+    }
+    writer.get("unlock").await?;
+    for reader in &mut readers {
+        reader.wakes().await?;
+    }
+    for reader in &mut readers {
+        reader.get("unlock").await?;
+    }
+    scene.gone().await?;
+    let version = &launcher.redisson.version;
+    Ok(format!("with {version}: held 3 leases together, the writer woken in {took:.1?}"))
+}
+
+/// The watchdog of one reader leaves the longer lease of another reader as it is.
+pub async fn own_renewal(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let (mut renewing, mut other) = (scene.holder(), scene.other());
+    let lease = scene.lease();
+    other.get(LOCK).await?;
+    let pattern = format!("*{}*:rwlock_timeout:1", scene.name);
+    let keys: Vec<String> = scene.redis().keys(pattern).await?;
+    let [hold] = &keys[..] else { anyhow::bail!("the holds are {keys:?}") };
+    renewing.get("lock").await?;
+    sleep(lease * 2).await;
+    let left: i64 = scene.redis().pttl(hold).await?;
+    for reader in [&mut renewing, &mut other] {
+        reader.get("unlock").await?;
+    }
+    scene.gone().await?;
+    let least = LONG as i64 - lease.as_millis() as i64 * 5;
+    let text = format!("after two leases of {} ms it has {left} ms of {LONG}", lease.as_millis());
+    if left >= least && left <= LONG as i64 {
+        return Ok(text);
+    }
+    let version = &scene.bed.launcher.redisson.version;
+    if scene.holder == Language::Java && left > 0 && renews_all_readers(version) {
+        let text =
+            format!("this Redisson renews the holds of all readers to its own lease ({text})");
+        return Err(RedissonDefect(text).into());
+    }
+    anyhow::bail!("{text}")
+}
+
+/// Redisson up to 4.3.1, see the README of the lock crate.
+fn renews_all_readers(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let (major, minor): (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (major, minor) <= (4, 3)
+}
+
 /// Each acquire, in either language, has a higher fencing token than all before.
-pub async fn fences(bed: &TestBed, kind: &str, _: Language) -> anyhow::Result<String> {
-    let name = bed.name();
-    let mut last = 0;
-    for number in 0..10 {
-        let language = if number % 2 == 0 { Language::Java } else { Language::Rust };
-        let mut actor = bed.actor(language, number / 2);
-        actor.get(&format!("lock {kind} {name} {LONG}")).await?;
-        let fence: u64 = actor.get(&format!("fence {kind} {name}")).await?.parse()?;
+pub async fn fences(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let (key, mut last) = (format!("redisson_lock_token:{{{}}}", scene.name), 0);
+    for mut actor in scene.alternately(Language::Java, 10) {
+        actor.get(LOCK).await?;
+        let (fence, language): (u64, _) = (actor.get("fence").await?.parse()?, actor.language);
         ensure!(fence > last, "{language:?}'s token is {fence} after {last}");
-        let counter: u64 = bed.redis.clone().get(format!("redisson_lock_token:{{{name}}}")).await?;
+        let counter: u64 = scene.redis().get(&key).await?;
         ensure!(fence == counter, "{language:?}'s token is {fence}, the counter says {counter}");
         last = fence;
-        actor.get(&format!("unlock {kind} {name}")).await?;
+        actor.get("unlock").await?;
     }
-    bed.gone(&name).await?;
+    scene.gone().await?;
     Ok(format!("ten in turn, up to {last}"))
+}
+
+/// A lock over two names is held by all or none: against its like in the other language, and against
+/// a reentrant lock of one of the names.
+pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let (mut holder, mut other) = (scene.holder(), scene.other());
+    let mut waiter = scene.actor(scene.waiter, 1);
+    let [mut first, mut second] = ["a", "b"].map(|part| {
+        let name = format!("{}:{part}", scene.name);
+        Scene { kind: "reentrant", ..scene.named(name) }.other()
+    });
+    holder.get(LOCK).await?;
+    first.refused("try 0").await.context("the first of two")?;
+    second.refused("try 0").await.context("the second of two")?;
+    other.refused("try 0").await.context("both of them")?;
+    waiter.begins(LOCK).await?;
+    let took = hand_over(&mut holder, "unlock", &mut waiter).await?;
+    waiter.get("unlock").await?;
+    scene.gone().await?;
+
+    second.get(LOCK).await?;
+    holder.refused("try 0").await.context("the second is held")?;
+    first.shows("locked", false).await.context("it kept the first")?;
+    second.get("unlock").await?;
+    scene.gone().await?;
+    Ok(format!("woken in {took:.1?}"))
 }

@@ -5,16 +5,14 @@
 //! starts twice, beside two processes of the Java client in redisson/. See README.md.
 
 mod client_process;
-mod clients;
 mod fair;
 mod kinds;
+mod report;
 mod rows;
 mod rust_client;
 mod scenarios;
 mod semaphores;
-mod table;
 mod test_bed;
-mod versions;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,11 +20,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
-
-use rows::Outcome;
-use rust_client::Fault;
-use test_bed::{Launcher, TestBed};
 use testkit::redis_server::RedisServer;
+
+use report::Outcome;
+use rust_client::Fault;
+use test_bed::{Launcher, Redisson, TestBed};
 
 /// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
 /// releases have a latch, and its leased semaphores several permits in one acquire.
@@ -79,11 +77,9 @@ async fn main() -> anyhow::Result<()> {
     let logs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("redisson/target/log");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
     let launcher = |version: &str| -> anyhow::Result<Launcher> {
-        let second = if version == NEWEST { OLDEST } else { NEWEST };
         Ok(Launcher {
-            redisson: version.to_owned(),
-            classpath: compile(version)?,
-            second: (second.to_owned(), compile(second)?),
+            redisson: compile(version)?,
+            second: compile(if version == NEWEST { OLDEST } else { NEWEST })?,
             prefix: None,
             fault: None,
             watchdog: WATCHDOG,
@@ -103,16 +99,8 @@ async fn main() -> anyhow::Result<()> {
             results.push((format!("Redisson {version}"), outcomes));
         }
     }
-    table::print(&results);
-    let failed = table::count(&results, |outcome| matches!(outcome, Outcome::Failed(_)));
-    let passed = table::count(&results, |outcome| matches!(outcome, Outcome::Passed(_)));
-    let not_run = table::count(&results, |outcome| matches!(outcome, Outcome::NotRun(_)));
-    println!("\n{passed} passed, {failed} failed, {not_run} not run");
-    ensure!(
-        failed == 0 && passed > 0,
-        "the logs of the client processes are in {}",
-        logs.display()
-    );
+    let passed = report::print(&results);
+    ensure!(passed, "the logs of the client processes are in {}", logs.display());
     Ok(())
 }
 
@@ -121,21 +109,21 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
     let mut outcomes = Vec::new();
     for (fault, row) in rows::DETECTED_BY {
         let bed = TestBed::start(Launcher { fault: Some(fault), ..launcher.clone() }).await?;
-        println!("\nthe Rust client with the fault {fault}");
+        println!("\nthe Rust client with the fault {fault:?}");
         for (name, outcome) in rows::run(&bed, row, 1).await? {
             let inverted = match outcome {
                 Outcome::Failed(why) => Outcome::Passed(why),
                 Outcome::Passed(figures) => Outcome::Failed(format!("was not detected: {figures}")),
                 not_run => not_run,
             };
-            outcomes.push((format!("{fault}: {name}"), inverted));
+            outcomes.push((format!("{fault:?}: {name}"), inverted));
         }
     }
     Ok(outcomes)
 }
 
-/// Compiles the Java client against one version of Redisson; returns its class path.
-fn compile(version: &str) -> anyhow::Result<String> {
+/// Compiles the Java client against one version of Redisson.
+fn compile(version: &str) -> anyhow::Result<Redisson> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson");
     let built = folder.join("target").join(version);
     // Not again without need: Maven would write the classes anew, under the feet of another run.
@@ -146,7 +134,8 @@ fn compile(version: &str) -> anyhow::Result<String> {
     let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
     let missing = jars.trim().split(':').find(|jar| !Path::new(jar).exists());
     ensure!(missing.is_none(), "{missing:?} is gone: delete {}", built.display());
-    Ok(format!("{}:{}", built.join("classes").display(), jars.trim()))
+    let classpath = format!("{}:{}", built.join("classes").display(), jars.trim());
+    Ok(Redisson { version: version.to_owned(), classpath })
 }
 
 /// Whether the file exists and is newer than the sources of the Java client.

@@ -3,27 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{FutureExt, LocalBoxFuture};
 
-use crate::client_process::Unsupported;
+use crate::client_process::{Language, Unsupported};
+use crate::report::Outcome;
 use crate::rust_client::Fault;
-use crate::scenarios::{self, RedissonDefect};
-use crate::test_bed::{Language, TestBed};
-use crate::{clients, fair, kinds, semaphores, versions};
+use crate::scenarios::RedissonDefect;
+use crate::test_bed::{Scene, TestBed};
+use crate::{fair, kinds, scenarios, semaphores};
 
 /// Time limit of a row.
 const LIMIT: Duration = Duration::from_secs(180);
-
-/// How a row ended.
-#[derive(Debug, Clone)]
-pub enum Outcome {
-    /// As it should, with figures.
-    Passed(String),
-    /// The error.
-    Failed(String),
-    /// The reason why it was not run.
-    NotRun(String),
-}
 
 /// The row that has to fail for each fault of the Rust client.
 pub const DETECTED_BY: [(Fault, &str); 9] = [
@@ -38,9 +28,10 @@ pub const DETECTED_BY: [(Fault, &str); 9] = [
     (Fault::IgnoresLeases, "leased: Rust is killed, Java gets its permit"),
 ];
 
-type Run = for<'a> fn(&'a TestBed, &'a str, Language) -> BoxFuture<'a, anyhow::Result<String>>;
+type Run = for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, anyhow::Result<String>>;
 
 struct Row {
+    kinds: &'static [&'static str],
     /// Run with either language in place of `{holder}`, where it is there; the other one is `{other}`.
     what: &'static str,
     run: Run,
@@ -48,106 +39,71 @@ struct Row {
 
 /// Makes rows: the type of an `async fn` cannot be named.
 macro_rules! rows {
-    ($($what:literal => $function:path;)*) => {
-        &[$(Row { what: $what, run: |bed, kind, holder| $function(bed, kind, holder).boxed() }),*]
+    ($($kinds:ident: $what:literal => $function:path;)*) => {
+        &[$(Row { kinds: $kinds, what: $what, run: |scene| $function(scene).boxed_local() }),*]
     };
 }
 
-/// For every kind with one holder at a time.
-const EXCLUSIVE: &[Row] = rows! {
-    "{holder} releases, {other} is woken" => scenarios::woken;
-    "{holder} re-enters, seen alike" => scenarios::reentry;
-    "{holder}'s watchdog" => scenarios::watchdog;
-    "{holder} is killed, {other} gets in" => scenarios::killed;
-    "{other} frees {holder}'s by force" => scenarios::forced;
-    "{holder} and six waiters" => scenarios::many_waiters;
-    "four processes count" => scenarios::counter;
-};
+const KINDS: &[&str] =
+    &["reentrant", "fair", "write", "read", "fenced", "multi", "semaphore", "leased"];
+/// With one holder at a time.
+const EXCLUSIVE: &[&str] = &["reentrant", "fair", "write", "fenced"];
+const COUNTED: &[&str] = &["reentrant", "fair", "write", "fenced", "multi"];
+/// With an owner.
+const OWNED: &[&str] = &["reentrant", "fair", "write", "read", "fenced"];
+const FAIR: &[&str] = &["fair"];
+/// Excludes writers.
+const READ: &[&str] = &["read"];
+const FENCED: &[&str] = &["fenced"];
+const MULTI: &[&str] = &["multi"];
+const PERMITS: &[&str] = &["semaphore", "leased"];
+const SEMAPHORE: &[&str] = &["semaphore"];
+const LEASED: &[&str] = &["leased"];
+const ALL_BUT_MULTI: &[&str] =
+    &["reentrant", "fair", "write", "read", "fenced", "semaphore", "leased"];
 
-/// For fair locks.
-const FAIR: &[Row] = rows! {
-    "{holder} holds, six come in order" => fair::order;
-    "a killed waiter is passed over" => fair::dead_waiter;
-    "{holder} gives up, {other} behind it gets in" => fair::gives_up;
-    "eight holders die, {holder} first" => fair::dying_holders;
-    "{holder} holds, Java maps its names" => fair::mapped_names;
+const ROWS: &[Row] = rows! {
+    EXCLUSIVE: "{holder} releases, {other} is woken" => scenarios::woken;
+    READ: "{holder} reads, {other}'s writer is woken" => scenarios::woken;
+    OWNED: "{holder} re-enters, seen alike" => scenarios::reentry;
+    OWNED: "{holder}'s watchdog" => scenarios::watchdog;
+    EXCLUSIVE: "{holder} is killed, {other} gets in" => scenarios::killed;
+    READ: "{holder} is killed, {other}'s writer gets in" => scenarios::killed;
+    EXCLUSIVE: "{other} frees {holder}'s by force" => scenarios::forced;
+    EXCLUSIVE: "{holder} and six waiters" => scenarios::many_waiters;
+    COUNTED: "four processes count" => scenarios::counter;
+    FAIR: "{holder} holds, six come in order" => fair::order;
+    FAIR: "a killed waiter is passed over" => fair::dead_waiter;
+    FAIR: "{holder} gives up, {other} behind it gets in" => fair::gives_up;
+    FAIR: "eight holders die, {holder} first" => fair::dying_holders;
+    FAIR: "{holder} holds, Java maps its names" => fair::mapped_names;
+    READ: "both read, {holder}'s writer waits" => kinds::readers_share;
+    READ: "{holder} writes, four readers are woken" => kinds::readers_woken;
+    READ: "{holder} downgrades" => kinds::downgrade;
+    READ: "{holder} renews its own hold only" => kinds::own_renewal;
+    READ: "two Redissons and Rust read" => kinds::readers_of_two_versions;
+    FENCED: "fences rise across both" => kinds::fences;
+    MULTI: "{holder} holds all or none" => kinds::all_or_none;
+    PERMITS: "{holder} gives a permit, {other} is woken" => semaphores::permits;
+    PERMITS: "one permit, four processes count" => semaphores::one_permit;
+    PERMITS: "{holder} gives two, {other} waits for two" => semaphores::several;
+    SEMAPHORE: "{holder} adds permits if it exists" => semaphores::added_if_exists;
+    LEASED: "{holder} is killed, {other} gets its permit" => semaphores::killed;
+    LEASED: "{holder} extends its lease" => semaphores::extended;
+    OWNED: "Java frees Rust's by force, Rust hears it" => scenarios::loss_heard;
+    ALL_BUT_MULTI: "Rust with the rights of the README" => scenarios::few_rights;
 };
-
-/// For every kind with an owner.
-const OWNED: &[Row] = rows! {
-    "Java frees Rust's by force, Rust hears it" => clients::loss_heard;
-};
-
-/// For every kind.
-const ALL: &[Row] = rows! {
-    "Rust with the rights of the README" => clients::few_rights;
-};
-
-/// For locks over several names.
-const MULTI: &[Row] = rows! {
-    "{holder} holds all or none" => clients::all_or_none;
-    "four processes count" => scenarios::counter;
-};
-
-/// For read locks, which exclude writers.
-const READ: &[Row] = rows! {
-    "{holder} reads, {other}'s writer is woken" => scenarios::woken;
-    "{holder} re-enters, seen alike" => scenarios::reentry;
-    "{holder}'s watchdog" => scenarios::watchdog;
-    "{holder} is killed, {other}'s writer gets in" => scenarios::killed;
-    "both read, {holder}'s writer waits" => kinds::readers_share;
-    "{holder} writes, four readers are woken" => kinds::readers_woken;
-    "{holder} downgrades" => kinds::downgrade;
-    "{holder} renews its own hold only" => versions::own_renewal;
-    "two Redissons and Rust read" => versions::readers_of_two_versions;
-};
-
-/// For fenced locks.
-const FENCED: &[Row] = rows! {
-    "fences rise across both" => kinds::fences;
-};
-
-/// For both kinds of semaphore.
-const PERMITS: &[Row] = rows! {
-    "{holder} gives a permit, {other} is woken" => semaphores::permits;
-    "one permit, four processes count" => semaphores::one_permit;
-    "{holder} gives two, {other} waits for two" => semaphores::several;
-};
-
-/// For semaphores whose permits have no lease.
-const SEMAPHORE: &[Row] = rows! {
-    "{holder} adds permits if it exists" => semaphores::added_if_exists;
-};
-
-/// For leased semaphores.
-const LEASED: &[Row] = rows! {
-    "{holder} is killed, {other} gets its permit" => semaphores::killed;
-    "{holder} extends its lease" => semaphores::extended;
-};
-
-/// The kinds of lock and their rows.
-const KINDS: &[(&str, &[&[Row]])] = &[
-    ("reentrant", &[EXCLUSIVE, OWNED, ALL]),
-    ("fair", &[EXCLUSIVE, FAIR, OWNED, ALL]),
-    ("write", &[EXCLUSIVE, OWNED, ALL]),
-    ("read", &[READ, OWNED, ALL]),
-    ("fenced", &[EXCLUSIVE, FENCED, OWNED, ALL]),
-    ("multi", &[MULTI]),
-    ("semaphore", &[PERMITS, SEMAPHORE, ALL]),
-    ("leased", &[PERMITS, LEASED, ALL]),
-];
 
 /// Runs all rows whose name contains `only`, and prints each result. A repeated row passes if every
 /// run does.
 pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(String, Outcome)>> {
     let mut outcomes = Vec::new();
-    for (kind, groups) in KINDS {
+    for kind in KINDS {
         let supported = bed.supports(kind).await?;
         let languages = [Language::Java, Language::Rust];
-        let rows = groups.iter().copied().flatten().flat_map(|row| {
-            let holders =
-                if row.what.contains("{holder}") { &languages[..] } else { &languages[..1] };
-            holders.iter().map(move |holder| (row, *holder))
+        let rows = ROWS.iter().filter(|row| row.kinds.contains(kind)).flat_map(|row| {
+            let holders = if row.what.contains("{holder}") { 2 } else { 1 };
+            languages.into_iter().take(holders).map(move |holder| (row, holder))
         });
         for (row, holder) in rows {
             let what = row.what.replace("{holder}", &format!("{holder:?}"));
@@ -156,25 +112,16 @@ pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(
             if !name.contains(only) {
                 continue;
             }
-            let begun = Instant::now();
-            let mut outcome = Outcome::NotRun("not run".to_owned());
-            for _ in 0..repeat.max(1) {
-                outcome = match supported {
-                    Err(language) => Outcome::NotRun(format!("{language:?} has no {kind} lock")),
-                    Ok(()) => once((row.run)(bed, kind, holder), &name).await,
-                };
-                if !matches!(outcome, Outcome::Passed(_)) {
-                    break;
+            let mut outcome = Outcome::NotRun(format!("Redisson has no {kind} lock"));
+            if supported {
+                let begun = Instant::now();
+                for _ in 0..repeat.max(1) {
+                    outcome = once(row.run, &bed.scene(kind, holder), &name).await;
+                    if !matches!(outcome, Outcome::Passed(_)) {
+                        break;
+                    }
                 }
-            }
-            let took = begun.elapsed().as_secs_f64();
-            match &outcome {
-                Outcome::Passed(figures) => println!("  ok      {took:5.1} s  {name}: {figures}"),
-                Outcome::Failed(why) => println!("  FAILED  {took:5.1} s  {name}: {why}"),
-                Outcome::NotRun(why) if supported.is_ok() => {
-                    println!("  -       {took:5.1} s  {why}")
-                }
-                Outcome::NotRun(_) => {}
+                println!("  {:5.1} s  {name}: {outcome}", begun.elapsed().as_secs_f64());
             }
             outcomes.push((name, outcome));
         }
@@ -182,8 +129,8 @@ pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(
     Ok(outcomes)
 }
 
-async fn once(row: BoxFuture<'_, anyhow::Result<String>>, name: &str) -> Outcome {
-    match tokio::time::timeout(LIMIT, row).await {
+async fn once(run: Run, scene: &Scene<'_>, name: &str) -> Outcome {
+    match tokio::time::timeout(LIMIT, run(scene)).await {
         Ok(Ok(figures)) => Outcome::Passed(figures),
         Ok(Err(error)) if error.is::<RedissonDefect>() || error.is::<Unsupported>() => {
             Outcome::NotRun(format!("{name}: {error:#}"))

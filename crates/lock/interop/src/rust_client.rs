@@ -1,30 +1,50 @@
 //! The Rust client process: runs the commands from its standard input with this repository's locks, in
 //! the protocol of README.md. It can be started with a fault, to test that the scenarios detect it.
 
-mod fault;
-mod held;
-mod semaphores;
-
+use std::any::Any;
 use std::collections::HashMap;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
-use futures_util::future::FutureExt;
-use lock::kind::LockKind;
-use lock::{Guard, Lock, LockConfig, Locks, Owner};
+use anyhow::{Context, bail};
+use futures_util::future::{BoxFuture, FutureExt};
+use lock::kind::{Fenced, LockKind};
+use lock::{
+    Guard, LeasedPermits, Lock, LockConfig, Locks, LostReason, Owner, Permits, Semaphore,
+    SemaphoreKind,
+};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-pub use fault::Fault;
-use held::Held;
+/// The lease of a permit that was acquired without one.
+const LEASE: Duration = Duration::from_secs(60);
 
-/// The kinds of lock that this library has.
-const KINDS: [&str; 8] =
-    ["reentrant", "fair", "read", "write", "fenced", "multi", "semaphore", "leased"];
+/// A fault of this client, to test that a scenario detects it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "verbatim")]
+pub enum Fault {
+    /// It ignores release messages: a waiter tries again only when the holder's lease ends.
+    IgnoresMessages,
+    /// It releases without publishing a message.
+    PublishesNothing,
+    /// It does not lock at all.
+    NeverLocks,
+    /// It has no watchdog.
+    NeverRenews,
+    /// Its first release of a hold count above one frees the lock.
+    ReleasesAllHolds,
+    /// It learns of a loss only by its next renewal.
+    HearsNoLoss,
+    /// Its fair locks do not queue.
+    IgnoresQueues,
+    /// It acquires one permit when it is to acquire several.
+    AcquiresOnePermit,
+    /// Its leased permits have a lease of its own choice.
+    IgnoresLeases,
+}
 
 /// Runs commands until the standard input ends.
 pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
@@ -70,6 +90,23 @@ struct Actor {
     fault: Option<Fault>,
 }
 
+/// One hold of any kind of lock, or permits.
+enum Held {
+    Lock {
+        fence: Option<u64>,
+        /// Ends when it is lost.
+        lost: Option<BoxFuture<'static, LostReason>>,
+        release: BoxFuture<'static, Result<(), lock::Error>>,
+    },
+    Leased(LeasedPermits),
+}
+
+impl Held {
+    fn plain(permits: Permits) -> Self {
+        Self::Lock { fence: None, lost: None, release: permits.release().boxed() }
+    }
+}
+
 /// A command of the protocol.
 #[derive(Clone, Copy)]
 struct Command<'a> {
@@ -86,7 +123,13 @@ impl Command<'_> {
     }
 
     fn unknown(&self) -> anyhow::Result<String> {
-        anyhow::bail!("there is no command '{}', or not with these arguments", self.verb)
+        bail!("there is no command '{}', or not with these arguments", self.verb)
+    }
+
+    /// The lease or the time limit, if there is one.
+    fn time(&self) -> anyhow::Result<Option<Duration>> {
+        let millis = self.more.first().map(|text| text.parse::<u64>()).transpose()?;
+        Ok(millis.map(Duration::from_millis))
     }
 }
 
@@ -104,12 +147,9 @@ impl Actor {
     }
 
     async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
-        let &[verb, kind, name, ref more @ ..] = words else { anyhow::bail!("too few words") };
+        let &[verb, kind, name, ref more @ ..] = words else { bail!("too few words") };
         let command = Command { verb, kind, name, more };
         match (verb, more) {
-            ("supports", []) => {
-                Ok(if KINDS.contains(&kind) { "ok" } else { "unsupported" }.to_owned())
-            }
             ("unlock", _) => {
                 self.release(command).await?;
                 Ok("ok".to_owned())
@@ -130,59 +170,97 @@ impl Actor {
         let (locks, name) = (self.locks.clone(), command.name);
         match command.kind {
             "fair" if self.fault != Some(Fault::IgnoresQueues) => {
-                self.on_lock(locks.fair(name), |_| None, command).await
+                self.on_lock(locks.fair(name), command).await
             }
-            "reentrant" | "fair" => self.on_lock(locks.lock(name), |_| None, command).await,
-            "read" => {
-                let lock = locks.read_write(name).read().clone();
-                self.on_lock(lock, |_| None, command).await
-            }
-            "write" => {
-                let lock = locks.read_write(name).write().clone();
-                self.on_lock(lock, |_| None, command).await
-            }
-            "fenced" => {
-                let fence = |guard: &Guard<_>| Some(guard.fence());
-                self.on_lock(locks.fenced(name), fence, command).await
-            }
+            "reentrant" | "fair" => self.on_lock(locks.lock(name), command).await,
+            "read" => self.on_lock(locks.read_write(name).read().clone(), command).await,
+            "write" => self.on_lock(locks.read_write(name).write().clone(), command).await,
+            "fenced" => self.on_lock(locks.fenced(name), command).await,
             "multi" => self.on_multi(command).await,
-            "semaphore" => self.on_semaphore(command).await,
-            "leased" => self.on_leased(command).await,
-            _ => Ok("unsupported".to_owned()),
+            "semaphore" => {
+                let semaphore = locks.semaphore(name);
+                if let ("add-if-exists", [permits]) = (command.verb, command.more) {
+                    let added = semaphore.add_permits_if_exists(permits.parse()?).await?;
+                    return Ok(yes_or_no(added));
+                }
+                self.on_semaphore(semaphore, Held::plain, command).await
+            }
+            "leased" => {
+                if command.verb == "extend" {
+                    let Some(Held::Leased(permits)) = self.last(command) else {
+                        bail!("no permit is held");
+                    };
+                    permits.extend(command.time()?.context("for how long")?).await?;
+                    return Ok("ok".to_owned());
+                }
+                let given = command.verb == "lock" && self.fault != Some(Fault::IgnoresLeases);
+                let lease = if given { command.time()? } else { None };
+                let semaphore = locks.leased_semaphore(name, lease.unwrap_or(LEASE));
+                self.on_semaphore(semaphore, Held::Leased, command).await
+            }
+            kind => bail!("there is no {kind} lock"),
         }
     }
 
     async fn on_multi(&mut self, command: Command<'_>) -> anyhow::Result<String> {
         let names = ["a", "b"].map(|part| format!("{}:{part}", command.name));
         let mut lock = self.locks.multi(names.iter().map(String::as_str));
-        let guard = match (command.verb, command.more) {
-            ("lock", more) => {
-                if let [lease] = more {
-                    lock = lock.without_renewal(millis(lease)?);
+        let guard = match (command.verb, command.time()?) {
+            ("lock", lease) => {
+                if let Some(lease) = lease {
+                    lock = lock.without_renewal(lease);
                 }
                 Some(lock.acquire_as(&self.owner).await?)
             }
-            ("try", [wait]) => lock.acquire_within_as(&self.owner, millis(wait)?).await?,
+            ("try", Some(limit)) => lock.acquire_within_as(&self.owner, limit).await?,
             _ => return command.unknown(),
         };
-        let hold = guard.map(|guard| Held::releasing(|| guard.release().boxed()));
+        let hold = guard.map(|guard| {
+            let (lost, release) = (Some(guard.lost().boxed()), guard.release().boxed());
+            Held::Lock { fence: None, lost, release }
+        });
         Ok(self.hold(command, hold))
+    }
+
+    async fn on_semaphore<K: SemaphoreKind>(
+        &mut self,
+        semaphore: Semaphore<K>,
+        hold: fn(Permits<K>) -> Held,
+        command: Command<'_>,
+    ) -> anyhow::Result<String> {
+        // The argument after the lease or the time limit.
+        let wanted: u32 = match command.more.get(1) {
+            Some(permits) if self.fault != Some(Fault::AcquiresOnePermit) => permits.parse()?,
+            _ => 1,
+        };
+        let permits = match (command.verb, command.more) {
+            ("permits", [permits]) => {
+                return Ok(yes_or_no(semaphore.try_set_permits(permits.parse()?).await?));
+            }
+            ("available", []) => return Ok(format!("ok {}", semaphore.available().await?)),
+            ("lock", _) => Some(semaphore.acquire(wanted).await?),
+            ("try", [_, ..]) => {
+                semaphore.acquire_within(wanted, command.time()?.unwrap_or_default()).await?
+            }
+            _ => return command.unknown(),
+        };
+        Ok(self.hold(command, permits.map(hold)))
     }
 
     async fn on_lock<K: LockKind>(
         &mut self,
         mut lock: Lock<K>,
-        fence: fn(&Guard<K>) -> Option<u64>,
         command: Command<'_>,
     ) -> anyhow::Result<String> {
         let hold = |guard: Guard<K>| {
-            let (fence, lost) = (fence(&guard), Some(guard.lost().boxed()));
-            Held { fence, lost, ..Held::releasing(|| guard.release().boxed()) }
+            let fence = (&guard as &dyn Any).downcast_ref().map(Guard::<Fenced>::fence);
+            let lost = Some(guard.lost().boxed());
+            Held::Lock { fence, lost, release: guard.release().boxed() }
         };
-        Ok(match (command.verb, command.more) {
-            ("lock", more) => {
-                if let [lease] = more {
-                    lock = lock.without_renewal(millis(lease)?);
+        Ok(match (command.verb, command.time()?) {
+            ("lock", lease) => {
+                if let Some(lease) = lease {
+                    lock = lock.without_renewal(lease);
                 }
                 if self.fault == Some(Fault::NeverLocks) {
                     return Ok("ok".to_owned());
@@ -190,25 +268,27 @@ impl Actor {
                 let guard = self.acquire(lock).await?;
                 self.hold(command, Some(hold(guard)))
             }
-            ("try", [wait]) => {
-                let guard = lock.acquire_within_as(&self.owner, millis(wait)?).await?;
+            ("try", Some(limit)) => {
+                let guard = lock.acquire_within_as(&self.owner, limit).await?;
                 self.hold(command, guard.map(hold))
             }
-            ("depth", []) => format!("ok {}", lock.hold_count(&self.owner).await?),
-            ("locked", []) => format!("ok {}", lock.is_locked().await?),
-            ("remaining", []) => match lock.remaining().await? {
+            ("depth", None) => format!("ok {}", lock.hold_count(&self.owner).await?),
+            ("locked", None) => format!("ok {}", lock.is_locked().await?),
+            ("remaining", None) => match lock.remaining().await? {
                 Some(left) => format!("ok {}", left.as_millis()),
                 None => "ok -2".to_owned(),
             },
-            ("force", []) => format!("ok {}", lock.force_unlock().await?),
-            ("fence", []) => {
-                let fence = self.last(command).and_then(|held| held.fence);
-                format!("ok {}", fence.context("nothing with a fence is held")?)
-            }
-            ("lost", []) => {
-                let lost = self.last(command).and_then(|held| held.lost.take());
-                format!("ok {}", lost.context("nothing that can be lost is held")?.await)
-            }
+            ("force", None) => format!("ok {}", lock.force_unlock().await?),
+            ("fence", None) => match self.last(command) {
+                Some(Held::Lock { fence: Some(fence), .. }) => format!("ok {fence}"),
+                _ => bail!("nothing with a fence is held"),
+            },
+            ("lost", None) => match self.last(command) {
+                Some(Held::Lock { lost, .. }) => {
+                    format!("ok {}", lost.take().context("asked before")?.await)
+                }
+                _ => bail!("nothing that can be lost is held"),
+            },
             _ => return command.unknown(),
         })
     }
@@ -222,7 +302,12 @@ impl Actor {
                 // It subscribes, as the scenarios wait for that, and ignores the messages.
                 let mut pubsub = self.client.get_async_pubsub().await?;
                 pubsub.subscribe(format!("redisson_lock__channel:{{{}}}", lock.name())).await?;
-                wait_for_lease_end(&lock, &self.owner).await?
+                loop {
+                    if let Some(guard) = lock.try_acquire_as(&self.owner).await? {
+                        break guard;
+                    }
+                    tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
+                }
             }
             _ => lock.acquire_as(&self.owner).await?,
         })
@@ -230,20 +315,21 @@ impl Actor {
 
     async fn release(&mut self, command: Command<'_>) -> anyhow::Result<()> {
         let last = self.held.get_mut(&command.hold()).and_then(Vec::pop);
-        let last = match (last, self.fault) {
-            (Some(held), _) => held,
+        let release = match (last, self.fault) {
+            (Some(Held::Lock { release, .. }), _) => release,
+            (Some(Held::Leased(permits)), _) => permits.release().boxed(),
             (None, Some(Fault::NeverLocks)) => return Ok(()),
-            (None, _) => anyhow::bail!("not held by this actor"),
+            (None, _) => bail!("not held by this actor"),
         };
         if matches!(self.fault, Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)) {
             self.redis.del::<_, ()>(command.name).await?;
             // The release finds no hold, and publishes nothing.
-            return match last.release().await {
+            return match release.await {
                 Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
                 Err(_) => Ok(()),
             };
         }
-        Ok(last.release().await?)
+        Ok(release.await?)
     }
 
     /// The answer to the command.
@@ -265,24 +351,8 @@ impl Actor {
     }
 }
 
-async fn wait_for_lease_end<K: LockKind>(
-    lock: &Lock<K>,
-    owner: &Owner,
-) -> anyhow::Result<Guard<K>> {
-    loop {
-        if let Some(guard) = lock.try_acquire_as(owner).await? {
-            return Ok(guard);
-        }
-        tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
-    }
-}
-
 fn yes_or_no(yes: bool) -> String {
     if yes { "ok".to_owned() } else { "no".to_owned() }
-}
-
-fn millis(text: &str) -> anyhow::Result<Duration> {
-    Ok(Duration::from_millis(text.parse()?))
 }
 
 fn reply(actor: &str, begun: u64, answer: &str) {

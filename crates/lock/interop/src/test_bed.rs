@@ -2,46 +2,35 @@
 //! private Redis to inspect keys and channels.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use testkit::wait::poll;
 use tokio::process::Command;
 
-use crate::client_process::{Actor, ClientProcess};
+use crate::client_process::{Actor, ClientProcess, Language, Unsupported};
 use crate::rust_client::Fault;
 
-/// The language of a client process, and thereby its lock library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
-    /// Redisson.
-    Java,
-    /// The lock package of this repository.
-    Rust,
-}
-
-impl Language {
-    /// The other language.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Java => Self::Rust,
-            Self::Rust => Self::Java,
-        }
-    }
+/// A version of Redisson.
+#[derive(Debug, Clone)]
+pub struct Redisson {
+    pub version: String,
+    /// Its classes and jars, as `java -cp` wants them.
+    pub classpath: String,
 }
 
 /// The settings with which client processes are started.
 #[derive(Debug, Clone)]
 pub struct Launcher {
-    /// Redisson's version.
-    pub redisson: String,
-    /// Its classes and jars, as `java -cp` wants them.
-    pub classpath: String,
-    /// A second version and its class path, for scenarios in which two meet.
-    pub second: (String, String),
+    pub redisson: Redisson,
+    /// For scenarios in which two versions meet.
+    pub second: Redisson,
     /// What the Java client puts in front of every name, if anything.
     pub prefix: Option<String>,
     /// The fault of the Rust client, if any.
@@ -58,37 +47,31 @@ impl Launcher {
     /// Starts a client process.
     pub async fn start(&self, language: Language) -> anyhow::Result<ClientProcess> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let watchdog = self.watchdog.as_millis().to_string();
+        let Redisson { version, classpath } = &self.redisson;
         let mut command = match language {
             Language::Java => {
                 let mut command = Command::new("java");
                 // Small and quick to start: it runs one script at a time.
                 command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-                command.args([
-                    "-cp",
-                    &self.classpath,
-                    "interop.RedissonClientProcess",
-                    &self.url,
-                    &watchdog,
-                ]);
-                command.args(&self.prefix);
+                command.args(["-cp", classpath, "interop.RedissonClientProcess"]);
                 command
             }
             Language::Rust => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["client", &self.url, &watchdog]);
-                if let Some(fault) = self.fault {
-                    command.args(["--fault", &fault.to_string()]);
-                }
+                command.arg("client");
                 command
             }
         };
+        command.args([&self.url, &self.watchdog.as_millis().to_string()]);
+        match language {
+            Language::Java => command.args(&self.prefix),
+            Language::Rust => command.args(self.fault.map(|fault| format!("--fault={fault:?}"))),
+        };
         command.env("RUST_LOG", "info");
-        let log =
-            self.logs.join(format!("{number}-{language:?}-{}.log", self.redisson).to_lowercase());
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let log = self.logs.join(format!("{number}-{language:?}-{version}.log").to_lowercase());
         let log = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
-        ClientProcess::start(command, log).await
+        ClientProcess::start(language, command, log).await
     }
 }
 
@@ -96,8 +79,7 @@ impl Launcher {
 pub struct TestBed {
     /// Starts further processes, which a scenario may kill.
     pub launcher: Launcher,
-    /// A connection to look at keys.
-    pub redis: MultiplexedConnection,
+    redis: MultiplexedConnection,
     java: [ClientProcess; 2],
     rust: [ClientProcess; 2],
 }
@@ -112,47 +94,107 @@ impl TestBed {
         Ok(Self { launcher, redis, java, rust })
     }
 
-    /// A new actor in the first (0) or second (1) process of a language.
-    pub fn actor(&self, language: Language, process: usize) -> Actor {
-        let peers = match language {
-            Language::Java => &self.java,
-            Language::Rust => &self.rust,
-        };
-        peers[process % 2].actor()
+    /// A scenario's surroundings, with a new name.
+    pub fn scene<'a>(&'a self, kind: &'a str, holder: Language) -> Scene<'a> {
+        let scene = Scene { bed: self, kind, holder, waiter: holder.other(), name: String::new() };
+        scene.anew()
     }
 
-    /// Whether both languages have this kind of lock; if not, the one that does not.
-    pub async fn supports(&self, kind: &str) -> anyhow::Result<Result<(), Language>> {
-        for language in [Language::Java, Language::Rust] {
-            let reply = self.actor(language, 0).ask(&format!("supports {kind} any")).await?;
-            if reply.answer == "unsupported" {
-                return Ok(Err(language));
-            }
-            reply.ok()?;
+    /// Whether Redisson has this kind of lock.
+    pub async fn supports(&self, kind: &str) -> anyhow::Result<bool> {
+        match self.scene(kind, Language::Java).holder().get("supports").await {
+            Err(error) if error.is::<Unsupported>() => Ok(false),
+            other => other.map(|_| true),
         }
-        Ok(Ok(()))
+    }
+}
+
+/// What a scenario runs with: a kind of lock, a name of its own, and who holds first.
+#[derive(Clone)]
+pub struct Scene<'a> {
+    pub bed: &'a TestBed,
+    pub kind: &'a str,
+    pub holder: Language,
+    /// The other language, unless Java is tested alone.
+    pub waiter: Language,
+    pub name: String,
+}
+
+impl Scene<'_> {
+    /// The same with another name.
+    pub fn named(&self, name: String) -> Self {
+        Self { name, ..self.clone() }
     }
 
-    /// A new lock name.
-    pub fn name(&self) -> String {
+    /// The same with a new name.
+    pub fn anew(&self) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        format!("interop:lock:{}", NEXT.fetch_add(1, Ordering::Relaxed))
+        self.named(format!("interop:lock:{}", NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// The key's fields and their counts.
-    pub async fn fields(&self, key: &str) -> anyhow::Result<HashMap<String, String>> {
-        Ok(self.redis.clone().hgetall(key).await?)
+    /// A new owner in the first (0) or second (1) process of a language.
+    pub fn actor(&self, language: Language, process: usize) -> Actor {
+        let processes = match language {
+            Language::Java => &self.bed.java,
+            Language::Rust => &self.bed.rust,
+        };
+        self.on(&processes[process % 2])
     }
 
-    /// The key's time to live in milliseconds; below zero: none, or no key.
-    pub async fn ttl(&self, key: &str) -> anyhow::Result<i64> {
-        Ok(self.redis.clone().pttl(key).await?)
+    /// A new owner in this process.
+    pub fn on(&self, process: &ClientProcess) -> Actor {
+        process.actor(self.kind, &self.name)
     }
 
-    /// Expects that no key with the lock's name is left but a token counter and the latch of a newer
-    /// Redisson's release, which expires.
-    pub async fn gone(&self, name: &str) -> anyhow::Result<()> {
-        let mut left: Vec<String> = self.redis.clone().keys(format!("*{name}*")).await?;
+    /// The owner that holds first.
+    pub fn holder(&self) -> Actor {
+        self.actor(self.holder, 0)
+    }
+
+    /// An owner of the other language.
+    pub fn other(&self) -> Actor {
+        self.actor(self.waiter, 0)
+    }
+
+    /// An owner whom a holder excludes: readers share, and exclude writers.
+    pub fn rival(&self, language: Language) -> Actor {
+        let mut rival = self.actor(language, 0);
+        if self.kind == "read" {
+            rival.of("write");
+        }
+        rival
+    }
+
+    /// So many owners, of each language in turn, in both processes.
+    pub fn alternately(&self, first: Language, count: usize) -> Vec<Actor> {
+        let language = |number| if number % 2 == 0 { first } else { first.other() };
+        (0..count).map(|number| self.actor(language(number), number / 2)).collect()
+    }
+
+    /// The lease that watchdogs renew.
+    pub fn lease(&self) -> Duration {
+        self.bed.launcher.watchdog
+    }
+
+    /// A connection to look at keys.
+    pub fn redis(&self) -> MultiplexedConnection {
+        self.bed.redis.clone()
+    }
+
+    /// The lock's fields and their counts.
+    pub async fn fields(&self) -> anyhow::Result<HashMap<String, String>> {
+        Ok(self.redis().hgetall(&self.name).await?)
+    }
+
+    /// Its time to live in milliseconds; below zero: none, or no key.
+    pub async fn ttl(&self) -> anyhow::Result<i64> {
+        Ok(self.redis().pttl(&self.name).await?)
+    }
+
+    /// Expects that no key with the lock's name is left but a counter and the latch of a newer Redisson's
+    /// release, which expires.
+    pub async fn gone(&self) -> anyhow::Result<()> {
+        let mut left: Vec<String> = self.redis().keys(format!("*{}*", self.name)).await?;
         let kept = ["redisson_lock_token:", "redisson_unlock_latch:"];
         left.retain(|key| !kept.iter().any(|kept| key.starts_with(kept)));
         left.retain(|key| !key.ends_with(":counter"));
@@ -160,22 +202,43 @@ impl TestBed {
         Ok(())
     }
 
-    /// Waits until channels that contain `name` have so many subscribers.
-    pub async fn subscribed(&self, name: &str, subscribers: usize) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let mut redis = self.redis.clone();
-        loop {
-            let pattern = format!("*{name}*");
+    /// Waits until channels that contain the name have at least so many subscribers.
+    pub async fn subscribed(&self, subscribers: usize) -> anyhow::Result<()> {
+        let mut redis = self.redis();
+        let pattern = format!("*{}*", self.name);
+        becomes("subscribers", subscribers.., async || {
             let channels: Vec<String> =
-                redis::cmd("PUBSUB").arg("CHANNELS").arg(pattern).query_async(&mut redis).await?;
+                redis::cmd("PUBSUB").arg("CHANNELS").arg(&pattern).query_async(&mut redis).await?;
             let counts: HashMap<String, usize> =
                 redis::cmd("PUBSUB").arg("NUMSUB").arg(channels).query_async(&mut redis).await?;
-            let found: usize = counts.values().sum();
-            if found >= subscribers {
-                return Ok(());
-            }
-            ensure!(Instant::now() < deadline, "{found} of {subscribers} subscribed to {name}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            anyhow::Ok(counts.values().sum())
+        })
+        .await
     }
+
+    /// How many waiters a fair lock's queue has.
+    pub async fn queue_length(&self) -> anyhow::Result<usize> {
+        Ok(self.redis().llen(format!("redisson_lock_queue:{{{}}}", self.name)).await?)
+    }
+
+    /// Waits until it has so many.
+    pub async fn queued(&self, waiters: usize) -> anyhow::Result<()> {
+        becomes("waiters in the queue", waiters..=waiters, async || self.queue_length().await).await
+    }
+}
+
+/// Waits until there are so many.
+async fn becomes(
+    what: &str,
+    wanted: impl RangeBounds<usize> + Debug,
+    mut count: impl AsyncFnMut() -> anyhow::Result<usize>,
+) -> anyhow::Result<()> {
+    let mut last = 0;
+    let reached = poll(Duration::from_secs(10), Duration::from_millis(5), async || {
+        last = count().await?;
+        anyhow::Ok(wanted.contains(&last).then_some(()))
+    });
+    let reached = reached.await?.is_some();
+    ensure!(reached, "{last} {what}, not {wanted:?}");
+    Ok(())
 }

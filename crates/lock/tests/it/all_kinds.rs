@@ -215,8 +215,7 @@ async fn scripts_are_reloaded_after_a_flush<K: LockKind>(lock: fn(&Locks) -> Loc
 async fn a_key_of_another_type_is_rejected_and_kept<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (_server, mut raw, [locks]) = start(LEASE).await;
     let _: () = raw.set(NAME, "text").await.unwrap();
-    let error = lock(&locks).try_acquire().await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
+    fails_as!(lock(&locks).try_acquire().await, Rejected);
     let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     assert_eq!(keys, [NAME]);
     assert_eq!(raw.get::<_, String>(NAME).await.unwrap(), "text");
@@ -266,12 +265,9 @@ async fn one_owner_cannot_hold_a_name_as_two_kinds() {
     let (server, mut raw, [locks]) = start(LEASE).await;
     let owner = locks.owner();
     let guard = locks.lock(NAME).acquire_as(&owner).await.unwrap();
-    let error = locks.fair(NAME).try_acquire_as(&owner).await.unwrap_err();
-    assert!(matches!(error, Error::OtherKind { .. }), "{error:?}");
-    let error = locks.fenced(NAME).acquire_as(&owner).await.unwrap_err();
-    assert!(matches!(error, Error::OtherKind { .. }), "{error:?}");
-    let error = locks.read_write(NAME).read().try_acquire_as(&owner).await.unwrap_err();
-    assert!(matches!(error, Error::OtherKind { .. }), "{error:?}");
+    fails_as!(locks.fair(NAME).try_acquire_as(&owner).await, OtherKind);
+    fails_as!(locks.fenced(NAME).acquire_as(&owner).await, OtherKind);
+    fails_as!(locks.read_write(NAME).read().try_acquire_as(&owner).await, OtherKind);
     // Every kind refuses other owners, and no try adds a field to the hash of another kind.
     let other = locks.owner();
     assert!(locks.fair(NAME).try_acquire_as(&other).await.unwrap().is_none());

@@ -44,7 +44,6 @@ async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
     nothing_left(&server, &[&here, &there]).await;
     // A counter of another type.
     let _: () = raw.set(TOKEN, "text").await.unwrap();
-    let error = lock.try_acquire().await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
+    fails_as!(lock.try_acquire().await, Rejected);
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
 }

@@ -61,8 +61,7 @@ async fn spares_the_next_hold<K: LockKind>(proxy: &Proxy, locks: &Locks, lock: &
     lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
     let guard = lock.acquire_as(&owner).await.unwrap();
     proxy.set(Mode::HoldRequests("late"));
-    let outcome = guard.release().await;
-    assert!(matches!(outcome, Err(Error::Unknown { .. })), "{outcome:?}");
+    fails_as!(guard.release().await, Unknown);
     proxy.set(Mode::Forward);
     let again = lock.acquire_as(&owner).await.unwrap();
     assert!(proxy.held() > 0, "no request is late");

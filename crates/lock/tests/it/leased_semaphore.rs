@@ -8,10 +8,11 @@ use redisson_lock::{Error, LeasedSemaphore, LockConfig, Locks, Lost, LostReason}
 use tokio::time::sleep;
 
 use super::cancellation::{cut_after, cut_everywhere};
-use super::semaphore::next_message;
-use super::semaphores::all_back;
-use super::{LEASE, LONG_LEASE, eventually, locks, query, renewed, soon, start, stats_of};
-use testkit::redis_server::RedisServer;
+use super::semaphores::{all_back, waiting};
+use super::{
+    LEASE, LONG_LEASE, eventually, messages, next_message, query, renewed, soon, start, start_with,
+    stats_of,
+};
 
 const NAME: &str = "gate";
 const LEASES: &str = "{gate}:timeout";
@@ -44,12 +45,8 @@ async fn now(raw: &mut MultiplexedConnection) -> i64 {
 
 #[tokio::test]
 async fn the_wire_format_is_that_of_redisson() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let mut pubsub = server.client().get_async_pubsub().await.unwrap();
-    pubsub.subscribe(CHANNEL).await.unwrap();
-    let mut messages = pubsub.into_on_message();
-    let locks = locks(&server, LONG_LEASE).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let mut messages = messages(&server, CHANNEL).await;
     let gate = semaphore(&locks, 4, LONG).await;
     assert_eq!(next_message(&mut messages).await, "4");
 
@@ -101,15 +98,13 @@ async fn the_wire_format_is_that_of_redisson() {
 
 #[tokio::test]
 async fn a_release_by_another_client_library_wakes_a_waiter() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
     // Waiters try by themselves, and calls end, only after a time far longer than the test.
     let config = LockConfig::default().with_lease(LONG * 10).with_command_timeout(LONG);
-    let locks = Locks::connect(server.client(), config).await.expect("connect");
+    let (_server, mut raw, [locks]) = start_with(config).await;
     let gate = semaphore(&locks, 0, LONG).await;
     // Redisson's expiry of a permit without a lease: the end of time.
     let _: () = raw.zadd(LEASES, "a client's", 922_337_203_685_477i64).await.unwrap();
-    let waiting = tokio::spawn(async move { gate.acquire(1).await.unwrap() });
+    let waiting = waiting(&gate, 1);
     eventually("it waits", async || locks.usage().channels == 1).await;
     let _: () = query(&mut raw, "EVAL", &[FOREIGN_RELEASE, "3", NAME, LEASES, CHANNEL]).await;
     let permit = soon("it is woken", waiting).await.unwrap();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, Guard, LockConfig, Locks, Lost, LostReason};
+use redisson_lock::{Error, Guard, Lost, LostReason};
 
-use super::{LEASE, eventually, nothing_left, renewed, soon, start};
+use super::{LEASE, LONG_LEASE, eventually, locks, nothing_left, renewed, soon, start};
 use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
@@ -35,25 +35,9 @@ async fn a_paused_redis_is_reported_as_unreachable_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_released_lock_is_never_lost() {
-    let (_server, _, [locks]) = start(LEASE).await;
-    let lock = locks.lock(NAME);
-    let guard = lock.acquire().await.unwrap();
-    let lost = guard.lost();
-    guard.release().await.unwrap();
-    let other = lock.acquire().await.unwrap();
-    for _ in 0..4 {
-        renewed(|| other.valid_for()).await;
-    }
-    assert!(tokio::time::timeout(Duration::ZERO, lost).await.is_err());
-    other.release().await.unwrap();
-}
-
-#[tokio::test]
 async fn a_short_outage_loses_no_lock() {
     let mut server = RedisServer::start_as(Role::Durable).await;
-    let config = LockConfig::default().with_lease(Duration::from_secs(6));
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let locks = locks(&server, Duration::from_secs(6)).await;
     let owner = locks.owner();
     let lock = locks.lock(NAME);
     let guard = lock.acquire_as(&owner).await.unwrap();
@@ -67,9 +51,7 @@ async fn a_short_outage_loses_no_lock() {
 /// The deadline has passed here and not on the server, and no task has noticed yet.
 #[tokio::test]
 async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let lock = locks.lock(NAME).without_renewal(Duration::from_secs(2));
     let owner = locks.owner();
     let outer = lock.acquire_as(&owner).await.unwrap();
@@ -142,11 +124,8 @@ async fn a_failing_renewal_does_not_delay_others() {
 
 #[tokio::test]
 async fn more_locks_than_one_renewal_batch_all_stay_held() {
-    let server = RedisServer::start().await;
     // With the lease of the other tests these would be thousands of renewals a second.
-    let lease = Duration::from_secs(6);
-    let config = LockConfig::default().with_lease(lease);
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (server, _, [locks]) = start(Duration::from_secs(6)).await;
     let owner = locks.owner();
     let mut guards = Vec::new();
     for i in 0..800 {

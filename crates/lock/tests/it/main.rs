@@ -4,6 +4,16 @@
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)]
 
+/// Fails unless the call failed with this kind of error.
+macro_rules! fails_as {
+    ($result:expr, $error:ident) => {
+        match $result {
+            Err(Error::$error { .. }) => {}
+            other => panic!("not {}: {:?}", stringify!($error), other.map(drop)),
+        }
+    };
+}
+
 mod all_kinds;
 mod cancellation;
 mod channel_rights;
@@ -40,8 +50,9 @@ mod wire_format;
 
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSubStream};
 use redisson_lock::kind::LockKind;
 use redisson_lock::{Guard, Lock, LockConfig, LockStats, LockUsage, Locks};
 use tokio::task::JoinHandle;
@@ -65,10 +76,19 @@ const LONG_LEASE: Duration = Duration::from_secs(120);
 async fn start<const N: usize>(
     lease: Duration,
 ) -> (RedisServer, MultiplexedConnection, [Locks; N]) {
+    start_with(LockConfig::default().with_lease(lease)).await
+}
+
+/// The same with other settings.
+async fn start_with<const N: usize>(
+    config: LockConfig,
+) -> (RedisServer, MultiplexedConnection, [Locks; N]) {
     let server = RedisServer::start().await;
     let raw = server.conn().await;
-    let processes = join_all((0..N).map(|_| locks(&server, lease))).await;
-    (server, raw, processes.try_into().expect("so many"))
+    let connect = |_| Locks::connect(server.client(), config.clone());
+    let processes = join_all((0..N).map(connect)).await;
+    let processes: Result<Vec<Locks>, _> = processes.into_iter().collect();
+    (server, raw, processes.expect("connect").try_into().expect("so many"))
 }
 
 /// The same with a proxy between the locks and the server.
@@ -83,6 +103,24 @@ async fn start_behind_proxy(config: LockConfig) -> (RedisServer, Proxy, Locks) {
 async fn locks(server: &RedisServer, lease: Duration) -> Locks {
     let config = LockConfig::default().with_lease(lease);
     Locks::connect(server.client(), config).await.expect("connect")
+}
+
+/// The messages on the channels of this pattern, from now on.
+async fn messages(server: &RedisServer, channels: &str) -> PubSubStream {
+    let mut pubsub = server.client().get_async_pubsub().await.unwrap();
+    pubsub.psubscribe(channels).await.unwrap();
+    pubsub.into_on_message()
+}
+
+/// The next of them.
+async fn next_message(messages: &mut PubSubStream) -> String {
+    let message = soon("a message", messages.next()).await.expect("an open connection");
+    String::from_utf8(message.get_payload_bytes().to_vec()).unwrap()
+}
+
+/// The addresses of these servers, as the URL of a cluster or of sentinels has them.
+fn addresses(servers: &[RedisServer]) -> String {
+    servers.iter().map(RedisServer::address).collect::<Vec<_>>().join(",")
 }
 
 /// Starts a call that waits for the lock.
@@ -107,22 +145,24 @@ async fn renewed(valid_for: impl Fn() -> Duration) {
     .await;
 }
 
-/// Whether a key outlives its lock: the counters of fenced locks do, and, for a minute, the latches of
-/// releases that were not answered.
-fn outlives_its_lock(key: &str) -> bool {
-    key.starts_with("redisson_lock_token:") || key.starts_with("redisson_unlock_latch:")
+/// Whether nothing is left on a server: no subscription, and no key but those that outlive their lock,
+/// which are the counters of fenced locks and, for a minute, the latches of releases that were not
+/// answered.
+async fn is_clean(raw: &mut MultiplexedConnection) -> bool {
+    let mut keys: Vec<String> = query(raw, "KEYS", &["*"]).await;
+    let outlive = ["redisson_lock_token:", "redisson_unlock_latch:"];
+    keys.retain(|key| !outlive.iter().any(|start| key.starts_with(start)));
+    let mut channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
+    // Sentinels are subscribed to one of their own.
+    channels.retain(|channel| !channel.starts_with("__sentinel__"));
+    keys.is_empty() && channels.is_empty()
 }
 
-/// Waits until nothing is left: no key but those that outlive their lock, no subscription on the
-/// server, no entry in the process.
+/// Waits until nothing is left on the server, and no entry in the processes.
 async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
-    let mut conn = server.conn().await;
+    let mut raw = server.conn().await;
     eventually("no key, no subscription, no entry left", async || {
-        let keys: Vec<String> = query(&mut conn, "KEYS", &["*"]).await;
-        let channels: Vec<String> = query(&mut conn, "PUBSUB", &["CHANNELS"]).await;
-        keys.iter().all(|key| outlives_its_lock(key))
-            && channels.is_empty()
-            && locks.iter().all(|locks| locks.usage() == LockUsage::default())
+        locks.iter().all(|locks| locks.usage() == LockUsage::default()) && is_clean(&mut raw).await
     })
     .await;
 }

@@ -113,8 +113,7 @@ async fn a_free_majority_is_enough_and_a_free_minority_is_not() {
     let lock = lock_of(&locks);
     assert_eq!(Majority::new(&locks).unwrap().quorum(), 3);
     for servers in [vec![], vec![&locks[0], &locks[0]]] {
-        let refused = Majority::new(servers).map(drop);
-        assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
+        fails_as!(Majority::new(servers), Rejected);
     }
     hold_as_another_owner(&mut servers[0].conn().await, NAME).await;
     hold_as_another_owner(&mut servers[1].conn().await, NAME).await;
@@ -198,9 +197,7 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
 
     // Servers that refuse connections are not waited for.
     let other = lock_of(&patient);
-    let answer = soon("an answer", other.try_acquire()).await;
-    let error = answer.map(drop).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    fails_as!(soon("an answer", other.try_acquire()).await, Unavailable);
     nothing_left_on(&servers[1..2], &[&locks[1..2]]).await;
 
     // One of them restarts, empty, which makes a majority again.
@@ -255,13 +252,10 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
     servers[1].pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    let limited = soon("its limit", lock.acquire_within(limit)).await;
-    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
+    fails_as!(soon("its limit", lock.acquire_within(limit)).await, Unavailable);
     assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     // A call that does not wait ends with the command timeout.
-    let refused = soon("the timeout", other.try_acquire()).await;
-    let error = refused.map(drop).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    fails_as!(soon("the timeout", other.try_acquire()).await, Unavailable);
     servers[0].resume();
     servers[1].resume();
     nothing_left_on(&servers, &[&here, &there]).await;
@@ -283,10 +277,8 @@ async fn a_majority_connects_as_long_as_most_servers_answer() {
     guard.release().await.unwrap();
     two.shutdown().await;
     servers[2].kill();
-    let refused = connect().await.map(drop);
-    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
-    let refused = Majority::connect(["no address"], LockConfig::default()).await.map(drop);
-    assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
+    fails_as!(connect().await, Unavailable);
+    fails_as!(Majority::connect(["no address"], LockConfig::default()).await, Rejected);
 }
 
 #[tokio::test]

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LostReason};
 
 use super::{
-    LEASE, LONG_LEASE, calls_of, eventually, locks, nothing_left, query, renewed, soon, start,
-    subscribers, wait_for,
+    LEASE, LONG_LEASE, calls_of, eventually, messages, next_message, nothing_left, query, renewed,
+    soon, start, subscribers, wait_for,
 };
-use testkit::redis_server::RedisServer;
 
 const NAME: &str = "catalogue";
 const CHANNEL: &str = "redisson_rwlock:{catalogue}";
@@ -27,11 +25,8 @@ fn fields<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> 
 
 #[tokio::test]
 async fn the_wire_format_is_that_of_redisson() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
-    sink.subscribe(CHANNEL).await.unwrap();
-    let locks = locks(&server, LONG_LEASE).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let mut messages = messages(&server, CHANNEL).await;
     let lock = locks.read_write(NAME);
     let (owner, other) = (locks.owner(), locks.owner());
     let (field, other_field) = (owner.to_string(), other.to_string());
@@ -101,10 +96,9 @@ async fn the_wire_format_is_that_of_redisson() {
     // The last reader wakes one waiter (0); a writer wakes all (1), also when it keeps a read lock.
     let _: i64 = raw.publish(CHANNEL, "end").await.unwrap();
     for expected in ["0", "1", "0", "1", "0", "1", "end"] {
-        let message = soon("a message", messages.next()).await.unwrap();
-        assert_eq!(message.get_payload_bytes(), expected.as_bytes());
+        assert_eq!(next_message(&mut messages).await, expected);
     }
-    drop((sink, messages));
+    drop(messages);
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -118,10 +112,8 @@ async fn readers_share_and_writers_exclude() {
     let second = b.read().try_acquire_as(&other).await.unwrap().expect("readers share");
     assert!(b.write().try_acquire_as(&third).await.unwrap().is_none());
     // A reader cannot upgrade: it would wait for itself.
-    let waiting = soon("an upgrade is refused", a.write().acquire_as(&owner)).await.map(Some);
-    for upgrade in [a.write().try_acquire_as(&owner).await, waiting] {
-        assert!(matches!(upgrade, Err(Error::OtherKind { .. })), "{upgrade:?}");
-    }
+    fails_as!(soon("an upgrade is refused", a.write().acquire_as(&owner)).await, OtherKind);
+    fails_as!(a.write().try_acquire_as(&owner).await, OtherKind);
     first.release().await.unwrap();
     assert!(a.write().try_acquire_as(&owner).await.unwrap().is_none());
     second.release().await.unwrap();
@@ -270,7 +262,6 @@ async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     reading.release().await.unwrap();
     let lost = lock.write().acquire().await.unwrap();
     assert!(lock.write().force_unlock().await.unwrap());
-    let refused = lost.downgrade().await.map(drop);
-    assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
+    fails_as!(lost.downgrade().await, Lost);
     nothing_left(&server, &[&here, &there]).await;
 }

@@ -66,8 +66,7 @@ async fn a_lock_that_too_few_replicas_have_is_released() {
     // Released before the error was returned, not a lease of 60 s later.
     assert_eq!(lock.is_locked().await, Ok(false));
     let setnx = locks.setnx(NAME, Duration::from_secs(60));
-    let error = setnx.try_acquire().await.map(drop).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    fails_as!(setnx.try_acquire().await, Unavailable);
     assert_eq!(lock.is_locked().await, Ok(false));
     nothing_left(&master, &[&locks]).await;
 }
@@ -80,8 +79,7 @@ async fn a_failed_re_entry_leaves_the_first_hold() {
     let owner = locks.owner();
     let guard = lock.acquire_as(&owner).await.unwrap();
     replica.pause();
-    let error = lock.try_acquire_as(&owner).await.map(drop).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    fails_as!(lock.try_acquire_as(&owner).await, Unavailable);
     assert_eq!(lock.hold_count(&owner).await, Ok(1));
     replica.resume();
     let again = super::soon("the replica is back", lock.acquire_as(&owner)).await.unwrap();
@@ -111,8 +109,7 @@ async fn waiting_for_replicas_does_not_delay_other_commands() {
     guard.release().await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     assert!(!waiting.is_finished(), "it did not wait");
-    let error = waiting.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    fails_as!(waiting.await.unwrap(), Unavailable);
     replica.resume();
     nothing_left(&master, &[&locks]).await;
 }
@@ -136,9 +133,7 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
             read && redis::cmd("EXISTS").arg(&name).exec_async(&mut copy).await.is_ok()
         })
         .await;
-        let error = too_few.lock(&name).try_acquire().await;
-        let error = error.map(drop).unwrap_err();
-        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        fails_as!(too_few.lock(&name).try_acquire().await, Unavailable);
         let owner = enough.owner();
         let lock = enough.lock(&name);
         let mut guard = None;
@@ -171,8 +166,7 @@ async fn replicas_of_a_sentinel_master_acknowledge() {
     lock.acquire().await.unwrap().release().await.unwrap();
     let timeout = Duration::from_millis(100);
     let locks = Locks::connect(server, config(2, timeout)).await.unwrap();
-    let error = locks.lock(NAME).try_acquire().await;
-    assert!(matches!(error.map(drop), Err(Error::Unavailable { .. })));
+    fails_as!(locks.lock(NAME).try_acquire().await, Unavailable);
     assert_eq!(lock.is_locked().await, Ok(false));
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, Semaphore};
 
-use super::semaphores::all_back;
-use super::{LONG_LEASE, eventually, locks, query, soon, start, subscribers};
-use testkit::redis_server::RedisServer;
+use super::semaphores::{all_back, waiting};
+use super::{
+    LONG_LEASE, eventually, messages, next_message, query, soon, start, start_with, subscribers,
+};
 
 const NAME: &str = "gate";
 const CHANNEL: &str = "redisson_sc:{gate}";
@@ -20,20 +20,10 @@ async fn semaphore(locks: &Locks, permits: u32) -> Semaphore {
     semaphore
 }
 
-/// The next message.
-pub async fn next_message<S: StreamExt<Item = redis::Msg> + Unpin>(messages: &mut S) -> String {
-    let message = soon("a message", messages.next()).await.expect("an open connection");
-    String::from_utf8(message.get_payload_bytes().to_vec()).unwrap()
-}
-
 #[tokio::test]
 async fn the_wire_format_is_that_of_redisson() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let mut pubsub = server.client().get_async_pubsub().await.unwrap();
-    pubsub.subscribe(CHANNEL).await.unwrap();
-    let mut messages = pubsub.into_on_message();
-    let locks = locks(&server, LONG_LEASE).await;
+    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let mut messages = messages(&server, CHANNEL).await;
     let semaphore = locks.semaphore(NAME);
 
     assert!(semaphore.try_set_permits(5).await.unwrap());
@@ -72,10 +62,7 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
     assert!(!gate.add_permits_if_exists(2).await.unwrap());
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
     semaphore(&locks, 0).await;
-    let waiting = tokio::spawn({
-        let gate = gate.clone();
-        async move { gate.acquire(2).await.unwrap() }
-    });
+    let waiting = waiting(&gate, 2);
     eventually("it waits", async || locks.usage().channels == 1).await;
     assert!(gate.add_permits_if_exists(2).await.unwrap());
     soon("it is woken", waiting).await.unwrap().release().await.unwrap();
@@ -84,21 +71,17 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
 
 #[tokio::test]
 async fn permits_that_too_few_replicas_have_are_released() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
     let config = LockConfig::default().with_replicas(1, Duration::from_millis(100));
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (_server, mut raw, [locks]) = start_with(config).await;
     let gate = semaphore(&locks, 5).await;
-    let error = gate.try_acquire(2).await.map(drop).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    fails_as!(gate.try_acquire(2).await, Unavailable);
     assert_eq!(gate.available().await.unwrap(), 5);
     all_back(&mut raw, &[&locks], 5).await;
 }
 
 #[tokio::test]
 async fn an_acquire_that_arrives_after_its_undo_acquires_nothing() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (_server, mut raw, []) = start(LONG_LEASE).await;
     let _: () = raw.set(NAME, 5).await.unwrap();
     let (acquire, release) = (
         include_str!("../../lua/semaphore_acquire.lua"),
@@ -155,13 +138,9 @@ async fn permits_below_zero_are_paid_off_by_releases() {
     assert!(gate.try_acquire(1).await.unwrap().is_none());
     // None is asked for, none is needed.
     gate.try_acquire(0).await.unwrap().unwrap().release().await.unwrap();
-    let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
-    sink.subscribe(CHANNEL).await.unwrap();
-    let waiting = {
-        let gate = there.semaphore(NAME);
-        tokio::spawn(async move { gate.acquire(2).await })
-    };
-    eventually("it waits", async || subscribers(&mut raw, CHANNEL).await == 2).await;
+    let mut messages = messages(&server, CHANNEL).await;
+    let waiting = waiting(&there.semaphore(NAME), 2);
+    eventually("it waits", async || subscribers(&mut raw, CHANNEL).await == 1).await;
     for expected in [-3, -2, -1] {
         held.remove(0).release().await.unwrap();
         assert_eq!(gate.available().await.unwrap(), expected);
@@ -171,7 +150,7 @@ async fn permits_below_zero_are_paid_off_by_releases() {
     assert!(!waiting.is_finished(), "one is free, and it waits for two");
     gate.add_permits(1).await.unwrap();
     assert_eq!(next_message(&mut messages).await, "2");
-    let permits = soon("it acquires them", waiting).await.unwrap().unwrap();
+    let permits = soon("it acquires them", waiting).await.unwrap();
     assert_eq!(gate.available().await.unwrap(), 0);
     permits.release().await.unwrap();
     assert_eq!(raw.get::<_, i64>(NAME).await.unwrap(), 2);

@@ -9,7 +9,7 @@ use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
 use super::loss_at_once::{held_and_tracked, tracked};
 use super::majority::{acquire_on_all, process_with, servers};
 use super::users::set_user;
-use super::{eventually, nothing_left, query, renewed, soon};
+use super::{eventually, nothing_left, query, renewed, soon, start_with};
 use testkit::proxy::{Mode, Proxy};
 use testkit::raw::info;
 use testkit::redis_cluster::RedisCluster;
@@ -83,10 +83,8 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
 
 #[tokio::test]
 async fn it_can_be_turned_off() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let config = LockConfig::default().with_client_tracking(false);
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (server, mut raw, [locks]) =
+        start_with(LockConfig::default().with_client_tracking(false)).await;
     let guard = locks.lock("lock").acquire().await.unwrap();
     // A hold that began later, of locks with tracking, is tracked; it is the only one.
     let others = long_leases(server.client()).await;

@@ -73,8 +73,7 @@ async fn a_login_that_was_refused_is_tried_again() {
     })
     .await;
     // A release that is refused for this reason goes on in the background.
-    let error = held.release().await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
+    fails_as!(held.release().await, Rejected);
     let _: () = query(&mut raw, "ACL", &["SETUSER", "app", ">secret"]).await;
     let again = Instant::now();
     eventually("the login is accepted", async || lock.is_locked().await.is_ok()).await;

@@ -47,24 +47,6 @@ async fn all_acquire(waiters: Vec<JoinHandle<()>>) {
 }
 
 #[tokio::test]
-async fn a_release_by_another_client_library_wakes_a_waiter() {
-    let (server, mut raw, [locks]) = start(LONG_LEASE).await;
-    // With the script loaded, every attempt is one call.
-    let warm = locks.lock("other");
-    warm.acquire().await.unwrap().release().await.unwrap();
-    // What a Redisson client does, command by command.
-    let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
-    let _: () = raw.hset(NAME, foreign, 1).await.unwrap();
-    let _: bool = raw.pexpire(NAME, 30_000).await.unwrap();
-    let waiting = waiters(&mut raw, &locks, 1).await;
-    let _: () = raw.del(NAME).await.unwrap();
-    let receivers: i64 = raw.publish(CHANNEL, "0").await.unwrap();
-    assert_eq!(receivers, 1);
-    all_acquire(waiting).await;
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
 async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
     let (_server, mut raw, locks) = warm().await;
     let _: () = raw.hset(NAME, "a client that crashed", 1).await.unwrap();

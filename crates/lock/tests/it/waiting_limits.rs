@@ -8,10 +8,9 @@ use redisson_lock::{Error, LockConfig, Locks};
 
 use super::{
     LONG_LEASE, TIMEOUT, eventually, locks, nothing_left, query, soon, start, start_behind_proxy,
-    stats_of, wait_for,
+    start_with, stats_of, wait_for,
 };
 use testkit::proxy::Mode;
-use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 const QUEUE: &str = "redisson_lock_queue:{lock:order:1}";
@@ -25,10 +24,9 @@ fn timed_out_and_failed(locks: &Locks, kind: &str) -> (u64, u64) {
 
 #[tokio::test]
 async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
-    let server = RedisServer::start().await;
     // A try would wait for its answer for this long.
     let config = LockConfig::default().with_command_timeout(TIMEOUT * 3);
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (server, _, [locks]) = start_with(config).await;
     locks.semaphore("sem").try_set_permits(1).await.unwrap();
     locks.leased_semaphore("leased", Duration::from_secs(60)).try_set_permits(1).await.unwrap();
     server.pause();
@@ -159,8 +157,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
 /// Waiters pile up while Redis is down, and all acquire once it is back.
 #[tokio::test]
 async fn an_outage_ends_no_wait() {
-    let mut server = RedisServer::start().await;
-    let locks = locks(&server, LONG_LEASE).await;
+    let (mut server, _, [locks]) = start(LONG_LEASE).await;
     let lock = locks.lock(NAME);
     server.kill();
     let waits: Vec<_> = (0..50)
@@ -178,7 +175,7 @@ async fn an_outage_ends_no_wait() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     for refused in [lock.acquire_within(LIMIT).await.map(drop), lock.try_acquire().await.map(drop)]
     {
-        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        fails_as!(refused, Unavailable);
     }
     server.restart().await;
     locks.semaphore("sem").try_set_permits(1).await.unwrap();
@@ -192,9 +189,8 @@ async fn an_outage_ends_no_wait() {
 /// Calls that may wait for ever give an outage up, however their tries go unanswered.
 #[tokio::test]
 async fn the_outage_limit_ends_every_wait() {
-    let mut server = RedisServer::start().await;
     let config = LockConfig::default().with_outage_limit(LIMIT);
-    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let (mut server, _, [locks]) = start_with(config).await;
     let held = locks.lock(NAME).acquire().await.unwrap();
     let every_wait = async |down: &str| {
         let started = Instant::now();

@@ -4,11 +4,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redisson_lock::{Error, LostReason};
 
-use super::{LEASE, LONG_LEASE, calls_of, nothing_left, query, start};
+use super::{LEASE, LONG_LEASE, calls_of, messages, next_message, nothing_left, query, start};
 
 #[tokio::test]
 async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
@@ -46,8 +45,7 @@ async fn release_and_force_unlock_publish_0() {
         ("lock:order:7", "redisson_lock__channel:{lock:order:7}"),
         ("lock:{7}:order", "redisson_lock__channel:lock:{7}:order"),
     ] {
-        let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
-        sink.subscribe(channel).await.unwrap();
+        let mut messages = messages(&server, channel).await;
         let lock = locks.lock(name);
 
         let outer = lock.acquire_as(&owner).await.unwrap();
@@ -61,8 +59,7 @@ async fn release_and_force_unlock_publish_0() {
         // One message for the last release, one for the forced one, none else before this one.
         let _: i64 = server.conn().await.publish(channel, "end").await.unwrap();
         for expected in ["0", "0", "end"] {
-            let message = messages.next().await.unwrap();
-            assert_eq!(message.get_payload_bytes(), expected.as_bytes());
+            assert_eq!(next_message(&mut messages).await, expected);
         }
     }
 }

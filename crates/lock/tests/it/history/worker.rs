@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use redisson_lock::Owner;
+use redisson_lock::{Error, Owner};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::event::{Event, EventKind, Recorder, nanos, now};
-use super::lock_under_test::{COMMAND, Held, LockUnderTest, Settings};
-use super::register::Register;
+use super::lock_under_test::{AnyGuard, COMMAND, LockUnderTest, Settings};
 
 /// The environment variable with a worker's plan, as JSON.
 pub const PLAN: &str = "LOCK_HISTORY_PLAN";
@@ -37,8 +36,6 @@ pub struct Plan {
     pub new_owner: f64,
     /// While this file exists, a holder goes on holding.
     pub hold: PathBuf,
-    /// The Redis of the register, which has no faults.
-    pub register: String,
     pub file: PathBuf,
 }
 
@@ -64,10 +61,9 @@ fn worker() {
 }
 
 async fn run(plan: Plan, stop: CancellationToken) {
-    let lock = LockUnderTest::connect(&plan.lock).await;
+    let lock = LockUnderTest::new(&plan.lock);
     let shared = Arc::new(Shared {
         recorder: Recorder::create(&plan.file),
-        register: Register::connect(&plan.register).await,
         lock: lock.clone(),
         next: AtomicU64::new(plan.process << 32),
     });
@@ -102,7 +98,6 @@ async fn run(plan: Plan, stop: CancellationToken) {
 
 struct Shared {
     recorder: Recorder,
-    register: Register,
     lock: LockUnderTest,
     next: AtomicU64,
 }
@@ -118,7 +113,7 @@ impl Shared {
 struct Turns {
     shared: Arc<Shared>,
     random: StdRng,
-    owner: Option<Owner>,
+    owner: Owner,
     /// The owner's number in the history.
     number: u64,
     plan: Plan,
@@ -127,7 +122,7 @@ struct Turns {
 /// A guard with its number.
 struct NumberedGuard {
     number: u64,
-    held: Held,
+    held: Box<dyn AnyGuard>,
 }
 
 impl Turns {
@@ -149,7 +144,7 @@ impl Turns {
             return tokio::time::sleep(pause).await;
         };
         let mut guards = vec![first];
-        while self.owner.is_some() && guards.len() < 4 && self.random.random_bool(0.25) {
+        while guards.len() < 4 && self.random.random_bool(0.25) {
             match self.acquire().await {
                 Some(again) => guards.push(again),
                 None => break,
@@ -159,15 +154,7 @@ impl Turns {
         let longest = if long { self.plan.lock.lease.as_micros() as u64 * 3 / 2 } else { 6_000 };
         let hold = Duration::from_micros(self.random.random_range(0..longest));
         let end = Instant::now() + hold;
-        let read = match guards[0].held.fence() {
-            Some(token) => self.shared.register.read(token).await.map(|value| (token, value)),
-            None => None,
-        };
         while self.record_validity(&guards) && self.pause_before(end).await {}
-        // As a client that relies on the lock: without a look whether it is still held.
-        if let Some((token, value)) = read {
-            self.shared.register.write(token, value + 1).await;
-        }
         while !guards.is_empty() {
             let which = self.random.random_range(0..guards.len());
             let gone = guards.swap_remove(which);
@@ -200,7 +187,7 @@ impl Turns {
             false => Duration::MAX,
         };
         self.record(number, EventKind::Acquire);
-        let acquire = self.shared.lock.acquire(self.owner, limit);
+        let acquire = self.shared.lock.acquire(&self.owner, limit);
         let held = match tokio::time::timeout(cancel_after, acquire).await {
             Ok(Ok(Some(held))) => held,
             // Only a call that does not wait says that another owner holds the lock: a limit may also
@@ -244,7 +231,11 @@ impl Turns {
             drop(guard.held);
             return self.record(guard.number, EventKind::Unknown);
         }
-        let kind = self.shared.lock.release(guard.held).await;
+        let kind = match guard.held.release().await {
+            Ok(()) => EventKind::Released,
+            Err(Error::Lost(_)) => EventKind::NotHeld,
+            Err(_) => EventKind::Unknown,
+        };
         self.record(guard.number, kind);
     }
 }

@@ -4,30 +4,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::{LockConfig, Locks};
 use tokio::task::JoinHandle;
 
 use crate::{
     LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start, stats_of, wait_for,
 };
-use testkit::redis_server::RedisServer;
 
 const NAME: &str = "crowded";
 
 /// Short enough for several renewals in a test, and long enough for a machine with other work.
 const LEASE: Duration = Duration::from_secs(3);
 
-async fn two(server: &RedisServer) -> [Locks; 2] {
-    let config = || LockConfig::default().with_lease(LEASE);
-    let connect = || Locks::connect(server.client(), config());
-    [connect().await.expect("connect"), connect().await.expect("connect")]
-}
-
 #[tokio::test]
 async fn fifty_readers_are_renewed_for_several_leases() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let both = two(&server).await;
+    let (server, mut raw, both) = start::<2>(LEASE).await;
     let mut readers = Vec::new();
     for number in 0..50 {
         let locks = &both[number % 2];

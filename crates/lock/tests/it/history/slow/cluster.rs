@@ -4,27 +4,57 @@
 use std::time::Duration;
 
 use rand::Rng;
-use rustix::process::Signal;
 
-use super::replication::{granted_after, grants_nothing, plan, still_held, stop_replication};
+use super::replication::{Replicated, granted_after, plan, replicated, start, still_held};
 use crate::history::event::now;
-use crate::history::lock_under_test::{Kind, NAME, Target};
-use crate::history::worker::Plan;
+use crate::history::lock_under_test::{Kind, NAME};
 use crate::history::workers::Workers;
-use crate::history::{RUN, check_all, disturb, few_owners, recovered, repeat_fault};
-use crate::{eventually, query};
+use crate::history::{RUN, check, disturb, few_owners, recovered, repeat_fault};
+use crate::{addresses, eventually, query};
 use testkit::proxy::Proxy;
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::in_sync;
+use testkit::redis_server::RedisServer;
 
 /// How long a master is gone before its replica takes over.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
-async fn start(cluster: &RedisCluster, change: impl Fn(&mut Plan)) -> Workers {
-    let workers =
-        Workers::start_with(Kind::Reentrant, Target::Cluster(cluster.urls()), change).await;
-    workers.granted(20).await;
-    workers
+/// A cluster with a replica for each master, and the master that serves the lock.
+struct Shard {
+    cluster: RedisCluster,
+    master: usize,
+}
+
+impl Replicated for Shard {
+    async fn start() -> Self {
+        let cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
+        let master = serving(&cluster, 0).await;
+        Self { cluster, master }
+    }
+
+    fn url(&self) -> String {
+        url(&self.cluster)
+    }
+
+    fn pair(&mut self) -> [&mut RedisServer; 2] {
+        self.cluster.nodes.get_disjoint_mut([self.master, self.master + 3]).unwrap()
+    }
+
+    async fn taken_over(&self) {
+        replaced(&self.cluster, (self.master + 1) % 3, self.master + 3).await;
+    }
+
+    async fn rejoin(&mut self) {
+        let [master, replica] = self.pair();
+        master.restart().await;
+        in_sync(replica, master).await;
+    }
+}
+
+replicated!(Shard);
+
+fn url(cluster: &RedisCluster) -> String {
+    format!("redis-cluster://{}", addresses(&cluster.nodes))
 }
 
 /// The node, by number, that serves the lock, as node `observer` knows.
@@ -39,7 +69,7 @@ async fn the_slot_moves() {
     let cluster = RedisCluster::start().await;
     let slot = cluster.slot(NAME).await;
     let mut from = serving(&cluster, 0).await;
-    let workers = start(&cluster, |plan| plan.new_owner = 0.0).await;
+    let workers = start(&url(&cluster), |plan| plan.new_owner = 0.0).await;
     repeat_fault(0..60, async || {
         let (to, pause) = ((from + 1) % 3, rand::rng().random_range(0..30));
         cluster.begin_move(slot, from, to).await;
@@ -48,14 +78,14 @@ async fn the_slot_moves() {
         from = to;
     })
     .await;
-    check_all(workers, &cluster.nodes, 20).await;
+    check(workers, &cluster.nodes).await;
 }
 
 #[tokio::test]
 async fn nodes_pause_and_close_connections() {
     let cluster = RedisCluster::start().await;
     let serving = serving(&cluster, 0).await;
-    let workers = start(&cluster, |_| {}).await;
+    let workers = start(&url(&cluster), |_| {}).await;
     repeat_fault(0..100, async || {
         let (fault, pause, node) = {
             let mut random = rand::rng();
@@ -77,7 +107,7 @@ async fn nodes_pause_and_close_connections() {
         }
     })
     .await;
-    check_all(workers, &cluster.nodes, 20).await;
+    check(workers, &cluster.nodes).await;
 }
 
 /// The nodes announce proxies as their addresses.
@@ -101,45 +131,33 @@ async fn replies_are_lost_and_requests_come_late() {
         })
         .await;
     }
-    let urls = proxies.iter().map(|proxy| format!("redis://{}/", proxy.address)).collect();
-    let workers = Workers::start_with(Kind::Reentrant, Target::Cluster(urls), few_owners).await;
+    let proxied: Vec<String> = proxies.iter().map(|proxy| proxy.address.to_string()).collect();
+    let url = format!("redis-cluster://{}", proxied.join(","));
+    let workers = Workers::start(Kind::Reentrant, &url, few_owners).await;
     let proxy = &proxies[serving];
     let before = proxy.requests();
     disturb(proxy).await;
     assert!(proxy.requests() > before + 20, "the lock's node was not reached by its proxy");
-    check_all(workers, &cluster.nodes, 20).await;
+    check(workers, &cluster.nodes).await;
 }
 
 /// A failover may lose the last writes, so holds at that moment only have to end. Before and after
 /// it there is one owner at a time.
 #[tokio::test]
 async fn a_master_is_killed() {
-    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
-    let master = serving(&cluster, 0).await;
-    let mut workers = start(&cluster, |_| {}).await;
+    let mut shard = Shard::start().await;
+    let mut workers = start(&shard.url(), |_| {}).await;
     tokio::time::sleep(RUN / 4).await;
-    workers.wipe_and_cut(fail_over(&mut cluster, master)).await;
+    workers.wipe_and_cut(shard.fail_over()).await;
     recovered(&workers).await;
     tokio::time::sleep(RUN / 4).await;
-    workers.finish(&[]).await.assert_holds(20).await;
-}
-
-/// Kills this master, and waits until its replica has taken over.
-async fn fail_over(cluster: &mut RedisCluster, master: usize) {
-    cluster.nodes[master].kill();
-    replaced(cluster, (master + 1) % 3, master + 3).await;
+    workers.finish(&[]).await.assert_holds();
 }
 
 async fn replaced(cluster: &RedisCluster, observer: usize, by: usize) {
     let slot = cluster.slot_on(observer, NAME).await;
     eventually("the replica takes over", async || cluster.owner(observer, slot).await == Some(by))
         .await;
-}
-
-/// Starts a killed master again, as the replica of its replacement.
-async fn rejoin(cluster: &mut RedisCluster, master: usize) {
-    cluster.nodes[master].restart().await;
-    in_sync(&cluster.nodes[master + 3], &cluster.nodes[master]).await;
 }
 
 /// Master and replica change places, and change back while one holds the lock: no hold is lost.
@@ -149,7 +167,7 @@ async fn a_graceful_failover_loses_nothing() {
     let cluster = RedisCluster::start_with_replicas(Duration::from_secs(60)).await;
     let first = serving(&cluster, 0).await;
     let second = first + 3;
-    let workers = start(&cluster, plan(0)).await;
+    let workers = start(&url(&cluster), plan(0)).await;
     let change_places = async |master: usize, replica: usize| {
         // Its master and those that vote have to know it; a failed election is not repeated soon.
         for observer in 0..cluster.nodes.len() {
@@ -169,53 +187,5 @@ async fn a_graceful_failover_loses_nothing() {
     change_places(second, first).await;
     still_held(&workers, holder).await;
     workers.let_go();
-    check_all(workers, &cluster.nodes[..3], 20).await;
-}
-
-/// Its replica has every acquire that a client knows of.
-#[tokio::test]
-async fn a_killed_master_loses_no_acknowledged_acquire() {
-    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
-    let master = serving(&cluster, 0).await;
-    let mut workers = start(&cluster, plan(1)).await;
-    let holder = workers.keep_holding().await;
-    workers.failover(fail_over(&mut cluster, master)).await;
-    still_held(&workers, holder).await;
-    workers.let_go();
-    rejoin(&mut cluster, master).await;
-    recovered(&workers).await;
-    workers.finish(&[]).await.assert_holds(20).await;
-}
-
-/// The same while the replica gets nothing: then no acquire succeeds that it would not know of.
-#[tokio::test]
-async fn a_replica_that_lags_acknowledges_no_acquire() {
-    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
-    let master = serving(&cluster, 0).await;
-    let mut workers = start(&cluster, plan(1)).await;
-    stop_replication(&workers, &cluster.nodes[master], &cluster.nodes[master + 3]).await;
-    grants_nothing(&workers).await;
-    workers.failover(fail_over(&mut cluster, master)).await;
-    rejoin(&mut cluster, master).await;
-    recovered(&workers).await;
-    workers.finish(&[]).await.assert_holds(20).await;
-}
-
-/// Planted: nobody waits for the replica, so that the failover loses a lock that is held.
-#[tokio::test]
-async fn a_lagging_replica_is_detected_without_acknowledgement() {
-    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
-    let master = serving(&cluster, 0).await;
-    let mut workers = start(&cluster, plan(0)).await;
-    stop_replication(&workers, &cluster.nodes[master], &cluster.nodes[master + 3]).await;
-    granted_after(&workers, now()).await;
-    let holder = workers.keep_holding().await;
-    let (process, held) = (Workers::process_of(holder), now());
-    // It does not notice the loss before it is resumed.
-    workers.signal(process, Signal::STOP);
-    workers.failover(fail_over(&mut cluster, master)).await;
-    granted_after(&workers, held).await;
-    workers.signal(process, Signal::CONT);
-    workers.let_go();
-    workers.finish(&[]).await.assert_two_holders();
+    check(workers, &cluster.nodes[..3]).await;
 }

@@ -1,20 +1,49 @@
-//! Histories with replicas: their plan, and a replica that gets nothing more from its master.
+//! Histories with replicas: a master that is killed, and a replica that gets nothing more from it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::history::RUN;
 use crate::history::event::{Event, EventKind, Nanos, now};
-use crate::history::lock_under_test::NAME;
+use crate::history::lock_under_test::{Kind, NAME};
 use crate::history::worker::Plan;
 use crate::history::workers::Workers;
+use crate::history::{RUN, recovered};
 use crate::{eventually, query};
 use testkit::redis_server::RedisServer;
 
 /// A lease that is not over when a failover takes long on a busy machine.
 const LEASE: Duration = Duration::from_secs(15);
+
+/// A master that serves the lock, and the replica that takes its place.
+pub trait Replicated {
+    async fn start() -> Self;
+
+    fn url(&self) -> String;
+
+    /// The master, as long as it lives, and its replica.
+    fn pair(&mut self) -> [&mut RedisServer; 2];
+
+    /// Waits until the replica has taken over.
+    async fn taken_over(&self);
+
+    /// Starts the killed master again, as the replica of its replacement.
+    async fn rejoin(&mut self);
+
+    /// Kills the master, and waits until its replica has taken over.
+    async fn fail_over(&mut self) {
+        self.pair()[0].kill();
+        self.taken_over().await;
+    }
+}
+
+/// Starts workers, and waits until the lock was granted often.
+pub async fn start(url: &str, change: impl Fn(&mut Plan)) -> Workers {
+    let workers = Workers::start(Kind::Reentrant, url, change).await;
+    workers.granted().await;
+    workers
+}
 
 /// Short holds with a long lease, so that each hold that is lost was lost by a failover. `replicas`
 /// have to acknowledge an acquire.
@@ -26,9 +55,69 @@ pub fn plan(replicas: u32) -> impl Fn(&mut Plan) {
     }
 }
 
+/// Makes these histories tests of the servers of this type.
+macro_rules! replicated {
+    ($servers:ty) => {
+        replicated! { @ $servers:
+            a_killed_master_loses_no_acknowledged_acquire
+            a_replica_that_lags_acknowledges_no_acquire
+            a_lagging_replica_is_detected_without_acknowledgement
+        }
+    };
+    (@ $servers:ty: $($test:ident)+) => {
+        $(#[tokio::test]
+        async fn $test() {
+            super::replication::$test::<$servers>().await;
+        })+
+    };
+}
+pub(super) use replicated;
+
+/// Its replica has every acquire that a client knows of.
+pub async fn a_killed_master_loses_no_acknowledged_acquire<R: Replicated>() {
+    let mut servers = R::start().await;
+    let mut workers = start(&servers.url(), plan(1)).await;
+    let holder = workers.keep_holding().await;
+    workers.failover(servers.fail_over()).await;
+    still_held(&workers, holder).await;
+    workers.let_go();
+    servers.rejoin().await;
+    recovered(&workers).await;
+    workers.finish(&[]).await.assert_holds();
+}
+
+/// The same while the replica gets nothing: then no acquire succeeds that it would not know of.
+pub async fn a_replica_that_lags_acknowledges_no_acquire<R: Replicated>() {
+    let mut servers = R::start().await;
+    let mut workers = start(&servers.url(), plan(1)).await;
+    stop_replication(&workers, servers.pair()).await;
+    grants_nothing(&workers).await;
+    workers.failover(servers.fail_over()).await;
+    servers.rejoin().await;
+    recovered(&workers).await;
+    workers.finish(&[]).await.assert_holds();
+}
+
+/// Planted: nobody waits for the replica, so that the failover loses a lock that is held.
+pub async fn a_lagging_replica_is_detected_without_acknowledgement<R: Replicated>() {
+    let mut servers = R::start().await;
+    let mut workers = start(&servers.url(), plan(0)).await;
+    stop_replication(&workers, servers.pair()).await;
+    granted_after(&workers, now()).await;
+    let holder = workers.keep_holding().await;
+    let (process, held) = (Workers::process_of(holder), now());
+    // It does not notice the loss before it is resumed.
+    workers.signal(process, Signal::STOP);
+    workers.failover(servers.fail_over()).await;
+    granted_after(&workers, held).await;
+    workers.signal(process, Signal::CONT);
+    workers.let_go();
+    workers.finish(&[]).await.assert_two_holders();
+}
+
 /// The replica gets nothing more of what its master does, and stays as it is, without the lock. The
 /// master goes on. Returns when the replica is behind.
-pub async fn stop_replication(workers: &Workers, master: &RedisServer, replica: &RedisServer) {
+async fn stop_replication(workers: &Workers, [master, replica]: [&mut RedisServer; 2]) {
     let (mut raw, mut copy) = (master.conn().await, replica.conn().await);
     eventually("replication was stopped while nobody held the lock", async || {
         workers.signal_all(Signal::STOP);
@@ -51,7 +140,7 @@ pub async fn stop_replication(workers: &Workers, master: &RedisServer, replica: 
 }
 
 /// Waits until several acquires that were begun meanwhile have ended, and a while; fails if one of them was granted.
-pub async fn grants_nothing(workers: &Workers) {
+async fn grants_nothing(workers: &Workers) {
     let since = now();
     tokio::time::sleep(RUN / 2).await;
     eventually("several acquires have ended", async || {
