@@ -15,7 +15,7 @@ use crate::bench::environment::{BUYERS, Databases, Environment};
 use crate::bench::micro;
 use crate::bench::plan::Plan;
 use crate::bench::rounds::interleaved;
-use crate::bench::run::Run;
+use crate::bench::run::{Figure, ORDERS_PER_S, P99, SERVERS_US};
 use crate::bench::servers::{self, Server};
 use crate::bench::settings::{Settings, say};
 use crate::spread::{beside, median};
@@ -44,15 +44,6 @@ struct Setup {
     _database: ReplicatedDatabase,
 }
 
-/// Starts a database.
-async fn database(number: usize) -> anyhow::Result<ReplicatedDatabase> {
-    let (_, replication, arguments) = SETUPS[number];
-    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    let settings = DatabaseSettings { arguments, ..DatabaseSettings::default() };
-    let folder = Arc::new(TemporaryFolder::new()?);
-    Ok(ReplicatedDatabase::start_in(folder, replication, settings).await?)
-}
-
 /// Measures, and prints the table: a row for each strategy and database.
 pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let began = Instant::now();
@@ -66,12 +57,20 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
             let plan = Plan::new(strategy, &setup.environment, &setup.instance);
             anyhow::Ok(plan.run().await?.0)
         };
-        let runs = interleaved(settings.rounds, &setups, one).await?;
-        for (((name, ..), setup), of) in SETUPS.into_iter().zip(&setups).zip(&runs) {
-            let mut row = vec![format!("`{strategy}`"), name.to_owned()];
-            row.extend(figures(of, &runs[0]));
-            row.push(figure(micro::commit_ms(&setup.environment.pool).await?));
-            rows.push(row);
+        let all = interleaved(settings.rounds, &setups, one).await?;
+        for (((name, ..), setup), runs) in SETUPS.into_iter().zip(&setups).zip(&all) {
+            // Beside those without a binary log of the same rounds.
+            let share = beside(runs, &all[0], ORDERS_PER_S.1);
+            let of = |Figure(_, value): Figure| figure(median(runs.iter().map(value)));
+            rows.push(vec![
+                format!("`{strategy}`"),
+                name.to_owned(),
+                of(ORDERS_PER_S),
+                share.map_or_else(String::new, |share| share.to_string()),
+                of(P99),
+                of(SERVERS_US),
+                figure(micro::commit_ms(&setup.environment.pool).await?),
+            ]);
         }
     }
     let titles = [
@@ -95,23 +94,16 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
 }
 
 async fn setup(number: usize, mut settings: Settings) -> anyhow::Result<Setup> {
-    say(&format!("starting a database: {}", SETUPS[number].0));
-    let database = database(number).await.context("starting a database")?;
+    let (name, replication, arguments) = SETUPS[number];
+    say(&format!("starting a database: {name}"));
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let database = DatabaseSettings { arguments, ..DatabaseSettings::default() };
+    let folder = Arc::new(TemporaryFolder::new()?);
+    let database = ReplicatedDatabase::start_in(folder, replication, database).await;
+    let database = database.context("starting a database")?;
     // Without the proxy, which not all have.
     settings.access.database_url = database.primary().url();
     let environment = Environment::open(&settings, DATABASES[number], BUYERS).await?;
     let instance = servers::instance(&environment, &format!("durable-{number}"), &[]).await?;
     Ok(Setup { instance, environment, _database: database })
-}
-
-/// Medians; `first` are the runs without a binary log of the same rounds.
-fn figures(runs: &[Run], first: &[Run]) -> [String; 4] {
-    let of = |value: fn(&Run) -> f64| figure(median(runs.iter().map(value)));
-    let share = beside(runs, first, |run| run.orders_per_s);
-    [
-        of(|run| run.orders_per_s),
-        share.map_or_else(String::new, |share| share.to_string()),
-        of(|run| run.latency.p99_ms),
-        of(|run| run.cpu.servers_us()),
-    ]
 }

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
+use hyper::header::HeaderValue;
 use redis_link::RoutedConnection;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
@@ -17,7 +18,7 @@ use crate::bench::settings::Settings;
 pub const BUYERS: usize = 100_000;
 
 /// Databases of the benchmark's own. `./dev` grants its user every database whose name begins with `seckill_`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Databases {
     /// The database's name.
     pub database: &'static str,
@@ -27,7 +28,7 @@ pub struct Databases {
     pub keeps_orders: bool,
 }
 
-/// Where the ratios are measured. Nodes that others have started (`--against`) use these as well.
+/// Where the ratios are measured.
 pub const MAIN: Databases = Databases { database: "seckill_bench", redis: 9, keeps_orders: false };
 
 impl Databases {
@@ -66,19 +67,17 @@ pub struct Environment {
     pub buyers: Arc<[Buyer]>,
     /// Bytes of Redis for each session.
     pub session_bytes: f64,
-    databases: Databases,
+    pub databases: Databases,
 }
 
 impl Environment {
-    /// Creates the database and its tables where they are missing, and signs in `buyers`.
+    /// Empties the databases, creates what is missing, and signs in `buyers`.
     pub async fn open(
         settings: &Settings,
         databases: Databases,
         buyers: usize,
     ) -> anyhow::Result<Self> {
-        if databases != MAIN {
-            databases.clear(&settings.access).await.context("emptying the databases")?;
-        }
+        databases.clear(&settings.access).await.context("emptying the databases")?;
         let mut settings = settings.clone();
         let access = &mut settings.access;
         let mut connection = MySqlConnection::connect(&access.database_url).await?;
@@ -99,7 +98,12 @@ impl Environment {
         let file: String = sqlx::query_scalar(file).fetch_one(&pool).await?;
         let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
         let redis = redis_info(access, "process_id").await?.parse().ok();
-        let buyers: Arc<[Buyer]> = sessions::buyers(1, buyers)?.into();
+        // A token is the user's id, as the baseline knows no sessions.
+        let buyer = |user_id: u64| {
+            let token = HeaderValue::from_str(&format!("{user_id:032x}"))?;
+            anyhow::Ok(Buyer { user_id, token })
+        };
+        let buyers = (1..=buyers as u64).map(buyer).collect::<anyhow::Result<Arc<[_]>>>()?;
         let before: f64 = redis_info(access, "used_memory").await?.parse()?;
         sessions::open(access, &buyers).await.context("signing in")?;
         let after: f64 = redis_info(access, "used_memory").await?.parse()?;
@@ -114,17 +118,6 @@ impl Environment {
         };
         environment.delete_orders().await?;
         Ok(environment)
-    }
-
-    /// Ends the buyers' sessions, which the service would keep for weeks after the last request.
-    pub async fn sign_out(&self) -> anyhow::Result<()> {
-        Ok(sessions::end(&self.settings.access, &self.buyers).await?)
-    }
-
-    /// Lines `token user`, for the baseline without sessions.
-    pub fn lines_of_buyers(&self) -> anyhow::Result<String> {
-        let line = |buyer: &Buyer| Ok(format!("{} {}\n", buyer.token.to_str()?, buyer.user_id));
-        self.buyers.iter().map(line).collect()
     }
 
     pub async fn redis(&self) -> anyhow::Result<RoutedConnection> {

@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use futures_util::future::try_join_all;
 use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
 use redis_link::Server;
 use sqlx::{Executor, MySqlPool};
-use tokio::task::JoinSet;
 use workload::latency::Latency;
 
 use crate::bench::environment::Environment;
@@ -71,11 +71,10 @@ async fn locks(environment: &Environment) -> anyhow::Result<Locks> {
 /// Acquires and releases locks from [`CLIENTS`] tasks, one lock per task, as each buyer has its own; pairs per second.
 async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
     let locks = std::sync::Arc::new(locks(environment).await?);
-    let mut tasks = JoinSet::new();
     let begin = Instant::now();
-    for task in 0..CLIENTS {
+    let task = |task: usize| {
         let locks = locks.clone();
-        tasks.spawn(async move {
+        tokio::spawn(async move {
             let mut count = 0_u64;
             while begin.elapsed() < duration {
                 let lock = locks.lock(&format!("bench:lock:{task}"));
@@ -84,12 +83,10 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
                 count += 1;
             }
             anyhow::Ok(count)
-        });
-    }
-    let mut count = 0;
-    while let Some(ended) = tasks.join_next().await {
-        count += ended??;
-    }
+        })
+    };
+    let counts = try_join_all((0..CLIENTS).map(task)).await?;
+    let count: u64 = counts.into_iter().sum::<anyhow::Result<u64>>()?;
     let rate = count as f64 / begin.elapsed().as_secs_f64();
     locks.shutdown().await;
     Ok(rate)

@@ -11,9 +11,8 @@ use crate::interrupt::or_interrupted;
 use crate::options::service;
 use anyhow::{Context, ensure};
 use clap::Args;
-use workload::{Access, Target, publish};
+use workload::{Access, publish};
 
-mod against;
 mod audit;
 pub mod baseline;
 mod conditions;
@@ -33,7 +32,7 @@ mod servers;
 mod settings;
 mod steps;
 
-use environment::{BUYERS, Environment, MAIN};
+use environment::{BUYERS, Databases, Environment, MAIN};
 use report::Report;
 use servers::Servers;
 use settings::Settings;
@@ -60,20 +59,9 @@ pub struct BenchArgs {
     /// Number of interleaved rounds [default: 5; with --quick: 3, of --scale and --durable 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Duration of each run, in milliseconds, at least 100 [default: 2500, of --scale and --durable 1200; with --quick: 1000
-    /// and 600]
-    #[arg(long, value_name = "MS")]
-    run_ms: Option<u64>,
     /// Measure only these ratios, by number, such as P1,6 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS", value_parser = ratios::number)]
     only: Vec<String>,
-    /// Measure this node as well, in the same rounds: a Java node, or an older build. It must run on the benchmark's database
-    /// and Redis: the stack's servers, database seckill_bench (made by the first run), Redis database 9. May be repeated
-    #[arg(long, value_name = "URL", conflicts_with_all = ["scale", "durable"])]
-    against: Vec<Target>,
-    /// Strategy of the sales that --against is asked for; `stream` for a Java node of the final stage
-    #[arg(long, value_name = "NAME", default_value = "group-commit", requires = "against")]
-    against_strategy: String,
     /// Folder for report.json and the logs of the servers under test; of `./dev bench`: .dev/bench
     // `./dev bench` gives one, which the user's replaces.
     #[arg(long, default_value = "bench-report", value_name = "FOLDER", overrides_with = "out")]
@@ -111,32 +99,17 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
         seckill: std::path::absolute(args.seckill)?,
         folder: args.out.canonicalize()?,
         rounds: args.rounds.unwrap_or(rounds).max(1),
-        duration: Duration::from_millis(args.run_ms.unwrap_or(ms).max(100)),
+        duration: Duration::from_millis(ms),
         quick: args.quick,
         write: args.write,
     };
-    if args.durable {
-        let outcome = or_interrupted(durable::run(&settings)).await;
-        return and_clear(outcome, &settings, &durable::DATABASES).await;
-    }
-    if args.scale {
-        let outcome = or_interrupted(scale::run(&settings)).await;
-        return and_clear(outcome, &settings, &scale::DATABASES).await;
-    }
-    let node = |target: &Target| against::Node::new(target, &args.against_strategy);
-    let against: Vec<_> = args.against.iter().map(node).collect::<anyhow::Result<_>>()?;
-    let environment = Environment::open(&settings, MAIN, BUYERS).await.context("preparing")?;
-    let outcome = or_interrupted(measure(&environment, &args.only, &against)).await;
-    environment.sign_out().await.context("signing out")?;
-    outcome
-}
-
-/// Clears `databases`, whatever the `outcome`.
-async fn and_clear(
-    outcome: anyhow::Result<()>,
-    settings: &Settings,
-    databases: &[environment::Databases],
-) -> anyhow::Result<()> {
+    let (outcome, databases): (_, &[Databases]) = if args.durable {
+        (or_interrupted(durable::run(&settings)).await, &durable::DATABASES)
+    } else if args.scale {
+        (or_interrupted(scale::run(&settings)).await, &scale::DATABASES)
+    } else {
+        (or_interrupted(measure(&settings, &args.only)).await, &[MAIN])
+    };
     for databases in databases {
         databases.clear(&settings.access).await.context("emptying the databases")?;
     }
@@ -144,29 +117,25 @@ async fn and_clear(
 }
 
 /// Measures the ratios.
-async fn measure(
-    environment: &Environment,
-    only: &[String],
-    against: &[against::Node],
-) -> anyhow::Result<()> {
+async fn measure(settings: &Settings, only: &[String]) -> anyhow::Result<()> {
     let began = Instant::now();
-    let publisher = servers::instance(environment, "publisher", &[]).await?;
-    let servers = Servers::start(environment).await?;
-    let idle = servers.one.memory()?;
+    let environment = &Environment::open(settings, MAIN, BUYERS).await.context("preparing")?;
+    let servers = &Servers::start(environment).await?;
+    let [idle, _] = servers.one.memory()?;
     // Makes the shop that is read.
-    publish::flash_sale(&environment.settings.access, &publisher.target, "group-commit", 1).await?;
+    let access = &environment.settings.access;
+    publish::flash_sale(access, &servers.one.target, "group-commit", 1).await?;
     let shop = environment.shop().await?;
-    let (publisher, servers) = (&publisher.target, &servers);
-    let place = Place { environment, publisher, servers, against, shop };
-    let rounds = rounds::measure(&place, only).await?;
+    let place = Place { environment, servers, shop };
+    let rounds = steps::measure(&place, only).await?;
     let others = match only {
-        [] => rounds::other_strategies(&place, &rounds[0]).await?,
+        [] => steps::other_strategies(&place, &rounds[0]).await?,
         _ => Vec::new(),
     };
-    let memory = [idle, servers.one.peak_memory()?];
+    let [_, peak] = servers.one.memory()?;
     let conditions = conditions::text(environment, began.elapsed()).await?;
-    let report = Report { conditions, rounds, others, memory, against };
-    let file = environment.settings.folder.join("report.json");
+    let report = Report { conditions, rounds, others, memory: [idle, peak] };
+    let file = settings.folder.join("report.json");
     std::fs::write(&file, serde_json::to_string_pretty(&report.json())? + "\n")?;
     println!("{}\nReport: {}", report.text(), file.display());
     Ok(())

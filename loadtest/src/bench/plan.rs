@@ -14,7 +14,7 @@ use workload::{Target, publish};
 
 use crate::bench::audit;
 use crate::bench::environment::Environment;
-use crate::bench::generator::{self, Attempts, Load, Outcome};
+use crate::bench::generator::{self, Attempt, Attempts, Load};
 use crate::bench::run::Run;
 use crate::bench::sales;
 use crate::bench::servers::{Server, processor_s};
@@ -28,8 +28,6 @@ pub enum Stock {
     Limited(u32),
     /// One, so that every answer but the first is "sold out".
     SoldOut,
-    /// Nothing: a shop is read, or the target is a bare route.
-    NoSale,
 }
 
 /// The settings of a run.
@@ -44,11 +42,9 @@ pub struct Plan<'a> {
     pub strategy: &'static str,
     /// The servers that get the requests.
     pub servers: Vec<&'a Server>,
-    /// Prefix of the path, such as `/sold-out`.
-    pub prefix: &'static str,
-    /// The shop that is read, instead of buying.
-    pub shop: Option<u64>,
     pub stock: Stock,
+    /// What is asked for instead of buying, such as `GET /shop/1`: nothing is on sale.
+    pub instead: Option<String>,
     /// So many sales of `group-commit`, written into the tables instead of one that is published.
     pub sales: Option<u64>,
     /// Only so many buyers, spread over all; others for every turn.
@@ -57,8 +53,6 @@ pub struct Plan<'a> {
     pub clients: usize,
     /// Attempts per second of an open loop; `None` is a closed loop.
     pub rate: Option<f64>,
-    /// Whether buyers try again after all of them had their turn.
-    pub repeat: bool,
     /// How long attempts are made.
     pub duration: Duration,
 }
@@ -72,14 +66,12 @@ impl<'a> Plan<'a> {
             publisher: &server.target,
             strategy,
             servers: vec![server],
-            prefix: "",
-            shop: None,
             stock: Stock::PerBuyer,
+            instead: None,
             sales: None,
             part: None,
             clients: 256,
             rate: None,
-            repeat: false,
             duration: environment.settings.duration,
         }
     }
@@ -87,62 +79,76 @@ impl<'a> Plan<'a> {
     /// Makes the run. Its figures, and every attempt.
     pub async fn run(&self) -> anyhow::Result<(Run, Attempts)> {
         let environment = self.environment;
-        let all = &environment.buyers;
-        let buyers: Arc<[Buyer]> = match self.part {
-            Some((count, turn)) => {
-                let step = (all.len() / count.max(1)).max(1);
-                all.iter().skip(turn % step).step_by(step).take(count).cloned().collect()
+        let all_count = self.stock == Stock::SoldOut || self.instead.is_some();
+        let buyers = self.buyers();
+        let sales = self.publish(buyers.len()).await?;
+        let paths = match &sales {
+            Some(sales) => {
+                sales.clone().map(|id| format!("POST /voucher-order/seckill/{id}")).collect()
             }
-            None => all.clone(),
+            None => self.instead.iter().cloned().collect(),
         };
-        let sales = self.publish(&buyers).await?;
         let asked: Vec<Target> = self.servers.iter().map(|server| server.target.clone()).collect();
+        let load = Load {
+            targets: asked.clone(),
+            paths,
+            buyers,
+            connections: self.clients,
+            duration: self.duration,
+            rate: self.rate,
+            repeat: all_count && self.part.is_none(),
+        };
         let batches = Batches::read(&asked).await;
         let before = self.processor_s();
-        let attempts = self.generate(&buyers, sales.as_ref()).await?;
+        let attempts = tokio::task::spawn_blocking(move || generator::generate(load)).await??;
         let after = self.processor_s();
         let count = attempts.list.len().max(1) as f64;
         let [service_us, database_us, redis_us, client_us] =
             [0, 1, 2, 3].map(|at| (after[at] - before[at]) * 1e6 / count);
         if let Some(sales) = sales {
-            let audited = audit::check(environment, &buyers, sales.clone(), &attempts);
+            let audited = audit::check(&environment.order_rows, sales.clone(), &attempts);
             audited.await.with_context(|| self.name.to_owned())?;
             environment.delete_orders().await?;
             environment.delete_claims(sales).await?;
         }
-        let all_count = matches!(self.stock, Stock::SoldOut | Stock::NoSale);
-        let counted = attempts
-            .list
-            .iter()
-            .filter(|attempt| all_count || matches!(attempt.outcome, Outcome::Ordered(_)));
-        let latencies = counted.map(|attempt| Duration::from_micros(attempt.latency_us.into()));
+        let counted = attempts.list.iter().filter(|attempt| all_count || attempt.is_order());
         let run = Run {
             name: self.name,
             clients: self.clients,
             // The order in a bare route's reply does not exist.
-            orders_per_s: match self.stock {
-                Stock::NoSale => 0.0,
-                _ => attempts.orders_per_s(),
+            orders_per_s: match self.instead {
+                Some(_) => 0.0,
+                None => attempts.per_s(Attempt::is_order),
             },
             answers_per_s: attempts.answers_per_s(),
-            latency: Latency::of(latencies),
+            latency: Latency::of(counted.map(|attempt| attempt.latency)),
             outcomes: attempts.outcomes(),
             cpu: Cost { service_us, database_us, redis_us, client_us },
             batch: Batches::read(&asked).await.since(&batches).average(),
         };
         say(&format!("    {run}"));
+        let reads = self.instead.as_ref().is_some_and(|path| path.starts_with("GET "));
         let is_read = run.outcomes.keys().eq(["HTTP_200"]);
-        ensure!(self.shop.is_none() || is_read, "not only shops were read: {:?}", run.outcomes);
+        ensure!(!reads || is_read, "not only shops were read: {:?}", run.outcomes);
         Ok((run, attempts))
     }
 
+    fn buyers(&self) -> Arc<[Buyer]> {
+        let all = &self.environment.buyers;
+        let Some((count, turn)) = self.part else { return all.clone() };
+        let step = (all.len() / count.max(1)).max(1);
+        all.iter().skip(turn % step).step_by(step).take(count).cloned().collect()
+    }
+
     /// Opens the sales; their vouchers' ids.
-    async fn publish(&self, buyers: &[Buyer]) -> anyhow::Result<Option<RangeInclusive<u64>>> {
+    async fn publish(&self, buyers: usize) -> anyhow::Result<Option<RangeInclusive<u64>>> {
+        if self.instead.is_some() {
+            return Ok(None);
+        }
         let stock = match self.stock {
-            Stock::NoSale => return Ok(None),
             // As much as a sale on it can have.
             Stock::PerBuyer if self.strategy == "unit-rows" => 10_000,
-            Stock::PerBuyer => u32::try_from(buyers.len())?,
+            Stock::PerBuyer => u32::try_from(buyers)?,
             Stock::Limited(stock) => stock,
             // A published sale has at least one.
             Stock::SoldOut => u32::from(self.sales.is_none()),
@@ -160,28 +166,5 @@ impl<'a> Plan<'a> {
         let asked = self.servers.iter().map(|server| server.processor_s()).sum();
         let [database, redis] = self.environment.pids.map(|pid| pid.map_or(0.0, processor_s));
         [asked, database, redis, processor_s(std::process::id())]
-    }
-
-    async fn generate(
-        &self,
-        buyers: &Arc<[Buyer]>,
-        sales: Option<&RangeInclusive<u64>>,
-    ) -> anyhow::Result<Attempts> {
-        let digits = sales.map_or(1, |sales| sales.end().to_string().len());
-        // Of one length, as the generator wants it: an id may begin with zeros.
-        let path = |id| match self.shop {
-            Some(shop) => format!("GET /shop/{shop}"),
-            None => format!("POST {}/voucher-order/seckill/{id:0digits$}", self.prefix),
-        };
-        let load = Load {
-            targets: self.servers.iter().map(|server| server.address).collect(),
-            paths: sales.cloned().unwrap_or(1..=1).map(path).collect(),
-            buyers: buyers.clone(),
-            connections: self.clients,
-            duration: self.duration,
-            rate: self.rate,
-            repeat: self.repeat,
-        };
-        tokio::task::spawn_blocking(move || generator::generate(&load)).await?
     }
 }

@@ -1,9 +1,11 @@
 //! The ratios: which runs they divide, their floors and aims. Pure; measures nothing.
 
-use crate::bench::run::Run;
+use std::fmt;
+
+use crate::bench::run::*;
 use crate::spread::Spread;
 
-// Names of the runs, by which the steps and the ratios meet.
+// Names of the runs.
 pub const ORDERS: &str = "group-commit";
 pub const ORDERS_16: &str = "group-commit, 16";
 pub const ORDERS_1024: &str = "group-commit, 1,024";
@@ -35,37 +37,54 @@ pub const HAND_OVER: &str = "hand-over of a lock";
 pub const PING: &str = "PING between hand-overs";
 pub const COMMIT: &str = "one commit";
 
-/// A figure of a run.
-pub type Figure = fn(&Run) -> f64;
-
-const ORDERS_PER_S: Figure = |run| run.orders_per_s;
-const ANSWERS_PER_S: Figure = |run| run.answers_per_s;
-const SERVICE_US: Figure = |run| run.cpu.service_us;
-const SERVERS_US: Figure = |run| run.cpu.servers_us();
-const P50: Figure = |run| run.latency.p50_ms;
-const P99: Figure = |run| run.latency.p99_ms;
-/// Little's law: clients = rate × time in the system.
-const LITTLE: Figure = |run| run.clients as f64 / run.orders_per_s * 1e3;
+impl Figure {
+    const fn of(self, run: &'static str) -> Side {
+        Side(self, run, None)
+    }
+}
 
 /// The figure of a run, less that of another where there is one.
 #[derive(Debug)]
 pub struct Side(Figure, &'static str, Option<&'static str>);
+
+impl Side {
+    const fn less(self, run: &'static str) -> Self {
+        Self(self.0, self.1, Some(run))
+    }
+
+    /// Of two runs of a name the average; `None` where one is missing.
+    fn value(&self, runs: &[Run]) -> Option<f64> {
+        let Self(Figure(_, value), name, less) = *self;
+        let mean = |name: &str| {
+            let of: Vec<f64> = runs.iter().filter(|run| run.name == name).map(value).collect();
+            (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
+        };
+        Some(mean(name)? - less.map_or(Some(0.0), mean)?)
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(_, run, Some(less)) => write!(f, "({run} − {less})"),
+            Self(_, run, None) => f.write_str(run),
+        }
+    }
+}
 
 /// A ratio of two things measured side by side.
 #[derive(Debug)]
 pub struct Ratio {
     /// Its number in docs/BENCHMARKS.md.
     pub number: &'static str,
-    /// Dividend and divisor.
-    pub what: &'static str,
     /// The value that the median must reach, and the one that it should: minima, or maxima where lower is better.
     pub floor: Option<f64>,
     /// See [`Ratio::floor`].
     pub aim: Option<f64>,
     /// Whether a smaller value is better.
     pub lower_is_better: bool,
-    dividend: Side,
-    divisor: Side,
+    /// Dividend and divisor.
+    pub sides: [Side; 2],
 }
 
 /// What [`Ratio::status`] says of one beyond its floor.
@@ -78,37 +97,23 @@ impl Ratio {
         only.is_empty() || only.iter().any(|asked| of(asked) == of(self.number))
     }
 
+    /// What is divided by what.
+    pub fn what(&self) -> String {
+        let [dividend, divisor] = &self.sides;
+        let [figure, other] = [dividend, divisor].map(|Side(Figure(name, _), ..)| *name);
+        let other = if other == figure { String::new() } else { format!("{other}: ") };
+        format!("{figure}: {dividend} ÷ {other}{divisor}")
+    }
+
     /// The names of its runs.
     pub fn runs(&self) -> impl Iterator<Item = &'static str> {
-        let of = |side: &Side| [Some(side.1), side.2];
-        of(&self.dividend).into_iter().chain(of(&self.divisor)).flatten()
+        self.sides.iter().flat_map(|Side(_, run, less)| [Some(*run), *less]).flatten()
     }
 
     /// Its value in a round; `None` where one of its runs was not made.
     pub fn value(&self, runs: &[Run]) -> Option<f64> {
-        self.value_of(self.dividend.1, runs)
-    }
-
-    /// The same of another node, whose runs have these names in place of [`ORDERS`] and [`SOLD_OUT`].
-    pub fn value_of_node(&self, [orders, sold_out]: [&str; 2], runs: &[Run]) -> Option<f64> {
-        match self.dividend.1 {
-            ORDERS => self.value_of(orders, runs),
-            SOLD_OUT => self.value_of(sold_out, runs),
-            _ => None,
-        }
-    }
-
-    fn value_of(&self, dividend: &str, runs: &[Run]) -> Option<f64> {
-        // Of two runs of a name in a round the average.
-        let mean = |figure: Figure, name: &str| {
-            let of: Vec<f64> = runs.iter().filter(|run| run.name == name).map(figure).collect();
-            (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
-        };
-        let side = |side: &Side, name: &str| {
-            let less = side.2.map_or(Some(0.0), |less| mean(side.0, less));
-            Some(mean(side.0, name)? - less?)
-        };
-        let value = side(&self.dividend, dividend)? / side(&self.divisor, self.divisor.1)?;
+        let [dividend, divisor] = &self.sides;
+        let value = dividend.value(runs)? / divisor.value(runs)?;
         // A division by zero is not a success: NaN is below every floor.
         Some(if value.is_finite() { value } else { f64::NAN })
     }
@@ -137,179 +142,54 @@ pub fn number(text: &str) -> Result<String, String> {
     Err(format!("there is no such ratio, only {}", numbers.join(", ")))
 }
 
-const fn of(figure: Figure, run: &'static str) -> Side {
-    Side(figure, run, None)
-}
-
 /// With at least `floor`, and if possible `aim`.
-const fn at_least(
-    [number, what]: [&'static str; 2],
-    [floor, aim]: [f64; 2],
-    dividend: Side,
-    divisor: Side,
-) -> Ratio {
-    let (floor, aim) = (Some(floor), Some(aim));
-    Ratio { number, what, floor, aim, lower_is_better: false, dividend, divisor }
+const fn at_least(number: &'static str, [floor, aim]: [f64; 2], sides: [Side; 2]) -> Ratio {
+    Ratio { number, floor: Some(floor), aim: Some(aim), lower_is_better: false, sides }
 }
 
 /// With at most these.
-const fn at_most(
-    names: [&'static str; 2],
-    bounds: [f64; 2],
-    dividend: Side,
-    divisor: Side,
-) -> Ratio {
-    Ratio { lower_is_better: true, ..at_least(names, bounds, dividend, divisor) }
+const fn at_most(number: &'static str, bounds: [f64; 2], sides: [Side; 2]) -> Ratio {
+    Ratio { lower_is_better: true, ..at_least(number, bounds, sides) }
 }
 
 /// Without a floor.
-const fn reported(
-    [number, what]: [&'static str; 2],
-    aim: Option<f64>,
-    dividend: Side,
-    divisor: Side,
-) -> Ratio {
-    Ratio { number, what, floor: None, aim, lower_is_better: true, dividend, divisor }
+const fn reported(number: &'static str, aim: Option<f64>, sides: [Side; 2]) -> Ratio {
+    Ratio { number, floor: None, aim, lower_is_better: true, sides }
 }
 
 /// The ratios of docs/BENCHMARKS.md. Those of processor time come first: it hardly depends on what else the machine does.
 pub const RATIOS: &[Ratio] = &[
-    at_most(
-        ["P1", "service µs, sold out ÷ bare route, another buyer each time"],
-        [1.6, 1.3],
-        of(SERVICE_US, SOLD_OUT),
-        of(SERVICE_US, BARE_SOLD_OUT),
-    ),
-    at_most(
-        ["P2", "service µs, group-commit ÷ bare route, 256 clients"],
-        [2.2, 1.7],
-        of(SERVICE_US, ORDERS),
-        of(SERVICE_US, BARE),
-    ),
+    at_most("P1", [1.6, 1.3], [SERVICE_US.of(SOLD_OUT), SERVICE_US.of(BARE_SOLD_OUT)]),
+    at_most("P2", [2.2, 1.7], [SERVICE_US.of(ORDERS), SERVICE_US.of(BARE)]),
     // The bare route uses no other server: what those do meanwhile is not its cost.
+    at_most("P3", [3.6, 2.8], [SERVERS_US.of(ORDERS), SERVICE_US.of(BARE)]),
+    // What nginx adds.
     at_most(
-        ["P3", "all servers' µs an order, group-commit ÷ a bare reply"],
-        [3.6, 2.8],
-        of(SERVERS_US, ORDERS),
-        of(SERVICE_US, BARE),
-    ),
-    at_most(
-        ["P4", "servers' µs that nginx adds to an order ÷ to a bare reply, two instances"],
+        "P4",
         [2.0, 1.2],
-        Side(SERVERS_US, ORDERS_PROXIED, Some(ORDERS_DIRECT)),
-        Side(SERVERS_US, BARE_PROXIED, Some(BARE_DIRECT)),
-    ),
-    reported(
-        ["1", "group-commit ÷ reentrant-lock, orders/s, 256 clients"],
-        None,
-        of(ORDERS_PER_S, ORDERS),
-        of(ORDERS_PER_S, LOCKED),
-    ),
-    at_least(
-        ["2", "group-commit ÷ tuned one-transaction-per-order, 256 clients"],
-        [6.0, 12.0],
-        of(ORDERS_PER_S, ORDERS),
-        of(ORDERS_PER_S, TRANSACTION),
-    ),
-    at_least(
-        ["3", "reentrant-lock ÷ tuned one-transaction-per-order, 256 clients"],
-        [0.6, 0.9],
-        of(ORDERS_PER_S, LOCKED),
-        of(ORDERS_PER_S, TRANSACTION),
-    ),
-    at_least(
-        ["4a", "group-commit, orders/s at 1,024 clients ÷ at 16"],
-        [1.0, 2.0],
-        of(ORDERS_PER_S, ORDERS_1024),
-        of(ORDERS_PER_S, ORDERS_16),
-    ),
-    at_most(
-        ["4b", "its p99 at 1,024 clients ÷ what Little's law gives"],
-        [3.0, 1.8],
-        of(P99, ORDERS_1024),
-        of(LITTLE, ORDERS_1024),
-    ),
-    at_least(
-        ["5", "sold-out replies/s ÷ bare route, 256 clients, another buyer each time"],
-        [0.6, 0.85],
-        of(ANSWERS_PER_S, SOLD_OUT),
-        of(ANSWERS_PER_S, BARE_SOLD_OUT),
-    ),
-    at_least(
-        ["6", "group-commit orders/s ÷ bare route, 256 clients"],
-        [0.35, 0.55],
-        of(ORDERS_PER_S, ORDERS),
-        of(ANSWERS_PER_S, BARE),
-    ),
-    at_least(
-        ["7", "lock + unlock pairs/s ÷ the same scripts by redis-benchmark"],
-        [0.6, 0.9],
-        of(ANSWERS_PER_S, LOCK_PAIRS),
-        of(ANSWERS_PER_S, RAW_LOCK_PAIRS),
-    ),
-    at_least(
-        ["9a", "shop replies/s, a hit in memory ÷ bare route, 64 clients"],
-        [0.6, 0.9],
-        of(ANSWERS_PER_S, SHOP_MEMORY),
-        of(ANSWERS_PER_S, BARE_SHOP),
-    ),
-    at_least(
-        ["9b", "shop replies/s, a hit in Redis ÷ GETs by redis-benchmark, 64 clients both"],
-        [0.4, 0.8],
-        of(ANSWERS_PER_S, SHOP_REDIS),
-        of(ANSWERS_PER_S, RAW_GETS),
-    ),
-    at_least(
-        ["11a", "goodput at 3× overload ÷ peak"],
-        [0.85, 0.95],
-        of(ORDERS_PER_S, OVERLOAD),
-        of(ORDERS_PER_S, PEAK),
-    ),
-    at_most(
-        ["11b", "p99 of the accepted at 3× overload ÷ at peak"],
-        [2.0, 1.2],
-        of(P99, OVERLOAD),
-        of(P99, PEAK),
-    ),
-    reported(
-        ["12", "group-commit through nginx ÷ direct, two instances"],
-        None,
-        of(ORDERS_PER_S, ORDERS_PROXIED),
-        of(ORDERS_PER_S, ORDERS_DIRECT),
-    ),
-    at_least(
-        ["13", "stream admissions/s ÷ its script by redis-benchmark"],
-        [0.5, 0.8],
-        of(ORDERS_PER_S, STREAM_64),
-        of(ANSWERS_PER_S, RAW_ADMISSIONS),
-    ),
-    at_least(
         [
-            "14",
-            "group-commit with logs at info, metrics scraped and pages open ÷ without all of these",
+            SERVERS_US.of(ORDERS_PROXIED).less(ORDERS_DIRECT),
+            SERVERS_US.of(BARE_PROXIED).less(BARE_DIRECT),
         ],
-        [0.97, 1.0],
-        of(ORDERS_PER_S, ORDERS_MONITORED),
-        of(ORDERS_PER_S, ORDERS_QUIET),
     ),
-    at_least(
-        ["15", "stream ÷ group-commit, orders/s, 256 clients both"],
-        [0.5, 0.8],
-        of(ORDERS_PER_S, STREAM),
-        of(ORDERS_PER_S, ORDERS_BESIDE),
-    ),
-    reported(
-        ["16", "p99 of group-commit at 70 % of its peak, in commits of the database"],
-        Some(12.0),
-        of(P99, ORDERS_OPEN),
-        of(P50, COMMIT),
-    ),
-    reported(
-        ["17", "hand-over of a lock to a waiter of other connections, median, in PING round trips"],
-        Some(4.0),
-        of(P50, HAND_OVER),
-        of(P50, PING),
-    ),
+    reported("1", None, [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(LOCKED)]),
+    at_least("2", [6.0, 12.0], [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(TRANSACTION)]),
+    at_least("3", [0.6, 0.9], [ORDERS_PER_S.of(LOCKED), ORDERS_PER_S.of(TRANSACTION)]),
+    at_least("4a", [1.0, 2.0], [ORDERS_PER_S.of(ORDERS_1024), ORDERS_PER_S.of(ORDERS_16)]),
+    at_most("4b", [3.0, 1.8], [P99.of(ORDERS_1024), LITTLE.of(ORDERS_1024)]),
+    at_least("5", [0.6, 0.85], [ANSWERS_PER_S.of(SOLD_OUT), ANSWERS_PER_S.of(BARE_SOLD_OUT)]),
+    at_least("6", [0.35, 0.55], [ORDERS_PER_S.of(ORDERS), ANSWERS_PER_S.of(BARE)]),
+    at_least("7", [0.6, 0.9], [ANSWERS_PER_S.of(LOCK_PAIRS), ANSWERS_PER_S.of(RAW_LOCK_PAIRS)]),
+    at_least("9a", [0.6, 0.9], [ANSWERS_PER_S.of(SHOP_MEMORY), ANSWERS_PER_S.of(BARE_SHOP)]),
+    at_least("9b", [0.4, 0.8], [ANSWERS_PER_S.of(SHOP_REDIS), ANSWERS_PER_S.of(RAW_GETS)]),
+    at_least("11a", [0.85, 0.95], [ORDERS_PER_S.of(OVERLOAD), ORDERS_PER_S.of(PEAK)]),
+    at_most("11b", [2.0, 1.2], [P99.of(OVERLOAD), P99.of(PEAK)]),
+    reported("12", None, [ORDERS_PER_S.of(ORDERS_PROXIED), ORDERS_PER_S.of(ORDERS_DIRECT)]),
+    at_least("13", [0.5, 0.8], [ORDERS_PER_S.of(STREAM_64), ANSWERS_PER_S.of(RAW_ADMISSIONS)]),
+    at_least("14", [0.97, 1.0], [ORDERS_PER_S.of(ORDERS_MONITORED), ORDERS_PER_S.of(ORDERS_QUIET)]),
+    at_least("15", [0.5, 0.8], [ORDERS_PER_S.of(STREAM), ORDERS_PER_S.of(ORDERS_BESIDE)]),
+    reported("16", Some(12.0), [P99.of(ORDERS_OPEN), P50.of(COMMIT)]),
+    reported("17", Some(4.0), [P50.of(HAND_OVER), P50.of(PING)]),
 ];
 
 #[cfg(test)]

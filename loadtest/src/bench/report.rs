@@ -4,14 +4,13 @@ use serde_json::{Value, json};
 use workload::markdown::figure;
 use workload::table::render;
 
-use crate::bench::against::Node;
-use crate::bench::ratios::{BELOW, Figure, RATIOS, Ratio};
-use crate::bench::run::Run;
+use crate::bench::ratios::{BELOW, RATIOS, Ratio};
+use crate::bench::run::*;
 use crate::spread::{Spread, median};
 
 /// All that was measured.
 #[derive(Debug)]
-pub struct Report<'a> {
+pub struct Report {
     /// Machine, versions and settings.
     pub conditions: String,
     /// The runs of each round. Each passed the audit, or there would be no report.
@@ -20,25 +19,23 @@ pub struct Report<'a> {
     pub others: Vec<Run>,
     /// Resident memory of the first instance, in bytes: just started, and the most it ever had.
     pub memory: [u64; 2],
-    /// Nodes of others.
-    pub against: &'a [Node],
 }
 
-/// The figures of a run by their columns, as [`render`] takes them.
-const FIGURES: [(&str, Figure); 10] = [
-    (">orders/s", |run| run.orders_per_s),
-    (">answers/s", |run| run.answers_per_s),
-    (">p50 ms", |run| run.latency.p50_ms),
-    (">p99 ms", |run| run.latency.p99_ms),
-    (">p99.9 ms", |run| run.latency.p999_ms),
-    (">max ms", |run| run.latency.max_ms),
-    (">service µs", |run| run.cpu.service_us),
-    (">database µs", |run| run.cpu.database_us),
-    (">Redis µs", |run| run.cpu.redis_us),
-    (">client µs", |run| run.cpu.client_us),
+/// The columns of the table of runs.
+const COLUMNS: [Figure; 10] = [
+    ORDERS_PER_S,
+    ANSWERS_PER_S,
+    P50,
+    P99,
+    P999,
+    LONGEST,
+    SERVICE_US,
+    DATABASE_US,
+    REDIS_US,
+    CLIENT_US,
 ];
 
-impl Report<'_> {
+impl Report {
     fn runs(&self) -> impl Iterator<Item = &Run> {
         self.rounds.iter().flatten().chain(&self.others)
     }
@@ -56,49 +53,38 @@ impl Report<'_> {
             }
         }
         let row = |name: &&str| {
-            let cell = |(_, value): (&str, Figure)| {
+            let cell = |Figure(_, value)| {
                 let runs = self.runs().filter(|run| run.name == *name);
                 match median(runs.map(value)) {
                     0.0 => "–".to_owned(),
                     value => figure(value),
                 }
             };
-            [(*name).to_owned()].into_iter().chain(FIGURES.map(cell)).collect()
+            [(*name).to_owned()].into_iter().chain(COLUMNS.map(cell)).collect()
         };
-        let titles = ["run (medians)"].into_iter().chain(FIGURES.map(|(title, _)| title));
+        let titles = COLUMNS.map(|Figure(name, _)| format!(">{name}"));
+        let titles = ["run (medians)"].into_iter().chain(titles.iter().map(String::as_str));
         let rows: Vec<_> = names.iter().map(row).collect();
         render(&titles.collect::<Vec<_>>(), &rows)
     }
 
-    /// The table of ratios, with a column for each other node.
-    fn ratios(&self) -> String {
-        let others: Vec<_> =
-            self.against.iter().map(|node| format!(">{}", node.server.target)).collect();
-        let ours = ["#", "ratio", ">median (range)", ">floor", ">aim", "status"];
-        let columns: Vec<_> = ours.into_iter().chain(others.iter().map(String::as_str)).collect();
+    fn ratio_table(&self) -> String {
         let row = |ratio: &Ratio| {
             let sign = if ratio.lower_is_better { "≤ " } else { "" };
             let dash = || "–".to_owned();
             let bound = |bound: Option<f64>| bound.map_or_else(dash, |it| format!("{sign}{it}"));
             let values = self.values(ratio);
-            let shown = |values: Option<Spread>| values.map_or_else(dash, |it| it.to_string());
-            let mut row = vec![
+            vec![
                 ratio.number.to_owned(),
-                ratio.what.to_owned(),
-                shown(values),
+                ratio.what(),
+                values.map_or_else(dash, |it| it.to_string()),
                 bound(ratio.floor),
                 bound(ratio.aim),
                 ratio.status(values).to_owned(),
-            ];
-            row.extend(self.against.iter().map(|node| {
-                let of = |runs: &Vec<Run>| ratio.value_of_node(node.runs, runs);
-                // Without a known process there is no processor time.
-                let known = self.rounds.iter().filter_map(of).filter(|value| !value.is_nan());
-                shown(Spread::of(known))
-            }));
-            row
+            ]
         };
-        render(&columns, &RATIOS.iter().map(row).collect::<Vec<_>>())
+        let titles = ["#", "ratio", ">median (range)", ">floor", ">aim", "status"];
+        render(&titles, &RATIOS.iter().map(row).collect::<Vec<_>>())
     }
 
     pub fn text(&self) -> String {
@@ -114,7 +100,7 @@ impl Report<'_> {
              Memory of an instance: {idle} MB idle, {peak} MB at its peak.\n\
              All {} runs passed the audit.\n{}",
             self.run_table(),
-            self.ratios(),
+            self.ratio_table(),
             self.runs().count(),
             self.conditions,
         )

@@ -20,13 +20,32 @@ pub struct Run {
     /// Latency of orders; of all answers where nothing is on sale.
     pub latency: Latency,
     /// Attempts by outcome.
-    pub outcomes: BTreeMap<String, u64>,
+    pub outcomes: BTreeMap<String, usize>,
     /// Processor time of one answer; depends far less on the machine's other load than any rate. The service is all the
-    /// processes asked (behind nginx: the instances too), NaN where they are not known; the client is this program.
+    /// processes asked (behind nginx: the instances too); the client is this program.
     pub cpu: Cost,
     /// Orders in a commit of `group-commit`, on average over the instances asked.
     pub batch: Option<f64>,
 }
+
+/// A figure of a run, with its name.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure(pub &'static str, pub fn(&Run) -> f64);
+
+pub const ORDERS_PER_S: Figure = Figure("orders/s", |run| run.orders_per_s);
+pub const ANSWERS_PER_S: Figure = Figure("answers/s", |run| run.answers_per_s);
+pub const P50: Figure = Figure("p50 ms", |run| run.latency.p50_ms);
+pub const P99: Figure = Figure("p99 ms", |run| run.latency.p99_ms);
+pub const P999: Figure = Figure("p99.9 ms", |run| run.latency.p999_ms);
+pub const LONGEST: Figure = Figure("max ms", |run| run.latency.max_ms);
+/// Little's law: clients = rate × time in the system.
+pub const LITTLE: Figure =
+    Figure("ms by Little's law", |run| run.clients as f64 / run.orders_per_s * 1e3);
+pub const SERVICE_US: Figure = Figure("service µs", |run| run.cpu.service_us);
+pub const DATABASE_US: Figure = Figure("database µs", |run| run.cpu.database_us);
+pub const REDIS_US: Figure = Figure("Redis µs", |run| run.cpu.redis_us);
+pub const CLIENT_US: Figure = Figure("client µs", |run| run.cpu.client_us);
+pub const SERVERS_US: Figure = Figure("all servers' µs", |run| run.cpu.servers_us());
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

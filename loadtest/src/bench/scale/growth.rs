@@ -1,103 +1,78 @@
-//! The sizes of one thing beside each other.
+//! Sizes of one thing beside each other: what an order by `group-commit` costs, and a refusal of sales without stock.
 
-use std::ops::Range;
+use std::time::Duration;
 
-use crate::plan::figures::Level;
+use crate::plan::figures::{Answer, Cost, Level};
 
-use super::answers::{answer, answers, asking};
-use crate::bench::environment::{Databases, Environment};
-use crate::bench::plan::Plan;
+use crate::bench::environment::Environment;
+use crate::bench::plan::{Plan, Stock};
 use crate::bench::rounds::interleaved;
-use crate::bench::run::Run;
-use crate::bench::sales;
-use crate::bench::servers::{self, Server};
-use crate::bench::settings::{Settings, say};
+use crate::bench::run::*;
+use crate::bench::servers::Server;
+use crate::bench::settings::say;
+use crate::spread::{Spread, beside, median};
 
-/// What is measured beside other sizes.
-#[derive(Debug, Clone)]
-pub struct Size {
-    /// How many there are of what grows.
-    pub count: u64,
-    pub databases: Databases,
-    /// Orders in the table already.
-    pub orders: u64,
-    pub buyers: usize,
-    /// Which of the instances on these databases are asked.
-    pub instances: Range<usize>,
-    /// Sales that are open at once.
-    pub sales: u64,
-    /// Of the buyers so many in a run, others each time; all where there is none.
-    pub part: Option<usize>,
+/// Clients of the closed loop, spread over the instances.
+pub const CLIENTS: usize = 512;
+
+/// A plan that asks `servers` for answers of so many sales that are open at once.
+pub fn asking<'a>(environment: &'a Environment, servers: &'a [Server], sales: u64) -> Plan<'a> {
+    let one = Plan::new("group-commit", environment, &servers[0]);
+    Plan { servers: servers.iter().collect(), sales: Some(sales), clients: CLIENTS, ..one }
 }
 
-pub struct Grown {
-    pub levels: Vec<Level>,
-    /// Bytes of the database for an order, and of Redis for a session, at the largest size.
-    pub order_bytes: Option<f64>,
-    pub session_bytes: f64,
-}
-
-/// Databases with all the instances on them.
-struct Place {
-    databases: Databases,
-    environment: Environment,
-    servers: Vec<Server>,
-}
-
-impl Place {
-    async fn open(settings: &Settings, size: &Size) -> anyhow::Result<Self> {
-        let (databases, orders) = (size.databases, size.orders);
-        let environment = Environment::open(settings, databases, size.buyers).await?;
-        if orders > 0 {
-            say(&format!("making {orders} orders"));
-            sales::past_orders(&environment.pool, orders).await?;
-        }
-        Ok(Self { databases, environment, servers: Vec::new() })
+/// A run of `plan` on new sales. Where it has a part of the buyers, those are others each time.
+pub async fn answers(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Result<Run> {
+    let part = plan.part.map(|(count, _)| (count, 2 * round + usize::from(is_order)));
+    if part.is_some() {
+        // Sessions that the instance remembers are not asked for.
+        tokio::time::sleep(Duration::from_millis(900)).await;
     }
+    let plan = Plan {
+        name: if is_order { "order" } else { "sold out" },
+        stock: if is_order { Stock::PerBuyer } else { Stock::SoldOut },
+        part,
+        ..plan.clone()
+    };
+    Ok(plan.run().await?.0)
 }
 
-/// Measures all `sizes` in interleaved rounds.
-pub async fn grow(settings: &Settings, what: &str, sizes: &[Size]) -> anyhow::Result<Grown> {
+/// Measures `sizes` in interleaved rounds: how many there are of `what` grows, and what is asked then.
+pub async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level>> {
     say(what);
-    let mut places: Vec<Place> = Vec::new();
-    for size in sizes {
-        let known = places.iter().position(|place| place.databases == size.databases);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                places.push(Place::open(settings, size).await?);
-                places.len() - 1
-            }
-        };
-        let Place { environment, servers, .. } = &mut places[at];
-        while servers.len() < size.instances.end {
-            let name = format!("scale-{}-{}", size.databases.redis, servers.len());
-            servers.push(servers::instance(environment, &name, &[]).await?);
-        }
-    }
-    let asked = |size: &Size| {
-        let place = places.iter().find(|place| place.databases == size.databases)?;
-        let servers = place.servers.get(size.instances.clone())?.iter().collect();
-        let part = size.part.map(|count| (count, 0));
-        Some(Plan { part, ..asking(&place.environment, servers, size.sales) })
+    let one = async |round, (_, plan): &(u64, Plan<'_>)| {
+        anyhow::Ok((answers(plan, round, true).await?, answers(plan, round, false).await?))
     };
-    let asked: Vec<_> = sizes.iter().filter_map(asked).collect();
-    let one = async |round, plan: &Plan<'_>| {
-        anyhow::Ok((answers(plan, round, true).await?.0, answers(plan, round, false).await?.0))
-    };
-    let runs = interleaved(settings.rounds, &asked, one).await?;
+    let rounds = sizes[0].1.environment.settings.rounds;
+    let runs = interleaved(rounds, sizes, one).await?;
     let runs: Vec<(Vec<Run>, Vec<Run>)> =
         runs.into_iter().map(|runs| runs.into_iter().unzip()).collect();
-    let level = |(size, (orders, refusals)): (&Size, &(Vec<Run>, Vec<Run>))| Level {
+    let level = |((count, _), (orders, refusals)): (&(u64, _), &(Vec<Run>, Vec<Run>))| Level {
         dimension: what.to_owned(),
-        count: size.count,
-        order: answer(orders, &runs[0].0, |run| run.orders_per_s),
-        refusal: answer(refusals, &runs[0].1, |run| run.answers_per_s),
+        count: *count,
+        order: answer(orders, &runs[0].0, ORDERS_PER_S),
+        refusal: answer(refusals, &runs[0].1, ANSWERS_PER_S),
     };
-    let levels = sizes.iter().zip(&runs).map(level).collect();
-    let Some(Place { environment, .. }) = places.last() else {
-        anyhow::bail!("{what}: nothing was measured");
-    };
-    let order_bytes = sales::bytes_per_order(&environment.pool).await?;
-    Ok(Grown { levels, order_bytes, session_bytes: environment.session_bytes })
+    Ok(sizes.iter().zip(&runs).map(level).collect())
+}
+
+/// The medians of `runs`, each beside the run of `smallest` of the same round.
+pub fn answer(runs: &[Run], smallest: &[Run], rate: Figure) -> Answer {
+    let of = |Figure(_, value): Figure| median(runs.iter().map(value));
+    let none = Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
+    let growth = |Figure(_, value): Figure| beside(runs, smallest, value).unwrap_or(none);
+    let Spread { median, least, most } = growth(SERVERS_US);
+    Answer {
+        cost: Cost {
+            service_us: of(SERVICE_US),
+            database_us: of(DATABASE_US),
+            redis_us: of(REDIS_US),
+            client_us: of(CLIENT_US),
+        },
+        p99_ms: of(P99),
+        per_s: of(rate),
+        growth: [median, least, most],
+        p99_growth: growth(P99).median,
+        batch: Spread::of(runs.iter().filter_map(|run| run.batch)).map(|batch| batch.median),
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::plan::figures::{Figures, Memory};
+use crate::plan::figures::{Figures, Level, Memory};
 use crate::plan::tables;
 use anyhow::Context;
 use workload::markdown;
@@ -14,17 +14,17 @@ use workload::markdown;
 use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Databases, Environment};
 use crate::bench::micro;
+use crate::bench::plan::Plan;
+use crate::bench::sales;
+use crate::bench::servers::{self, Server};
 use crate::bench::settings::{Settings, say};
 
-mod answers;
 mod growth;
 mod memory;
 mod one_instance;
 
-use answers::FEW_SESSIONS;
-use growth::{Size, grow};
+use growth::{asking, grow};
 
-/// A Redis of its own, unlike that of the ratios: nodes of others may use that one.
 const SMALL: Databases = Databases { database: "seckill_bench", redis: 12, keeps_orders: false };
 /// Tables that hold orders already.
 const LARGE: Databases =
@@ -33,16 +33,8 @@ const HUGE: Databases = Databases { database: "seckill_bench_huge", redis: 11, k
 const MANY: Databases = Databases { database: "seckill_bench", redis: 13, keeps_orders: false };
 pub const DATABASES: [Databases; 4] = [SMALL, LARGE, HUGE, MANY];
 
-/// One of everything.
-const ONE: Size = Size {
-    count: 1,
-    databases: SMALL,
-    orders: 0,
-    buyers: BUYERS,
-    instances: 0..1,
-    sales: 1,
-    part: None,
-};
+/// The smaller number of sessions; where sessions grow, so many attempts are made in a run, each by another buyer.
+const FEW_SESSIONS: usize = 10_000;
 
 /// Measures everything, and prints the tables.
 pub async fn run(settings: &Settings) -> anyhow::Result<()> {
@@ -73,26 +65,31 @@ async fn measure(settings: &Settings) -> anyhow::Result<Figures> {
     say("memory");
     let memory = memory::measure(&main).await?;
 
-    let [some, many] = if settings.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
-    let sessions: usize = if settings.quick { 100_000 } else { 1_000_000 };
-    // An instance that had more sales before would not be measured with one.
-    let open_sales = [(1, 0..1), (100, 1..2), (10_000, 2..3)];
-    let orders = [(0, SMALL), (some, LARGE), (many, HUGE)];
-    let sessions = [(FEW_SESSIONS, SMALL), (sessions, MANY)];
-    let mut growth = Vec::new();
-    let instances = [1, 2, 4, 8].map(|count| Size { count, instances: 0..count as usize, ..ONE });
-    growth.extend(grow(settings, "instances", &instances).await?.levels);
-    let sales = open_sales.map(|(count, instances)| Size { count, instances, sales: count, ..ONE });
-    growth.extend(grow(settings, "open sales", &sales).await?.levels);
-    let orders = orders.map(|(count, databases)| Size { count, databases, orders: count, ..ONE });
-    let orders = grow(settings, "orders in the table", &orders).await?;
-    growth.extend(orders.levels);
-    let sessions = sessions.map(|(buyers, databases)| {
-        let (count, part) = (buyers as u64, Some(FEW_SESSIONS));
-        Size { count, databases, buyers, part, ..ONE }
+    let mut growth = {
+        let servers = instances(&main, 8).await?;
+        let sizes =
+            [1_usize, 2, 4, 8].map(|count| (count as u64, asking(&main, &servers[..count], 1)));
+        grow("instances", &sizes).await?
+    };
+    growth.extend({
+        // An instance that had more sales before would not be measured with one.
+        let servers = instances(&main, 3).await?;
+        let sizes = [1, 100, 10_000].into_iter().zip(servers.chunks(1));
+        let sizes = sizes.map(|(count, server)| (count, asking(&main, server, count)));
+        grow("open sales", &sizes.collect::<Vec<_>>()).await?
     });
-    let sessions = grow(settings, "sessions", &sessions).await?;
-    growth.extend(sessions.levels);
+    let [some, many] = if settings.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
+    let large = with_orders(settings, LARGE, some).await?;
+    let huge = with_orders(settings, HUGE, many).await?;
+    let sizes = [(0, &main), (some, &large), (many, &huge)];
+    growth.extend(grow_databases("orders in the table", &sizes, None).await?);
+    let order_bytes = sales::bytes_per_order(&huge.pool).await?;
+
+    let sessions: usize = if settings.quick { 100_000 } else { 1_000_000 };
+    let few = Environment::open(settings, SMALL, FEW_SESSIONS).await?;
+    let many = Environment::open(settings, MANY, sessions).await?;
+    let sizes = [(FEW_SESSIONS as u64, &few), (sessions as u64, &many)];
+    growth.extend(grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?);
 
     Ok(Figures {
         conditions: conditions::text(&main, began.elapsed()).await?,
@@ -102,10 +99,48 @@ async fn measure(settings: &Settings) -> anyhow::Result<Figures> {
         answers,
         commit_ms,
         memory: Memory {
-            session_redis: sessions.session_bytes,
-            order_database: orders.order_bytes.context("the size of an order in the database")?,
+            session_redis: many.session_bytes,
+            order_database: order_bytes.context("the size of an order in the database")?,
             ..memory
         },
         sale,
     })
+}
+
+/// Starts so many instances.
+async fn instances(environment: &Environment, count: usize) -> anyhow::Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    for number in 0..count {
+        let name = format!("scale-{}-{number}", environment.databases.redis);
+        servers.push(servers::instance(environment, &name, &[]).await?);
+    }
+    Ok(servers)
+}
+
+async fn with_orders(
+    settings: &Settings,
+    databases: Databases,
+    orders: u64,
+) -> anyhow::Result<Environment> {
+    let environment = Environment::open(settings, databases, BUYERS).await?;
+    say(&format!("making {orders} orders"));
+    sales::past_orders(&environment.pool, orders).await?;
+    Ok(environment)
+}
+
+/// Measures sizes that have databases of their own, with an instance on each.
+async fn grow_databases(
+    what: &str,
+    sizes: &[(u64, &Environment)],
+    part: Option<(usize, usize)>,
+) -> anyhow::Result<Vec<Level>> {
+    let mut servers = Vec::new();
+    for (_, environment) in sizes {
+        servers.push(instances(environment, 1).await?);
+    }
+    let mut plans = Vec::new();
+    for ((count, environment), servers) in sizes.iter().zip(&servers) {
+        plans.push((*count, Plan { part, ..asking(environment, servers, 1) }));
+    }
+    grow(what, &plans).await
 }
