@@ -6,11 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
-use workload::{
-    burst,
-    latency::{self, Latency},
-    table::render,
-};
+use workload::{burst, table::render};
 
 /// The result of a check; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -71,9 +67,14 @@ impl Check {
         Self { what: what.into(), measured, allowed, result }
     }
 
+    /// What must not be more.
+    pub fn at_most(what: impl Into<String>, measured: u64, most: u64) -> Self {
+        Self::new(what, measured, most, measured <= most)
+    }
+
     /// What must not be there at all.
     pub fn none(what: impl Into<String>, measured: u64) -> Self {
-        Self::new(what, measured, 0, measured == 0)
+        Self::at_most(what, measured, 0)
     }
 
     /// What is worth knowing, and promised by nobody.
@@ -110,12 +111,6 @@ impl Table {
     /// A table.
     pub fn new(columns: &[&'static str], rows: Vec<Vec<String>>) -> Self {
         Self { columns: columns.to_vec(), rows }
-    }
-
-    /// Latencies in milliseconds, a row each.
-    pub fn latencies(rows: &[(&str, Latency)]) -> Self {
-        let row = |(name, latency): &(&str, Latency)| latency::row(name, latency);
-        Self::new(&latency::COLUMNS, rows.iter().map(row).collect())
     }
 }
 
