@@ -2,6 +2,7 @@
 //! set-up, or nothing proved).
 
 use std::{
+    fmt::Display,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -22,7 +23,7 @@ use crate::{
     ladder,
     options::Run,
     plan,
-    report::{Outcome, Report},
+    report::{CheckResult, Checked},
     rolling,
 };
 
@@ -49,46 +50,42 @@ async fn measure(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
 // One thread is enough to send, and leaves the other cores to the servers.
 #[tokio::main(flavor = "current_thread")]
 async fn load(scenario: Scenario) -> ExitCode {
-    match run(scenario).await {
-        Ok(Outcome::Clean) => ExitCode::SUCCESS,
-        Ok(Outcome::Violated) => ExitCode::from(1),
-        Ok(Outcome::Unproved) => ExitCode::from(2),
-        Err(error) => {
-            eprintln!("loadtest: {error}");
-            ExitCode::from(2)
-        }
-    }
+    run(scenario).await.unwrap_or_else(|error| {
+        eprintln!("loadtest: {error}");
+        ExitCode::from(2)
+    })
 }
 
-async fn run(scenario: Scenario) -> Result<Outcome, Error> {
+async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
     match scenario {
         Scenario::Burst(Run { options, json }) => {
-            finish(&burst::run(&options.options()).await?, json).await
+            let report = burst::run(&options.options()).await?;
+            finish(&report, CheckResult::of_burst(&report), json).await
         }
         Scenario::Ladder(Run { options, json }) => {
-            finish(&ladder::run(&options).await?, json).await
+            checked(ladder::run(&options).await?, json).await
         }
         Scenario::Compare(args) => compare(args).await,
         Scenario::Cache(scenario) => {
             let (report, json) = scenario.run().await?;
-            finish(&report, json).await
+            checked(report, json).await
         }
         Scenario::Chaos(Run { options, .. }) if options.list => {
             print!("{}", chaos::faults::list(options.layout()));
-            Ok(Outcome::Clean)
+            Ok(ExitCode::SUCCESS)
         }
         Scenario::Chaos(Run { options, json }) => {
             println!("chaos: seed {}", options.seed);
             let running = chaos::run(&options, |round| println!("{round}"));
-            finish(&or_interrupted(running).await?, json).await
+            checked(or_interrupted(running).await?, json).await
         }
         Scenario::Rolling(Run { options, json }) => {
             let running = rolling::run(&options, |text| eprintln!("{text}"));
-            finish(&or_interrupted(running).await?, json).await
+            checked(or_interrupted(running).await?, json).await
         }
         Scenario::Plan(options) => {
             println!("{}", plan::run(&options)?);
-            Ok(Outcome::Clean)
+            Ok(ExitCode::SUCCESS)
         }
         Scenario::Publish(args) => {
             let PublishArgs { stock, strategy, environment } = args;
@@ -97,12 +94,12 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
                 "{}",
                 publish::flash_sale(&environment.access, target, &strategy, stock).await?
             );
-            Ok(Outcome::Clean)
+            Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
+async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
     let (html, json) = (args.html.clone(), args.json.clone());
     let (environment, setting) = args.options();
     let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
@@ -119,20 +116,28 @@ async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
     }
     let mut results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
     let violated = results.any(|result| matches!(result.conformance, Conformance::Violation(_)));
-    Ok(if violated { Outcome::Violated } else { Outcome::Clean })
+    let result = if violated { CheckResult::Violation } else { CheckResult::Holds };
+    Ok(result.exit_code())
 }
 
-/// Prints a report, and writes it as JSON where asked.
-async fn finish(report: &impl Report, json: Option<PathBuf>) -> Result<Outcome, Error> {
+async fn checked(report: Checked, json: Option<PathBuf>) -> Result<ExitCode, Error> {
+    finish(&report, report.result(), json).await
+}
+
+/// Prints a report with this result, and writes it as JSON where asked.
+async fn finish(
+    report: &(impl Display + Serialize),
+    result: CheckResult,
+    json: Option<PathBuf>,
+) -> Result<ExitCode, Error> {
     println!("{report}");
     if let Some(path) = json {
         write(&path, pretty(report)).await?;
     }
-    let outcome = report.outcome();
-    if outcome == Outcome::Unproved {
+    if matches!(result, CheckResult::DidNotShow | CheckResult::Unclear) {
         eprintln!("loadtest: nothing was proved: see above");
     }
-    Ok(outcome)
+    Ok(result.exit_code())
 }
 
 fn pretty(report: &impl Serialize) -> serde_json::Result<String> {

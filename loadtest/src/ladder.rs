@@ -6,20 +6,17 @@
 //! repetition is reported. Buyers who are told to try again do, where a safe strategy would otherwise
 //! end unsold.
 
-use std::{fmt, slice, sync::Arc};
+use std::{slice, sync::Arc};
 
-use serde::Serialize;
-use workload::ladder::Strategy;
-
-use crate::report::{self, Outcome};
+use crate::report::{Check, Checked, Table};
 use workload::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
     conformance::Conformance,
+    ladder::Strategy,
     live::Live,
     order_rows::OrderRows,
-    table::render,
 };
 
 /// Sales a race is given to show itself.
@@ -41,43 +38,27 @@ every voucher is sold exactly once.
 A script in Redis can admit before the database commits: the answer is \"pending\", and a consumer makes
 the orders.
 `group-commit` needs no lock: many buyers share a commit, and the unique index refuses second orders.
-`unit-rows` needs no lock either: each buyer claims a different row.
-";
+`unit-rows` needs no lock either: each buyer claims a different row.";
 
-/// One line of the table.
-#[derive(Debug, Clone, Serialize)]
-pub struct Line {
-    #[serde(skip)]
-    pub strategy: Strategy,
-    /// On how many instances.
-    pub instances: u32,
-    pub sales: u32,
-    /// The last of them.
-    #[serde(flatten)]
-    pub report: Report,
-    /// Its verdict compared to the strategy's guarantees.
-    pub check: Conformance,
-}
-
-/// The whole ladder.
-#[derive(Debug, Clone, Serialize)]
-pub struct Climb {
-    /// Always `ladder`.
-    pub scenario: &'static str,
-    pub buyers: usize,
-    /// Attempts of each.
-    pub tries: u32,
-    /// All lines, in the order of the ladder.
-    pub lines: Vec<Line>,
-    /// Whether every strategy kept its guarantees.
-    pub as_promised: bool,
-}
+/// The table's columns.
+const COLUMNS: [&str; 10] = [
+    "strategy",
+    ">instances",
+    ">stock",
+    ">requests",
+    ">orders",
+    ">oversold",
+    ">duplicates",
+    ">orders/s",
+    ">p99 ms",
+    "verdict",
+];
 
 /// Runs every strategy on the first instance alone and on the targets, of which all instances are behind.
 ///
 /// # Errors
-/// An [`Error`] of the set-up; a strategy that breaks its guarantees is in the [`Climb`], not an error.
-pub async fn run(shared: &BurstOptions) -> Result<Climb, Error> {
+/// An [`Error`] of the set-up; a strategy that breaks its guarantees is in the report, not an error.
+pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
     let Environment { access, targets, nodes, progress } = &shared.environment;
     let (size, stock) = (shared.buyers, shared.stock);
     if u64::from(size) < 3 * u64::from(stock) {
@@ -92,14 +73,14 @@ pub async fn run(shared: &BurstOptions) -> Result<Climb, Error> {
     let order_rows = OrderRows::open(&access.database_url).await?;
     let buyers = burst::prepare(shared).await?;
     let (alone, together) = (slice::from_ref(one), &targets[..]);
-    let mut lines = Vec::with_capacity(2 * Strategy::ALL.len());
+    let (mut rows, mut as_promised, mut examples) = (Vec::new(), 0, Vec::new());
     for strategy in Strategy::ALL {
         for (instances, targets) in [(1, alone), (nodes.len() as u32, together)] {
             let mut burst = shared.clone();
             burst.strategy = strategy.name().to_owned();
             burst.environment.targets = targets.to_vec();
             let mut sales = 0;
-            let line = loop {
+            let (report, check) = loop {
                 let report =
                     sell(&mut burst, &order_rows, &buyers, strategy.holds_on(instances)).await?;
                 sales += 1;
@@ -113,17 +94,33 @@ pub async fn run(shared: &BurstOptions) -> Result<Climb, Error> {
                     Conformance::DidNotShow(what) if sales < ATTEMPTS => {
                         progress.say(&format!("  {what} did not show this time: a fresh sale"));
                     }
-                    _ => break Line { strategy, instances, sales, report, check },
+                    _ => break (report, check),
                 }
             };
             let on = if instances == 1 { "instance" } else { "instances" };
-            progress.say(&format!("  {strategy} on {instances} {on}: {}", line.check.text()));
-            lines.push(line);
+            progress.say(&format!("  {strategy} on {instances} {on}: {}", check.text()));
+            rows.push(row(strategy, instances, sales, &report, &check));
+            if check.is_as_promised() {
+                as_promised += 1;
+            } else {
+                let of_sale = report.verdict.examples.iter();
+                let of_sale = of_sale.map(|it| format!("{strategy} ({}): {it}", report.voucher_id));
+                examples.extend(of_sale);
+            }
         }
     }
-    let as_promised = lines.iter().all(|line| line.check.is_as_promised());
-    let (scenario, tries) = ("ladder", shared.tries);
-    Ok(Climb { scenario, buyers: buyers.len(), tries, lines, as_promised })
+    let all = rows.len();
+    let what = "strategies as promised, on one instance and on several";
+    let (buyers, tries) = (buyers.len(), shared.tries);
+    Ok(Checked {
+        scenario: "ladder",
+        heading: format!(
+            "Each sale: {buyers} buyers, {tries} simultaneous tries each. The p99 is that of the successes."
+        ),
+        figures: vec![Table::new(&COLUMNS, rows)],
+        notes: if as_promised == all { MEANING.to_owned() } else { examples.join("\n") },
+        checks: vec![Check::new(what, as_promised, all, as_promised == all)],
+    })
 }
 
 /// Runs the buyers on a new sale. Where that should sell out and did not, because many were answered "try again", all come
@@ -151,63 +148,24 @@ async fn sell(
     Ok(report)
 }
 
-impl report::Report for Climb {
-    fn outcome(&self) -> Outcome {
-        if self.as_promised { Outcome::Clean } else { Outcome::Violated }
-    }
-}
-
-impl fmt::Display for Climb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "\nEach sale: {} buyers, {} simultaneous tries each. The p99 is that of the successes.\n",
-            self.buyers, self.tries
-        )?;
-        let columns = [
-            "strategy",
-            ">instances",
-            ">stock",
-            ">requests",
-            ">orders",
-            ">oversold",
-            ">duplicates",
-            ">orders/s",
-            ">p99 ms",
-            "verdict",
-        ];
-        let rows: Vec<_> = self.lines.iter().map(cells).collect();
-        writeln!(f, "{}", render(&columns, &rows))?;
-        if self.as_promised {
-            f.write_str(MEANING)
-        } else {
-            let failed: Vec<_> =
-                self.lines.iter().filter(|line| !line.check.is_as_promised()).collect();
-            let names =
-                failed.iter().map(|line| format!("{} on {}", line.strategy, line.instances));
-            writeln!(f, "NOT as promised: {}.", names.collect::<Vec<_>>().join(", "))?;
-            for Line { strategy, report, .. } in failed {
-                for example in &report.verdict.examples {
-                    writeln!(f, "  {strategy} (voucher {}): {example}", report.voucher_id)?;
-                }
-            }
-            Ok(())
-        }
-    }
-}
-
-fn cells(line: &Line) -> Vec<String> {
-    let Line { strategy, instances, sales, report, check } = line;
+/// A row of the table.
+fn row(
+    strategy: Strategy,
+    instances: u32,
+    sales: u32,
+    report: &Report,
+    check: &Conformance,
+) -> Vec<String> {
     let mut verdict = check.text();
     // What compare-and-set pays for its safety: losers of a race go away, and the stock stays.
     if report.verdict.stock_left > 0 && check.is_as_promised() {
         verdict.push_str(&format!("; {} unsold", report.verdict.stock_left));
     }
-    if *sales > 1 {
+    if sales > 1 {
         verdict.push_str(&format!(" (sale {sales} of {ATTEMPTS})"));
     }
     // What a strategy sells that breaks is not worth counting.
-    let safe = strategy.holds_on(*instances);
+    let safe = strategy.holds_on(instances);
     let figure = |figure: f64| if safe { format!("{figure:.0}") } else { "–".to_owned() };
     vec![
         strategy.to_string(),

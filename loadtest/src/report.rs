@@ -3,16 +3,13 @@
 use std::{
     fmt::{self, Display},
     path::Path,
+    process::ExitCode,
 };
 
 use serde::Serialize;
-use workload::{
-    burst,
-    latency::{self, Latency},
-    table::render,
-};
+use workload::{burst, table::render};
 
-/// The result of a check; the worst comes last.
+/// The result of a check, or of all checks of a run; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
@@ -43,6 +40,26 @@ impl CheckResult {
     pub fn worst(checks: &[Check]) -> Self {
         checks.iter().map(|check| check.result).max().unwrap_or(Self::Unclear)
     }
+
+    /// Of a sale that was judged.
+    pub fn of_burst(report: &burst::Report) -> Self {
+        if !report.verdict.is_clean() {
+            Self::Violation
+        } else if !report.tables_unchanged || (report.verdict.orders == 0 && report.stock > 0) {
+            Self::Unclear
+        } else {
+            Self::Holds
+        }
+    }
+
+    /// 1 for a violation, 2 where nothing was proved.
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Holds | Self::Shown => ExitCode::SUCCESS,
+            Self::DidNotShow | Self::Unclear => ExitCode::from(2),
+            Self::Violation => ExitCode::from(1),
+        }
+    }
 }
 
 /// Something that was measured, beside what is allowed.
@@ -71,9 +88,14 @@ impl Check {
         Self { what: what.into(), measured, allowed, result }
     }
 
+    /// What must not be more.
+    pub fn at_most(what: impl Into<String>, measured: u64, most: u64) -> Self {
+        Self::new(what, measured, most, measured <= most)
+    }
+
     /// What must not be there at all.
     pub fn none(what: impl Into<String>, measured: u64) -> Self {
-        Self::new(what, measured, 0, measured == 0)
+        Self::at_most(what, measured, 0)
     }
 
     /// What is worth knowing, and promised by nobody.
@@ -111,29 +133,6 @@ impl Table {
     pub fn new(columns: &[&'static str], rows: Vec<Vec<String>>) -> Self {
         Self { columns: columns.to_vec(), rows }
     }
-
-    /// Latencies in milliseconds, a row each.
-    pub fn latencies(rows: &[(&str, Latency)]) -> Self {
-        let row = |(name, latency): &(&str, Latency)| latency::row(name, latency);
-        Self::new(&latency::COLUMNS, rows.iter().map(row).collect())
-    }
-}
-
-/// What a whole run proved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Everything holds, and everything that had to show itself did.
-    Clean,
-    /// Something could not be checked or shown.
-    Unproved,
-    /// A promise was broken.
-    Violated,
-}
-
-/// The report of a run: printed as text, written as JSON, summed up by an exit code.
-pub trait Report: Display + Serialize {
-    /// What the run proved.
-    fn outcome(&self) -> Outcome;
 }
 
 /// The report of a scenario that is a list of checks.
@@ -152,19 +151,14 @@ pub struct Checked {
 }
 
 impl Checked {
+    /// What the run proved.
+    pub fn result(&self) -> CheckResult {
+        CheckResult::worst(&self.checks)
+    }
+
     /// Says where the servers' logs are.
     pub fn note_logs(&mut self, logs: &Path) {
         self.notes.push_str(&format!("\nThe servers' logs: {}", logs.display()));
-    }
-}
-
-impl Report for Checked {
-    fn outcome(&self) -> Outcome {
-        match CheckResult::worst(&self.checks) {
-            CheckResult::Holds | CheckResult::Shown => Outcome::Clean,
-            CheckResult::DidNotShow | CheckResult::Unclear => Outcome::Unproved,
-            CheckResult::Violation => Outcome::Violated,
-        }
     }
 }
 
@@ -183,23 +177,13 @@ impl Display for Checked {
         };
         let rows: Vec<_> = self.checks.iter().map(row).collect();
         writeln!(f, "{}", render(&["check", ">measured", ">allowed", "result"], &rows))?;
-        f.write_str(match self.outcome() {
-            Outcome::Clean => "No violation.",
-            Outcome::Unproved => "Not proved: something did not show or could not be checked.",
-            Outcome::Violated => "VIOLATION: see above.",
+        f.write_str(match self.result() {
+            CheckResult::Holds | CheckResult::Shown => "No violation.",
+            CheckResult::DidNotShow | CheckResult::Unclear => {
+                "Not proved: something did not show or could not be checked."
+            }
+            CheckResult::Violation => "VIOLATION: see above.",
         })
-    }
-}
-
-impl Report for burst::Report {
-    fn outcome(&self) -> Outcome {
-        if !self.verdict.is_clean() {
-            Outcome::Violated
-        } else if !self.tables_unchanged || (self.verdict.orders == 0 && self.stock > 0) {
-            Outcome::Unproved
-        } else {
-            Outcome::Clean
-        }
     }
 }
 
@@ -218,10 +202,11 @@ mod tests {
             let heading = "heading".to_owned();
             Checked { scenario: "x", heading, figures: vec![], notes: String::new(), checks }
         };
-        assert_eq!(of(&[&good, &shown]).outcome(), Outcome::Clean);
-        assert_eq!(of(&[&good, &open, &shown]).outcome(), Outcome::Unproved);
-        assert_eq!(of(&[&bad, &open, &good]).outcome(), Outcome::Violated);
-        assert_eq!(of(&[]).outcome(), Outcome::Unproved, "no check proves nothing");
+        let exit_code = |checks: &[&Check]| of(checks).result().exit_code();
+        assert_eq!(exit_code(&[&good, &shown]), ExitCode::SUCCESS);
+        assert_eq!(exit_code(&[&good, &open, &shown]), ExitCode::from(2));
+        assert_eq!(exit_code(&[&bad, &open, &good]), ExitCode::from(1));
+        assert_eq!(exit_code(&[]), ExitCode::from(2), "no check proves nothing");
         let text = of(&[&good, &bad]).to_string();
         assert!(text.contains("lost          1        0  VIOLATION"), "{text}");
     }

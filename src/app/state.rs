@@ -68,7 +68,7 @@ pub(super) async fn connect(
     let sessions = SharedSessions::new(redis.clone(), keys.style);
     sessions.track(nodes.clone());
     let one_slot = keys.style != KeyStyle::Default;
-    let cache_config = CacheConfig::default().with_one_slot(one_slot);
+    let cache_config = CacheConfig { one_slot, ..CacheConfig::default() };
     let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout);
     let cache = Cache::new(cache_redis.commands(), Subscriptions(nodes.clone()), cache_config);
     let (shop_reads, shop_writes) =

@@ -72,7 +72,7 @@ impl Shops {
             writes,
             lists: FreshCache::new(LIST_FRESH_FOR, 1024),
             cache,
-            shop_policy: CachePolicy::new("shop").with_bloom_filter(filter),
+            shop_policy: CachePolicy { bloom_filter: filter, ..CachePolicy::new("shop") },
             types_policy: CachePolicy::new("shop-type"),
             read_strategy: config.shop_cache,
             lab: config.lab,

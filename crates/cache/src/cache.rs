@@ -54,6 +54,26 @@ pub(crate) struct Inner {
     stop: CancellationToken,
 }
 
+/// What goes on beside reads and invalidations.
+struct Background {
+    subscriber: InvalidationSubscriber,
+    invalidator: Arc<Invalidator>,
+    redis: Arc<RedisCommands>,
+    stop: CancellationToken,
+}
+
+impl Background {
+    /// Receives invalidations, retries those that are pending, and probes Redis while the circuit breaker is open; until
+    /// `stop`.
+    async fn run(&self) {
+        tokio::join!(
+            self.subscriber.run(),
+            self.invalidator.retry_pending(&self.subscriber.connected, &self.stop),
+            self.stop.run_until_cancelled(self.redis.probe()),
+        );
+    }
+}
+
 /// Whether an invalidation has taken effect everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -89,38 +109,24 @@ impl Cache {
         let invalidator =
             Arc::new(Invalidator::new(redis.clone(), local.clone(), counters.clone()));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let connected = Arc::new(Notify::new());
-        let subscriber = Arc::new(InvalidationSubscriber {
+        let subscriber = InvalidationSubscriber {
             clients: Box::new(clients),
             channel: config.invalidation_channel.clone(),
             node_id: redis.node_id().to_owned(),
             local: local.clone(),
             counters: counters.clone(),
-            connected: connected.clone(),
+            connected: Notify::new(),
+            stop: stop.clone(),
+        };
+        let background = Arc::new(Background {
+            subscriber,
+            invalidator: invalidator.clone(),
+            redis: redis.clone(),
             stop: stop.clone(),
         });
-        supervise(&tasks, "cache invalidation subscriber", move || {
-            let subscriber = subscriber.clone();
-            async move { subscriber.run().await }
-        });
-        supervise(&tasks, "cache pending invalidations", {
-            let (invalidator, stop) = (invalidator.clone(), stop.clone());
-            move || {
-                let (invalidator, connected) = (invalidator.clone(), connected.clone());
-                let stop = stop.clone();
-                async move {
-                    invalidator.retry_pending(&connected, &stop).await;
-                }
-            }
-        });
-        supervise(&tasks, "cache circuit breaker probe", {
-            let (redis, stop) = (redis.clone(), stop.clone());
-            move || {
-                let (redis, stop) = (redis.clone(), stop.clone());
-                async move {
-                    stop.run_until_cancelled(redis.probe()).await;
-                }
-            }
+        supervise(&tasks, "cache", move || {
+            let background = background.clone();
+            async move { background.run().await }
         });
         let inner = Arc::new(Inner {
             redis,

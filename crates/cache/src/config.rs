@@ -3,11 +3,8 @@
 
 use std::time::Duration;
 
-use crate::setters::setters;
-
-/// Limits and intervals of a [`Cache`](crate::Cache). Start from [`Default`] and change fields with `with_*`.
+/// Limits and intervals of a [`Cache`](crate::Cache): `CacheConfig { one_slot: true, ..CacheConfig::default() }`.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct CacheConfig {
     /// Timeout of one Redis command. Default 300 ms.
     pub redis_timeout: Duration,
@@ -30,18 +27,6 @@ pub struct CacheConfig {
     /// both: `{cache:product:7}:lock`. Default `false`: `lock:product:7`, which programs in other languages
     /// know. Where a part of the key is in braces, the mutex is `lock:product:{7}` either way.
     pub one_slot: bool,
-}
-
-impl CacheConfig {
-    setters! {
-        with_redis_timeout(redis_timeout: Duration),
-        with_max_concurrent_loads(max_concurrent_loads: usize),
-        with_load_queue_timeout(load_queue_timeout: Duration),
-        with_load_timeout(load_timeout: Duration),
-        with_local_capacity(local_capacity: usize),
-        with_invalidation_channel(invalidation_channel: String),
-        with_one_slot(one_slot: bool),
-    }
 }
 
 impl Default for CacheConfig {

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use crate::ttl::Ttl;
+use crate::policy::CachePolicy;
 
 /// The format in which a loaded value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,18 +33,11 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// The cached null.
-    pub(crate) fn null(ttl: Ttl) -> Self {
-        Self { text: String::new(), ttl: ttl.sample_millis() }
-    }
-
-    pub(crate) fn plain<T: Serialize>(value: &T, ttl: Ttl) -> serde_json::Result<Self> {
-        Ok(Self { text: serde_json::to_string(value)?, ttl: ttl.sample_millis() })
-    }
-
-    pub(crate) fn with_logical_expiry<T: Serialize>(
-        value: &T,
-        logical_ttl: Ttl,
+    /// `value`, or that it does not exist.
+    pub(crate) fn of<T: Serialize>(
+        value: Option<&T>,
+        format: Format,
+        policy: &CachePolicy,
     ) -> serde_json::Result<Self> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -52,8 +45,17 @@ impl Encoded {
             data: &'a T,
             expire_time: u64,
         }
-        let expire_time = now_millis().saturating_add(logical_ttl.sample_millis());
-        Ok(Self { text: serde_json::to_string(&Wrapped { data: value, expire_time })?, ttl: 0 })
+        let (text, ttl) = match (value, format) {
+            (None, _) => (String::new(), policy.null_ttl.sample_millis()),
+            (Some(value), Format::Plain) => {
+                (serde_json::to_string(value)?, policy.ttl.sample_millis())
+            }
+            (Some(data), Format::LogicalExpiry) => {
+                let expire_time = now_millis().saturating_add(policy.logical_ttl.sample_millis());
+                (serde_json::to_string(&Wrapped { data, expire_time })?, 0)
+            }
+        };
+        Ok(Self { text, ttl })
     }
 }
 

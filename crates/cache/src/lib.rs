@@ -17,7 +17,6 @@ mod keys;
 mod local_cache;
 mod policy;
 mod read;
-mod setters;
 mod stats;
 mod strategy;
 mod supervise;

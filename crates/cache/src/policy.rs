@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bloom::filter::BloomFilter;
-use crate::setters::setters;
 use crate::stats::{PolicyCounters, PolicyStats};
 use crate::ttl::Ttl;
 
-/// How one kind of data is cached. Start from [`new`](Self::new) and change fields with `with_*`.
-/// Clones share their counters.
+/// How one kind of data is cached: `CachePolicy { local_ttl, ..CachePolicy::new("product") }`.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct CachePolicy {
     /// A name for logs and metrics, such as `product`.
     pub name: &'static str,
@@ -33,7 +30,8 @@ pub struct CachePolicy {
     pub wait_timeout: Duration,
     /// Filter of the keys that exist; checked when Redis has no value, before a load. Default none.
     pub bloom_filter: Option<BloomFilter>,
-    pub(crate) counters: Arc<PolicyCounters>,
+    /// What [`stats`](Self::stats) reads. Clones share it.
+    pub counters: Arc<PolicyCounters>,
 }
 
 impl CachePolicy {
@@ -51,17 +49,6 @@ impl CachePolicy {
             bloom_filter: None,
             counters: Arc::default(),
         }
-    }
-
-    setters! {
-        with_ttl(ttl: Ttl),
-        with_null_ttl(null_ttl: Ttl),
-        with_logical_ttl(logical_ttl: Ttl),
-        with_refresh_ahead(refresh_ahead: Duration),
-        with_local_ttl(local_ttl: Duration),
-        with_mutex_ttl(mutex_ttl: Duration),
-        with_wait_timeout(wait_timeout: Duration),
-        with_bloom_filter(bloom_filter: Option<BloomFilter>),
     }
 
     /// [`refresh_ahead`](Self::refresh_ahead) with its cap: a value that is stale from the start

@@ -19,8 +19,9 @@ impl Counter {
 /// A struct of atomic counters, and the public struct of plain numbers that it is read as.
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident from $atomics:ident { $(#[doc = $help:literal] $field:ident,)* }) => {
+        #[doc = concat!("The counters that are read as [`", stringify!($name), "`].")]
         #[derive(Debug, Default)]
-        pub(crate) struct $atomics {
+        pub struct $atomics {
             $(pub(crate) $field: Counter,)*
         }
 

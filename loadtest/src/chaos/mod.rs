@@ -36,7 +36,7 @@ mod sale;
 pub(crate) mod test_cluster;
 pub mod verdict;
 
-use crate::report::{Checked, Outcome, Report};
+use crate::report::{CheckResult, Checked};
 pub use options::ChaosOptions;
 use report::report;
 use round::Round;
@@ -50,7 +50,7 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
     let cluster = TestCluster::start(&options.program, options.layout()).await?;
     let order_rows = OrderRows::open(&cluster.access.database_url).await?;
     let mut run = run_on(&cluster, &order_rows, options, shown).await;
-    if run.as_ref().is_ok_and(|report| report.outcome() != Outcome::Violated) {
+    if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
         return run;
     }
     match (cluster.save_logs(), &mut run) {

@@ -3,9 +3,9 @@
 use crate::plan::{
     figures::Figures,
     options::PlanOptions,
-    sale::{self, Outcome, Rates, needed_rate},
+    sale::{self, Outcome},
 };
-use workload::{Error, markdown::figure};
+use workload::Error;
 
 /// Orders in one transaction of `group-commit`, and its transactions of an instance at once: the size of a batch, and the
 /// default of `--group-in-flight`.
@@ -39,39 +39,9 @@ struct Station {
 #[derive(Debug)]
 pub struct Model<'a> {
     options: &'a PlanOptions,
-    session_bytes: f64,
     stations: Vec<Station>,
     /// Time of an order and of a refusal without waiting, seconds.
     alone_s: [f64; 2],
-}
-
-/// What a target needs, with processors that are busy for seventy percent of the time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Needs {
-    pub answers_per_s: f64,
-    /// Instances of the given size.
-    pub nodes: f64,
-    pub redis_shards: f64,
-    pub database_cores: f64,
-    /// Sessions of all buyers in Redis, bytes.
-    pub session_bytes: f64,
-    /// Requests under way at once, each on a connection.
-    pub connections: f64,
-}
-
-impl Needs {
-    /// What of the planned machines is too small for that, the worst of it, and how many times as much is needed.
-    pub fn gives_way_first(&self, options: &PlanOptions) -> String {
-        let worst = [
-            ("instances", self.nodes / f64::from(options.nodes)),
-            ("Redis", self.redis_shards / f64::from(options.redis_shards)),
-            ("database", self.database_cores / options.database_cores),
-        ];
-        match worst.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
-            Some((name, times)) if times > 1.0 => format!("{name} ({})", figure(times)),
-            _ => "nothing".to_owned(),
-        }
-    }
 }
 
 impl<'a> Model<'a> {
@@ -127,7 +97,7 @@ impl<'a> Model<'a> {
             ));
             alone_s[0] += commit_us / 1e6;
         }
-        Ok(Self { options, session_bytes: figures.memory.session_redis, stations, alone_s })
+        Ok(Self { options, stations, alone_s })
     }
 
     /// Orders a second of one sale at most.
@@ -140,34 +110,39 @@ impl<'a> Model<'a> {
         lowest(&self.stations, |station| station.refusal_s)
     }
 
-    /// How the sale goes, by the formula.
-    pub fn formula(&self) -> Outcome {
-        let (orders, refusals) = (self.orders_per_s().0, self.refusals_per_s().0);
-        sale::sale(self.options, &Rates { orders, refusals, alone_s: self.alone_s })
+    /// Orders a second that one sale can have, however many servers there are.
+    fn own_orders_per_s(&self) -> f64 {
+        let is_own = |station: &&Station| [SALE_SHARD, ROW].contains(&station.name);
+        lowest(self.stations.iter().filter(is_own), |station| station.order_s).0
     }
 
-    /// What is needed so that 99 % of the answers come within the target; `None` where no size reaches it, as the orders of
-    /// one sale have a limit of their own.
-    pub fn needs(&self) -> Option<Needs> {
-        let options = self.options;
-        let is_own = |station: &&Station| [SALE_SHARD, ROW].contains(&station.name);
-        let (orders, _) = lowest(self.stations.iter().filter(is_own), |station| station.order_s);
-        let answers_per_s = needed_rate(options, orders)?;
+    /// How the sale goes, by the formula.
+    pub fn formula(&self) -> Outcome {
+        let rates = [self.orders_per_s().0, self.refusals_per_s().0];
+        sale::sale(self.options, rates, self.alone_s)
+    }
+
+    /// Answers a second that are needed so that 99 % of them come within the target; `None` where no rate is enough.
+    pub fn needed_rate(&self) -> Option<f64> {
+        sale::needed_rate(self.options, self.own_orders_per_s())
+    }
+
+    /// Instances of the given size, Redis servers, and processors of the database that are needed for so many answers a
+    /// second.
+    pub fn needed(&self, answers_per_s: f64) -> [f64; 3] {
+        let orders_per_s = answers_per_s.min(self.own_orders_per_s());
         let needed = |name: &str| {
             let found = self.stations.iter().filter(|station| station.name == name);
             let busy = found.map(|station| {
-                (answers_per_s.min(orders) * station.order_s).max(answers_per_s * station.refusal_s)
+                (orders_per_s * station.order_s).max(answers_per_s * station.refusal_s)
             });
             busy.sum::<f64>() / PLANNED_LOAD
         };
-        Some(Needs {
-            answers_per_s,
-            nodes: (needed(SERVICE) / options.node_cores).ceil(),
-            redis_shards: (needed(REDIS) + needed(SALE_SHARD)).ceil(),
-            database_cores: needed(DATABASE),
-            session_bytes: options.buyers as f64 * self.session_bytes,
-            connections: answers_per_s * options.target,
-        })
+        [
+            (needed(SERVICE) / self.options.node_cores).ceil(),
+            (needed(REDIS) + needed(SALE_SHARD)).ceil(),
+            needed(DATABASE),
+        ]
     }
 }
 

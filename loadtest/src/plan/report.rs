@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::plan::{
     figures::Figures,
-    model::{Limit, Model, Needs},
+    model::{Limit, Model},
     options::PlanOptions,
     sale::Outcome,
 };
@@ -28,30 +28,42 @@ impl Plan {
     /// Calculates the plan.
     pub fn of(figures: &Figures, options: &PlanOptions) -> Result<Self, Error> {
         let model = Model::new(figures, options)?;
-        let needs = model.needs();
-        let none = || "–".to_owned();
         let Outcome { sold_out_s, answered_s, p99_s, room_s } = model.formula();
         let limit = |(rate, what): Limit| format!("{} by {what}", figure(rate));
-        let needed = |text: fn(&Needs) -> String| needs.as_ref().map_or_else(none, text);
-        let gives_way_first = needs.as_ref().map(|needs| needs.gives_way_first(options));
-        let cells = vec![
-            ("sold out after", sold_out_s.map_or_else(none, time)),
+        let mut cells = vec![
+            ("sold out after", sold_out_s.map_or_else(|| "–".to_owned(), time)),
             ("all answered after", time(answered_s)),
             ("99 % wait at most", time(p99_s)),
-            ("longest in the waiting room", room_s.map_or_else(none, time)),
             ("orders/s at most", limit(model.orders_per_s())),
             ("refusals/s at most", limit(model.refusals_per_s())),
-            ("answers/s needed", needed(|needs| figure(needs.answers_per_s))),
-            ("instances", needed(|needs| count(needs.nodes as u64))),
-            ("Redis", needed(|needs| count(needs.redis_shards as u64))),
-            ("database cores", needed(|needs| figure(needs.database_cores))),
-            ("sessions", needed(|needs| bytes(needs.session_bytes))),
-            ("requests at once", needed(|needs| figure(needs.connections))),
-            (
-                "gives way first (times as much is needed)",
-                gives_way_first.unwrap_or("the sale itself".to_owned()),
-            ),
         ];
+        cells.extend(room_s.map(|longest| ("longest in the waiting room", time(longest))));
+        let gives_way_first = match model.needed_rate() {
+            // The orders of one sale have a limit of their own.
+            None => "the sale itself".to_owned(),
+            Some(rate) => {
+                let [instances, redis, database] = model.needed(rate);
+                let sessions = options.buyers as f64 * figures.memory.session_redis;
+                cells.extend([
+                    ("answers/s needed", figure(rate)),
+                    ("instances", count(instances as u64)),
+                    ("Redis", count(redis as u64)),
+                    ("database cores", figure(database)),
+                    ("sessions", bytes(sessions)),
+                    ("requests at once", figure(rate * options.target)),
+                ]);
+                let times = [
+                    ("instances", instances / f64::from(options.nodes)),
+                    ("Redis", redis / f64::from(options.redis_shards)),
+                    ("database", database / options.database_cores),
+                ];
+                match times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+                    Some((name, times)) if times > 1.0 => format!("{name} ({})", figure(times)),
+                    _ => "nothing".to_owned(),
+                }
+            }
+        };
+        cells.push(("gives way first (times as much is needed)", gives_way_first));
         let conditions = figures.conditions.clone();
         Ok(Self { heading: heading(figures, options), cells, conditions })
     }
@@ -61,7 +73,7 @@ impl Plan {
         let cell = |title: &&str| {
             let name = title.trim_start_matches('>');
             let found = self.cells.iter().find(|(known, _)| *known == name);
-            found.map_or(String::new(), |(_, text)| text.clone())
+            found.map_or("–".to_owned(), |(_, text)| text.clone())
         };
         titles.iter().map(cell).collect()
     }
@@ -69,23 +81,12 @@ impl Plan {
 
 fn heading(figures: &Figures, options: &PlanOptions) -> String {
     let PlanOptions { buyers, tries, stock, strategy, over, .. } = options;
-    let mut text = format!(
-        "{} buyers × {tries} attempts, 63 % within {over} s, {} vouchers by {strategy}",
-        count(*buyers),
-        count(*stock)
-    );
-    for (is_on, what) in [
-        (options.edge, ", sold out is answered at the edge"),
-        (options.session_memory, ", sessions in the instances' memory"),
-    ] {
-        text += if is_on { what } else { "" };
-    }
-    if let Some(rate) = options.waiting_room {
-        text += &format!(", a waiting room of {}/s", figure(rate));
-    }
     format!(
-        "{text}\non {} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit\n\
+        "{} buyers × {tries} attempts, 63 % within {over} s, {} vouchers by {strategy}\n\
+         on {} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit\n\
          needed: for 99 % of the answers within {}, on processors busy for 70 % of the time",
+        count(*buyers),
+        count(*stock),
         options.nodes,
         options.node_cores,
         options.redis_shards,

@@ -1,21 +1,16 @@
-//! How a sale goes: attempts as a fluid through one queue that is emptied at the orders' rate while there is stock, and at
-//! the refusals' rate afterwards (Lindley's recursion). Seconds count from the opening.
+//! How a sale goes, in closed form. Seconds count from the opening.
+//!
+//! Attempt `k` of `n` comes after `−over · ln(1 − k / n)`. It waits in one queue, which is emptied at the orders' rate while
+//! there is stock, and at the refusals' rate afterwards. The curve of arrivals is convex, so a queue that is once empty
+//! stays empty, and `k` leaves either when it comes, or as if the queue had never been empty since the rate began:
+//! Lindley's recursion without its steps. The same holds for a waiting room before the queue.
 
 use crate::plan::options::PlanOptions;
 
-/// Steps of the recursion for the attempts that find stock, and for the others.
-const STEPS: f64 = 2_000.0;
-/// How long after the end of the stock the edge goes on asking the service, seconds.
+/// Attempts of which the waits are calculated, among those that find stock, and among the others.
+const SAMPLES: u32 = 2_000;
+/// How long after the end of the stock attempts still reach the service, seconds.
 const EDGE_DELAY_S: f64 = 1.0;
-
-/// Rates of a sale, and the times of an answer without waiting.
-#[derive(Debug, Clone, Copy)]
-pub struct Rates {
-    pub orders: f64,
-    pub refusals: f64,
-    /// Time of an order and of a refusal without waiting, seconds.
-    pub alone_s: [f64; 2],
-}
 
 /// How a sale goes. Seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,67 +25,60 @@ pub struct Outcome {
     pub room_s: Option<f64>,
 }
 
-/// When this share (0 to 1) of the attempts has come. The last of them would never come: the curve ends at ten times its
-/// length.
-fn arrival_s(options: &PlanOptions, share: f64) -> f64 {
-    options.over * -(1.0 - share).max(4.54e-5).ln()
-}
-
-/// Calculates how a sale goes.
-pub fn sale(options: &PlanOptions, rates: &Rates) -> Outcome {
+/// Calculates how a sale goes, from the rates of orders and of refusals a second, and their times without waiting, seconds.
+pub fn sale(
+    options: &PlanOptions,
+    [orders_per_s, refusals_per_s]: [f64; 2],
+    [order_s, refusal_s]: [f64; 2],
+) -> Outcome {
     let (attempts, stock) = (options.attempts(), options.stock as f64);
     let orders = stock.min(attempts);
-    let parts = [
-        (orders, rates.orders, rates.alone_s[0]),
-        (attempts - orders, rates.refusals, rates.alone_s[1]),
-    ];
-    let (mut free_s, mut room_s, mut let_in_s) = (0.0_f64, 0.0_f64, 0.0_f64);
-    let (mut done, mut arrived_before_s, mut sold_out_s) = (0.0, 0.0_f64, None::<f64>);
-    // Each with the number of attempts that had it.
-    let mut waits: Vec<(f64, f64)> = Vec::new();
-    for (count, rate, alone_s) in parts {
-        let steps = count.clamp(1.0, STEPS).ceil();
-        let width = count / steps;
-        for _ in 0..steps as u64 {
-            done += width;
-            let arrived_s = arrival_s(options, (done / attempts).min(1.0));
-            let (mut begin_s, mut entered_s) = (arrived_before_s, arrived_s);
-            if let Some(rate) = options.waiting_room {
-                begin_s = begin_s.max(let_in_s);
-                let_in_s = (begin_s + width / rate).max(arrived_s);
-                entered_s = let_in_s;
-            }
-            arrived_before_s = arrived_s;
-            if options.edge && sold_out_s.is_some_and(|at| begin_s > at + EDGE_DELAY_S) {
-                waits.push((0.0, width));
-                continue;
-            }
-            room_s = room_s.max(entered_s - arrived_s);
-            free_s = entered_s.max(begin_s.max(free_s) + width / rate);
-            waits.push((free_s - entered_s + alone_s, width));
-        }
-        if sold_out_s.is_none() && stock <= attempts {
-            sold_out_s = Some(free_s + alone_s);
+    // The last one would never come: the curve ends at ten times its length.
+    let comes_s = |k: f64| options.over * -(1.0 - k / attempts).max(4.54e-5).ln();
+    let enters_s = |k: f64| options.waiting_room.map_or(0.0, |rate| k / rate).max(comes_s(k));
+    let last_order_s = enters_s(orders).max(orders / orders_per_s);
+    let leaves_s = |k: f64| {
+        let queue_s = if k <= orders {
+            k / orders_per_s
+        } else {
+            last_order_s + (k - orders) / refusals_per_s
+        };
+        enters_s(k).max(queue_s)
+    };
+    let sold_out_s = (stock <= attempts).then_some(last_order_s + order_s);
+    // All but those that the edge answers.
+    let served = sold_out_s.filter(|_| options.edge).map_or(attempts, |at| {
+        let until_s = at + EDGE_DELAY_S;
+        let come = attempts * (1.0 - (-until_s / options.over).exp());
+        options.waiting_room.map_or(come, |rate| come.min(rate * until_s)).max(orders)
+    });
+    let (mut answered_s, mut room_s) = (0.0_f64, 0.0_f64);
+    // Each with the number of attempts that it stands for.
+    let mut waits = vec![(0.0, attempts - served)];
+    for (first, count, alone_s) in [(0.0, orders, order_s), (orders, served - orders, refusal_s)] {
+        let width = count / f64::from(SAMPLES);
+        for k in (1..=SAMPLES).map(|sample| first + width * f64::from(sample)) {
+            let (entered_s, left_s) = (enters_s(k), leaves_s(k) + alone_s);
+            waits.push((left_s - entered_s, width));
+            answered_s = answered_s.max(left_s);
+            room_s = room_s.max(entered_s - comes_s(k));
         }
     }
     waits.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let all: f64 = waits.iter().map(|(_, count)| count).sum();
     let mut below = 0.0;
     let p99 = waits.iter().find(|(_, count)| {
         below += count;
-        below >= 0.99 * all
+        below >= 0.99 * attempts
     });
     let p99_s = p99.map_or(0.0, |(wait, _)| *wait);
-    let room_s = options.waiting_room.map(|_| room_s);
-    Outcome { sold_out_s, answered_s: free_s + rates.alone_s[1], p99_s, room_s }
+    Outcome { sold_out_s, answered_s, p99_s, room_s: options.waiting_room.map(|_| room_s) }
 }
 
-/// The least rate of answers, orders at most at `orders` a second, at which the 99th percentile stays within the target;
-/// `None` where no rate is enough.
-pub fn needed_rate(options: &PlanOptions, orders: f64) -> Option<f64> {
+/// The least rate of answers, of which so many orders a second at most, at which the 99th percentile stays within the
+/// target; `None` where no rate is enough.
+pub fn needed_rate(options: &PlanOptions, most_orders_per_s: f64) -> Option<f64> {
     let is_enough = |rate: f64| {
-        let rates = Rates { orders: rate.min(orders), refusals: rate, alone_s: [0.0; 2] };
-        sale(options, &rates).p99_s <= options.target
+        sale(options, [rate.min(most_orders_per_s), rate], [0.0; 2]).p99_s <= options.target
     };
     let (mut low, mut high) = (0.0, 2.0 * options.attempts() / options.target.min(1.0));
     if !is_enough(high) {

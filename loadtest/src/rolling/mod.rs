@@ -24,7 +24,7 @@ use crate::{
         test_cluster::{access, prepare, save_logs},
     },
     options::service,
-    report::{Checked, Outcome, Report},
+    report::{CheckResult, Checked},
 };
 use workload::{
     Access, Error, Target, burst, generator::Record, order_rows::OrderRows, pending,
@@ -159,7 +159,7 @@ pub async fn run_on(
     for instance in &mut instances {
         instance.end().await?;
     }
-    if report.outcome() == Outcome::Violated {
+    if report.result() == CheckResult::Violation {
         report.note_logs(&save_logs(folder.path())?);
     }
     Ok(report)

@@ -10,10 +10,10 @@ use clap::{Args, value_parser};
 use workload::Error;
 
 use super::{
-    reads::{Answer, Read, ReadStrategy, Tally, latency, read_all},
+    reads::{Answer, Read, ReadStrategy, Tally, read_all},
     stage::{CONNECTIONS, Case, Stage},
 };
-use crate::report::{Check, Checked, Table};
+use crate::report::{Check, Checked};
 
 /// Jitter must bring the worst second's share down to this part of what it would be without.
 const PART: f64 = 0.1;
@@ -48,7 +48,7 @@ impl Case for Options {
         Ok(Checked {
             scenario: "cache avalanche",
             heading: format!("{} shops, each read once through {}.", self.keys, stage.urls()),
-            figures: vec![Table::latencies(&[("first reads", latency(&reads))])],
+            figures: Vec::new(),
             notes: format!(
                 "Without jitter each key would expire {} s after the end of its read.",
                 TTL.as_secs()
@@ -74,22 +74,18 @@ fn worst_second(mut instants: Vec<i64>) -> u64 {
 /// Checks when the keys expire against when they would without jitter.
 fn check(keys: u64, answers: &Tally, jittered: Vec<i64>, exact: Vec<i64>) -> Vec<Check> {
     let (found, with_ttl) = (answers.of(&[Answer::Shop]), jittered.len() as u64);
-    let (with, without) = (worst_second(jittered), worst_second(exact));
-    let most = PART * without as f64;
+    let (with, without) = (worst_second(jittered) as f64, worst_second(exact) as f64);
+    let most = PART * without;
     let percent = |count: f64| format!("{:.2} %", 100.0 * count / keys as f64);
-    let share = Check::new(
-        "with jitter: in the worst second",
-        percent(with as f64),
-        percent(most),
-        with as f64 <= most,
-    );
+    let what = "with jitter: in the worst second";
+    let share = Check::new(what, percent(with), percent(most), with <= most);
     // One key in the worst second is the least there can be: too few keys cannot prove anything.
     let is_enough = most > 1.0;
     let (few, wanted) = (format!("{most:.1} keys"), "more than 1 key: use more --keys");
     vec![
         Check::new("shops served", found, keys, found == keys),
         Check::new("keys with a time to live", with_ttl, keys, with_ttl == keys),
-        Check::shown("without jitter: in the worst second", percent(without as f64)),
+        Check::shown("without jitter: in the worst second", percent(without)),
         Check::new("a tenth of the worst second without jitter", few, wanted, is_enough).needed(),
         if is_enough { share } else { share.needed() },
     ]

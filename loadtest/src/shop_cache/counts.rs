@@ -1,5 +1,7 @@
-//! Who answered the reads of shops, by two independent counts: the instances' own metrics (`GET /metrics`, Prometheus text
-//! format 0.0.4), and the statements that the database says it has executed.
+//! What reads of shops cost, by two independent counts: the instances' own metrics (`GET /metrics`, Prometheus text format
+//! 0.0.4), and the statements that the database says it has executed.
+
+use std::time::Duration;
 
 use workload::{
     Error, Target,
@@ -8,100 +10,73 @@ use workload::{
 
 use super::reads::LIMIT;
 
-/// What is read of a page: metric, label, and who has answered. The last two: a gauge of the loads under way, and
-/// loads without Redis, which did not answer in time.
-const SAMPLES: [(&str, &str, &str); 7] = [
-    ("seckill_cache_hits_total", "layer=\"memory\"", "memory"),
-    ("seckill_cache_hits_total", "layer=\"redis\"", "Redis, a value"),
-    ("seckill_cache_hits_total", "layer=\"null\"", "Redis, a cached null"),
-    ("seckill_cache_hits_total", "layer=\"filter\"", "Bloom filter"),
-    ("seckill_cache_loads_total", "", "database"),
-    ("seckill_cache_loads_running", "", ""),
-    ("seckill_cache_bypassed_total", "", ""),
-];
-/// Places in [`Counts`]: reads that the Bloom filter answered, reads of the database, those of them that are under way, and
-/// reads for which Redis did not answer in time.
-pub const FILTER: usize = 3;
-pub const LOADS: usize = 4;
-pub const RUNNING: usize = 5;
-pub const BYPASSED: usize = 6;
-/// The place of the prepared statements that the database has executed, of whatever client.
-pub const STATEMENTS: usize = SAMPLES.len();
+/// Statements of other clients during any measurement, and those that an instance executes each second by itself (some 4).
+const OTHERS: f64 = 20.0;
+const BACKGROUND_PER_S: f64 = 10.0;
 
-/// All counts so far: those of the metrics over all instances, then the database's.
+/// Counts since the start of the servers, or during some work.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counts(pub [u64; SAMPLES.len() + 1]);
+pub struct Counts {
+    /// Reads that the Bloom filter answered.
+    pub filtered: u64,
+    /// Reads of the database.
+    pub loads: u64,
+    /// Loads under way.
+    pub running: u64,
+    /// Reads for which Redis did not answer in time.
+    pub bypassed: u64,
+    /// Prepared statements that the database has executed, of whatever client.
+    pub statements: u64,
+    /// The instances that were asked.
+    pub instances: u32,
+    /// How long the work took.
+    pub time: Duration,
+}
 
 impl Counts {
-    /// Counts at these places alone, for tests.
-    #[cfg(test)]
-    pub fn of(counts: &[(usize, u64)]) -> Self {
-        let mut all = Self::default();
-        counts.iter().for_each(|(at, count)| all.0[*at] = *count);
-        all
-    }
-
-    /// What happened since `before`; nothing where an instance was started anew.
-    #[must_use]
-    pub fn since(self, before: Self) -> Self {
-        Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
-    }
-
-    /// Who answered, and how many reads.
-    pub fn layers(self) -> impl Iterator<Item = (&'static str, u64)> {
-        SAMPLES.into_iter().map(|(_, _, name)| name).zip(self.0).take(RUNNING)
-    }
-
-    /// The sums over all instances, without the database's count.
-    pub async fn of_instances(nodes: &[Target]) -> Result<Self, Error> {
-        let mut sums = Self::default();
-        for node in nodes {
-            let failed = |reason: String| Error::Unreachable {
-                url: node.to_string(),
-                what: "GET /metrics",
-                reason,
-            };
-            let response = Connection::new(node.clone(), LIMIT).send(&Call::get("/metrics")).await;
-            let response = response.map_err(|error| failed(error.to_string()))?;
-            if response.status != 200 {
-                return Err(failed(format!("HTTP {}", response.status)));
-            }
-            let page = String::from_utf8_lossy(&response.body);
-            for (sum, (name, label, _)) in sums.0.iter_mut().zip(SAMPLES) {
-                let found = value(&page, name, label);
-                *sum += found.ok_or_else(|| {
-                    failed(format!(
-                        "no readable {name} for the cache of shops; is it a proxy, or a Java node?"
-                    ))
-                })?;
-            }
+    /// Adds what an instance says.
+    pub async fn add(&mut self, node: &Target) -> Result<(), Error> {
+        let failed = |reason: String| Error::Unreachable {
+            url: node.to_string(),
+            what: "GET /metrics",
+            reason,
+        };
+        let response = Connection::new(node.clone(), LIMIT).send(&Call::get("/metrics")).await;
+        let response = response.map_err(|error| failed(error.to_string()))?;
+        let page = String::from_utf8_lossy(&response.body);
+        self.instances += 1;
+        for (sum, series) in [
+            (&mut self.filtered, "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}"),
+            (&mut self.loads, "seckill_cache_loads_total{cache=\"shop\"}"),
+            (&mut self.running, "seckill_cache_loads_running"),
+            (&mut self.bypassed, "seckill_cache_bypassed_total{cache=\"shop\"}"),
+        ] {
+            let value = |line: &str| line.strip_prefix(series)?.trim_start().parse::<u64>().ok();
+            let count = page.lines().find_map(value);
+            *sum += count.ok_or_else(|| {
+                let status = response.status;
+                failed(format!("HTTP {status} without {series}; is it a proxy, or a Java node?"))
+            })?;
         }
-        Ok(sums)
+        Ok(())
     }
-}
 
-/// The sample of this name and label that is about shops or about no cache in particular.
-fn value(page: &str, name: &str, label: &str) -> Option<u64> {
-    page.lines().find_map(|line| {
-        let (series, value) = line.rsplit_once(' ')?;
-        let (found, labels) = series.split_once('{').unwrap_or((series, ""));
-        let of_shops = !labels.contains("cache=\"") || labels.contains("cache=\"shop\"");
-        let wanted = found == name && of_shops && labels.contains(label);
-        if wanted { value.parse().ok() } else { None }
-    })
-}
+    /// What happened since `before`, in this time; nothing where an instance was started anew.
+    #[must_use]
+    pub fn since(self, before: Self, time: Duration) -> Self {
+        Self {
+            filtered: self.filtered.saturating_sub(before.filtered),
+            loads: self.loads.saturating_sub(before.loads),
+            bypassed: self.bypassed.saturating_sub(before.bypassed),
+            statements: self.statements.saturating_sub(before.statements),
+            time,
+            ..self
+        }
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_samples_of_shops_are_read() {
-        let page = "# HELP seckill_cache_loads_total loads\n\
-            seckill_cache_loads_total{cache=\"shop-type\"} 5\nseckill_cache_loads_total{cache=\"shop\"} 17\n\
-            seckill_cache_hits_total{cache=\"shop\",layer=\"redis\"} 2000\nseckill_cache_loads_running 1\n";
-        let read = |at: usize| value(page, SAMPLES[at].0, SAMPLES[at].1);
-        assert_eq!([read(LOADS), read(1), read(RUNNING)], [Some(17), Some(2000), Some(1)]);
-        assert_eq!(read(FILTER), None);
+    /// Statements that may have been executed meanwhile besides loads.
+    pub fn others(&self) -> u64 {
+        let background = BACKGROUND_PER_S * f64::from(self.instances) * self.time.as_secs_f64();
+        (OTHERS + background) as u64
     }
 }

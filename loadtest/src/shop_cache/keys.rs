@@ -4,9 +4,8 @@
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
-use redis::{AsyncCommands, Pipeline, RedisError, ScanOptions};
+use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use workload::{Access, Error, redis_connection};
@@ -21,20 +20,12 @@ pub struct RedisKeys {
     redis: RoutedConnection,
 }
 
-/// A value that never leaves, with the time until which it is good, in epoch milliseconds.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Logical {
-    data: Value,
-    expire_time: i64,
-}
-
 fn key(id: u64) -> String {
     format!("cache:shop:{id}")
 }
 
-fn failed(what: &'static str) -> impl Fn(RedisError) -> Error {
-    move |source| Error::Redis { what, source }
+fn failed(source: RedisError) -> Error {
+    Error::Redis { what: "at the keys of cached shops", source }
 }
 
 impl RedisKeys {
@@ -44,39 +35,37 @@ impl RedisKeys {
     }
 
     /// One command for each of `keys`, a pipeline at a time. (In one command they would have to share a slot of a cluster.)
-    async fn each(
-        &self,
-        keys: &[String],
-        what: &'static str,
-        command: impl Fn(&mut Pipeline, &String),
-    ) -> Result<Vec<i64>, Error> {
+    async fn each(&self, command: &str, keys: &[String]) -> Result<Vec<i64>, Error> {
         let mut replies = Vec::with_capacity(keys.len());
         for keys in keys.chunks(BATCH) {
             let mut pipeline = redis::pipe();
-            keys.iter().for_each(|key| command(&mut pipeline, key));
+            for key in keys {
+                pipeline.cmd(command).arg(key);
+            }
             let part: Vec<i64> =
-                pipeline.query_async(&mut self.redis.clone()).await.map_err(failed(what))?;
+                pipeline.query_async(&mut self.redis.clone()).await.map_err(failed)?;
             replies.extend(part);
         }
         Ok(replies)
     }
 
-    async fn value(&self, id: u64) -> Result<Option<String>, Error> {
-        self.redis.clone().get(key(id)).await.map_err(failed("while reading a cached shop"))
+    /// The value of a shop; one that never leaves has an `expireTime`, until which it is good, in epoch milliseconds.
+    async fn value(&self, id: u64) -> Result<Option<Value>, Error> {
+        let text: Option<String> = self.redis.clone().get(key(id)).await.map_err(failed)?;
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// Whether a shop is there and, where it has a logical expiry, that lies in the future.
     pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
-        Ok(self.value(id).await?.is_some_and(|text| {
-            let logical = serde_json::from_str::<Logical>(&text).ok();
-            logical.is_none_or(|value| value.expire_time > Utc::now().timestamp_millis())
+        let now = Utc::now().timestamp_millis();
+        Ok(self.value(id).await?.is_some_and(|value| {
+            value.get("expireTime").is_none_or(|time| time.as_i64().is_some_and(|time| time > now))
         }))
     }
 
     /// Lets the key of a shop expire by itself, 1 ms from now.
     pub async fn expire(&self, id: u64) -> Result<(), Error> {
-        let expired: Result<bool, _> = self.redis.clone().pexpire(key(id), 1).await;
-        expired.map(drop).map_err(failed("while letting a key expire"))
+        self.redis.clone().pexpire::<_, bool>(key(id), 1).await.map(drop).map_err(failed)
     }
 
     /// Puts the logical expiry of a shop into the past, leaving its value as it is.
@@ -84,17 +73,16 @@ impl RedisKeys {
     /// # Errors
     /// [`Error::Redis`]; [`Error::Usage`]: the key does not hold a value with a logical expiry.
     pub async fn expire_logically(&self, id: u64) -> Result<(), Error> {
-        let text = self.value(id).await?.unwrap_or_default();
-        let Logical { data, .. } = serde_json::from_str(&text).map_err(|_| {
+        let mut value = self.value(id).await?.unwrap_or_default();
+        let time = value.get_mut("expireTime").ok_or_else(|| {
             Error::Usage(
                 "a shop was stored without the logical expiry that x-lab-cache asked for: are all \
                  instances started with --lab, on the Redis of REDIS_URL?"
                     .to_owned(),
             )
         })?;
-        let past = Utc::now().timestamp_millis() - 1000;
-        let aged = json!({"data": data, "expireTime": past}).to_string();
-        self.redis.clone().set(key(id), aged).await.map_err(failed("while ageing a cached shop"))
+        *time = json!(Utc::now().timestamp_millis() - 1000);
+        self.redis.clone().set(key(id), value.to_string()).await.map_err(failed)
     }
 
     /// In how many milliseconds from `begin` the keys of these shops expire; those that are not there or never expire are
@@ -103,10 +91,7 @@ impl RedisKeys {
         let mut expiries = Vec::with_capacity(ids.len());
         for ids in ids.chunks(BATCH) {
             let keys: Vec<_> = ids.iter().copied().map(key).collect();
-            let left = self.each(&keys, "while reading times to live", |pipeline, key| {
-                pipeline.pttl(key);
-            });
-            let left = left.await?;
+            let left = self.each("PTTL", &keys).await?;
             let now = begin.elapsed().as_millis() as i64;
             expiries.extend(left.into_iter().filter(|left| *left >= 0).map(|left| now + left));
         }
@@ -116,25 +101,17 @@ impl RedisKeys {
     /// Removes the keys of these shops; returns how many were there.
     pub async fn remove(&self, ids: &[u64]) -> Result<u64, Error> {
         let keys: Vec<_> = ids.iter().copied().map(key).collect();
-        self.unlink(&keys).await
-    }
-
-    async fn unlink(&self, keys: &[String]) -> Result<u64, Error> {
-        let gone = self.each(keys, "while removing keys", |pipeline, key| {
-            pipeline.unlink(key);
-        });
-        Ok(gone.await?.into_iter().sum::<i64>().unsigned_abs())
+        Ok(self.each("UNLINK", &keys).await?.into_iter().sum::<i64>().unsigned_abs())
     }
 
     /// The keys of the shops' Bloom filters.
     async fn filters(&self) -> Result<Vec<String>, Error> {
-        let failed = failed("while looking for the Bloom filter");
         let mut keys = Vec::new();
         for mut redis in redis_connection::masters(&self.url).await? {
             let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
-            let mut found = redis.scan_options::<String>(options).await.map_err(&failed)?;
+            let mut found = redis.scan_options::<String>(options).await.map_err(failed)?;
             while let Some(key) = found.next_item().await {
-                keys.push(key.map_err(&failed)?);
+                keys.push(key.map_err(failed)?);
             }
         }
         Ok(keys)
@@ -143,7 +120,7 @@ impl RedisKeys {
     /// Removes the Bloom filters. The service answers "maybe" until it has filled them anew from the table, by itself,
     /// within seconds.
     pub async fn drop_filters(&self) -> Result<(), Error> {
-        self.unlink(&self.filters().await?).await.map(drop)
+        self.each("UNLINK", &self.filters().await?).await.map(drop)
     }
 
     /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
@@ -152,11 +129,11 @@ impl RedisKeys {
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let filters = self.filters().await?;
-        self.unlink(&filters).await?;
+        self.each("UNLINK", &filters).await?;
         let removing = async {
             loop {
                 sleep(Duration::from_millis(5)).await;
-                if let Err(error) = self.unlink(&filters).await {
+                if let Err(error) = self.each("UNLINK", &filters).await {
                     return error;
                 }
             }
@@ -173,8 +150,7 @@ impl RedisKeys {
         kill.arg("KILL").arg("TYPE").arg("pubsub");
         let mut cut = 0;
         for mut redis in redis_connection::masters(&self.url).await? {
-            let of_server = kill.query_async::<u64>(&mut redis).await;
-            cut += of_server.map_err(failed("while cutting invalidation connections"))?;
+            cut += kill.query_async::<u64>(&mut redis).await.map_err(failed)?;
         }
         Ok(cut)
     }

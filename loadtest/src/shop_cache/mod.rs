@@ -3,7 +3,7 @@
 //!
 //! All cases share one frame: `stage` makes temporary shops and removes them, a case has them read by the one driver of
 //! reads (`reads`) and returns its checks. The instances are asked themselves, not through a proxy, because
-//! `GET /metrics` of each tells which layer answered.
+//! `GET /metrics` of each counts its loads.
 
 use std::path::PathBuf;
 

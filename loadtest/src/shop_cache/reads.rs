@@ -15,7 +15,6 @@ use workload::{
     buyers::Envelope,
     driver::{Connections, Done, Job, Source},
     http::{Call, Failure, Response},
-    latency::Latency,
     live::{Live, Progress},
 };
 
@@ -166,11 +165,6 @@ impl Read {
     pub fn latency(&self) -> Duration {
         self.ended.saturating_duration_since(self.due)
     }
-}
-
-/// The latencies of these reads.
-pub fn latency(reads: &[Read]) -> Latency {
-    Latency::of(reads.iter().map(Read::latency))
 }
 
 /// When a read is due; `None`: as soon as a connection is free.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sqlx::{
-    Connection as _, MySqlConnection, Row,
+    MySqlConnection, Row,
     mysql::{MySqlPool, MySqlPoolOptions},
 };
 use workload::Error;
@@ -17,10 +17,7 @@ const TYPE_ID: u64 = 2_000_000_000;
 const BATCH: usize = 500;
 
 /// The service's database, as far as shops are concerned.
-pub struct ShopTable {
-    pool: MySqlPool,
-    url: String,
-}
+pub struct ShopTable(MySqlPool);
 
 fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
     move |source| Error::Database { what, source }
@@ -33,7 +30,7 @@ impl ShopTable {
         }
         let options = MySqlPoolOptions::new().max_connections(1);
         let pool = options.acquire_timeout(Duration::from_secs(3)).connect(database_url).await;
-        Ok(Self { pool: pool.map_err(failed("while connecting"))?, url: database_url.to_owned() })
+        pool.map(Self).map_err(failed("while connecting"))
     }
 
     /// Prepared statements the whole server has executed since it started: an independent count beside the service's own.
@@ -41,19 +38,19 @@ impl ShopTable {
     pub async fn statements(&self) -> Result<u64, Error> {
         let failed = failed("while reading the server's status");
         let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'");
-        let row = row.fetch_one(&self.pool).await.map_err(&failed)?;
+        let row = row.fetch_one(&self.0).await.map_err(&failed)?;
         let value: String = row.try_get(1).map_err(&failed)?;
         value.parse().map_err(|_| failed(sqlx::Error::Protocol(format!("a count of '{value}'"))))
     }
 
-    /// Locks the table against readers until [`TableLock::unlock`] (or the end of this process): every load begun
-    /// meanwhile lasts until then.
-    pub async fn lock(&self) -> Result<TableLock, Error> {
+    /// Locks the table against readers until this connection is passed to [`unlock`] or closed: every load begun meanwhile
+    /// lasts until then.
+    pub async fn lock(&self) -> Result<MySqlConnection, Error> {
         let failed =
             failed("while locking the table of shops (this needs the privilege LOCK TABLES)");
-        let mut connection = MySqlConnection::connect(&self.url).await.map_err(&failed)?;
+        let mut connection = self.0.acquire().await.map_err(&failed)?.detach();
         let locked = sqlx::raw_sql("LOCK TABLES tb_shop WRITE").execute(&mut connection).await;
-        locked.map(|_| TableLock(connection)).map_err(&failed)
+        locked.map(|_| connection).map_err(&failed)
     }
 
     /// Inserts so many temporary shops, after those of an interrupted run were removed; returns their ids.
@@ -70,10 +67,10 @@ impl ShopTable {
                 row.push_bind(MARK).push_bind(120.0).push_bind(30.0);
             });
             // Not cached: the last part may have a size of its own.
-            insert.build().persistent(false).execute(&self.pool).await.map_err(&failed)?;
+            insert.build().persistent(false).execute(&self.0).await.map_err(&failed)?;
         }
         let ids = sqlx::query_scalar("SELECT id FROM tb_shop WHERE address = ?").bind(MARK);
-        let ids: Vec<u64> = ids.fetch_all(&self.pool).await.map_err(&failed)?;
+        let ids: Vec<u64> = ids.fetch_all(&self.0).await.map_err(&failed)?;
         if ids.len() as u64 == count {
             return Ok(ids);
         }
@@ -85,17 +82,12 @@ impl ShopTable {
 
     pub async fn remove_temporary(&self) -> Result<(), Error> {
         let removed = sqlx::query("DELETE FROM tb_shop WHERE address = ?").bind(MARK);
-        let removed = removed.execute(&self.pool).await;
-        removed.map(drop).map_err(failed("while removing temporary shops"))
+        removed.execute(&self.0).await.map(drop).map_err(failed("while removing temporary shops"))
     }
 }
 
-/// A lock on the table of shops: nothing can read it.
-pub struct TableLock(MySqlConnection);
-
-impl TableLock {
-    pub async fn unlock(mut self) -> Result<(), Error> {
-        let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut self.0).await;
-        unlocked.map(drop).map_err(failed("while unlocking the table of shops"))
-    }
+/// Unlocks the table that [`ShopTable::lock`] has locked.
+pub async fn unlock(mut lock: MySqlConnection) -> Result<(), Error> {
+    let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut lock).await;
+    unlocked.map(drop).map_err(failed("while unlocking the table of shops"))
 }

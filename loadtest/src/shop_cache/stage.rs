@@ -6,7 +6,7 @@ use testkit::wait::until;
 use workload::{Access, Environment, Error, Target, driver::Connections, live::Progress};
 
 use super::{
-    counts::{Counts, STATEMENTS},
+    counts::Counts,
     keys::RedisKeys,
     reads::{LIMIT, Read, ReadStrategy, read_all},
     shops::ShopTable,
@@ -91,23 +91,34 @@ impl Stage {
         self.nodes.iter().map(Target::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Reads these shops at the same instant, one from each instance; also what the instances counted meanwhile.
+    /// Does `work`; also what instances and database counted meanwhile.
+    pub async fn counting<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<(T, Counts), Error> {
+        let (begin, before) = (Instant::now(), self.counts().await?);
+        let done = work.await?;
+        Ok((done, self.counts().await?.since(before, begin.elapsed())))
+    }
+
+    /// Reads these shops at the same instant, one from each instance; also what was counted meanwhile.
     pub async fn read_each(
         &self,
         strategy: ReadStrategy,
         ids: Vec<u64>,
     ) -> Result<(Vec<Read>, Counts), Error> {
         let mut readers = self.connect(1).await?;
-        let before = Counts::of_instances(&self.nodes).await?;
         let (due, silent) = (Some(Instant::now()), (Progress::Silent, ""));
-        let reads = read_all(&mut readers, Some(strategy), ids, due, silent).await?;
-        Ok((reads, Counts::of_instances(&self.nodes).await?.since(before)))
+        self.counting(read_all(&mut readers, Some(strategy), ids, due, silent)).await
     }
 
-    /// Who answered so far, and how many statements the database has executed.
+    /// What instances and database have counted so far.
     pub async fn counts(&self) -> Result<Counts, Error> {
-        let mut counts = Counts::of_instances(&self.nodes).await?;
-        counts.0[STATEMENTS] = self.table.statements().await?;
+        let statements = self.table.statements().await?;
+        let mut counts = Counts { statements, ..Counts::default() };
+        for node in &self.nodes {
+            counts.add(node).await?;
+        }
         Ok(counts)
     }
 }

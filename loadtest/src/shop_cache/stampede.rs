@@ -5,19 +5,20 @@
 //! instant. Loads are counted by the service's metric, and by the database's count of statements as a witness.
 //!
 //! A load of one row takes well below a millisecond, too little to tell which reader waited for it. So the table is locked
-//! while the readers arrive ([`super::shops::TableLock`]): a reader that waits for the load is answered after the table
-//! was unlocked, any other before.
+//! while the readers arrive ([`ShopTable::lock`](super::shops::ShopTable::lock)): a reader that waits for the load is
+//! answered after the table was unlocked, any other before.
 
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
 use testkit::wait::poll;
 use tokio::time::{sleep, sleep_until};
-use workload::{Error, driver::Connections, latency::Latency, live::Progress};
+use workload::{Error, driver::Connections, live::Progress};
 
 use super::{
-    counts::{BYPASSED, Counts, LOADS, RUNNING, STATEMENTS},
-    reads::{Answer, Read, ReadStrategy, latency, read_all},
+    counts::Counts,
+    reads::{Answer, Read, ReadStrategy, read_all},
+    shops::unlock,
     stage::{Case, Stage},
 };
 use crate::report::{Check, CheckResult, Checked};
@@ -28,8 +29,6 @@ const SLOW_LOAD: Duration = Duration::from_millis(300);
 const GRACE_MS: f64 = 50.0;
 /// Loads that show a stampede, as a share of the readers: 100 of 2,000.
 const SHOWN_SHARE: f64 = 0.05;
-/// Statements of other clients that the database may count during a round.
-const OTHERS: u64 = 20;
 /// Beyond this no instance serves a copy from its memory, which it may for a second.
 const FORGOTTEN: Duration = Duration::from_millis(1200);
 /// Between the making of a burst and its beginning.
@@ -60,28 +59,24 @@ pub struct Options {
 /// One expiry.
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
-    /// Database loads by the service's metric, and statements by the database's.
+    readers: usize,
+    /// Counted from the burst until the key was rebuilt.
     counts: Counts,
     /// Whether the key was fresh again afterwards, and all loads had ended.
     rebuilt: bool,
     /// From the beginning of the burst to the earliest possible end of a load, in milliseconds.
     load_ms: f64,
-    /// The burst on the warm key, which shows what the burst itself takes.
-    warm: Latency,
-    /// The burst on the expired key.
-    expired: Latency,
+    /// The slowest read of the burst on the warm key, which shows what the burst itself takes, and on the expired key.
+    warm_ms: f64,
+    expired_ms: f64,
     /// Readers that did not get the shop, of both bursts.
     failed: u64,
 }
 
 impl Round {
-    fn loads(&self) -> u64 {
-        self.counts.0[LOADS]
-    }
-
     /// The longest wait, less what the same burst takes on the warm key, in milliseconds.
     fn wait_ms(&self) -> f64 {
-        (self.expired.max_ms - self.warm.max_ms).max(0.0)
+        (self.expired_ms - self.warm_ms).max(0.0)
     }
 }
 
@@ -102,7 +97,7 @@ impl Case for Options {
             }
         }
         let rounds = seen.iter().flat_map(|(_, rounds)| rounds);
-        let warm_ms = rounds.map(|round| round.warm.max_ms).fold(0.0, f64::max);
+        let warm_ms = rounds.map(|round| round.warm_ms).fold(0.0, f64::max);
         Ok(Checked {
             scenario: "cache stampede",
             heading: format!(
@@ -145,7 +140,7 @@ async fn store(stage: &Stage, strategy: ReadStrategy, shop: u64) -> Result<(), E
             reason: format!("{:?}", failed.answer),
         });
     }
-    if counts.0[LOADS] == 0 {
+    if counts.loads == 0 {
         return Err(Error::Usage(
             "a load was not counted in the metrics: --nodes must be the instances themselves, not a proxy before them"
                 .to_owned(),
@@ -154,6 +149,7 @@ async fn store(stage: &Stage, strategy: ReadStrategy, shop: u64) -> Result<(), E
     Ok(())
 }
 
+/// Lets the key expire under all readers.
 async fn round(
     stage: &Stage,
     readers: &mut Connections,
@@ -172,34 +168,40 @@ async fn round(
     sleep(FORGOTTEN).await;
     readers.open().await?;
 
-    let before = stage.counts().await?;
-    let lock = stage.table.lock().await?;
-    let begin = Instant::now() + LEAD;
-    let unlocking = async {
-        sleep_until((begin + SLOW_LOAD).into()).await;
-        lock.unlock().await?;
-        Ok::<_, Error>(begin.elapsed())
+    let expiring = async {
+        let lock = stage.table.lock().await?;
+        let begin = Instant::now() + LEAD;
+        let unlocking = async {
+            sleep_until((begin + SLOW_LOAD).into()).await;
+            unlock(lock).await?;
+            Ok::<_, Error>(begin.elapsed())
+        };
+        let (reads, unlocked) = tokio::try_join!(burst(readers, strategy, shop, begin), unlocking)?;
+        let rebuilt = poll(REBUILD_LIMIT, REBUILD_PAUSE, async || {
+            let fresh = stage.keys.is_fresh(shop).await?;
+            let running = stage.counts().await?.running;
+            Ok::<_, Error>((fresh && running == 0).then_some(()))
+        });
+        Ok::<_, Error>((reads, unlocked, rebuilt.await?.is_some()))
     };
-    let (reads, unlocked) = tokio::join!(burst(readers, strategy, shop, begin), unlocking);
-    let (reads, unlocked) = (reads?, unlocked?);
-    let rebuilt = poll(REBUILD_LIMIT, REBUILD_PAUSE, async || {
-        let fresh = stage.keys.is_fresh(shop).await?;
-        let running = Counts::of_instances(&stage.nodes).await?.0[RUNNING];
-        Ok::<_, Error>((fresh && running == 0).then_some(()))
-    });
-    let rebuilt = rebuilt.await?.is_some();
+    let ((reads, unlocked, rebuilt), counts) = stage.counting(expiring).await?;
     let failed = warm.iter().chain(&reads).filter(|read| read.answer != Answer::Shop);
     let round = Round {
-        counts: stage.counts().await?.since(before),
+        readers: reads.len(),
+        counts,
         rebuilt,
         load_ms: unlocked.as_secs_f64() * 1e3,
-        warm: latency(&warm),
-        expired: latency(&reads),
+        warm_ms: slowest_ms(&warm),
+        expired_ms: slowest_ms(&reads),
         failed: failed.count() as u64,
     };
-    let (loads, wait) = (round.loads(), round.wait_ms());
+    let (loads, wait) = (counts.loads, round.wait_ms());
     stage.progress.say(&format!("{strategy}: {loads} loads, longest wait {wait:.0} ms"));
     Ok(round)
+}
+
+fn slowest_ms(reads: &[Read]) -> f64 {
+    reads.iter().map(Read::latency).max().unwrap_or_default().as_secs_f64() * 1e3
 }
 
 /// Checks all rounds of a read strategy: each by what the strategy promises about an expiry.
@@ -207,29 +209,29 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
     let what = |what: &str| format!("{strategy}: {what}");
     let ms = |ms: f64| format!("{ms:.0} ms");
     let longest = |of: fn(&Round) -> f64| rounds.iter().map(of).fold(f64::MIN, f64::max);
-    let waits = Check::shown(what("longest wait"), ms(longest(Round::wait_ms)));
     let each = |of: fn(&Round) -> u64| range(rounds.iter().map(of));
-    let loads = Check::shown(what("loads per expiry"), each(Round::loads));
+    let all = |holds: fn(&Round) -> bool| rounds.iter().all(holds);
+    let loads = Check::shown(what("loads per expiry"), each(|round| round.counts.loads));
+    let waits = Check::shown(what("longest wait"), ms(longest(Round::wait_ms)));
     // A stampede must show where nothing prevents it.
     if strategy == ReadStrategy::CacheAside {
-        let readers = rounds.first().map_or(0, |round| round.expired.count);
+        let readers = rounds.first().map_or(0, |round| round.readers);
         let enough = ((SHOWN_SHARE * readers as f64).ceil() as u64).max(2);
-        let shown = rounds.iter().any(|round| round.loads() >= enough);
+        let shown = rounds.iter().any(|round| round.counts.loads >= enough);
         let check = Check::new(loads.what, loads.measured, format!("once {enough}"), shown);
         return vec![check.or(CheckResult::DidNotShow), waits];
     }
     if strategy == ReadStrategy::NullCaching {
         return vec![loads, waits];
     }
-    let all = |holds: fn(&Round) -> bool| rounds.iter().all(holds);
     let rebuilt = rounds.iter().filter(|round| round.rebuilt).count();
     let mut checks = vec![
-        Check::new(loads.what, loads.measured, 1, all(|round| round.loads() == 1)),
+        Check::new(loads.what, loads.measured, 1, all(|round| round.counts.loads == 1)),
         Check::new(
             what("statements of the database"),
-            each(|round| round.counts.0[STATEMENTS]),
-            format!("1 + {OTHERS}"),
-            all(|round| round.counts.0[STATEMENTS] <= round.loads() + OTHERS),
+            each(|round| round.counts.statements),
+            format!("1 + {}", each(|round| round.counts.others())),
+            all(|Round { counts, .. }| counts.statements <= counts.loads + counts.others()),
         ),
         Check::new(what("keys rebuilt"), rebuilt, rounds.len(), rebuilt == rounds.len()),
         Check::none(
@@ -245,14 +247,14 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
     }
     if strategy == ReadStrategy::LogicalExpiry {
         // Who did not wait was answered before the load could be done. Where the warm burst takes as long, nothing can be told.
-        let late = || rounds.iter().filter(|round| round.expired.max_ms >= round.load_ms);
+        let late = || rounds.iter().filter(|round| round.expired_ms >= round.load_ms);
         let what = what("expiries with a reader answered after the load");
         let check = Check::none(what, late().count() as u64);
         let slow_machine = late().all(|round| round.wait_ms() <= GRACE_MS);
         checks.push(if slow_machine { check.needed() } else { check });
     }
     // Reads that Redis does not answer in time load without it, on purpose. An instance that is not optimised has some.
-    let bypassed: u64 = rounds.iter().map(|round| round.counts.0[BYPASSED]).sum();
+    let bypassed: u64 = rounds.iter().map(|round| round.counts.bypassed).sum();
     if bypassed > 0 {
         checks = checks.into_iter().map(Check::needed).collect();
         checks.push(Check::shown(what("reads that Redis did not answer in time"), bypassed));
@@ -273,20 +275,11 @@ fn range(values: impl Iterator<Item = u64>) -> String {
 mod tests {
     use super::*;
 
-    fn longest(max_ms: f64) -> Latency {
-        Latency { count: 2000, max_ms, ..Latency::default() }
-    }
-
     /// One load of 301 ms; the warm burst takes 60 ms.
-    fn round(loads: u64, max_ms: f64) -> Round {
-        Round {
-            counts: Counts::of(&[(LOADS, loads), (STATEMENTS, loads)]),
-            rebuilt: true,
-            load_ms: 301.0,
-            warm: longest(60.0),
-            expired: longest(max_ms),
-            failed: 0,
-        }
+    fn round(loads: u64, expired_ms: f64) -> Round {
+        let counts = Counts { loads, statements: loads, ..Counts::default() };
+        let burst = Round { readers: 2000, load_ms: 301.0, warm_ms: 60.0, ..Round::default() };
+        Round { counts, rebuilt: true, expired_ms, ..burst }
     }
 
     #[test]
@@ -295,10 +288,10 @@ mod tests {
         use ReadStrategy::{CacheAside, Layered, LogicalExpiry, Mutex, NullCaching};
         let good = round(1, 80.0);
         let mut witnessed = good;
-        witnessed.counts.0[STATEMENTS] = 500;
+        witnessed.counts.statements = 500;
         let mut slow_redis = round(5, 80.0);
-        slow_redis.counts.0[BYPASSED] = 4;
-        let slow_machine = Round { warm: longest(290.0), ..round(1, 310.0) };
+        slow_redis.counts.bypassed = 4;
+        let slow_machine = Round { warm_ms: 290.0, ..round(1, 310.0) };
         let mut cases = vec![
             // 60 ms are the burst's own, 301 the load's, 50 are granted.
             (Mutex, round(1, 410.0), Shown),

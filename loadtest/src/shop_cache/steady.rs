@@ -16,7 +16,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use workload::{Error, latency::Recorder, live::Live};
 
 use super::{
-    counts::Counts,
     keys::RedisKeys,
     reads::{self, Answer, Read, ReadStrategy, Tally},
     stage::{CONNECTIONS, Case, Stage},
@@ -65,7 +64,6 @@ impl Case for Options {
     /// Reads for so long.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let mut readers = stage.connect(CONNECTIONS).await?;
-        let before = Counts::of_instances(&stage.nodes).await?;
         let (begin, duration) = (Instant::now(), Duration::from_secs(self.seconds));
         let take = move |seconds: &mut Vec<Second>, read: Read| {
             let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
@@ -83,11 +81,6 @@ impl Case for Options {
             never = expire(&stage.keys, &stage.shops, &mut expired) => match never {},
         };
         let elapsed_s = begin.elapsed().as_secs_f64().max(1e-6);
-        // An instance may be away at the end.
-        let counts = Counts::of_instances(&stage.nodes).await;
-        let layers = counts.map(|now| layers(now.since(before))).inspect_err(|error| {
-            stage.progress.say(&format!("who answered is not known: {error}"));
-        });
         Ok(Checked {
             scenario: "cache read",
             heading: format!(
@@ -98,12 +91,11 @@ impl Case for Options {
                 reads::name(self.read_strategy)
             ),
             notes: format!(
-                "{} reads in {elapsed_s:.1} s: {:.0} requests/s. {expired} keys were removed from Redis by this tool. Readers that\n\
-                 shared another's work are in no layer.",
+                "{} reads in {elapsed_s:.1} s: {:.0} requests/s. {expired} keys were removed from Redis by this tool.",
                 live.done(),
                 live.done() as f64 / elapsed_s
             ),
-            figures: std::iter::once(timeline(&seconds)).chain(layers).collect(),
+            figures: vec![timeline(&seconds)],
             checks: check(self, &seconds, due),
         })
     }
@@ -196,15 +188,6 @@ fn timeline(seconds: &[Second]) -> Table {
     let shown = seconds.iter().enumerate();
     let shown = shown.filter(|(_, second)| seconds.len() <= MOST_SECONDS || second.has_failed());
     Table::new(&columns, shown.map(row).collect())
-}
-
-fn layers(counts: Counts) -> Table {
-    let all: u64 = counts.layers().map(|(_, count)| count).sum();
-    let row = |(name, count): (&str, u64)| {
-        let share = 100.0 * count as f64 / all.max(1) as f64;
-        vec![name.to_owned(), count.to_string(), format!("{share:.2} %")]
-    };
-    Table::new(&["answered by", ">count", ">share"], counts.layers().map(row).collect())
 }
 
 #[cfg(test)]

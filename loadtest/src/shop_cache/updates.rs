@@ -19,7 +19,6 @@ use workload::{
     Error, Target,
     buyers::insist,
     http::{Call, Connection},
-    latency::Recorder,
     live::Live,
 };
 
@@ -27,7 +26,7 @@ use super::{
     reads::{self, Answer, LIMIT, Read, ReadStrategy, Tally, lock},
     stage::{Case, Stage},
 };
-use crate::report::{Check, Checked, Table};
+use crate::report::{Check, Checked};
 
 /// Beyond the bound, readers go on for so long after the last change.
 const TAIL: Duration = Duration::from_millis(500);
@@ -81,11 +80,6 @@ impl Case for Options {
         let (read, written) = stage.progress.watch("changes", self.updates, &changes, both).await;
         read.and(written)?;
         let state = lock(&state);
-        let figures = [
-            ("PUT /shop", state.put.summary()),
-            ("reads", state.latency.summary()),
-            ("staleness of stale reads", state.staleness.summary()),
-        ];
         Ok(Checked {
             scenario: "cache updates",
             heading: format!(
@@ -93,7 +87,7 @@ impl Case for Options {
                 stage.urls(),
                 reads::name(self.read_strategy)
             ),
-            figures: vec![Table::latencies(&figures)],
+            figures: Vec::new(),
             notes: "A read is stale when it was sent after a change had been confirmed and returned an older version; its\n\
                     staleness is the time between the two."
                 .to_owned(),
@@ -124,7 +118,6 @@ async fn write(
     let count = connections.len();
     for version in 1..=updates {
         lock(state).issued = version;
-        let begin = Instant::now();
         let (target, connection) = &mut connections[version as usize % count];
         let put = put(target, connection, token, stage.shops[0], version);
         let confirmed = if version % CUT_EVERY == 0 {
@@ -135,7 +128,7 @@ async fn write(
         } else {
             put.await?
         };
-        lock(state).wrote(version, begin, confirmed);
+        lock(state).wrote(version, confirmed);
         changes.count(false);
         sleep(PAUSE).await;
     }
@@ -161,6 +154,7 @@ async fn put(
 }
 
 /// What was written, and what the readers found.
+#[derive(Default)]
 struct State {
     /// The version that is there, or about to be.
     issued: u64,
@@ -169,10 +163,8 @@ struct State {
     unconfirmed: u64,
     /// Invalidation connections that were cut.
     cut: u64,
-    put: Recorder,
     answers: Tally,
-    latency: Recorder,
-    staleness: Recorder,
+    /// The worst staleness.
     worst: Duration,
     /// Reads of a version that was not issued yet, or of a name that is no version.
     foreign: u64,
@@ -182,29 +174,16 @@ struct State {
 
 impl State {
     fn new(instances: usize) -> Self {
-        Self {
-            issued: 0,
-            confirmed: Vec::new(),
-            unconfirmed: 0,
-            cut: 0,
-            put: Recorder::new(3),
-            answers: Tally::default(),
-            latency: Recorder::new(3),
-            staleness: Recorder::new(3),
-            worst: Duration::ZERO,
-            foreign: 0,
-            tail: vec![0; instances],
-        }
+        Self { tail: vec![0; instances], ..Self::default() }
     }
 
-    /// A change that was asked for at `begin` is over, confirmed or not.
-    fn wrote(&mut self, version: u64, begin: Instant, confirmed: bool) {
+    /// A change is over, confirmed or not.
+    fn wrote(&mut self, version: u64, confirmed: bool) {
         if confirmed {
             self.confirmed.push((version, Instant::now()));
         } else {
             self.unconfirmed += 1;
         }
-        self.put.record(begin.elapsed());
     }
 
     /// By how much a read sent at `sent` was too late to return `version`; `None`: it was not.
@@ -216,7 +195,6 @@ impl State {
 
     fn take(&mut self, read: &Read, version: Option<u64>) {
         self.answers.count(read.answer);
-        self.latency.record(read.latency());
         if read.answer != Answer::Shop {
             return;
         }
@@ -227,7 +205,6 @@ impl State {
         let is_after = |(last, at): &(u64, Instant)| *last <= version && *at < read.sent;
         if let Some(stale) = self.stale_by(version, read.sent) {
             self.worst = self.worst.max(stale);
-            self.staleness.record(stale);
         } else if self.confirmed.last().is_some_and(is_after) {
             self.tail[read.target] += 1;
         }

@@ -36,7 +36,7 @@ pub(crate) struct InvalidationSubscriber {
     pub(crate) local: Arc<LocalCache>,
     pub(crate) counters: Arc<CacheCounters>,
     /// Notified on each successful subscription.
-    pub(crate) connected: Arc<Notify>,
+    pub(crate) connected: Notify,
     pub(crate) stop: CancellationToken,
 }
 

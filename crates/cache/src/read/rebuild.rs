@@ -184,14 +184,7 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
         mutex: Option<&RebuildMutex>,
     ) -> Option<bool> {
         let (key, policy) = (&self.key, &self.policy);
-        let encoded = match (value, format) {
-            (None, _) => Ok(Encoded::null(policy.null_ttl)),
-            (Some(value), Format::Plain) => Encoded::plain(value, policy.ttl),
-            (Some(value), Format::LogicalExpiry) => {
-                Encoded::with_logical_expiry(value, policy.logical_ttl)
-            }
-        };
-        let stored = match encoded {
+        let stored = match Encoded::of(value, format, policy) {
             Ok(encoded) => self.inner.redis.lease_set(key, lease, &encoded, mutex).await,
             Err(error) => Err(error.into()),
         };

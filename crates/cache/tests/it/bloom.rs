@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cache_aside::{BloomFillError, BloomFilter, BloomSize, Cache, ReadStrategy};
+use cache_aside::{BloomFillError, BloomFilter, BloomSize, Cache, CachePolicy, ReadStrategy};
 
-use super::{Source, command, eventually, node, nodes, policy};
+use super::{Source, command, eventually, flush, node, nodes, policy, redis_server};
 use testkit::redis_server::{RedisServer, Role};
 
 const ROWS: u64 = 5_000;
@@ -58,13 +58,12 @@ async fn every_row_is_contained_and_false_positives_are_few() {
 
 #[tokio::test]
 async fn reads_of_absent_ids_are_filtered_and_store_no_nulls() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     let filter = filter_of(&cache);
     filter.fill(&pages).await.unwrap();
     for strategy in ReadStrategy::ALL {
-        let policy = policy().with_bloom_filter(Some(filter.clone()));
+        let policy = CachePolicy { bloom_filter: Some(filter.clone()), ..policy() };
         let source = Source::new(Duration::ZERO);
         source.set(|source| &source.missing, true);
         for id in 0..1000 {
@@ -78,13 +77,13 @@ async fn reads_of_absent_ids_are_filtered_and_store_no_nulls() {
         assert!(keys <= 1 + 30, "{strategy}: {keys} keys");
         assert_eq!(policy.stats().filtered + policy.stats().null_hits + loads, 1000, "{strategy}");
         // Without the filter, each of them is a load: the check above can fail.
-        let unfiltered = policy.clone().with_bloom_filter(None);
+        let unfiltered = CachePolicy { bloom_filter: None, ..policy.clone() };
         for id in 0..100 {
             let absent = key(3_000_000 + id);
             cache.read(strategy, &absent, &unfiltered, source.load()).await.unwrap();
         }
         assert_eq!(source.loads() as u64, loads + 100, "{strategy}");
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
         filter.fill(&pages).await.unwrap();
     }
 }
@@ -155,14 +154,13 @@ async fn a_fill_during_which_data_is_lost_fails() {
 
 #[tokio::test]
 async fn the_background_task_fills_it_at_the_start_and_after_a_loss() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     let filter = filter_of(&cache);
     cache.keep_filled(filter.clone(), Duration::from_millis(20), pages);
     for _ in 0..3 {
         eventually("filled", async || false_positives(&filter).await <= 30).await;
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
     }
 }
 

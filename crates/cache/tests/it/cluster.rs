@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cache_aside::{BloomSize, CacheConfig, InvalidationStatus, ReadStrategy};
 
-use super::{KEY, Source, command, get, node_with, policy, version};
+use super::{KEY, Source, command, get, node_with, patient, policy, version};
 use testkit::redis_server::{RedisServer, Role};
 
 const MUTEX: &str = "{cache:product:1}:lock";
@@ -26,8 +26,7 @@ async fn cluster() -> RedisServer {
 async fn every_strategy_and_invalidations_work_on_a_cluster() {
     let server = cluster().await;
     let mut raw = server.conn().await;
-    let config =
-        CacheConfig::default().with_one_slot(true).with_redis_timeout(Duration::from_secs(5));
+    let config = CacheConfig { one_slot: true, ..patient() };
     let (here, there) =
         (node_with(&server, config.clone()).await, node_with(&server, config).await);
     let source = Source::new(Duration::ZERO);
@@ -48,14 +47,13 @@ async fn every_strategy_and_invalidations_work_on_a_cluster() {
 async fn the_mutex_is_in_the_slot_of_its_key() {
     let server = cluster().await;
     let mut raw = server.conn().await;
-    let cache = node_with(&server, CacheConfig::default().with_one_slot(true)).await;
-    let source = Source::new(Duration::ZERO);
-    source.set(|source| &source.closed, true);
+    let cache = node_with(&server, CacheConfig { one_slot: true, ..patient() }).await;
+    let source = Source::closed();
     let policy = policy();
     let reading = version(&cache, ReadStrategy::Mutex, &policy, &source);
     let looking = async {
         super::eventually("the mutex is held", async || get(&mut raw, MUTEX).await.is_some()).await;
-        source.set(|source| &source.closed, false);
+        source.open();
     };
     assert_eq!(tokio::join!(reading, looking).0, Some(1));
 

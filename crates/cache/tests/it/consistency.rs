@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cache_aside::{Cache, InvalidationStatus, ReadStrategy};
+use cache_aside::{Cache, CachePolicy, InvalidationStatus, ReadStrategy};
 
 use super::{KEY, Source, eventually, nodes, policy, read, version};
 use testkit::redis_server::RedisServer;
@@ -44,7 +44,7 @@ async fn reads_see_every_change_invalidated_before_they_began() {
     for strategy in ReadStrategy::ALL {
         let nodes = nodes(&server).await;
         let source = Source::new(Duration::from_millis(2));
-        let policy = policy().with_local_ttl(Duration::from_secs(60));
+        let policy = CachePolicy { local_ttl: Duration::from_secs(60), ..policy() };
         let seen = Arc::new([Invalidated::default(), Invalidated::default()]);
         let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let mut tasks = Vec::new();

@@ -6,14 +6,13 @@ use cache_aside::{CacheConfig, InvalidationStatus, ReadStrategy};
 
 use super::{
     KEY, Source, WAIT_LIMIT, command, eventually, get, node, node_with, nodes, policy, read,
-    version,
+    redis_server, spawn_version, version,
 };
 use testkit::redis_server::{RedisServer, Role};
 
 #[tokio::test]
 async fn an_unconfirmed_invalidation_is_delivered_later() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let config = CacheConfig::default;
     let nodes = [node_with(&server, config()).await, node_with(&server, config()).await];
     let source = Source::new(Duration::ZERO);
@@ -49,8 +48,7 @@ async fn an_unconfirmed_invalidation_is_delivered_later() {
 /// Redis answers reads but refuses deletions.
 #[tokio::test]
 async fn a_key_with_a_pending_invalidation_is_read_from_the_source() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let [cache, other] = nodes(&server).await;
     for strategy in ReadStrategy::ALL {
         let source = Source::new(Duration::ZERO);
@@ -107,8 +105,7 @@ async fn a_redis_restarted_with_old_values_is_invalidated() {
 
 #[tokio::test]
 async fn an_invalidation_completes_after_its_caller_is_dropped() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     for polls in 1..4 {
@@ -128,14 +125,10 @@ async fn an_invalidation_completes_after_its_caller_is_dropped() {
 
 #[tokio::test]
 async fn shutdown_waits_for_loads_and_unsubscribes() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::from_millis(100));
-    let reader = tokio::spawn({
-        let (cache, source) = (cache.clone(), source.clone());
-        async move { version(&cache, ReadStrategy::Mutex, &policy(), &source).await }
-    });
+    let reader = spawn_version(&cache, ReadStrategy::Mutex, &policy(), &source);
     eventually("the load runs", async || source.running() == 1).await;
     cache.shutdown().await;
     assert!(get(&mut raw, KEY).await.is_some(), "stored before shutdown returned");
@@ -148,8 +141,7 @@ async fn shutdown_waits_for_loads_and_unsubscribes() {
 
 #[tokio::test]
 async fn dropping_the_last_handle_unsubscribes() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     drop(cache.clone());
     assert!(cache.stats().local_enabled);

@@ -4,28 +4,26 @@ use std::time::Duration;
 
 use cache_aside::{InvalidationStatus, ReadStrategy};
 
-use super::{EXPIRED, KEY, LEASE, MUTEX, Source, eventually, get, nodes, policy, version};
-use testkit::redis_server::RedisServer;
+use super::{
+    EXPIRED, KEY, LEASE, MUTEX, Source, eventually, flush, get, nodes, policy, redis_server,
+    spawn_version, version,
+};
 
 /// For each strategy, invalidated by the node that loads and by the other one.
 #[tokio::test]
 async fn a_load_that_began_before_an_invalidation_is_never_stored() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in ReadStrategy::ALL {
         for invalidator in [0, 1] {
             let nodes = nodes(&server).await;
             let source = Source::new(Duration::ZERO);
             let policy = policy();
-            source.set(|source| &source.closed, true);
-            let reader = tokio::spawn({
-                let (cache, policy, source) = (nodes[0].clone(), policy.clone(), source.clone());
-                async move { version(&cache, strategy, &policy, &source).await }
-            });
+            source.close();
+            let reader = spawn_version(&nodes[0], strategy, &policy, &source);
             eventually("the old row is read", async || source.running() == 1).await;
             source.change();
             assert_eq!(nodes[invalidator].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
-            source.set(|source| &source.closed, false);
+            source.open();
             let answer = reader.await.unwrap();
             let what = format!("{strategy}, invalidated by node {invalidator}");
             let cached = get(&mut raw, KEY).await;
@@ -48,18 +46,17 @@ async fn a_load_that_began_before_an_invalidation_is_never_stored() {
 
 #[tokio::test]
 async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in [ReadStrategy::LogicalExpiry, ReadStrategy::Layered] {
         let nodes = nodes(&server).await;
         let source = Source::new(Duration::ZERO);
         let _: () = super::command(&mut raw, "SET", &[KEY, EXPIRED]).await;
-        source.set(|source| &source.closed, true);
+        source.close();
         assert_eq!(version(&nodes[0], strategy, &policy(), &source).await, Some(1), "{strategy}");
         eventually("the rebuild runs", async || source.running() == 1).await;
         source.change();
         assert_eq!(nodes[1].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
-        source.set(|source| &source.closed, false);
+        source.open();
         eventually("the rebuild ends", async || get(&mut raw, MUTEX).await.is_none()).await;
         eventually("no load runs", async || source.running() == 0).await;
         for cache in &nodes {
@@ -75,20 +72,15 @@ async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() 
 /// A Redis that loses its data loses the lease as well.
 #[tokio::test]
 async fn a_load_is_not_stored_after_redis_lost_its_data() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let nodes = nodes(&server).await;
-    let source = Source::new(Duration::ZERO);
-    source.set(|source| &source.closed, true);
-    let reader = tokio::spawn({
-        let (cache, source) = (nodes[0].clone(), source.clone());
-        async move { version(&cache, ReadStrategy::NullCaching, &policy(), &source).await }
-    });
+    let source = Source::closed();
+    let reader = spawn_version(&nodes[0], ReadStrategy::NullCaching, &policy(), &source);
     eventually("the old row is read", async || source.running() == 1).await;
     source.change();
     assert_eq!(nodes[1].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
-    let _: () = super::command(&mut raw, "FLUSHALL", &[]).await;
-    source.set(|source| &source.closed, false);
+    flush(&mut raw).await;
+    source.open();
     reader.await.unwrap();
     assert_eq!(get(&mut raw, KEY).await, None);
 }

@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use cache_aside::{CacheConfig, ReadError, ReadStrategy};
+use cache_aside::{CacheConfig, CachePolicy, ReadError, ReadStrategy};
 
 use super::{
-    KEY, MUTEX, Source, Switch, command, eventually, get, node, node_with, nodes, policy, read,
-    version,
+    KEY, MUTEX, Source, Switch, command, eventually, flush, get, node, node_with, nodes, policy,
+    read, redis_server, spawn_version, version,
 };
-use testkit::redis_server::RedisServer;
 
 /// The strategies that hold a mutex while they load.
 const WITH_MUTEX: [ReadStrategy; 3] =
@@ -16,8 +15,7 @@ const WITH_MUTEX: [ReadStrategy; 3] =
 
 #[tokio::test]
 async fn errors_and_panics_reach_every_waiter_and_release_the_mutex() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in ReadStrategy::ALL {
         let nodes = nodes(&server).await;
         for panics in [false, true] {
@@ -60,23 +58,18 @@ async fn errors_and_panics_reach_every_waiter_and_release_the_mutex() {
 
 #[tokio::test]
 async fn dropping_a_reader_does_not_cancel_the_load_of_the_others() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in WITH_MUTEX {
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
         let cache = node(&server).await;
-        let source = Source::new(Duration::ZERO);
-        source.set(|source| &source.closed, true);
-        let start = || {
-            let (cache, source) = (cache.clone(), source.clone());
-            tokio::spawn(async move { version(&cache, strategy, &policy(), &source).await })
-        };
+        let source = Source::closed();
+        let start = || spawn_version(&cache, strategy, &policy(), &source);
         let first = start();
         eventually("the load runs", async || source.running() == 1).await;
         let second = start();
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
-        source.set(|source| &source.closed, false);
+        source.open();
         assert_eq!(second.await.unwrap(), Some(1), "{strategy}");
         assert_eq!(source.loads(), 1, "{strategy}");
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
@@ -86,13 +79,12 @@ async fn dropping_a_reader_does_not_cancel_the_load_of_the_others() {
 
 #[tokio::test]
 async fn a_load_that_hangs_times_out() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let limit = Duration::from_millis(200);
     for strategy in ReadStrategy::ALL {
-        let cache = node_with(&server, CacheConfig::default().with_load_timeout(limit)).await;
-        let source = Source::new(Duration::ZERO);
-        source.set(|source| &source.closed, true);
+        let config = CacheConfig { load_timeout: limit, ..CacheConfig::default() };
+        let cache = node_with(&server, config).await;
+        let source = Source::closed();
         let answer = read(&cache, strategy, &policy(), &source).await;
         assert!(matches!(answer, Err(ReadError::TimedOut)), "{strategy}: {answer:?}");
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
@@ -103,13 +95,12 @@ async fn a_load_that_hangs_times_out() {
 /// The owner of the mutex is dead.
 #[tokio::test]
 async fn a_dead_mutex_owner_delays_readers_for_the_wait_timeout_only() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in WITH_MUTEX {
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
         let cache = node(&server).await;
         let limit = Duration::from_millis(200);
-        let policy = policy().with_wait_timeout(limit);
+        let policy = CachePolicy { wait_timeout: limit, ..policy() };
         let source = Source::new(Duration::ZERO);
         let _: String = command(&mut raw, "SET", &[MUTEX, "dead owner"]).await;
         let started = Instant::now();
@@ -133,13 +124,11 @@ async fn a_dead_mutex_owner_delays_readers_for_the_wait_timeout_only() {
 
 #[tokio::test]
 async fn an_expired_mutex_is_not_released_for_its_next_owner() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for fails in [false, true] {
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
         let cache = node(&server).await;
-        let source = Source::new(Duration::ZERO);
-        source.set(|source| &source.closed, true);
+        let source = Source::closed();
         source.set(|source| &source.broken, fails);
         let slow = tokio::spawn({
             let (cache, source) = (cache.clone(), source.clone());
@@ -147,7 +136,7 @@ async fn an_expired_mutex_is_not_released_for_its_next_owner() {
         });
         eventually("the mutex is held", async || source.running() == 1).await;
         let _: String = command(&mut raw, "SET", &[MUTEX, "the next owner"]).await;
-        source.set(|source| &source.closed, false);
+        source.open();
         assert_eq!(slow.await.unwrap().is_err(), fails);
         assert_eq!(get(&mut raw, MUTEX).await.as_deref(), Some("the next owner"));
     }
@@ -156,17 +145,13 @@ async fn an_expired_mutex_is_not_released_for_its_next_owner() {
 /// A reader that acquires the mutex checks again before it loads.
 #[tokio::test]
 async fn a_value_stored_while_waiting_for_the_mutex_is_not_loaded_again() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in WITH_MUTEX {
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
         let cache = node(&server).await;
         let (source, policy) = (Source::new(Duration::ZERO), policy());
         let _: String = command(&mut raw, "SET", &[MUTEX, "another owner"]).await;
-        let reader = tokio::spawn({
-            let (cache, policy, source) = (cache.clone(), policy.clone(), source.clone());
-            async move { version(&cache, strategy, &policy, &source).await }
-        });
+        let reader = spawn_version(&cache, strategy, &policy, &source);
         eventually("the reader waits", async || policy.stats().waits > 0).await;
         let _: () = redis::pipe()
             .atomic()

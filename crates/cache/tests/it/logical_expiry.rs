@@ -6,16 +6,14 @@ use cache_aside::ReadStrategy;
 
 use super::{
     EXPIRED, KEY, MUTEX, Source, Switch, command, eventually, get, node, nodes, policy, read,
-    version,
+    redis_server, version,
 };
-use testkit::redis_server::RedisServer;
 
 const STRATEGY: ReadStrategy = ReadStrategy::LogicalExpiry;
 
 #[tokio::test]
 async fn a_failed_rebuild_keeps_the_old_value_and_the_next_reader_tries_again() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let nodes = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
     let _: () = command(&mut raw, "SET", &[KEY, EXPIRED]).await;
@@ -39,8 +37,7 @@ async fn a_failed_rebuild_keeps_the_old_value_and_the_next_reader_tries_again() 
 /// Redis answers reads and no script, as when it is too slow for some commands.
 #[tokio::test]
 async fn a_stale_value_is_not_loaded_while_nothing_can_be_stored() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     let _: () = command(&mut raw, "SET", &[KEY, EXPIRED]).await;
@@ -61,8 +58,7 @@ async fn a_stale_value_is_not_loaded_while_nothing_can_be_stored() {
 
 #[tokio::test]
 async fn a_deleted_row_becomes_a_cached_null() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     source.set(|source| &source.missing, true);

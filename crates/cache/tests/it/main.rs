@@ -25,6 +25,7 @@ use std::time::Duration;
 use cache_aside::{Cache, CacheConfig, CachePolicy, ReadResult, ReadStrategy};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 
 use testkit::redis_server::RedisServer;
 
@@ -76,6 +77,21 @@ impl Source {
         let source = Self { version: 1.into(), ..Self::default() };
         source.delay.store(delay.as_millis() as u64, Ordering::SeqCst);
         Arc::new(source)
+    }
+
+    /// One whose loads read the row, and return once it is opened.
+    fn closed() -> Arc<Self> {
+        let source = Self::new(Duration::ZERO);
+        source.close();
+        source
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
     }
 
     /// Changes the row; returns its new version.
@@ -135,12 +151,23 @@ impl Drop for Running {
 
 /// A policy with the default times in Redis and a short time to live in memory.
 fn policy() -> CachePolicy {
-    CachePolicy::new("product").with_local_ttl(Duration::from_millis(500))
+    CachePolicy { local_ttl: Duration::from_millis(500), ..CachePolicy::new("product") }
 }
 
 /// A configuration with which a busy machine is no outage of Redis, and no load is given up.
 fn patient() -> CacheConfig {
-    CacheConfig::default().with_redis_timeout(WAIT_LIMIT / 4).with_load_timeout(WAIT_LIMIT * 3)
+    CacheConfig {
+        redis_timeout: WAIT_LIMIT / 4,
+        load_timeout: WAIT_LIMIT * 3,
+        ..CacheConfig::default()
+    }
+}
+
+/// A server, and a connection for raw commands.
+async fn redis_server() -> (RedisServer, MultiplexedConnection) {
+    let server = RedisServer::start().await;
+    let raw = server.conn().await;
+    (server, raw)
 }
 
 /// A node, connected and subscribed.
@@ -189,6 +216,17 @@ async fn version(
     read(cache, strategy, policy, source).await.expect("an answer").map(|product| product.version)
 }
 
+/// The same, in a task of its own.
+fn spawn_version(
+    cache: &Cache,
+    strategy: ReadStrategy,
+    policy: &CachePolicy,
+    source: &Arc<Source>,
+) -> JoinHandle<Option<u64>> {
+    let (cache, policy, source) = (cache.clone(), policy.clone(), source.clone());
+    tokio::spawn(async move { version(&cache, strategy, &policy, &source).await })
+}
+
 /// Waits until `condition` holds.
 async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     testkit::wait::eventually(what, WAIT_LIMIT, condition).await;
@@ -205,6 +243,11 @@ async fn command<T: redis::FromRedisValue>(
         command.arg(arg);
     }
     command.query_async(raw).await.expect(name)
+}
+
+/// Removes all keys.
+async fn flush(raw: &mut MultiplexedConnection) {
+    command(raw, "FLUSHALL", &[]).await
 }
 
 async fn get(raw: &mut MultiplexedConnection, key: &str) -> Option<String> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cache_aside::{Cache, CacheConfig, CachePolicy, ReadError, ReadStrategy};
 
-use super::{Source, eventually, node_with, policy, read, version};
+use super::{Source, eventually, node_with, policy, read, spawn_version, version};
 use testkit::redis_server::RedisServer;
 
 const MAX_LOADS: usize = 4;
@@ -16,18 +16,26 @@ const MAX_LOADS: usize = 4;
 const REDIS_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn config() -> CacheConfig {
-    let config = CacheConfig::default().with_redis_timeout(REDIS_TIMEOUT);
-    config.with_max_concurrent_loads(MAX_LOADS)
+    CacheConfig {
+        redis_timeout: REDIS_TIMEOUT,
+        max_concurrent_loads: MAX_LOADS,
+        ..CacheConfig::default()
+    }
 }
 
 /// Readers of many keys that run until they are stopped.
 struct BackgroundReads {
-    stop: Arc<AtomicBool>,
-    reads: Arc<AtomicU64>,
-    /// Reads that begin while this is set are timed.
-    timed: Arc<AtomicBool>,
-    slowest_micros: Arc<AtomicU64>,
+    state: Arc<State>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    stop: AtomicBool,
+    reads: AtomicU64,
+    /// Reads that begin while this is set are timed.
+    timed: AtomicBool,
+    slowest_micros: AtomicU64,
 }
 
 impl BackgroundReads {
@@ -37,49 +45,47 @@ impl BackgroundReads {
         policy: &CachePolicy,
         source: &Arc<Source>,
     ) -> Self {
-        let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let (timed, slowest_micros) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let tasks = (0..8)
-            .map(|task| {
-                let (cache, policy, source) = (cache.clone(), policy.clone(), source.clone());
-                let (stop, reads) = (stop.clone(), reads.clone());
-                let (timed, slowest) = (timed.clone(), slowest_micros.clone());
-                tokio::spawn(async move {
-                    let mut step: u64 = task;
-                    while !stop.load(Ordering::SeqCst) {
-                        step += 7;
-                        let key = format!("cache:product:{}", step % 100);
-                        let (is_timed, started) = (timed.load(Ordering::SeqCst), Instant::now());
-                        let answer = cache.read(strategy, &key, &policy, source.load()).await;
-                        answer.expect("an answer, whatever Redis does").expect("the row exists");
-                        let micros = started.elapsed().as_micros() as u64;
-                        slowest.fetch_max(if is_timed { micros } else { 0 }, Ordering::SeqCst);
-                        reads.fetch_add(1, Ordering::SeqCst);
-                    }
-                })
+        let state = Arc::<State>::default();
+        let read = |task: u64| {
+            let (cache, policy, source) = (cache.clone(), policy.clone(), source.clone());
+            let state = state.clone();
+            tokio::spawn(async move {
+                let mut step = task;
+                while !state.stop.load(Ordering::SeqCst) {
+                    step += 7;
+                    let key = format!("cache:product:{}", step % 100);
+                    let (is_timed, started) = (state.timed.load(Ordering::SeqCst), Instant::now());
+                    let answer = cache.read(strategy, &key, &policy, source.load()).await;
+                    answer.expect("an answer, whatever Redis does").expect("the row exists");
+                    let micros = if is_timed { started.elapsed().as_micros() as u64 } else { 0 };
+                    state.slowest_micros.fetch_max(micros, Ordering::SeqCst);
+                    state.reads.fetch_add(1, Ordering::SeqCst);
+                }
             })
-            .collect();
-        Self { stop, reads, timed, slowest_micros, tasks }
+        };
+        let tasks = (0..8).map(read).collect();
+        Self { state, tasks }
     }
 
     /// Waits for that many more reads.
     async fn more(&self, reads: u64) {
-        let goal = self.reads.load(Ordering::SeqCst) + reads;
-        eventually("reads go on", async || self.reads.load(Ordering::SeqCst) >= goal).await;
+        let done = || self.state.reads.load(Ordering::SeqCst);
+        let goal = done() + reads;
+        eventually("reads go on", async || done() >= goal).await;
     }
 
     /// The longest of 500 reads that began now or later.
     async fn slowest(&self) -> Duration {
         // By then, readers that were waiting for Redis and their followers are done.
         self.more(200).await;
-        self.timed.store(true, Ordering::SeqCst);
+        self.state.timed.store(true, Ordering::SeqCst);
         self.more(500).await;
-        self.timed.store(false, Ordering::SeqCst);
-        Duration::from_micros(self.slowest_micros.swap(0, Ordering::SeqCst))
+        self.state.timed.store(false, Ordering::SeqCst);
+        Duration::from_micros(self.state.slowest_micros.swap(0, Ordering::SeqCst))
     }
 
     async fn end(self) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.state.stop.store(true, Ordering::SeqCst);
         for task in self.tasks {
             task.await.expect("every read was answered");
         }
@@ -150,12 +156,8 @@ async fn without_redis_a_hot_key_is_loaded_once_per_process() {
     server.kill();
     for strategy in ReadStrategy::ALL {
         let source = Source::new(Duration::from_millis(100));
-        let readers: Vec<_> = (0..100)
-            .map(|_| {
-                let (cache, source) = (cache.clone(), source.clone());
-                tokio::spawn(async move { version(&cache, strategy, &policy(), &source).await })
-            })
-            .collect();
+        let readers: Vec<_> =
+            (0..100).map(|_| spawn_version(&cache, strategy, &policy(), &source)).collect();
         for reader in readers {
             assert_eq!(reader.await.unwrap(), Some(1));
         }
@@ -167,11 +169,13 @@ async fn without_redis_a_hot_key_is_loaded_once_per_process() {
 #[tokio::test]
 async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
     let server = RedisServer::start().await;
-    let wait = Duration::from_millis(100);
-    let config = CacheConfig::default().with_max_concurrent_loads(2).with_load_queue_timeout(wait);
+    let config = CacheConfig {
+        max_concurrent_loads: 2,
+        load_queue_timeout: Duration::from_millis(100),
+        ..CacheConfig::default()
+    };
     let cache = node_with(&server, config).await;
-    let source = Source::new(Duration::ZERO);
-    source.set(|source| &source.closed, true);
+    let source = Source::closed();
     let slow: Vec<_> = (0..2)
         .map(|id| {
             let (cache, source) = (cache.clone(), source.clone());
@@ -184,7 +188,7 @@ async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
     eventually("both run", async || cache.stats().loads_running == 2).await;
     let answer = read(&cache, ReadStrategy::Layered, &policy(), &source).await;
     assert!(matches!(answer, Err(ReadError::Overloaded)), "{answer:?}");
-    source.set(|source| &source.closed, false);
+    source.open();
     for read in slow {
         assert!(read.await.unwrap().unwrap().is_some());
     }

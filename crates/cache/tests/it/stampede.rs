@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache_aside::{Cache, CachePolicy, ReadStrategy};
+use cache_aside::{Cache, CacheConfig, CachePolicy, ReadStrategy};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinHandle;
 
 use super::{
     EXPIRED, KEY, LEASE, MUTEX, Source, WAIT_LIMIT, command, eventually, get, node_with, patient,
-    policy, read, version,
+    policy, read, redis_server, spawn_version, version,
 };
 use testkit::redis_server::RedisServer;
 
@@ -21,7 +21,7 @@ const LOAD: Duration = Duration::from_millis(100);
 
 /// Two nodes that allow as many loads as there are readers: the limit is not tested here.
 async fn nodes(server: &RedisServer) -> [Cache; 2] {
-    let config = patient().with_max_concurrent_loads(2 * READERS);
+    let config = CacheConfig { max_concurrent_loads: 2 * READERS, ..patient() };
     [node_with(server, config.clone()).await, node_with(server, config).await]
 }
 
@@ -31,20 +31,15 @@ fn spawn_readers(
     strategy: ReadStrategy,
     policy: &CachePolicy,
     source: &Arc<Source>,
-) -> Vec<JoinHandle<()>> {
-    let reader = |i: usize| {
-        let (cache, policy, source) = (nodes[i % 2].clone(), policy.clone(), source.clone());
-        tokio::spawn(async move {
-            assert_eq!(version(&cache, strategy, &policy, &source).await, Some(1));
-        })
-    };
-    (0..2 * READERS).map(reader).collect()
+) -> Vec<JoinHandle<Option<u64>>> {
+    (0..2 * READERS).map(|i| spawn_version(&nodes[i % 2], strategy, policy, source)).collect()
 }
 
 /// Waits until all have their answer.
-async fn answered(readers: Vec<JoinHandle<()>>) {
-    let all = futures_util::future::try_join_all(readers);
-    tokio::time::timeout(WAIT_LIMIT, all).await.expect("all are answered").unwrap();
+async fn answered(readers: Vec<JoinHandle<Option<u64>>>) {
+    let all = tokio::time::timeout(WAIT_LIMIT, futures_util::future::try_join_all(readers));
+    let versions = all.await.expect("all are answered").unwrap();
+    assert!(versions.iter().all(|version| *version == Some(1)), "{versions:?}");
 }
 
 /// All readers at once, to their end.
@@ -58,15 +53,13 @@ async fn delete_keys(raw: &mut MultiplexedConnection) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_readers_on_two_nodes_share_one_load() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in [ReadStrategy::Mutex, ReadStrategy::LogicalExpiry, ReadStrategy::Layered] {
         let nodes = nodes(&server).await;
         delete_keys(&mut raw).await;
-        let source = Source::new(Duration::ZERO);
-        source.set(|source| &source.closed, true);
+        let source = Source::closed();
         // Who missed the end of the load would wait for this long.
-        let policy = policy().with_wait_timeout(WAIT_LIMIT * 3);
+        let policy = CachePolicy { wait_timeout: WAIT_LIMIT * 3, ..policy() };
         let readers = spawn_readers(&nodes, strategy, &policy, &source);
         // All but one of each node, and the one of the node that does not load.
         let all_wait = || {
@@ -74,7 +67,7 @@ async fn concurrent_readers_on_two_nodes_share_one_load() {
             stats.shared == 2 * READERS as u64 - 2 && stats.waits > 0 && source.running() == 1
         };
         eventually("all wait for the load", async || all_wait()).await;
-        source.set(|source| &source.closed, false);
+        source.open();
         answered(readers).await;
         assert_eq!(source.loads(), 1, "{strategy}");
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
@@ -84,32 +77,29 @@ async fn concurrent_readers_on_two_nodes_share_one_load() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_mutex_many_readers_reach_the_source() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in [ReadStrategy::CacheAside, ReadStrategy::NullCaching] {
         let nodes = nodes(&server).await;
         delete_keys(&mut raw).await;
-        let source = Source::new(Duration::ZERO);
-        source.set(|source| &source.closed, true);
+        let source = Source::closed();
         let readers = spawn_readers(&nodes, strategy, &policy(), &source);
         eventually("each of them loads", async || source.running() == 2 * READERS).await;
-        source.set(|source| &source.closed, false);
+        source.open();
         answered(readers).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_logically_expired_value_is_served_while_one_task_loads() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let nodes = nodes(&server).await;
     for _ in 0..3 {
         let source = Source::new(LOAD);
-        source.set(|source| &source.closed, true);
+        source.close();
         let _: () = command(&mut raw, "SET", &[KEY, EXPIRED]).await;
         // The load cannot end, and yet every reader gets an answer.
         read_concurrently(&nodes, ReadStrategy::LogicalExpiry, &source).await;
-        source.set(|source| &source.closed, false);
+        source.open();
         eventually("the rebuild ends", async || get(&mut raw, MUTEX).await.is_none()).await;
         assert_eq!(source.loads(), 1);
         source.change();
@@ -123,8 +113,7 @@ async fn a_logically_expired_value_is_served_while_one_task_loads() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn layered_reads_refresh_ahead_of_expiry_without_waiting() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let nodes = nodes(&server).await;
     let source = Source::new(LOAD);
     let policy = policy();
@@ -135,9 +124,9 @@ async fn layered_reads_refresh_ahead_of_expiry_without_waiting() {
         assert_eq!(cache.invalidate(&[KEY]).await, cache_aside::InvalidationStatus::Delivered);
         let _: String = command(&mut raw, "SET", &[KEY, &value, "PX", "60000"]).await;
     }
-    source.set(|source| &source.closed, true);
+    source.close();
     read_concurrently(&nodes, ReadStrategy::Layered, &source).await;
-    source.set(|source| &source.closed, false);
+    source.open();
     eventually("the value is rebuilt", async || {
         let left: i64 = command(&mut raw, "PTTL", &[KEY]).await;
         left > 20 * 60_000
@@ -151,7 +140,7 @@ async fn reads_from_memory_send_no_command() {
     let server = RedisServer::start().await;
     let [cache, _] = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
-    let policy = policy().with_local_ttl(Duration::from_secs(60));
+    let policy = CachePolicy { local_ttl: Duration::from_secs(60), ..policy() };
     read(&cache, ReadStrategy::Layered, &policy, &source).await.unwrap();
     let mut raw = server.conn().await;
     let _: String = command(&mut raw, "CONFIG", &["RESETSTAT"]).await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cache_aside::{Cache, CacheConfig, CachePolicy, InvalidationStatus, ReadStrategy};
 use redis::Client;
 
-use super::{KEY, Source, command, eventually, manager, node, policy, version};
+use super::{KEY, Source, command, eventually, manager, node, policy, redis_server, version};
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_server::RedisServer;
 
@@ -22,7 +22,7 @@ async fn behind_proxy(server: &RedisServer) -> (Cache, Proxy) {
 
 /// A time to live in memory so long that only messages can make changes visible.
 fn long_local_ttl() -> CachePolicy {
-    policy().with_local_ttl(Duration::from_secs(3600))
+    CachePolicy { local_ttl: Duration::from_secs(3600), ..policy() }
 }
 
 #[tokio::test]
@@ -92,8 +92,7 @@ async fn behind_a_silent_connection_values_are_stale_for_the_local_ttl_at_most()
 /// Changes one after another while subscriptions are closed by the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_seen_within_the_local_ttl_while_subscriptions_are_closed() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let nodes = super::nodes(&server).await;
     let (source, policy) = (Source::new(Duration::ZERO), policy());
     for turn in 0..400 {

@@ -7,8 +7,10 @@ use cache_aside::{Cache, ReadStrategy};
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use super::{KEY, LEASE, MUTEX, Source, command, eventually, get, node, nodes, policy, version};
-use testkit::redis_server::RedisServer;
+use super::{
+    KEY, LEASE, MUTEX, Source, eventually, flush, get, node, nodes, policy, redis_server,
+    spawn_version, version,
+};
 
 fn in_future() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -17,8 +19,7 @@ fn in_future() -> u64 {
 
 #[tokio::test]
 async fn values_are_plain_json_with_a_jittered_time_to_live() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let mut ttls = Vec::new();
     for strategy in [
         ReadStrategy::CacheAside,
@@ -26,7 +27,7 @@ async fn values_are_plain_json_with_a_jittered_time_to_live() {
         ReadStrategy::Mutex,
         ReadStrategy::Layered,
     ] {
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
         let cache = node(&server).await;
         version(&cache, strategy, &policy(), &Source::new(Duration::ZERO)).await;
         assert_eq!(get(&mut raw, KEY).await.unwrap(), r#"{"id":1,"version":1}"#, "{strategy}");
@@ -43,8 +44,7 @@ async fn values_are_plain_json_with_a_jittered_time_to_live() {
 
 #[tokio::test]
 async fn logical_expiry_wraps_the_value_and_sets_no_time_to_live() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     version(&cache, ReadStrategy::LogicalExpiry, &policy(), &source).await;
@@ -58,21 +58,16 @@ async fn logical_expiry_wraps_the_value_and_sets_no_time_to_live() {
 
 #[tokio::test]
 async fn the_mutex_has_the_documented_key_and_expires_after_ten_seconds() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache = node(&server).await;
-    let source = Source::new(Duration::ZERO);
-    source.set(|source| &source.closed, true);
-    let reader = tokio::spawn({
-        let (cache, source) = (cache.clone(), source.clone());
-        async move { version(&cache, ReadStrategy::Mutex, &policy(), &source).await }
-    });
+    let source = Source::closed();
+    let reader = spawn_version(&cache, ReadStrategy::Mutex, &policy(), &source);
     eventually("the load runs", async || source.running() == 1).await;
     assert!(get(&mut raw, MUTEX).await.is_some());
     let left: i64 = raw.pttl(MUTEX).await.unwrap();
     assert!((5_000..=10_000).contains(&left), "{left} ms");
     assert!(get(&mut raw, LEASE).await.is_some());
-    source.set(|source| &source.closed, false);
+    source.open();
     assert_eq!(reader.await.unwrap(), Some(1));
     assert_eq!((get(&mut raw, MUTEX).await, get(&mut raw, LEASE).await), (None, None));
 }
@@ -95,11 +90,10 @@ fn texts() -> Vec<(String, Option<u64>, bool)> {
 
 #[tokio::test]
 async fn every_strategy_reads_every_format_and_replaces_invalid_text() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in ReadStrategy::ALL {
         for (text, answer, loads) in texts() {
-            let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+            flush(&mut raw).await;
             let cache = node(&server).await;
             let source = Source::new(Duration::ZERO);
             let _: () = raw.set(KEY, &text).await.unwrap();
@@ -116,8 +110,7 @@ async fn every_strategy_reads_every_format_and_replaces_invalid_text() {
 
 #[tokio::test]
 async fn a_key_of_another_redis_type_is_read_from_the_source() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     let cache: Cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     let _: i64 = raw.lpush(KEY, "a list").await.unwrap();
@@ -131,10 +124,9 @@ async fn a_key_of_another_redis_type_is_read_from_the_source() {
 
 #[tokio::test]
 async fn every_strategy_but_plain_cache_aside_caches_nulls() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
+    let (server, mut raw) = redis_server().await;
     for strategy in ReadStrategy::ALL {
-        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        flush(&mut raw).await;
         let nodes = nodes(&server).await;
         let source = Source::new(Duration::ZERO);
         source.set(|source| &source.missing, true);
