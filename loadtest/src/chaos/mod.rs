@@ -17,7 +17,7 @@
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
 
-use workload::{Error, order_rows::OrderRows};
+use workload::Error;
 
 pub mod buyers;
 mod changes;
@@ -48,8 +48,7 @@ use test_cluster::{RunAs, TestCluster};
 /// An [`Error`] of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked, Error> {
     let cluster = TestCluster::start(&options.program, options.layout()).await?;
-    let order_rows = OrderRows::open(&cluster.access.database_url).await?;
-    let mut run = run_on(&cluster, &order_rows, options, shown).await;
+    let mut run = run_on(&cluster, options, shown).await;
     if run.as_ref().is_ok_and(|report| report.outcome() != Outcome::Violated) {
         return run;
     }
@@ -59,7 +58,7 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
         (Err(error), _) => eprintln!("the servers' logs were not kept: {error}"),
     }
     if let Err(Error::Database { .. }) = run {
-        match order_rows.check_table().await {
+        match cluster.order_rows.check_table().await {
             Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),
             Err(error) => eprintln!("the table tb_voucher_order was not checked: {error}"),
         }
@@ -69,14 +68,13 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
 
 async fn run_on(
     cluster: &TestCluster,
-    order_rows: &OrderRows,
     options: &ChaosOptions,
     mut shown: impl FnMut(&Round),
 ) -> Result<Checked, Error> {
     let (layout, only) = (options.layout(), options.only_round);
     let mut rounds = Vec::new();
     for number in only.map_or(1..=options.rounds, |only| only..=only) {
-        let round = round::run(cluster, order_rows, options, number).await;
+        let round = round::run(cluster, options, number).await;
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
         shown(&round);
         rounds.push(round);
@@ -85,7 +83,7 @@ async fn run_on(
     if options.recoveries > 0 && only.is_none() {
         cluster.run_as(RunAs { proxied: false, ..RunAs::USUAL }).await?;
         for strategy in &options.strategies {
-            for after in recovery::after(layout) {
+            for after in faults::recoveries(layout) {
                 for _ in 0..options.recoveries {
                     let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
                     let recovery = recovery::measure(cluster, strategy, after, number).await?;
@@ -97,7 +95,7 @@ async fn run_on(
     }
     // Once more at the very end: what was refused must not have happened later.
     for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
-        sale.check_again(order_rows).await?;
+        sale.check_again(cluster).await?;
     }
     Ok(report(options.seed, layout, &rounds, &recoveries))
 }

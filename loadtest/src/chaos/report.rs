@@ -65,7 +65,7 @@ impl fmt::Display for Sale {
         }
         let replies: Vec<String> =
             replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
-        let (strategy, stock, rest) = (&self.strategy, self.stock, self.rest);
+        let (strategy, stock, rest) = (&self.strategy, self.circumstances.published, self.rest);
         write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
         write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.outcome.changes.len())?;
         if self.verdict.lost_by_database > 0 {

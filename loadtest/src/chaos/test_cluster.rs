@@ -24,7 +24,7 @@ use super::{
     layout::Layout,
     redis_servers::{RedisProxies, RedisServers},
 };
-use workload::{Access, Error, Target};
+use workload::{Access, Error, Target, order_rows::OrderRows};
 
 /// Instances of the service.
 pub const INSTANCES: usize = 2;
@@ -81,6 +81,8 @@ pub struct TestCluster {
     run_as: Mutex<Option<RunAs>>,
     /// The servers themselves, past the proxies.
     pub access: Access,
+    /// The service's tables.
+    pub order_rows: OrderRows,
     pub targets: Vec<Target>,
     folder: Arc<TemporaryFolder>,
 }
@@ -108,6 +110,7 @@ impl TestCluster {
         let prepare = move || prepare(&preparing.0, &preparing.1);
         // In a thread of its own: this one serves the proxies.
         tokio::task::spawn_blocking(prepare).await??;
+        let order_rows = OrderRows::open(&access.database_url).await?;
         let instance = |number| Instance::new(program, number, folder.path());
         let instances = [instance(1)?, instance(2)?];
         let targets = instances.iter().map(|instance| instance.target.clone()).collect();
@@ -120,6 +123,7 @@ impl TestCluster {
             clocks: clocks.map(Mutex::new),
             run_as: Mutex::default(),
             access,
+            order_rows,
             targets,
             folder,
         };

@@ -1,10 +1,14 @@
-//! Faults of the database itself: ended, stopped, read-only, full, without a free connection, a row held.
+//! Faults of the database itself: ended, stopped, read-only, full, without a free connection, a row held; and where there is
+//! a replica, failovers: it becomes the primary, and the proxy leads to it.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use futures_util::future::join_all;
 use sqlx::{Connection, MySqlConnection};
-use testkit::database_server::{self, DatabaseServer};
+use testkit::{
+    database_server::{self, DatabaseServer},
+    replicated_database::ReplicatedDatabase,
+};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::scene::Scene;
@@ -122,6 +126,51 @@ pub async fn exhaust_connections(it: Scene<'_>) -> Result<(), Error> {
     let (closed, _) = tokio::join!(closing, join_all(strangers));
     run(&mut administrator, &format!("SET GLOBAL max_connections = {USUAL_CONNECTIONS}")).await?;
     closed
+}
+
+/// SIGKILL of the primary; then the replica is promoted.
+pub async fn kill_primary(it: Scene<'_>) -> Result<(), Error> {
+    fail_over(it, async |pair| {
+        pair.kill_primary();
+        sleep(it.lasts).await;
+        pair.promote().await
+    })
+    .await
+}
+
+/// As [`kill_primary`], with a replica that received nothing for a while: a semi-synchronous one has everything that was
+/// confirmed all the same, an asynchronous one has not.
+pub async fn kill_primary_while_lagging(it: Scene<'_>) -> Result<(), Error> {
+    fail_over(it, async |pair| {
+        pair.stop_receiving().await?;
+        sleep(it.lasts).await;
+        pair.kill_primary();
+        pair.promote().await
+    })
+    .await
+}
+
+/// A planned change of the roles; the old primary goes on, read-only, with its open connections.
+pub async fn switch_over(it: Scene<'_>) -> Result<(), Error> {
+    fail_over(it, async |pair| {
+        pair.switch_over().await?;
+        sleep(it.lasts).await;
+        Ok(())
+    })
+    .await
+}
+
+/// Fails over as told, and makes the old primary the replica.
+async fn fail_over(
+    it: Scene<'_>,
+    how: impl AsyncFnOnce(&mut ReplicatedDatabase) -> io::Result<()>,
+) -> Result<(), Error> {
+    let mut pair = it.cluster.database.lock().await;
+    let failover = async {
+        how(&mut pair).await?;
+        pair.rejoin().await
+    };
+    failover.await.map_err(server(WHAT))
 }
 
 /// Connects as the administrator.

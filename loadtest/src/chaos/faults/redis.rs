@@ -1,24 +1,38 @@
-//! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory. What only one server has meets the
+//! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory; and where there are replicas, failovers:
+//! another server becomes the master, with or without the last writes, or a slot moves. What only one server has meets the
 //! master of the round's first sale.
 
+use std::time::Duration;
+
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+use testkit::wait::until;
 use tokio::{sync::MutexGuard, time::sleep};
 
 use super::scene::Scene;
 use crate::chaos::{
     instance::{pause, server},
+    layout::RedisLayout,
     redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
 };
 use workload::{Error, sessions};
 
+/// How long writes wait at most for a failover, in milliseconds: longer than one takes.
+const PAUSE_MS: &str = "20000";
+/// How long a replica may take to have everything once writes wait.
+const COPY_LIMIT: Duration = Duration::from_secs(10);
+
 /// The servers, and which of them is the master of the round's first sale. Held for as long as a fault lasts: those of one
 /// server take turns.
-pub async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize), Error> {
+async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize), Error> {
     let redis = it.cluster.redis.lock().await;
-    let key = it.cluster.access.keys().stock(it.sales.first().copied().unwrap_or(1));
-    let master = redis.master_of(&key).await?;
+    let master = redis.master_of(&key(it)).await?;
     Ok((redis, master))
+}
+
+/// A key of the round's first sale.
+fn key(it: Scene<'_>) -> String {
+    it.cluster.access.keys().stock(it.sales.first().copied().unwrap_or(1))
 }
 
 /// SIGKILL, then started again with this data. The old snapshot is taken before, as long as the server is away.
@@ -99,5 +113,102 @@ async fn on_all_masters(redis: &RedisServers, words: &[&str]) -> Result<(), Erro
 async fn delete(redis: &RedisServers, key: &str) -> Result<(), Error> {
     let master = redis.master_of(key).await?;
     let _deleted: i64 = command(&redis.nodes[master], &["DEL", key]).await?;
+    Ok(())
+}
+
+/// SIGKILL; the replica takes over. The old master comes back as its replica.
+pub async fn kill_master(it: Scene<'_>) -> Result<(), Error> {
+    let (mut redis, master) = hold(it).await?;
+    fail_over(&mut redis, master, it.lasts).await
+}
+
+/// As [`kill_master`], with a replica that had stopped copying: what was confirmed since is gone.
+pub async fn kill_master_while_lagging(it: Scene<'_>) -> Result<(), Error> {
+    let (mut redis, master) = hold(it).await?;
+    stop_copying(&redis, master).await?;
+    sleep(it.lasts).await;
+    fail_over(&mut redis, master, Duration::ZERO).await
+}
+
+/// Sentinel's failover without a loss: writes wait until the replica has everything, and until the master is one itself.
+pub async fn hand_over(it: Scene<'_>) -> Result<(), Error> {
+    let (mut redis, master) = hold(it).await?;
+    let replica = redis.replica_of(master);
+    let () = command(&redis.nodes[master], &["CLIENT", "PAUSE", PAUSE_MS, "WRITE"]).await?;
+    let offset = async |node: usize| -> Option<String> {
+        let facts: String = command(&redis.nodes[node], &["INFO", "replication"]).await.ok()?;
+        facts.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).map(str::to_owned)
+    };
+    let has_all = until(COPY_LIMIT, async || {
+        let (of_master, of_replica) = (offset(master).await, offset(replica).await);
+        of_master.is_some() && of_master == of_replica
+    });
+    if !has_all.await {
+        return Err(Error::server("redis-server", "its replica does not catch up".to_owned()));
+    }
+    redis.ask_for_failover().await?;
+    redis.took_over(replica).await?;
+    redis.demote(master, replica).await?;
+    let () = command(&redis.nodes[master], &["CLIENT", "UNPAUSE"]).await?;
+    redis.replicated().await
+}
+
+/// A cluster's failover without a loss: its master has writes wait until the replica has everything and is the master.
+pub async fn replace(it: Scene<'_>) -> Result<(), Error> {
+    let (mut redis, master) = hold(it).await?;
+    redis.replace_by(redis.replica_of(master), &[]).await?;
+    redis.replicated().await
+}
+
+/// A replica that had stopped copying takes over from a master that lives, which for a moment goes on as one. In a cluster
+/// `how` says whether the other masters are asked: `FORCE` or `TAKEOVER`.
+pub async fn replace_while_lagging(it: Scene<'_>, how: &str) -> Result<(), Error> {
+    let (mut redis, master) = hold(it).await?;
+    let replica = redis.replica_of(master);
+    stop_copying(&redis, master).await?;
+    sleep(it.lasts).await;
+    if redis.layout == RedisLayout::Sentinel {
+        redis.ask_for_failover().await?;
+        redis.took_over(replica).await?;
+        sleep(it.lasts).await;
+    } else {
+        redis.replace_by(replica, &[how]).await?;
+    }
+    let allow = ["ACL", "SETUSER", "default", "+psync", "+sync"];
+    let () = command(&redis.nodes[master], &allow).await?;
+    redis.replicated().await
+}
+
+/// The slot of the round's first sale moves to another master, half of its keys earlier than the others.
+pub async fn move_slot(it: Scene<'_>) -> Result<(), Error> {
+    let (mut redis, _) = hold(it).await?;
+    redis.move_slot(&key(it), it.lasts).await?;
+    redis.replicated().await
+}
+
+/// The master is cut off from all other servers, not from its clients, until the replica has taken over and longer.
+pub async fn partition(it: Scene<'_>) -> Result<(), Error> {
+    let (mut redis, master) = hold(it).await?;
+    redis.partition(master, true);
+    let took_over = redis.took_over(redis.replica_of(master)).await;
+    sleep(it.lasts).await;
+    redis.partition(master, false);
+    took_over?;
+    redis.replicated().await
+}
+
+async fn fail_over(redis: &mut RedisServers, master: usize, lasts: Duration) -> Result<(), Error> {
+    redis.nodes[master].kill();
+    redis.took_over(redis.replica_of(master)).await?;
+    sleep(lasts).await;
+    redis.restart(master, RedisData::Intact).await?;
+    redis.replicated().await
+}
+
+/// The replicas of a master get nothing more of what it does.
+async fn stop_copying(redis: &RedisServers, master: usize) -> Result<(), Error> {
+    let node = &redis.nodes[master];
+    let () = command(node, &["ACL", "SETUSER", "default", "-psync", "-sync"]).await?;
+    let _links: i64 = command(node, &["CLIENT", "KILL", "TYPE", "replica"]).await?;
     Ok(())
 }
