@@ -17,6 +17,7 @@
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
 
+use anyhow::Result;
 use workload::Error;
 
 pub mod buyers;
@@ -45,8 +46,8 @@ use test_cluster::{RunAs, TestCluster};
 /// Runs all rounds, passing each to `shown` as it ends.
 ///
 /// # Errors
-/// An [`Error`] of the set-up, also a server that does not come back after a fault.
-pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked, Error> {
+/// Those of the set-up, also a server that does not come back after a fault.
+pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked> {
     let cluster = TestCluster::start(&options.program, options.layout()).await?;
     let mut run = run_on(&cluster, options, shown).await;
     if run.as_ref().is_ok_and(|report| report.outcome() != Outcome::Violated) {
@@ -57,7 +58,8 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
         (Ok(logs), Err(_)) => eprintln!("the servers' logs are in {}", logs.display()),
         (Err(error), _) => eprintln!("the servers' logs were not kept: {error}"),
     }
-    if let Err(Error::Database { .. }) = run {
+    let failed = run.as_ref().err().and_then(|error| error.downcast_ref());
+    if let Some(Error::Database { .. }) = failed {
         match cluster.order_rows.check_table().await {
             Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),
             Err(error) => eprintln!("the table tb_voucher_order was not checked: {error}"),
@@ -70,7 +72,7 @@ async fn run_on(
     cluster: &TestCluster,
     options: &ChaosOptions,
     mut shown: impl FnMut(&Round),
-) -> Result<Checked, Error> {
+) -> Result<Checked> {
     let (layout, only) = (options.layout(), options.only_round);
     let mut rounds = Vec::new();
     for number in only.map_or(1..=options.rounds, |only| only..=only) {

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Result;
 use futures_util::future::join_all;
 use hyper::header::{HeaderName, HeaderValue};
 use sqlx::{Connection as _, MySqlConnection};
@@ -23,7 +24,7 @@ use super::{
     verdict::unpaid,
 };
 use workload::{
-    Access, Error,
+    Access,
     buyers::Buyer,
     http::{Call, Connection},
     order_rows::OrderRows,
@@ -78,7 +79,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    pub fn new(cluster: &TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self, Error> {
+    pub fn new(cluster: &TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self> {
         Ok(Self {
             access: cluster.access.clone(),
             order_rows: cluster.order_rows.clone(),
@@ -165,7 +166,7 @@ impl Operator {
     }
 
     /// Compares every answer with the tables; says what is not true.
-    pub async fn check(&self) -> Result<Vec<String>, Error> {
+    pub async fn check(&self) -> Result<Vec<String>> {
         let operations = self.log().operations.clone();
         let (mut wrong, mut added) = (Vec::new(), HashMap::new());
         for Sale { voucher_id: id, circumstances, .. } in &self.sales {
@@ -179,14 +180,10 @@ impl Operator {
             }
             added.insert(*id, more);
         }
-        let failed = |source| Error::Database { what: "while publications were checked", source };
-        let mut database =
-            MySqlConnection::connect(&self.access.database_url).await.map_err(failed)?;
+        let mut database = MySqlConnection::connect(&self.access.database_url).await?;
         for (what, answers) in &operations {
             let times = match what {
-                What::Publish(title) => {
-                    published(&mut database, title, answers).await.map_err(failed)?
-                }
+                What::Publish(title) => published(&mut database, title, answers).await?,
                 What::Add(id, count) => usize::from(added.get(id).is_some_and(|n| n & count != 0)),
             };
             if !may_have_happened(answers, times) {

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Result;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until},
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::spread::median;
 use workload::{
-    Error, Target,
+    Target,
     buyers::Buyer,
     http::{Call, Connection},
     publish,
@@ -99,7 +100,7 @@ pub async fn measure(
     strategy: &str,
     after: &'static Fault,
     number: u32,
-) -> Result<Recovery, Error> {
+) -> Result<Recovery> {
     let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
     let buyers: Arc<[Buyer]> = sessions::buyers(first, BUYERS)?.into();
     sessions::open(&cluster.access, &buyers).await?;

@@ -7,8 +7,9 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Result, ensure};
 use testkit::{redis_server::RedisServer, wait::until};
-use workload::{Error, redis_connection::connect_to};
+use workload::redis_connection::connect_to;
 
 /// How long it may take to write its append-only file anew.
 const REWRITE_LIMIT: Duration = Duration::from_secs(30);
@@ -26,28 +27,27 @@ pub enum RedisData {
 
 /// Restarts a killed server that [keeps its writes](testkit::redis_server::KEEPS_WRITES) with this data; returns when it
 /// answers and keeps every write again.
-pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::server("redis-server", error.to_string());
+pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<()> {
     if data != RedisData::Intact {
-        remove(&server.data().join("appendonlydir")).map_err(failed)?;
+        remove(&server.data().join("appendonlydir"))?;
     }
     if data == RedisData::Empty {
-        remove(&server.data().join("dump.rdb")).map_err(failed)?;
+        remove(&server.data().join("dump.rdb"))?;
     }
     if data != RedisData::Old {
-        return server.try_restart().await.map_err(failed);
+        return Ok(server.try_restart().await?);
     }
     // It reads the snapshot only where it is not told to keep an append-only file.
     let usual = server.arguments.clone();
     server.arguments.extend(["--appendonly".to_owned(), "no".to_owned()]);
-    let restarted = server.try_restart().await.map_err(failed);
+    let restarted = server.try_restart().await;
     server.arguments = usual;
     restarted?;
     keep_writes(server).await
 }
 
 /// Writes the snapshot that [`RedisData::Old`] restarts with; a server that is writing one for its replica does so later.
-pub async fn take_snapshot(server: &RedisServer) -> Result<(), Error> {
+pub async fn take_snapshot(server: &RedisServer) -> Result<()> {
     let mut saved = Ok(());
     until(REWRITE_LIMIT, async || {
         saved = command(server, &["SAVE"]).await;
@@ -58,29 +58,23 @@ pub async fn take_snapshot(server: &RedisServer) -> Result<(), Error> {
 }
 
 /// Runs one command, and reads its reply.
-pub async fn command<T: redis::FromRedisValue>(
-    server: &RedisServer,
-    words: &[&str],
-) -> Result<T, Error> {
+pub async fn command<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> Result<T> {
     let mut redis = connect_to(&server.client()).await?;
     let mut command = redis::Cmd::new();
     command.arg(words);
-    let sent = command.query_async(&mut redis).await;
-    sent.map_err(|source| Error::Redis { what: "while a fault was injected", source })
+    Ok(command.query_async(&mut redis).await?)
 }
 
 /// Turns the append-only file on, and waits until it holds everything.
-async fn keep_writes(server: &RedisServer) -> Result<(), Error> {
+async fn keep_writes(server: &RedisServer) -> Result<()> {
     let () = command(server, &["CONFIG", "SET", "appendonly", "yes"]).await?;
     let written = until(REWRITE_LIMIT, async || {
         let info: String = command(server, &["INFO", "persistence"]).await.unwrap_or_default();
         let says = |line: &str| info.lines().any(|found| found.trim() == line);
         says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0")
     });
-    if written.await {
-        return Ok(());
-    }
-    Err(Error::server("redis-server", "its append-only file is not written".to_owned()))
+    ensure!(written.await, "Redis' append-only file is not written");
+    Ok(())
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -2,20 +2,22 @@
 
 use std::{sync::Arc, time::Duration};
 
+use anyhow::Result;
 use futures_util::future::try_join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng};
+use testkit::database_server::run as run_statement;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     ChaosOptions, buyers,
-    faults::{Scene, database},
+    faults::Scene,
     operator::Operator,
     plan::{self, Planned},
     sale::Sale,
     test_cluster::{RunAs, TestCluster},
     verdict::Circumstances,
 };
-use workload::{Error, buyers::Buyer, sessions};
+use workload::{buyers::Buyer, sessions};
 
 /// How long the sale lasts; where a Redis is replaced, which takes others some seconds to decide, longer.
 const SALE: Duration = Duration::from_millis(1_500);
@@ -72,12 +74,8 @@ impl Round {
 /// strategies in turn.
 ///
 /// # Errors
-/// An [`Error`] of the set-up. Violations are no error: see [`Round::is_clean`].
-pub async fn run(
-    cluster: &TestCluster,
-    options: &ChaosOptions,
-    number: u32,
-) -> Result<Round, Error> {
+/// Those of the set-up. Violations are no error: see [`Round::is_clean`].
+pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> Result<Round> {
     let started = Instant::now();
     let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
     let (layout, strategies) = (options.layout(), &options.strategies);
@@ -162,8 +160,8 @@ pub async fn run(
 
 /// Makes the unpaid orders of the rounds before used ones: expiry would cancel those as well, and these rounds are
 /// checked once more at the end.
-async fn keep_other_orders(cluster: &TestCluster) -> Result<(), Error> {
-    let mut administrator = database::connect(cluster.database.lock().await.primary()).await?;
+async fn keep_other_orders(cluster: &TestCluster) -> Result<()> {
+    let mut administrator = cluster.database.lock().await.primary().admin().await?;
     let used = "UPDATE tb_voucher_order SET status = 3 WHERE status = 1";
-    database::run(&mut administrator, used).await
+    Ok(run_statement(&mut administrator, used).await?)
 }

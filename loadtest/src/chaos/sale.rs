@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context, Result, ensure};
 use testkit::wait::poll;
 use tokio::{
     task::JoinSet,
@@ -81,7 +82,7 @@ impl Sale {
         (strategy, stock, of): (&str, u32, usize),
         circumstances: Circumstances,
         buyers: Arc<[Buyer]>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         let publishing = poll(PUBLISH_LIMIT, PUBLISH_PAUSE, async || {
             match publish::flash_sale(&cluster.access, on, strategy, stock).await {
                 // A connection that a fault of the round before has broken costs one 503.
@@ -89,10 +90,10 @@ impl Sale {
                 published => published.map(Some),
             }
         });
-        let late = || Error::server("seckill", format!("no sale within {PUBLISH_LIMIT:?}"));
+        let voucher_id = publishing.await?;
         Ok(Self {
             strategy: strategy.to_owned(),
-            voucher_id: publishing.await?.ok_or_else(late)?,
+            voucher_id: voucher_id.context("an instance publishes no sale")?,
             buyers,
             targets: cluster.targets.clone(),
             connections: CONNECTIONS / of,
@@ -107,7 +108,7 @@ impl Sale {
     ///
     /// # Errors
     /// Too few file descriptors; whatever the service does is a record.
-    pub async fn buy(&mut self, begin: Instant, attempts: Vec<Attempt>) -> Result<(), Error> {
+    pub async fn buy(&mut self, begin: Instant, attempts: Vec<Attempt>) -> Result<()> {
         let count = self.connections.min(attempts.len()) * self.targets.len();
         let mut connections = Connections::new(&self.targets, count, TIMEOUT)?;
         let changing: Arc<Mutex<Changing>> = Arc::default();
@@ -142,7 +143,7 @@ impl Sale {
     }
 
     /// Checks it once more: what was refused must not have happened later.
-    pub async fn check_again(&mut self, cluster: &TestCluster) -> Result<(), Error> {
+    pub async fn check_again(&mut self, cluster: &TestCluster) -> Result<()> {
         if self.verdict.is_clean() {
             self.verdict = self.judge(&cluster.order_rows.read(self.voucher_id).await?);
         }
@@ -157,8 +158,8 @@ impl Sale {
     /// checks again.
     ///
     /// # Errors
-    /// An [`Error`] of the set-up. Violations are no error: see [`Sale::verdict`].
-    pub async fn check(&mut self, cluster: &TestCluster) -> Result<(), Error> {
+    /// Those of the set-up. Violations are no error: see [`Sale::verdict`].
+    pub async fn check(&mut self, cluster: &TestCluster) -> Result<()> {
         let snapshot = self.wait_until_stable(cluster).await?;
         let before = self.judge(&snapshot);
         self.rest = snapshot.sale.stock_left;
@@ -172,7 +173,7 @@ impl Sale {
     }
 
     /// Waits until what is pending is decided and no unpaid order is left; notes how many are, at the limit.
-    pub async fn wait_until_expired(&mut self, cluster: &TestCluster) -> Result<(), Error> {
+    pub async fn wait_until_expired(&mut self, cluster: &TestCluster) -> Result<()> {
         self.wait_until_decided(cluster).await?;
         let begin = Instant::now();
         loop {
@@ -186,7 +187,7 @@ impl Sale {
     }
 
     /// Waits until every order that was told by id is a row or a definite no.
-    async fn wait_until_decided(&mut self, cluster: &TestCluster) -> Result<(), Error> {
+    async fn wait_until_decided(&mut self, cluster: &TestCluster) -> Result<()> {
         let scene = PendingSale {
             access: &cluster.access,
             targets: &cluster.targets,
@@ -212,16 +213,13 @@ impl Sale {
         Ok(())
     }
 
-    async fn wait_until_stable(&mut self, cluster: &TestCluster) -> Result<Snapshot, Error> {
+    async fn wait_until_stable(&mut self, cluster: &TestCluster) -> Result<Snapshot> {
         self.wait_until_decided(cluster).await?;
         let waiting =
             cluster.order_rows.wait_until_unchanged(self.voucher_id, QUIET, UNCHANGED_LIMIT);
         let (snapshot, still) = waiting.await?;
-        if still {
-            return Ok(snapshot);
-        }
-        let reason = format!("still change {UNCHANGED_LIMIT:?} after the sale");
-        Err(Error::server("the tables", reason))
+        ensure!(still, "the tables still change {UNCHANGED_LIMIT:?} after the sale");
+        Ok(snapshot)
     }
 
     /// Sells what is left, to buyers without an order and to new buyers, until nothing is or nobody can buy any more: a busy
@@ -230,7 +228,7 @@ impl Sale {
         &mut self,
         cluster: &TestCluster,
         mut snapshot: Snapshot,
-    ) -> Result<Snapshot, Error> {
+    ) -> Result<Snapshot> {
         let mut sold = Instant::now();
         let mut number = 3;
         while snapshot.sale.stock_left > 0 && sold.elapsed() < REST {

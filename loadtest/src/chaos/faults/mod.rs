@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, fmt, ops::Range};
 
+use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
 use testkit::proxy::Mode::{Cut, HalfOpen, LoseCommit, LoseCommitReply, LoseReplies};
 
@@ -11,7 +12,6 @@ use super::{
     redis_data::RedisData,
     test_cluster::ServerKind::{Database, Redis},
 };
-use workload::Error;
 
 pub(super) mod database;
 mod redis;
@@ -29,7 +29,7 @@ pub struct Fault {
     needs: Needs,
     effect: Effect,
     /// Injects it and undoes it. The error: a server that cannot be broken as planned, or does not come back.
-    inject: for<'a> fn(Scene<'a>) -> LocalBoxFuture<'a, Result<(), Error>>,
+    inject: for<'a> fn(Scene<'a>) -> LocalBoxFuture<'a, Result<()>>,
 }
 
 /// Where a fault makes sense, and can be injected.
@@ -235,7 +235,7 @@ impl Fault {
     }
 
     /// Injects it, and undoes it.
-    pub async fn inject(&self, scene: Scene<'_>) -> Result<(), Error> {
+    pub async fn inject(&self, scene: Scene<'_>) -> Result<()> {
         (self.inject)(scene).await
     }
 }

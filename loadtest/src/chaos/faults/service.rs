@@ -3,22 +3,21 @@
 
 use std::time::Duration;
 
+use anyhow::Result;
 use testkit::{clock, proxy::Mode};
 use tokio::time::sleep;
 
 use super::scene::Scene;
 use crate::chaos::{
     changes::What,
-    instance::server,
     test_cluster::ServerKind::{self, Database},
 };
-use workload::Error;
 
 /// How long replies to an operation get lost, at least.
 const SPELL: Duration = Duration::from_millis(250);
 
 /// SIGKILL, then started again.
-pub async fn kill(it: Scene<'_>, which: usize) -> Result<(), Error> {
+pub async fn kill(it: Scene<'_>, which: usize) -> Result<()> {
     let mut instance = it.cluster.instances[which].lock().await;
     instance.kill();
     sleep(it.lasts).await;
@@ -26,12 +25,12 @@ pub async fn kill(it: Scene<'_>, which: usize) -> Result<(), Error> {
 }
 
 /// SIGSTOP, then SIGCONT.
-pub async fn stop(it: Scene<'_>, which: usize) -> Result<(), Error> {
+pub async fn stop(it: Scene<'_>, which: usize) -> Result<()> {
     it.cluster.instances[which].lock().await.pause(it.lasts).await
 }
 
 /// One after the other is asked to end (SIGTERM) and started again.
-pub async fn roll(it: Scene<'_>) -> Result<(), Error> {
+pub async fn roll(it: Scene<'_>) -> Result<()> {
     for instance in &it.cluster.instances {
         let mut instance = instance.lock().await;
         instance.end().await?;
@@ -42,7 +41,7 @@ pub async fn roll(it: Scene<'_>) -> Result<(), Error> {
 }
 
 /// The proxy before a server does this to the connections; at the end it forwards again.
-pub async fn link(it: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<(), Error> {
+pub async fn link(it: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<()> {
     it.cluster.set_proxies(kind, mode);
     sleep(it.lasts).await;
     it.cluster.set_proxies(kind, Mode::Forward);
@@ -50,16 +49,16 @@ pub async fn link(it: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<(), Err
 }
 
 /// A server's clock is stepped by so many seconds and, at the end, stepped back. Such faults of one server take turns.
-pub async fn step_clock(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<(), Error> {
+pub async fn step_clock(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<()> {
     let file = it.cluster.clocks[of as usize].lock().await;
-    clock::step(&file, seconds).map_err(server("clock"))?;
+    clock::step(&file, seconds)?;
     sleep(it.lasts).await;
-    clock::step(&file, 0).map_err(server("clock"))
+    Ok(clock::step(&file, 0)?)
 }
 
 /// The operation is done while its replies from the database are lost, so that it is certainly hit; those of every round
 /// are hit by the other faults where they meet.
-pub async fn lose_replies(it: Scene<'_>, operation: impl Future<Output = ()>) -> Result<(), Error> {
+pub async fn lose_replies(it: Scene<'_>, operation: impl Future<Output = ()>) -> Result<()> {
     // Long enough for the first attempt of each; later ones are to succeed.
     let lasts = it.lasts + SPELL;
     let losing = link(Scene { lasts, ..it }, Database, Mode::LoseCommitReply);
@@ -68,7 +67,7 @@ pub async fn lose_replies(it: Scene<'_>, operation: impl Future<Output = ()>) ->
 }
 
 /// As [`lose_replies`], of payments or cancellations of orders that are there.
-pub async fn lose_replies_on(it: Scene<'_>, what: What) -> Result<(), Error> {
+pub async fn lose_replies_on(it: Scene<'_>, what: What) -> Result<()> {
     let orders = it.operator.orders().await;
     lose_replies(it, it.operator.change(&orders, what)).await
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use redis::Value;
 use testkit::{redis_sentinel::is_in_sync, wait::until};
 use tokio::time::sleep;
 
-use super::{RedisServers, WHAT, role, wait_until};
+use super::{RedisServers, role, wait_until};
 use crate::chaos::redis_data::command;
-use workload::Error;
 
 /// Keys that are moved at a time: the node does nothing else meanwhile.
 const KEYS_AT_A_TIME: &str = "100";
@@ -17,7 +17,7 @@ const ELECTION: Duration = Duration::from_secs(6);
 
 impl RedisServers {
     /// Whether all nodes agree on who serves which slot, and every replica has what its master has.
-    pub(super) async fn cluster_is_whole(&self) -> Result<bool, Error> {
+    pub(super) async fn cluster_is_whole(&self) -> Result<bool> {
         let mut agreed: Option<Vec<Vec<Value>>> = None;
         for node in &self.nodes {
             let info: String = command(node, &["CLUSTER", "INFO"]).await?;
@@ -43,19 +43,17 @@ impl RedisServers {
 
     /// Moves the slot of `key` to another master while clients use it: for `lasts` some of its keys are here and some
     /// there.
-    pub async fn move_slot(&self, key: &str, lasts: Duration) -> Result<(), Error> {
+    pub async fn move_slot(&self, key: &str, lasts: Duration) -> Result<()> {
         let from = self.master_of(key).await?;
         let mut others = self.masters().await?;
         others.retain(|number| *number != from);
-        let Some(to) = others.pop() else {
-            return Err(Error::server(WHAT, "there is no other master".to_owned()));
-        };
+        let to = others.pop().context("there is no other master")?;
         let slot: u16 = command(&self.nodes[from], &["CLUSTER", "KEYSLOT", key]).await?;
         let slot = slot.to_string();
         let id =
             async |node: usize| command::<String>(&self.nodes[node], &["CLUSTER", "MYID"]).await;
         let (source, target) = (id(from).await?, id(to).await?);
-        let set = async |node: usize, words: [&str; 2]| -> Result<(), Error> {
+        let set = async |node: usize, words: [&str; 2]| -> Result<()> {
             command(&self.nodes[node], &["CLUSTER", "SETSLOT", &slot, words[0], words[1]]).await
         };
         set(to, ["IMPORTING", &source]).await?;
@@ -86,7 +84,7 @@ impl RedisServers {
 
     /// Asks a replica to take its master's place, by `how`: nothing, `FORCE` or `TAKEOVER`; again where it was not
     /// elected.
-    pub async fn replace_by(&self, replica: usize, how: &[&str]) -> Result<(), Error> {
+    pub async fn replace_by(&self, replica: usize, how: &[&str]) -> Result<()> {
         let node = &self.nodes[replica];
         let words = [&["CLUSTER", "FAILOVER"], how].concat();
         wait_until("the replica is elected", async || {

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Result, bail, ensure};
 use futures_util::future::try_join_all;
 use testkit::{
     process::TemporaryFolder,
@@ -20,11 +21,9 @@ use testkit::{
 };
 
 use super::{
-    instance::server,
     layout::RedisLayout,
     redis_data::{self, RedisData, command},
 };
-use workload::Error;
 
 mod cluster;
 mod sentinel;
@@ -34,8 +33,6 @@ mod sentinel;
 const LIMIT: Duration = Duration::from_secs(120);
 /// After how many milliseconds without an answer a server is taken for dead by those that watch it.
 const DOWN_AFTER_MS: u64 = 1_500;
-/// How a Redis server is called in messages.
-const WHAT: &str = "redis-server";
 
 /// The servers.
 #[derive(Debug)]
@@ -82,8 +79,7 @@ impl RedisServers {
         folder: &Arc<TemporaryFolder>,
         environment: Vec<(&'static str, String)>,
         instances: usize,
-    ) -> Result<Self, Error> {
-        let failed = server(WHAT);
+    ) -> Result<Self> {
         let (count, role) = match layout {
             RedisLayout::Single => (1, Role::Alone),
             RedisLayout::Sentinel => (2, Role::Alone),
@@ -93,10 +89,9 @@ impl RedisServers {
         let mut proxies = RedisProxies::default();
         for number in 0..count {
             let arguments = KEEPS_WRITES.map(str::to_owned).to_vec();
-            let node = RedisServer::start_in(folder.clone(), role.clone(), arguments).await;
-            let mut node = node.map_err(&failed)?;
-            let proxy = Proxy::start(node.address()).await.map_err(&failed)?;
-            let bus = Proxy::start(format!("127.0.0.1:{}", node.bus())).await.map_err(&failed)?;
+            let mut node = RedisServer::start_in(folder.clone(), role.clone(), arguments).await?;
+            let proxy = Proxy::start(node.address()).await?;
+            let bus = Proxy::start(format!("127.0.0.1:{}", node.bus())).await?;
             if layout == RedisLayout::Single {
                 node.environment.clone_from(&environment);
             } else {
@@ -115,7 +110,7 @@ impl RedisServers {
             if layout == RedisLayout::Sentinel && number > 0 {
                 node.role = Role::ReplicaOf(port(&proxies.nodes[0]));
             }
-            node.try_restart().await.map_err(&failed)?;
+            node.try_restart().await?;
             proxies.nodes.push(proxy);
             proxies.buses.push(bus);
             nodes.push(node);
@@ -124,7 +119,7 @@ impl RedisServers {
             sentinels = Self::start_sentinels(folder, &nodes, &proxies).await?;
             for _ in 0..instances {
                 let starting = sentinels.iter().map(|sentinel| Proxy::start(sentinel.address()));
-                proxies.sentinels.push(try_join_all(starting).await.map_err(&failed)?);
+                proxies.sentinels.push(try_join_all(starting).await?);
             }
         }
         if layout == RedisLayout::Cluster {
@@ -155,7 +150,7 @@ impl RedisServers {
     }
 
     /// The data servers that are masters.
-    pub async fn masters(&self) -> Result<Vec<usize>, Error> {
+    pub async fn masters(&self) -> Result<Vec<usize>> {
         let mut masters = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
             if role(node).await? == "master" {
@@ -166,13 +161,13 @@ impl RedisServers {
     }
 
     /// The master that serves a key: in a cluster the others answer MOVED.
-    pub async fn master_of(&self, key: &str) -> Result<usize, Error> {
+    pub async fn master_of(&self, key: &str) -> Result<usize> {
         for master in self.masters().await? {
             if command::<i64>(&self.nodes[master], &["EXISTS", key]).await.is_ok() {
                 return Ok(master);
             }
         }
-        Err(Error::server(WHAT, format!("no master serves {key}")))
+        bail!("no master serves {key}")
     }
 
     /// The server that copies a master.
@@ -197,7 +192,7 @@ impl RedisServers {
     }
 
     /// Starts a killed server again: as a replica where another has taken over.
-    pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<(), Error> {
+    pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<()> {
         if self.layout == RedisLayout::Sentinel {
             self.nodes[node].role = match self.named().await {
                 Some(other) if other != node => self.copies(other),
@@ -208,7 +203,7 @@ impl RedisServers {
     }
 
     /// Waits until every master is the only one of its data and has a replica with all of it, as before any fault.
-    pub async fn replicated(&mut self) -> Result<(), Error> {
+    pub async fn replicated(&mut self) -> Result<()> {
         let whole = until(LIMIT, async || {
             let whole = match self.layout {
                 RedisLayout::Single => Ok(true),
@@ -221,7 +216,7 @@ impl RedisServers {
         if whole.await {
             return Ok(());
         }
-        let mut reason = format!("not whole {LIMIT:?} after a fault");
+        let mut reason = format!("Redis is not whole {LIMIT:?} after a fault");
         for (number, node) in self.nodes.iter().enumerate() {
             for words in [["INFO", "replication"], ["CLUSTER", "NODES"]] {
                 let said = command::<String>(node, &words).await;
@@ -229,11 +224,11 @@ impl RedisServers {
                 reason.push_str(&format!("\nserver {number}: {said}"));
             }
         }
-        Err(Error::server(WHAT, reason))
+        bail!(reason)
     }
 
     /// Waits until `replica` is the master.
-    pub async fn took_over(&self, replica: usize) -> Result<(), Error> {
+    pub async fn took_over(&self, replica: usize) -> Result<()> {
         wait_until("the replica takes over", async || match self.layout {
             RedisLayout::Sentinel => self.named().await == Some(replica),
             _ => role(&self.nodes[replica]).await.is_ok_and(|role| role == "master"),
@@ -243,15 +238,13 @@ impl RedisServers {
 }
 
 /// Waits until `condition` holds, which is said in an error.
-async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<(), Error> {
-    if until(LIMIT, condition).await {
-        return Ok(());
-    }
-    Err(Error::server(WHAT, format!("not within {LIMIT:?}: {what}")))
+async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<()> {
+    ensure!(until(LIMIT, condition).await, "not within {LIMIT:?}: {what}");
+    Ok(())
 }
 
 /// What a server says that it is: `master`, `slave`, `sentinel`.
-async fn role(server: &RedisServer) -> Result<String, Error> {
+async fn role(server: &RedisServer) -> Result<String> {
     let role: Vec<redis::Value> = command(server, &["ROLE"]).await?;
     let first = role.into_iter().next().map(redis::from_redis_value);
     Ok(first.and_then(Result::ok).unwrap_or_default())

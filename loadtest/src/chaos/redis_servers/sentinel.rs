@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Result;
 use futures_util::future::try_join_all;
 use testkit::{
     process::TemporaryFolder,
@@ -9,9 +10,8 @@ use testkit::{
     redis_server::{RedisServer, Role},
 };
 
-use super::{DOWN_AFTER_MS, RedisProxies, RedisServers, WHAT, port, role, source, wait_until};
-use crate::chaos::{instance::server, redis_data::command};
-use workload::Error;
+use super::{DOWN_AFTER_MS, RedisProxies, RedisServers, port, role, source, wait_until};
+use crate::chaos::redis_data::command;
 
 impl RedisServers {
     /// Starts three sentinels, of which two decide, once the replica follows.
@@ -19,7 +19,7 @@ impl RedisServers {
         folder: &Arc<TemporaryFolder>,
         nodes: &[RedisServer],
         proxies: &RedisProxies,
-    ) -> Result<Vec<RedisServer>, Error> {
+    ) -> Result<Vec<RedisServer>> {
         let follows = async || is_in_sync(&nodes[0], &nodes[1]).await;
         wait_until("the replica follows", follows).await?;
         let starting = (0..3).map(|number| {
@@ -34,7 +34,7 @@ impl RedisServers {
             );
             RedisServer::start_in(folder.clone(), Role::Sentinel(configuration), Vec::new())
         });
-        try_join_all(starting).await.map_err(server(WHAT))
+        Ok(try_join_all(starting).await?)
     }
 
     /// The data server that every sentinel names as the master; `None` where they do not agree.
@@ -56,21 +56,21 @@ impl RedisServers {
     }
 
     /// Makes a replica of a server that still takes itself for the master, as the sentinels do some ten seconds later.
-    pub async fn demote(&mut self, old: usize, new: usize) -> Result<(), Error> {
+    pub async fn demote(&mut self, old: usize, new: usize) -> Result<()> {
         self.nodes[old].role = self.copies(new);
         let port = port(&self.proxies.nodes[new]).to_string();
         command(&self.nodes[old], &["REPLICAOF", "127.0.0.1", &port]).await
     }
 
     /// Asks the sentinels for a failover until one begins it: they refuse while they have not seen the last one's end.
-    pub async fn ask_for_failover(&self) -> Result<(), Error> {
+    pub async fn ask_for_failover(&self) -> Result<()> {
         let asked = ["SENTINEL", "FAILOVER", MASTER];
         let ask = async || command::<()>(&self.sentinels[0], &asked).await.is_ok();
         wait_until("a sentinel begins a failover", ask).await
     }
 
     /// Whether the sentinels agree on a master that is up, its replica has what it has, and each knows all the others.
-    pub(super) async fn sentinels_are_whole(&mut self) -> Result<bool, Error> {
+    pub(super) async fn sentinels_are_whole(&mut self) -> Result<bool> {
         let Some(master) = self.named().await else { return Ok(false) };
         let other = self.replica_of(master);
         // Two masters, of which the sentinels have not demoted the old one yet.
