@@ -8,18 +8,14 @@
 
 use std::{
     fmt::{Display, Formatter},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    iter::repeat_with,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
 
 use anyhow::Result;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, sleep_until},
-};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     faults::{Fault, Scene},
@@ -82,15 +78,15 @@ const ASIDE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the connections share.
-struct Load {
-    targets: Vec<Target>,
+struct Load<'a> {
+    targets: &'a [Target],
     voucher_id: u64,
-    buyers: Arc<[Buyer]>,
+    buyers: Vec<Buyer>,
     next: AtomicUsize,
     done: AtomicBool,
     begin: Instant,
     /// Orders in each bin since `begin`.
-    bins: Mutex<Vec<u32>>,
+    bins: Vec<AtomicU32>,
 }
 
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
@@ -102,39 +98,37 @@ pub async fn measure(
     number: u32,
 ) -> Result<Recovery> {
     let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
-    let buyers: Arc<[Buyer]> = sessions::buyers(first, BUYERS)?.into();
+    let buyers = sessions::buyers(first, BUYERS)?;
     sessions::open(&cluster.access, &buyers).await?;
     let stock = u32::try_from(BUYERS).unwrap_or(u32::MAX);
-    let voucher_id =
-        publish::flash_sale(&cluster.access, &cluster.targets[0], strategy, stock).await?;
-    let load = Arc::new(Load {
-        targets: cluster.targets.clone(),
+    let targets = &cluster.targets[..];
+    let voucher_id = publish::flash_sale(&cluster.access, &targets[0], strategy, stock).await?;
+    let load = Load {
+        targets,
         voucher_id,
-        buyers: buyers.clone(),
+        buyers,
         next: AtomicUsize::new(0),
         done: AtomicBool::new(false),
         begin: Instant::now(),
-        bins: Mutex::default(),
-    });
-    let mut workers = JoinSet::new();
-    for number in 0..CONNECTIONS {
-        workers.spawn(load.clone().work(number));
-    }
-    sleep_until(load.begin + WARM_UP + USUAL).await;
-    let (usual, broken_at) = (load.usual(), load.begin.elapsed());
+        bins: repeat_with(AtomicU32::default).take(bins(WARM_UP + USUAL + LIMIT)).collect(),
+    };
     let operator = &Operator::new(cluster, Vec::new(), load.begin)?;
-    let (sales, lasts) = (&[voucher_id], Duration::ZERO);
-    // Those whose turn is next come first.
-    let next = load.next.load(Ordering::Relaxed).min(BUYERS);
-    let scene = Scene { cluster, sales, buyers: &buyers[next..], operator, lasts };
-    let (broken, back_ms) = tokio::join!(after.inject(scene), load.back(broken_at, usual));
-    load.done.store(true, Ordering::Relaxed);
-    while let Some(joined) = workers.join_next().await {
-        joined?;
-    }
+    let measuring = async {
+        sleep_until(load.begin + WARM_UP + USUAL).await;
+        let (usual, broken_at) = (load.usual(), load.begin.elapsed());
+        let (sales, lasts) = (&[voucher_id], Duration::ZERO);
+        // Those whose turn is next come first.
+        let buyers = &load.buyers[load.next.load(Ordering::Relaxed).min(BUYERS)..];
+        let broken = after.inject(Scene { cluster, sales, buyers, operator, lasts });
+        let (broken, back_ms) = tokio::join!(broken, load.back(broken_at, usual));
+        load.done.store(true, Ordering::Relaxed);
+        (usual, broken, back_ms)
+    };
+    let working = join_all((0..CONNECTIONS).map(|number| load.work(number)));
+    let ((usual, broken, back_ms), _) = tokio::join!(measuring, working);
     broken?;
     cluster.ready().await?;
-    sessions::end(&cluster.access, &buyers).await?;
+    sessions::end(&cluster.access, &load.buyers).await?;
     let usual = usual / BIN.as_secs_f64();
     Ok(Recovery { strategy: strategy.to_owned(), after, usual, back_ms })
 }
@@ -144,8 +138,8 @@ fn bins(time: Duration) -> usize {
     (time.as_millis() / BIN.as_millis()) as usize
 }
 
-impl Load {
-    async fn work(self: Arc<Self>, number: usize) {
+impl Load<'_> {
+    async fn work(&self, number: usize) {
         let home = number % self.targets.len();
         let connect = |target: &Target| Connection::new(target.clone(), LIMIT);
         let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
@@ -161,11 +155,9 @@ impl Load {
             let at = (home + aside) % connections.len();
             match Reply::of(&connections[at].send(&call).await) {
                 Reply::Ordered(_) | Reply::Pending(_) => {
-                    let bin = bins(self.begin.elapsed());
-                    let mut bins = self.bins();
-                    let length = bins.len().max(bin + 1);
-                    bins.resize(length, 0);
-                    bins[bin] += 1;
+                    if let Some(bin) = self.bins.get(bins(self.begin.elapsed())) {
+                        bin.fetch_add(1, Ordering::Relaxed);
+                    }
                     buyer = draw();
                 }
                 // An order whose reply was lost; when that came is not known.
@@ -184,15 +176,10 @@ impl Load {
         }
     }
 
-    fn bins(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.bins.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Orders of the bins from `from` on, as far as they are complete.
     fn complete(&self, from: usize) -> Vec<u32> {
-        let mut all = self.bins().clone();
-        all.resize(bins(self.begin.elapsed()), 0);
-        all.split_off(from.min(all.len()))
+        let all = self.bins.iter().take(bins(self.begin.elapsed())).skip(from);
+        all.map(|bin| bin.load(Ordering::Relaxed)).collect()
     }
 
     /// The median bin since the warm-up.

@@ -106,10 +106,9 @@ impl TestCluster {
         let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
         let database_proxy = Proxy::start(database.address()).await?;
         let access = access(database.url(), redis.url(None));
-        let preparing = (program.to_owned(), access.clone());
-        let prepare = move || prepare(&preparing.0, &preparing.1);
+        let (binary, servers) = (program.to_owned(), access.clone());
         // In a thread of its own: this one serves the proxies.
-        tokio::task::spawn_blocking(prepare).await??;
+        tokio::task::spawn_blocking(move || prepare(&binary, &servers)).await??;
         let order_rows = OrderRows::open(&access.database_url).await?;
         let instance = |number| Instance::new(program, number, folder.path());
         let instances = [instance(1)?, instance(2)?];
