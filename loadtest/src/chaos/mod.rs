@@ -5,7 +5,7 @@
 //! Everything is private: a MariaDB or a pair of them, a Redis, a master that Sentinel watches or a cluster, and two
 //! processes of the real binary, in a temporary folder, gone at the end. From the bottom up:
 //!
-//! - `layout`: which servers there are.
+//! - `options`: what is asked for, also which servers there are.
 //! - `redis_data`, `instance`: what a fault does to Redis' data and to a process of the service.
 //! - `redis_servers`: the servers of each layout.
 //! - `test_cluster`: all servers together.
@@ -24,7 +24,6 @@ pub mod buyers;
 mod changes;
 pub(crate) mod faults;
 pub(crate) mod instance;
-pub mod layout;
 mod operator;
 pub mod options;
 mod plan;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     faults::{self, Fault},
-    layout::Layout,
+    options::Layout,
     recovery::Recovery,
     round::{READY_LIMIT, Round},
     sale::Sale,
@@ -31,7 +31,7 @@ pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery
         let planned = rounds.iter().flat_map(|round| &round.faults);
         planned.filter(|planned| planned.what == fault).count()
     };
-    let faults = faults::distinct(layout).into_iter().map(|fault| (times(fault), fault));
+    let faults = faults::distinct(layout).map(|fault| (times(fault), fault));
     let (drawn, undrawn): (Vec<_>, Vec<_>) = faults.partition(|(times, _)| *times > 0);
     let drawn = drawn.iter().map(|(times, fault)| vec![times.to_string(), fault.to_string()]);
     let broken = rounds.iter().filter(|round| !round.is_clean());

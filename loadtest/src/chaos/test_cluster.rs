@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 
 use super::{
     instance::Instance,
-    layout::Layout,
+    options::Layout,
     redis_servers::{RedisProxies, RedisServers},
 };
 use workload::{Access, Target, order_rows::OrderRows};

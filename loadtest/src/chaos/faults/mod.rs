@@ -1,6 +1,6 @@
 //! Every fault that a round can draw, in one table. A file for each group injects them.
 
-use std::{collections::HashSet, fmt, ops::Range};
+use std::{fmt, ops::Range};
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
@@ -8,7 +8,7 @@ use testkit::proxy::Mode::{Cut, HalfOpen, LoseCommit, LoseCommitReply, LoseRepli
 
 use super::{
     changes::What,
-    layout::{DatabaseLayout, Layout, RedisLayout},
+    options::{DatabaseLayout, Layout, RedisLayout},
     redis_data::RedisData,
     test_cluster::ServerKind::{Database, Redis},
 };
@@ -184,20 +184,18 @@ fn fitting(
     table.iter().filter(move |fault| fault.fits(layout))
 }
 
-/// As [`of`], each once.
-pub fn distinct(layout: Layout) -> Vec<&'static Fault> {
-    let (mut all, mut seen) = (of(layout), HashSet::new());
-    all.retain(|fault| seen.insert(fault.name));
-    all
+/// The same, each once.
+pub fn distinct(layout: Layout) -> impl Iterator<Item = &'static Fault> {
+    fitting(USUAL, layout).chain(fitting(FAILOVERS, layout))
 }
 
 /// Every fault of the layout with its name, and why it cannot be drawn here; a line each.
 pub fn list(layout: Layout) -> String {
-    let line = |fault: &&Fault| match fault.impossible(layout) {
+    let line = |fault: &Fault| match fault.impossible(layout) {
         Some(reason) => format!("{fault}  (not drawn: {reason})\n"),
         None => format!("{fault}\n"),
     };
-    distinct(layout).iter().map(line).collect()
+    distinct(layout).map(line).collect()
 }
 
 impl Fault {
@@ -267,7 +265,7 @@ mod tests {
         for (redis, faults) in redises {
             for (database, more) in databases {
                 let layout = Layout { redis, database, faketime: true };
-                assert_eq!(distinct(layout).len(), faults + more, "{layout:?}");
+                assert_eq!(distinct(layout).count(), faults + more, "{layout:?}");
                 assert_ne!(of(layout).len() % 3, 0, "{layout:?}");
             }
         }

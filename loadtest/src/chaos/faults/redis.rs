@@ -12,7 +12,7 @@ use tokio::{sync::MutexGuard, time::sleep};
 use super::scene::Scene;
 use crate::chaos::{
     instance::pause,
-    layout::RedisLayout,
+    options::RedisLayout,
     redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
 };

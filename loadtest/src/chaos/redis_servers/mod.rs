@@ -21,7 +21,7 @@ use testkit::{
 };
 
 use super::{
-    layout::RedisLayout,
+    options::RedisLayout,
     redis_data::{self, RedisData, command},
 };
 
