@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use seckill_loadtest::chaos::{
-    options::RedisLayout,
+    RedisLayout,
     redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
 };

@@ -44,11 +44,6 @@ impl Outcome {
     }
 }
 
-/// A buyer's attempt without delay and without anything after it.
-pub fn attempt_now(buyer: usize, attempt: u32) -> Attempt {
-    Attempt { due: Some(Duration::ZERO), buyer, attempt, then: &[] }
-}
-
 /// How many waves there are in a sale.
 pub fn waves(sale: Duration, wave: Duration) -> u32 {
     let waves = sale.as_millis() / wave.as_millis().max(1);

@@ -25,7 +25,7 @@ mod changes;
 pub(crate) mod faults;
 pub(crate) mod instance;
 mod operator;
-pub mod options;
+mod options;
 mod plan;
 mod recovery;
 pub mod redis_data;
@@ -37,10 +37,10 @@ pub(crate) mod test_cluster;
 pub mod verdict;
 
 use crate::report::{Checked, Outcome, Report};
-pub use options::ChaosOptions;
+pub use options::{ChaosOptions, RedisLayout};
 use report::report;
 use round::Round;
-use test_cluster::{RunAs, TestCluster};
+use test_cluster::{RunAs, TestCluster, save_logs};
 
 /// Runs all rounds, passing each to `shown` as it ends.
 ///
@@ -52,12 +52,12 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
     if run.as_ref().is_ok_and(|report| report.outcome() != Outcome::Violated) {
         return run;
     }
-    match (cluster.save_logs(), &mut run) {
+    match (save_logs(cluster.folder.path()), &mut run) {
         (Ok(logs), Ok(report)) => report.note_logs(&logs),
         (Ok(logs), Err(_)) => eprintln!("the servers' logs are in {}", logs.display()),
         (Err(error), _) => eprintln!("the servers' logs were not kept: {error}"),
     }
-    let failed = run.as_ref().err().and_then(|error| error.downcast_ref());
+    let failed = run.as_ref().err().and_then(|error| error.downcast_ref::<Error>());
     if let Some(Error::Database { .. }) = failed {
         match cluster.order_rows.check_table().await {
             Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),

@@ -45,9 +45,7 @@ impl DatabaseLayout {
 /// The servers of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Redis.
     pub redis: RedisLayout,
-    /// The database.
     pub database: DatabaseLayout,
     /// Whether a library that fakes the time is installed, without which some faults cannot be injected.
     pub faketime: bool,

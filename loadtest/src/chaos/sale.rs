@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    buyers::{self, Attempt, Outcome},
+    buyers::{Attempt, Outcome},
     changes::{Change, Owner, TIMEOUT},
     test_cluster::TestCluster,
     verdict::{Circumstances, SaleVerdict, unpaid},
@@ -230,7 +230,7 @@ impl Sale {
         mut snapshot: Snapshot,
     ) -> Result<Snapshot> {
         let mut sold = Instant::now();
-        let mut number = 3;
+        let mut attempt = 3;
         while snapshot.sale.stock_left > 0 && sold.elapsed() < REST {
             let before = snapshot.sale.stock_left;
             let have: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
@@ -240,10 +240,10 @@ impl Sale {
                 .filter(|(_, buyer)| !have.contains(&buyer.user_id))
                 // Some may have to wait for a lock that a killed instance left behind: others buy instead.
                 .take(left + left / 4 + 8)
-                .map(|(buyer, _)| buyers::attempt_now(buyer, number))
+                .map(|(buyer, _)| Attempt { buyer, attempt, due: None, then: &[] })
                 .collect();
             self.buy(Instant::now(), attempts).await?;
-            number += 1;
+            attempt += 1;
             snapshot = self.wait_until_stable(cluster).await?;
             if snapshot.sale.stock_left < before {
                 sold = Instant::now();

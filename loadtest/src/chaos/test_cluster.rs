@@ -85,7 +85,7 @@ pub struct TestCluster {
     /// The service's tables.
     pub order_rows: OrderRows,
     pub targets: Vec<Target>,
-    folder: Arc<TemporaryFolder>,
+    pub folder: Arc<TemporaryFolder>,
 }
 
 impl TestCluster {
@@ -178,11 +178,6 @@ impl TestCluster {
             ServerKind::Redis => self.redis_proxies.nodes.iter().for_each(|proxy| proxy.set(mode)),
             ServerKind::Database => self.database_proxy.set(mode),
         }
-    }
-
-    /// Copies the servers' logs out of the temporary folder; returns their new folder.
-    pub fn save_logs(&self) -> Result<PathBuf> {
-        save_logs(self.folder.path())
     }
 }
 

@@ -10,11 +10,6 @@ use What::{Cancel, Pay};
 
 const DONE: Reply = Reply::Ordered(7);
 
-fn change(answers: &[(What, Reply)]) -> Change {
-    let age = Duration::from_millis(300);
-    Change { order_id: 7, answers: answers.to_vec(), age }
-}
-
 fn refused(code: &'static str) -> Reply {
     Reply::Refused(code.into())
 }
@@ -114,7 +109,8 @@ fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
     let expires = Circumstances { expires: limit, ..Circumstances::default() };
     assert!(false_change(&row, &[], Circumstances::default()).is_some());
     assert!(false_change(&row, &[], expires).is_none());
-    let expired = change(&[(Pay, refused("ORDER_CANCELLED"))]);
+    let answers = vec![(Pay, refused("ORDER_CANCELLED"))];
+    let expired = Change { order_id: 7, answers, age: Duration::from_millis(300) };
     assert!(expired_early(&expired, &expired.answers, limit));
     let late = Change { age: Duration::from_secs(3), ..expired.clone() };
     assert!(!expired_early(&late, &late.answers, limit));
