@@ -48,8 +48,8 @@ pub struct Round {
     pub faults: Vec<Planned>,
     /// Whether unpaid orders expired.
     pub expires: bool,
-    /// From the last fault's end until every instance was ready, in milliseconds.
-    pub ready_ms: u64,
+    /// From the last fault's end until every instance was ready.
+    pub ready: Duration,
     /// What was published or added, and is not as it was answered.
     pub false_operations: Vec<String>,
     /// How long it all took, in seconds.
@@ -59,14 +59,9 @@ pub struct Round {
 impl Round {
     /// Whether nothing was found.
     pub fn is_clean(&self) -> bool {
-        self.was_ready_in_time()
+        self.ready <= READY_LIMIT
             && self.false_operations.is_empty()
             && self.sales.iter().all(|sale| sale.verdict.is_clean())
-    }
-
-    /// Whether every instance was ready [`READY_LIMIT`] after the last fault's end.
-    pub fn was_ready_in_time(&self) -> bool {
-        u128::from(self.ready_ms) <= READY_LIMIT.as_millis()
     }
 }
 
@@ -132,7 +127,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     let selling = sales.iter_mut().zip(attempts);
     let selling = selling.map(async |(sale, attempts)| sale.buy(begin, attempts).await);
     let (ready, bought, ()) = tokio::join!(breaking, try_join_all(selling), operator.run(&times));
-    let ready_ms = u64::try_from(ready?.as_millis()).unwrap_or(u64::MAX);
+    let ready = ready?;
     bought?;
     sales[0].outcome.changes.extend(operator.take_changes());
     cluster.ready().await?;
@@ -155,7 +150,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     // A run keeps its rounds, and nobody buys here any more.
     sales.iter_mut().for_each(|sale| sale.buyers = Arc::default());
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Round { number, sales, faults, expires, ready_ms, false_operations, seconds })
+    Ok(Round { number, sales, faults, expires, ready, false_operations, seconds })
 }
 
 /// Makes the unpaid orders of the rounds before used ones: expiry would cancel those as well, and these rounds are
