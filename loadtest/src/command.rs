@@ -7,10 +7,11 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Error;
 use clap::Parser;
 use serde::Serialize;
 use workload::{
-    Error, burst,
+    burst,
     comparison::{self, RunState},
     conformance::Conformance,
     publish,
@@ -145,8 +146,8 @@ fn pretty(report: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// Writes a file, and the folders above it.
-async fn write(path: &Path, text: serde_json::Result<String>) -> Result<(), Error> {
-    let failed = Error::file(path);
+async fn write(path: &Path, text: serde_json::Result<String>) -> Result<(), workload::Error> {
+    let failed = workload::Error::file(path);
     let text = text.map_err(|error| failed(error.into()))?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         tokio::fs::create_dir_all(folder).await.map_err(&failed)?;

@@ -3,33 +3,33 @@
 
 use std::sync::Arc;
 
+use anyhow::Result;
 use seckill_loadtest::chaos::{
-    layout::RedisLayout,
+    RedisLayout,
     redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
 };
 use testkit::process::TemporaryFolder;
-use workload::Error;
 
 const KEY: &str = "seckill:stock:{1}:1";
 
-async fn start(layout: RedisLayout) -> Result<RedisServers, Error> {
+async fn start(layout: RedisLayout) -> Result<RedisServers> {
     let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
     RedisServers::start(layout, &folder, Vec::new(), 2).await
 }
 
-async fn set(redis: &RedisServers, value: &str) -> Result<(), Error> {
+async fn set(redis: &RedisServers, value: &str) -> Result<()> {
     let master = redis.master_of(KEY).await?;
     command(&redis.nodes[master], &["SET", KEY, value]).await
 }
 
-async fn get(redis: &RedisServers) -> Result<Option<String>, Error> {
+async fn get(redis: &RedisServers) -> Result<Option<String>> {
     let master = redis.master_of(KEY).await?;
     command(&redis.nodes[master], &["GET", KEY]).await
 }
 
 /// Kills the master and restarts it; partitions the next one, and writes to it meanwhile.
-async fn failovers(redis: &mut RedisServers) -> Result<(), Error> {
+async fn failovers(redis: &mut RedisServers) -> Result<()> {
     let first = redis.master_of(KEY).await?;
     let second = redis.replica_of(first);
     for data in [RedisData::Old, RedisData::Empty, RedisData::Intact] {

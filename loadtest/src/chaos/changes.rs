@@ -22,13 +22,15 @@ pub enum What {
     Cancel,
 }
 
+/// What was asked, and the answer: [`Reply::Ordered`] where it is as was asked for.
+pub type Answer = (What, Reply);
+
 /// An order that its owner wanted to be changed, and every answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub order_id: i64,
-    /// What was asked, and the answer: [`Reply::Ordered`] where it is as was asked for.
-    pub answers: Vec<(What, Reply)>,
-    /// From the purchase's request to the last of the answers.
+    pub answers: Vec<Answer>,
+    /// From the purchase's request, or from before it, to the last of the answers.
     pub age: Duration,
 }
 
@@ -52,7 +54,7 @@ pub struct Owner {
     pub targets: Vec<Target>,
     pub buyer: Buyer,
     pub order_id: i64,
-    /// When it was asked for.
+    /// When it was asked for, or before.
     pub bought: Instant,
 }
 

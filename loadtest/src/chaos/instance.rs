@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context, Result, bail};
 use testkit::{
     process::{Process, free_port},
     wait::until,
@@ -14,12 +15,10 @@ use testkit::{
 use tokio::time::{Instant, sleep};
 
 use workload::{
-    Error, Target,
+    Target,
     http::{Call, Connection},
 };
 
-/// How it is called in messages.
-const WHAT: &str = "seckill";
 /// How long it may take to serve, or to be ready, on a busy machine and while its servers recover.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to end when it is asked to.
@@ -40,12 +39,11 @@ pub struct Instance {
 
 impl Instance {
     /// One that does not run yet, on a port of its own; it logs to `folder`.
-    pub fn new(program: &Path, number: usize, folder: &Path) -> Result<Self, Error> {
-        let port = free_port().map_err(server(WHAT))?;
+    pub fn new(program: &Path, number: usize, folder: &Path) -> Result<Self> {
         Ok(Self {
             program: program.to_owned(),
             log: folder.join(format!("instance-{number}.log")),
-            target: format!("http://127.0.0.1:{port}").parse()?,
+            target: format!("http://127.0.0.1:{}", free_port()?).parse()?,
             environment: Vec::new(),
             process: None,
         })
@@ -57,26 +55,25 @@ impl Instance {
     }
 
     /// Asks it to end (SIGTERM), and waits until it is gone.
-    pub async fn end(&mut self) -> Result<(), Error> {
+    pub async fn end(&mut self) -> Result<()> {
         let Some(process) = &self.process else { return Ok(()) };
         // It may have ended by itself: then there is nothing to ask.
         if process.terminate().is_ok() && !until(END_LIMIT, async || !process.is_running()).await {
             let (target, log) = (&self.target, process.log_end());
-            let reason = format!("{target} did not end {END_LIMIT:?} after SIGTERM:\n{log}");
-            return Err(Error::server(WHAT, reason));
+            bail!("{target} did not end {END_LIMIT:?} after SIGTERM:\n{log}");
         }
         self.kill();
         Ok(())
     }
 
     /// Stops it from running for a time (SIGSTOP, SIGCONT).
-    pub async fn pause(&self, lasts: Duration) -> Result<(), Error> {
+    pub async fn pause(&self, lasts: Duration) -> Result<()> {
         let Some(process) = &self.process else { return Ok(()) };
-        pause(process, lasts).await.map_err(server(WHAT))
+        Ok(pause(process, lasts).await?)
     }
 
     /// Starts it, again and again while the servers it needs are away; returns when it serves.
-    pub async fn restart(&mut self) -> Result<(), Error> {
+    pub async fn restart(&mut self) -> Result<()> {
         self.kill();
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -88,27 +85,25 @@ impl Instance {
                     self.process = Some(process);
                     return Ok(());
                 }
-                Err(error) if Instant::now() >= deadline => return Err(server(WHAT)(error)),
+                Err(error) if Instant::now() >= deadline => return Err(error.into()),
                 Err(_) => sleep(PAUSE).await,
             }
         }
     }
 
-    fn launch(&self) -> Result<Process, Error> {
+    fn launch(&self) -> io::Result<Process> {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--bind", &format!("127.0.0.1:{}", self.target.port())]);
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
-        Process::start(command, &self.log).map_err(server(WHAT))
+        Process::start(command, &self.log)
     }
 
     /// Waits until it says that it can sell; returns how long that took.
-    pub async fn ready(&self) -> Result<Duration, Error> {
+    pub async fn ready(&self) -> Result<Duration> {
         let begin = Instant::now();
         let ready = async || answers(&self.target, "/health/ready").await;
-        match &self.process {
-            Some(process) => process.serves(LIMIT, ready).await.map_err(server(WHAT))?,
-            None => return Err(Error::server(WHAT, format!("{} does not run", self.target))),
-        }
+        let process = self.process.as_ref().context("an instance does not run")?;
+        process.serves(LIMIT, ready).await?;
         Ok(begin.elapsed())
     }
 }
@@ -118,11 +113,6 @@ pub async fn pause(process: &Process, lasts: Duration) -> io::Result<()> {
     process.pause()?;
     sleep(lasts).await;
     process.resume()
-}
-
-/// An error of a server that the run itself started.
-pub fn server(what: &'static str) -> impl Fn(io::Error) -> Error {
-    move |error| Error::server(what, error.to_string())
 }
 
 /// Whether it answers this path with 200.

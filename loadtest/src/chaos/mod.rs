@@ -5,7 +5,7 @@
 //! Everything is private: a MariaDB or a pair of them, a Redis, a master that Sentinel watches or a cluster, and two
 //! processes of the real binary, in a temporary folder, gone at the end. From the bottom up:
 //!
-//! - `layout`: which servers there are.
+//! - `options`: what is asked for, also which servers there are.
 //! - `redis_data`, `instance`: what a fault does to Redis' data and to a process of the service.
 //! - `redis_servers`: the servers of each layout.
 //! - `test_cluster`: all servers together.
@@ -17,15 +17,15 @@
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
 
-use workload::{Error, order_rows::OrderRows};
+use anyhow::Result;
+use workload::Error;
 
 pub mod buyers;
 mod changes;
 pub(crate) mod faults;
 pub(crate) mod instance;
-pub mod layout;
 mod operator;
-pub mod options;
+mod options;
 mod plan;
 mod recovery;
 pub mod redis_data;
@@ -37,29 +37,29 @@ pub(crate) mod test_cluster;
 pub mod verdict;
 
 use crate::report::{CheckResult, Checked};
-pub use options::ChaosOptions;
+pub use options::{ChaosOptions, DatabaseLayout, RedisLayout};
 use report::report;
 use round::Round;
-use test_cluster::{RunAs, TestCluster};
+use test_cluster::{RunAs, TestCluster, save_logs};
 
 /// Runs all rounds, passing each to `shown` as it ends.
 ///
 /// # Errors
-/// An [`Error`] of the set-up, also a server that does not come back after a fault.
-pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked, Error> {
+/// Those of the set-up, also a server that does not come back after a fault.
+pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked> {
     let cluster = TestCluster::start(&options.program, options.layout()).await?;
-    let order_rows = OrderRows::open(&cluster.access.database_url).await?;
-    let mut run = run_on(&cluster, &order_rows, options, shown).await;
+    let mut run = run_on(&cluster, options, shown).await;
     if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
         return run;
     }
-    match (cluster.save_logs(), &mut run) {
+    match (save_logs(cluster.folder.path()), &mut run) {
         (Ok(logs), Ok(report)) => report.note_logs(&logs),
         (Ok(logs), Err(_)) => eprintln!("the servers' logs are in {}", logs.display()),
         (Err(error), _) => eprintln!("the servers' logs were not kept: {error}"),
     }
-    if let Err(Error::Database { .. }) = run {
-        match order_rows.check_table().await {
+    let failed = run.as_ref().err().and_then(|error| error.downcast_ref::<Error>());
+    if let Some(Error::Database { .. }) = failed {
+        match cluster.order_rows.check_table().await {
             Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),
             Err(error) => eprintln!("the table tb_voucher_order was not checked: {error}"),
         }
@@ -69,14 +69,13 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
 
 async fn run_on(
     cluster: &TestCluster,
-    order_rows: &OrderRows,
     options: &ChaosOptions,
     mut shown: impl FnMut(&Round),
-) -> Result<Checked, Error> {
+) -> Result<Checked> {
     let (layout, only) = (options.layout(), options.only_round);
     let mut rounds = Vec::new();
     for number in only.map_or(1..=options.rounds, |only| only..=only) {
-        let round = round::run(cluster, order_rows, options, number).await;
+        let round = round::run(cluster, options, number).await;
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
         shown(&round);
         rounds.push(round);
@@ -85,7 +84,7 @@ async fn run_on(
     if options.recoveries > 0 && only.is_none() {
         cluster.run_as(RunAs { proxied: false, ..RunAs::USUAL }).await?;
         for strategy in &options.strategies {
-            for after in recovery::after(layout) {
+            for after in faults::recoveries(layout) {
                 for _ in 0..options.recoveries {
                     let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
                     let recovery = recovery::measure(cluster, strategy, after, number).await?;
@@ -97,7 +96,7 @@ async fn run_on(
     }
     // Once more at the very end: what was refused must not have happened later.
     for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
-        sale.check_again(order_rows).await?;
+        sale.check_again(cluster).await?;
     }
     Ok(report(options.seed, layout, &rounds, &recoveries))
 }

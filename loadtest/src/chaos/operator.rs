@@ -2,26 +2,30 @@
 //! may have been lost, as an operator would. At the end the tables must agree with every answer.
 
 use std::{
-    collections::HashMap,
+    ops::RangeInclusive,
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use anyhow::Result;
 use futures_util::future::join_all;
 use hyper::header::{HeaderName, HeaderValue};
 use sqlx::{Connection as _, MySqlConnection};
+use testkit::wait::until;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     changes::{self, Change, Owner, is_refusal},
     sale::Sale,
     test_cluster::TestCluster,
+    verdict::unpaid,
 };
 use workload::{
-    Access, Error, Target,
+    Access,
+    buyers::Buyer,
     http::{Call, Connection},
     order_rows::OrderRows,
     publish,
@@ -40,6 +44,9 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// A shop of the sample data.
 const SHOP: u64 = 1;
+/// How many orders are paid or cancelled at once, and how long to wait until so many are there.
+const ORDERS: usize = 6;
+const ORDERS_LIMIT: Duration = Duration::from_secs(2);
 
 /// What was to be done once.
 #[derive(Debug, Clone)]
@@ -55,77 +62,69 @@ enum What {
 struct Log {
     operations: Vec<(What, Vec<Reply>)>,
     changes: Vec<Change>,
-    /// Orders to pay or cancel when that is asked for.
-    orders: Vec<Owner>,
 }
 
 /// The operator.
 #[derive(Debug)]
 pub struct Operator {
     access: Access,
-    targets: Vec<Target>,
+    order_rows: OrderRows,
     sales: Vec<Sale>,
+    /// When they began.
+    begin: Instant,
     token: HeaderValue,
-    /// Requests sent, for taking turns between the instances; and additions asked for.
-    sent: AtomicUsize,
+    /// Additions asked for.
     added: AtomicUsize,
     log: Mutex<Log>,
 }
 
 impl Operator {
-    pub fn new(cluster: &TestCluster, sales: Vec<Sale>) -> Result<Self, Error> {
+    pub fn new(cluster: &TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self> {
         Ok(Self {
             access: cluster.access.clone(),
-            targets: cluster.targets.clone(),
+            order_rows: cluster.order_rows.clone(),
             sales,
+            begin,
             token: cluster.access.admin_header("publishing a sale")?,
-            sent: AtomicUsize::new(0),
             added: AtomicUsize::new(0),
             log: Mutex::default(),
         })
     }
 
     /// What every round does: at each of these times, publishes a sale and adds stock.
-    pub async fn run(&self, begin: Instant, times: &[Duration]) {
+    pub async fn run(&self, times: &[Duration]) {
         let operating = times.iter().enumerate().map(async |(number, at)| {
-            sleep_until(begin + *at).await;
+            sleep_until(self.begin + *at).await;
             tokio::join!(self.publish(number), self.add_stock(number));
         });
         join_all(operating).await;
     }
 
-    /// Orders that [`Operator::change`] is to use.
-    pub fn has_orders(&self, orders: Vec<Owner>) {
-        self.log().orders = orders;
-    }
-
-    /// Publishes a sale on the strategy of the round's `sale`-th.
-    pub async fn publish(&self, sale: usize) {
-        let Some(on) = self.sales.get(sale % self.sales.len().max(1)) else { return };
+    /// Publishes a sale on the strategy of the round's `number`-th.
+    pub async fn publish(&self, number: usize) {
+        let Some(on) = self.sales.iter().cycle().nth(number) else { return };
         let title = format!("chaos {:032x}", rand::random::<u128>());
         let voucher = publish::voucher(&self.access, SHOP, &title, &on.strategy, STOCK);
         let call = Call::post("/voucher/seckill").admin(&self.token).json(&voucher);
-        self.repeat(What::Publish(title), call).await;
+        self.repeat(What::Publish(title), call, on, number).await;
     }
 
-    /// Adds stock to the round's `sale`-th.
-    pub async fn add_stock(&self, sale: usize) {
-        let Some(on) = self.sales.get(sale % self.sales.len().max(1)) else { return };
+    /// Adds stock to the round's `number`-th.
+    pub async fn add_stock(&self, number: usize) {
+        let Some(on) = self.sales.iter().cycle().nth(number) else { return };
         let count = 1 << self.added.fetch_add(1, Ordering::Relaxed);
-        let voucher_id = on.workload.voucher_id;
-        let call = Call::post(format!("/voucher/seckill/{voucher_id}/stock"));
+        let call = Call::post(format!("/voucher/seckill/{}/stock", on.voucher_id));
         let call = call.admin(&self.token).json(&serde_json::json!({ "add": count }));
-        self.repeat(What::Add(voucher_id, count), call).await;
+        self.repeat(What::Add(on.voucher_id, count), call, on, number + 1).await;
     }
 
-    /// Sends a request under a key of its own until it is done.
-    async fn repeat(&self, what: What, call: Call) {
+    /// Sends a request under a key of its own until it is done, to the instances in turn from this one on.
+    async fn repeat(&self, what: What, call: Call, on: &Sale, first: usize) {
         let call = call.header(KEY, HeaderValue::from(rand::random::<u64>()));
         let mut answers = Vec::new();
-        for _ in 0..ATTEMPTS {
-            let number = self.sent.fetch_add(1, Ordering::Relaxed);
-            let target = self.targets[number % self.targets.len()].clone();
-            answers.push(Reply::of(&Connection::new(target, TIMEOUT).send(&call).await));
+        for target in on.targets.iter().cycle().skip(first).take(ATTEMPTS) {
+            let answer = Connection::new(target.clone(), TIMEOUT).send(&call).await;
+            answers.push(Reply::of(&answer));
             if let Some(Reply::Ordered(_)) = answers.last() {
                 break;
             }
@@ -134,51 +133,63 @@ impl Operator {
         self.log().operations.push((what, answers));
     }
 
-    /// Pays or cancels half of the orders that it has, on all instances at once.
-    pub async fn change(&self, what: changes::What) {
-        let orders: Vec<Owner> = {
-            let mut log = self.log();
-            let keep = log.orders.len() / 2;
-            log.orders.split_off(keep)
+    /// The owners of some unpaid orders of the first sale, as soon as it has so many.
+    pub async fn orders(&self) -> Vec<Owner> {
+        let Some(sale) = self.sales.first() else { return Vec::new() };
+        let mut rows = Vec::new();
+        until(ORDERS_LIMIT, async || {
+            // A database that is away for a moment may be part of the round.
+            if let Ok(snapshot) = self.order_rows.read(sale.voucher_id).await {
+                rows = unpaid(&snapshot.rows).take(ORDERS).copied().collect();
+            }
+            rows.len() == ORDERS
+        })
+        .await;
+        let owner = |buyer: &Buyer| {
+            let row = rows.iter().find(|row| row.user_id == buyer.user_id)?;
+            let (targets, buyer, order_id) = (sale.targets.clone(), buyer.clone(), row.id);
+            Some(Owner { targets, buyer, order_id, bought: self.begin })
         };
+        sale.buyers.iter().filter_map(owner).collect()
+    }
+
+    /// Pays or cancels these orders, on all instances at once.
+    pub async fn change(&self, orders: &[Owner], what: changes::What) {
         let changes = join_all(orders.iter().map(async |owner| owner.ask(&[what, what]).await));
         let changes = changes.await;
         self.log().changes.extend(changes);
     }
 
-    /// Every payment and cancellation of [`Operator::change`].
-    pub fn changes(&self) -> Vec<Change> {
-        self.log().changes.clone()
+    /// Takes the payments and cancellations out of what was done.
+    pub fn take_changes(&self) -> Vec<Change> {
+        std::mem::take(&mut self.log().changes)
     }
 
     /// Compares every answer with the tables; says what is not true.
-    pub async fn check(&self, order_rows: &OrderRows) -> Result<Vec<String>, Error> {
-        let operations = self.log().operations.clone();
-        let (mut wrong, mut added) = (Vec::new(), HashMap::new());
-        for sale in &self.sales {
-            let id = sale.workload.voucher_id;
-            let of_sale = operations.iter().map(|(what, _)| match what {
-                What::Add(voucher_id, count) if *voucher_id == id => *count,
-                _ => 0,
-            });
-            let more = order_rows.read(id).await?.sale.issued - i64::from(sale.stock);
-            if more & !of_sale.sum::<i64>() != 0 {
-                wrong.push(format!("{more} were added to {id}, more than was asked for"));
-            }
-            added.insert(id, more);
-        }
-        let failed = |source| Error::Database { what: "while publications were checked", source };
-        let mut database =
-            MySqlConnection::connect(&self.access.database_url).await.map_err(failed)?;
-        for (what, answers) in &operations {
-            let times = match what {
-                What::Publish(title) => {
-                    published(&mut database, title, answers).await.map_err(failed)?
+    pub async fn check(&self) -> Result<Vec<String>> {
+        let (operations, mut wrong) = (self.log().operations.clone(), Vec::new());
+        for Sale { voucher_id, circumstances, .. } in &self.sales {
+            let more = self.order_rows.read(*voucher_id).await?.sale.issued;
+            let more = more - circumstances.published;
+            let (mut least, mut most) = (0, 0);
+            for (what, answers) in &operations {
+                if let What::Add(id, count) = what
+                    && id == voucher_id
+                {
+                    least += count * times(answers).start();
+                    most += count * times(answers).end();
                 }
-                What::Add(id, count) => usize::from(added.get(id).is_some_and(|n| n & count != 0)),
-            };
-            if !may_have_happened(answers, times) {
-                wrong.push(format!("{what:?} happened {times} times, answered {answers:?}"));
+            }
+            if more & least != least || more & !most != 0 {
+                wrong.push(format!("{more} were added to {voucher_id}, asked for: {operations:?}"));
+            }
+        }
+        let mut database = MySqlConnection::connect(&self.access.database_url).await?;
+        for (what, answers) in &operations {
+            let What::Publish(title) = what else { continue };
+            let published = published(&mut database, title, answers).await?;
+            if !times(answers).contains(&published) {
+                wrong.push(format!("{what:?} happened {published} times, answered {answers:?}"));
             }
         }
         // How it ends does not matter any more.
@@ -186,7 +197,7 @@ impl Operator {
         Ok(wrong)
     }
 
-    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+    fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -197,7 +208,7 @@ async fn published(
     database: &mut MySqlConnection,
     title: &str,
     answers: &[Reply],
-) -> sqlx::Result<usize> {
+) -> sqlx::Result<i64> {
     let sql = "SELECT CAST(v.id AS SIGNED), CAST(s.stock AS SIGNED) FROM tb_voucher v \
                LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id WHERE v.title = ?";
     let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(sql).bind(title).fetch_all(database).await?;
@@ -209,12 +220,11 @@ async fn published(
     Ok(rows.into_iter().map(|row| if is_right(row) { 1 } else { 2 }).sum())
 }
 
-/// Whether an operation that got these answers can have happened so often: once where it was confirmed, never where it was
-/// refused.
-fn may_have_happened(answers: &[Reply], times: usize) -> bool {
+/// How often an operation that got these answers can have happened: once where it was confirmed, never where it was refused.
+fn times(answers: &[Reply]) -> RangeInclusive<i64> {
     let confirmed = answers.iter().any(|answer| matches!(answer, Reply::Ordered(_)));
     let refused = answers.iter().all(is_refusal);
-    (usize::from(confirmed)..=usize::from(!refused)).contains(&times)
+    i64::from(confirmed)..=i64::from(!refused)
 }
 
 #[cfg(test)]
@@ -225,14 +235,13 @@ mod tests {
     fn an_operation_happens_once_or_as_it_was_answered() {
         let (done, refused) = (|| Reply::Ordered(5), || Reply::Refused("UNAVAILABLE".into()));
         let unknown = || Reply::lost("TIME_OUT");
-        for (answers, never, once) in [
-            (vec![done()], false, true),
-            (vec![unknown(), done()], false, true),
-            (vec![refused(), unknown()], true, true),
-            (vec![refused(), refused()], true, false),
+        for (answers, expected) in [
+            (vec![done()], 1..=1),
+            (vec![unknown(), done()], 1..=1),
+            (vec![refused(), unknown()], 0..=1),
+            (vec![refused(), refused()], 0..=0),
         ] {
-            let may = |times| may_have_happened(&answers, times);
-            assert_eq!((may(0), may(1), may(2)), (never, once, false), "{answers:?}");
+            assert_eq!(times(&answers), expected, "{answers:?}");
         }
     }
 }

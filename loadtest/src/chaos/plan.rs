@@ -10,7 +10,7 @@ use rand::{
 use super::{
     buyers::waves,
     faults::{self, Fault},
-    layout::Layout,
+    options::Layout,
 };
 
 /// A fault with its time.

@@ -8,48 +8,29 @@
 
 use std::{
     fmt::{Display, Formatter},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    iter::repeat_with,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     time::Duration,
 };
 
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, sleep_until},
-};
+use anyhow::Result;
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    faults::{Fault, Need, Scene, database_failover, fault, instance, redis, redis_failover},
-    layout::Layout,
-    redis_data::RedisData,
+    faults::{Fault, Scene},
+    operator::Operator,
     test_cluster::TestCluster,
 };
+use crate::spread::median;
 use workload::{
-    Error,
+    Target,
     buyers::Buyer,
     http::{Call, Connection},
     publish,
     reply::{NOT_SENT, Reply},
     sessions,
 };
-
-/// What is broken, as soon as it can be back.
-static AFTER: [Fault; 4] = [
-    fault("kill -9 of an instance", 0..1, |it| Box::pin(instance::kill(it, 0))),
-    // Buyers sign in again.
-    fault("kill -9 of Redis, back empty", 0..1, |it| Box::pin(redis::kill(it, RedisData::Empty)))
-        .needs(&[Need::OneRedis]),
-    fault("kill -9 of a Redis master", 0..1, |it| Box::pin(redis_failover::kill(it)))
-        .needs(&[Need::RedisReplica]),
-    fault("kill -9 of the primary", 0..1, |it| Box::pin(database_failover::kill(it)))
-        .needs(&[Need::DatabaseReplica]),
-];
-
-pub fn after(layout: Layout) -> impl Iterator<Item = &'static Fault> {
-    AFTER.iter().filter(move |fault| fault.fits(layout))
-}
 
 /// One measurement.
 #[derive(Debug, Clone)]
@@ -93,17 +74,19 @@ const FIRST_BUYER: u64 = 3_000_000_000;
 const UNAUTHORIZED: &str = "UNAUTHORIZED";
 /// How long a connection asks the other instance when its own is away.
 const ASIDE: Duration = Duration::from_millis(100);
+/// Until it asks again after a refusal or an error.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the connections share.
-struct Load {
-    targets: Vec<workload::Target>,
+struct Load<'a> {
+    targets: &'a [Target],
     voucher_id: u64,
-    buyers: Arc<[Buyer]>,
+    buyers: Vec<Buyer>,
     next: AtomicUsize,
     done: AtomicBool,
     begin: Instant,
     /// Orders in each bin since `begin`.
-    bins: Mutex<Vec<u32>>,
+    bins: Vec<AtomicU32>,
 }
 
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
@@ -113,70 +96,68 @@ pub async fn measure(
     strategy: &str,
     after: &'static Fault,
     number: u32,
-) -> Result<Recovery, Error> {
+) -> Result<Recovery> {
     let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
-    let buyers: Arc<[Buyer]> = sessions::buyers(first, BUYERS)?.into();
+    let buyers = sessions::buyers(first, BUYERS)?;
     sessions::open(&cluster.access, &buyers).await?;
     let stock = u32::try_from(BUYERS).unwrap_or(u32::MAX);
-    let voucher_id =
-        publish::flash_sale(&cluster.access, &cluster.targets[0], strategy, stock).await?;
-    let load = Arc::new(Load {
-        targets: cluster.targets.clone(),
+    let targets = &cluster.targets[..];
+    let voucher_id = publish::flash_sale(&cluster.access, &targets[0], strategy, stock).await?;
+    let load = Load {
+        targets,
         voucher_id,
-        buyers: buyers.clone(),
+        buyers,
         next: AtomicUsize::new(0),
         done: AtomicBool::new(false),
         begin: Instant::now(),
-        bins: Mutex::default(),
-    });
-    let mut workers = JoinSet::new();
-    for number in 0..CONNECTIONS {
-        workers.spawn(load.clone().work(number));
-    }
-    let fault_at = WARM_UP + USUAL;
-    sleep_until(load.begin + fault_at).await;
-    let usual = load.usual();
-    let broken_at = load.begin.elapsed();
-    let injecting = load.inject(cluster, after);
-    let watching = load.back(broken_at, usual);
-    let (broken, back) = tokio::join!(injecting, watching);
-    load.done.store(true, Ordering::Relaxed);
-    while let Some(joined) = workers.join_next().await {
-        joined?;
-    }
+        bins: repeat_with(AtomicU32::default).take(bins(WARM_UP + USUAL + LIMIT)).collect(),
+    };
+    let operator = &Operator::new(cluster, Vec::new(), load.begin)?;
+    let measuring = async {
+        sleep_until(load.begin + WARM_UP + USUAL).await;
+        let (usual, broken_at) = (load.usual(), load.begin.elapsed());
+        let (sales, lasts) = (&[voucher_id], Duration::ZERO);
+        // Those whose turn is next come first.
+        let buyers = &load.buyers[load.next.load(Ordering::Relaxed).min(BUYERS)..];
+        let broken = after.inject(Scene { cluster, sales, buyers, operator, lasts });
+        let (broken, back_ms) = tokio::join!(broken, load.back(broken_at, usual));
+        load.done.store(true, Ordering::Relaxed);
+        (usual, broken, back_ms)
+    };
+    let working = join_all((0..CONNECTIONS).map(|number| load.work(number)));
+    let ((usual, broken, back_ms), _) = tokio::join!(measuring, working);
     broken?;
     cluster.ready().await?;
-    sessions::end(&cluster.access, &buyers).await?;
-    let per_second = usual / BIN.as_secs_f64();
-    Ok(Recovery { strategy: strategy.to_owned(), after, usual: per_second, back_ms: back })
+    sessions::end(&cluster.access, &load.buyers).await?;
+    let usual = usual / BIN.as_secs_f64();
+    Ok(Recovery { strategy: strategy.to_owned(), after, usual, back_ms })
 }
 
-impl Load {
-    async fn inject(&self, cluster: &TestCluster, after: &Fault) -> Result<(), Error> {
-        let (sales, lasts) = (&[self.voucher_id], Duration::ZERO);
-        // Those whose turn is next come first.
-        let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());
-        let buyers = &self.buyers[next..];
-        after.inject(Scene { cluster, sales, buyers, operator: None, lasts }).await
-    }
+/// How many bins there are in this time.
+fn bins(time: Duration) -> usize {
+    (time.as_millis() / BIN.as_millis()) as usize
+}
 
-    async fn work(self: Arc<Self>, number: usize) {
+impl Load<'_> {
+    async fn work(&self, number: usize) {
         let home = number % self.targets.len();
-        let connect = |target: &workload::Target| Connection::new(target.clone(), LIMIT);
+        let connect = |target: &Target| Connection::new(target.clone(), LIMIT);
         let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
-        let mut call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
+        let call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
         let mut aside_until = self.begin;
         let draw = || self.buyers.get(self.next.fetch_add(1, Ordering::Relaxed));
         let mut buyer = draw();
         while let Some(Buyer { token, .. }) = buyer
             && !self.done.load(Ordering::Relaxed)
         {
-            call.set_token(token);
+            let call = call.clone().token(token);
             let aside = usize::from(Instant::now() < aside_until);
             let at = (home + aside) % connections.len();
             match Reply::of(&connections[at].send(&call).await) {
                 Reply::Ordered(_) | Reply::Pending(_) => {
-                    self.count();
+                    if let Some(bin) = self.bins.get(bins(self.begin.elapsed())) {
+                        bin.fetch_add(1, Ordering::Relaxed);
+                    }
                     buyer = draw();
                 }
                 // An order whose reply was lost; when that came is not known.
@@ -186,46 +167,33 @@ impl Load {
                 }
                 // The session went with Redis, and only buyers whose turn is still to come sign in again.
                 Reply::Refused(code) if code == UNAUTHORIZED => {
-                    sleep(Duration::from_millis(5)).await;
+                    sleep(PAUSE).await;
                     buyer = draw();
                 }
                 // The same buyer again: with a new one each time they would be used up.
-                _ => sleep(Duration::from_millis(5)).await,
+                _ => sleep(PAUSE).await,
             }
         }
     }
 
-    fn count(&self) {
-        let bin = (self.begin.elapsed().as_millis() / BIN.as_millis()) as usize;
-        let mut bins = self.bins.lock().unwrap_or_else(PoisonError::into_inner);
-        if bins.len() <= bin {
-            bins.resize(bin + 1, 0);
-        }
-        bins[bin] += 1;
-    }
-
     /// Orders of the bins from `from` on, as far as they are complete.
     fn complete(&self, from: usize) -> Vec<u32> {
-        let now = (self.begin.elapsed().as_millis() / BIN.as_millis()) as usize;
-        let mut bins = self.bins.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        bins.resize(now, 0);
-        bins.get(from..).unwrap_or_default().to_vec()
+        let all = self.bins.iter().take(bins(self.begin.elapsed())).skip(from);
+        all.map(|bin| bin.load(Ordering::Relaxed)).collect()
     }
 
     /// The median bin since the warm-up.
     fn usual(&self) -> f64 {
-        let mut bins = self.complete((WARM_UP.as_millis() / BIN.as_millis()) as usize);
-        bins.sort_unstable();
-        bins.get(bins.len() / 2).copied().map_or(0.0, f64::from)
+        median(self.complete(bins(WARM_UP)).into_iter().map(f64::from))
     }
 
     /// When orders were back after the fault at `broken_at`, in milliseconds.
     async fn back(&self, broken_at: Duration, usual: f64) -> Option<u64> {
-        // The first bin that lies wholly behind the fault.
-        let first = (broken_at.as_millis() / BIN.as_millis()) as usize + 1;
         while self.begin.elapsed() < broken_at + LIMIT {
             sleep(BIN / 2).await;
-            if let Some(bin) = first_recovered(&self.complete(first), usual) {
+            // From the first bin that lies wholly behind the fault.
+            let since = self.complete(bins(broken_at) + 1);
+            if let Some(bin) = first_recovered(&since, usual) {
                 let bin_ms = u64::try_from(BIN.as_millis()).unwrap_or(u64::MAX);
                 return Some(bin as u64 * bin_ms);
             }

@@ -1,22 +1,23 @@
 //! What a restarted Redis still knows: everything, an old snapshot, or nothing.
 
 use std::{
-    fs,
     io::{self, ErrorKind},
-    path::Path,
+    path::PathBuf,
     time::Duration,
 };
 
+use anyhow::{Result, ensure};
 use testkit::{redis_server::RedisServer, wait::until};
-use workload::{Error, redis_connection::connect_to};
+use tokio::fs;
+use workload::redis_connection::connect_to;
 
-/// How long it may take to write its append-only file anew.
-const REWRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a snapshot may take: where the files are being rewritten meanwhile, it is taken again.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The data with which Redis is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedisData {
-    /// Everything it had written to its append-only file.
+    /// Everything it had written to its append-only files.
     Intact,
     /// What it knew when the snapshot was taken ([`take_snapshot`]).
     Old,
@@ -25,65 +26,50 @@ pub enum RedisData {
 }
 
 /// Restarts a killed server that [keeps its writes](testkit::redis_server::KEEPS_WRITES) with this data; returns when it
-/// answers and keeps every write again.
-pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::server("redis-server", error.to_string());
+/// answers.
+pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<()> {
+    let [files, snapshot] = folders(server);
     if data != RedisData::Intact {
-        remove(&server.data().join("appendonlydir")).map_err(failed)?;
+        fs::remove_dir_all(&files).await?;
     }
-    if data == RedisData::Empty {
-        remove(&server.data().join("dump.rdb")).map_err(failed)?;
+    if data == RedisData::Old {
+        fs::rename(snapshot, files).await?;
     }
-    if data != RedisData::Old {
-        return server.try_restart().await.map_err(failed);
-    }
-    // It reads the snapshot only where it is not told to keep an append-only file.
-    let usual = server.arguments.clone();
-    server.arguments.extend(["--appendonly".to_owned(), "no".to_owned()]);
-    let restarted = server.try_restart().await.map_err(failed);
-    server.arguments = usual;
-    restarted?;
-    keep_writes(server).await
+    Ok(server.try_restart().await?)
 }
 
-/// Writes the snapshot that [`RedisData::Old`] restarts with; a server that is writing one for its replica does so later.
-pub async fn take_snapshot(server: &RedisServer) -> Result<(), Error> {
-    let mut saved = Ok(());
-    until(REWRITE_LIMIT, async || {
-        saved = command(server, &["SAVE"]).await;
-        saved.is_ok()
-    })
-    .await;
-    saved
+/// Copies the append-only files as they are, for [`RedisData::Old`].
+pub async fn take_snapshot(server: &RedisServer) -> Result<()> {
+    let taken = until(SNAPSHOT_LIMIT, async || copy(server).await.unwrap_or(false));
+    ensure!(taken.await, "the append-only files of Redis cannot be copied");
+    Ok(())
+}
+
+/// Whether they were the same files until the end.
+async fn copy(server: &RedisServer) -> io::Result<bool> {
+    let [files, snapshot] = folders(server);
+    let manifest = files.join("appendonly.aof.manifest");
+    let before = fs::read(&manifest).await?;
+    match fs::remove_dir_all(&snapshot).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => fs::create_dir(&snapshot).await?,
+    }
+    let mut all = fs::read_dir(&files).await?;
+    while let Some(file) = all.next_entry().await? {
+        fs::copy(file.path(), snapshot.join(file.file_name())).await?;
+    }
+    Ok(fs::read(&manifest).await? == before)
+}
+
+/// The server's append-only files, and their copy.
+fn folders(server: &RedisServer) -> [PathBuf; 2] {
+    ["appendonlydir", "snapshot"].map(|name| server.data().join(name))
 }
 
 /// Runs one command, and reads its reply.
-pub async fn command<T: redis::FromRedisValue>(
-    server: &RedisServer,
-    words: &[&str],
-) -> Result<T, Error> {
+pub async fn command<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> Result<T> {
     let mut redis = connect_to(&server.client()).await?;
     let mut command = redis::Cmd::new();
     command.arg(words);
-    let sent = command.query_async(&mut redis).await;
-    sent.map_err(|source| Error::Redis { what: "while a fault was injected", source })
-}
-
-/// Turns the append-only file on, and waits until it holds everything.
-async fn keep_writes(server: &RedisServer) -> Result<(), Error> {
-    let () = command(server, &["CONFIG", "SET", "appendonly", "yes"]).await?;
-    let written = until(REWRITE_LIMIT, async || {
-        let info: String = command(server, &["INFO", "persistence"]).await.unwrap_or_default();
-        let says = |line: &str| info.lines().any(|found| found.trim() == line);
-        says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0")
-    });
-    if written.await {
-        return Ok(());
-    }
-    Err(Error::server("redis-server", "its append-only file is not written".to_owned()))
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    Ok(command.query_async(&mut redis).await?)
 }

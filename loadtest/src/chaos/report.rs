@@ -1,13 +1,14 @@
 //! The report of a chaos run: a line for each round, then figures and checks.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use super::{
-    faults,
-    layout::Layout,
+    faults::{self, Fault},
+    options::Layout,
     recovery::Recovery,
     round::{READY_LIMIT, Round},
     sale::Sale,
+    verdict::SaleVerdict,
 };
 use crate::{
     report::{Check, Checked, Table},
@@ -16,17 +17,26 @@ use crate::{
 
 /// The report of the rounds and recoveries that were drawn from a seed.
 pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery]) -> Checked {
-    let broken = rounds.iter().filter(|round| !round.is_clean()).map(|round| round.number);
-    let mut notes: Vec<String> = broken
-        .map(|number| {
-            format!(
-                "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
-                 --strategies and --buyers)"
-            )
-        })
-        .collect();
-    notes.extend(never(rounds, layout));
-    let mut figures = vec![by_strategy(rounds), injected(rounds, layout)];
+    let repeat = |number: u32| {
+        format!(
+            "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
+             --strategies and --buyers)"
+        )
+    };
+    let never = |(_, fault): (usize, &Fault)| {
+        let reason = fault.impossible(layout).unwrap_or("more rounds draw it");
+        format!("never drawn: {fault} ({reason})")
+    };
+    let times = |fault: &Fault| {
+        let planned = rounds.iter().flat_map(|round| &round.faults);
+        planned.filter(|planned| planned.what == fault).count()
+    };
+    let faults = faults::distinct(layout).map(|fault| (times(fault), fault));
+    let (drawn, undrawn): (Vec<_>, Vec<_>) = faults.partition(|(times, _)| *times > 0);
+    let drawn = drawn.iter().map(|(times, fault)| vec![times.to_string(), fault.to_string()]);
+    let broken = rounds.iter().filter(|round| !round.is_clean());
+    let notes = broken.map(|round| repeat(round.number)).chain(undrawn.into_iter().map(never));
+    let mut figures = vec![by_strategy(rounds), Table::new(&[">times", "fault"], drawn.collect())];
     if !recovered.is_empty() {
         figures.push(recoveries(recovered));
     }
@@ -34,7 +44,7 @@ pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery
         scenario: "chaos",
         heading: format!("{} rounds from seed {seed}", rounds.len()),
         figures,
-        notes: notes.join("\n"),
+        notes: notes.collect::<Vec<_>>().join("\n"),
         checks: checks(rounds),
     }
 }
@@ -43,7 +53,7 @@ impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
         let state = if self.is_clean() { "clean" } else { "VIOLATION" };
-        let (seconds, ready) = (self.seconds, self.ready_ms);
+        let (seconds, ready) = (self.seconds, self.ready.as_millis());
         write!(f, "round {:3}  {seconds:4.1} s  ready after {ready:4} ms  {state}", self.number)?;
         let expires = if self.expires { "; orders expire" } else { "" };
         write!(f, "  | {}{expires}", faults.join("; "))?;
@@ -65,7 +75,7 @@ impl fmt::Display for Sale {
         }
         let replies: Vec<String> =
             replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
-        let (strategy, stock, rest) = (&self.strategy, self.stock, self.rest);
+        let (strategy, stock, rest) = (&self.strategy, self.circumstances.published, self.rest);
         write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
         write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.outcome.changes.len())?;
         if self.verdict.lost_by_database > 0 {
@@ -87,24 +97,20 @@ fn sales(rounds: &[Round]) -> impl Iterator<Item = &Sale> {
 
 /// Everything that must be 0, of all sales together; and when instances were ready.
 fn checks(rounds: &[Round]) -> Vec<Check> {
-    let mut counts: Vec<(&str, i64)> = Vec::new();
+    let mut sums = SaleVerdict::default().invariants();
     for sale in sales(rounds) {
-        for (number, (name, count)) in sale.verdict.invariants().into_iter().enumerate() {
-            match counts.get_mut(number) {
-                Some((_, sum)) => *sum += count,
-                None => counts.push((name, count)),
-            }
+        for ((_, sum), (_, count)) in sums.iter_mut().zip(sale.verdict.invariants()) {
+            *sum += count;
         }
     }
     let mut checks: Vec<Check> =
-        counts.into_iter().map(|(name, count)| Check::new(name, count, 0, count == 0)).collect();
+        sums.map(|(name, count)| Check::new(name, count, 0, count == 0)).into();
     let wrong: usize = rounds.iter().map(|round| round.false_operations.len()).sum();
     checks.push(Check::none("publication or addition not as answered", wrong as u64));
-    let ready = rounds.iter().map(|round| round.ready_ms).max().unwrap_or_default();
-    let in_time = rounds.iter().all(Round::was_ready_in_time);
-    let limit = format!("{} ms", READY_LIMIT.as_millis());
+    let ready = rounds.iter().map(|round| round.ready).max().unwrap_or_default();
     let what = "ready after a round's last fault, at most";
-    checks.push(Check::new(what, format!("{ready} ms"), limit, in_time));
+    let text = |time: Duration| format!("{} ms", time.as_millis());
+    checks.push(Check::new(what, text(ready), text(READY_LIMIT), ready <= READY_LIMIT));
     let sum = |of: fn(&Sale) -> i64| sales(rounds).map(of).sum::<i64>();
     checks.extend([
         Check::shown(
@@ -130,29 +136,6 @@ fn by_strategy(rounds: &[Round]) -> Table {
         [strategy.to_owned()].into_iter().chain(sums).collect()
     };
     Table::new(&["strategy", ">sales", ">attempts", ">orders"], sums.into_iter().map(row).collect())
-}
-
-fn times(rounds: &[Round], fault: &faults::Fault) -> usize {
-    let planned = rounds.iter().flat_map(|round| &round.faults);
-    planned.filter(|planned| planned.what == fault).count()
-}
-
-/// How often each fault was injected.
-fn injected(rounds: &[Round], layout: Layout) -> Table {
-    let all = faults::distinct(layout);
-    let counted = all.into_iter().map(|fault| (times(rounds, fault), fault));
-    let drawn = counted.filter(|(times, _)| *times > 0);
-    let row = |(times, fault): (usize, &faults::Fault)| vec![times.to_string(), fault.to_string()];
-    Table::new(&[">times", "fault"], drawn.map(row).collect())
-}
-
-/// Which never was, and why.
-fn never(rounds: &[Round], layout: Layout) -> impl Iterator<Item = String> {
-    let all = faults::distinct(layout).into_iter();
-    all.filter(move |fault| times(rounds, fault) == 0).map(move |fault| {
-        let reason = fault.impossible(layout).unwrap_or("more rounds draw it");
-        format!("never drawn: {fault} ({reason})")
-    })
 }
 
 fn recoveries(all: &[Recovery]) -> Table {

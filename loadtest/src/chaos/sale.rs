@@ -4,21 +4,31 @@
 //! false. Then the rest is sold to buyers without an order and to new ones, and everything is checked again: what
 //! cannot be bought is stranded.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
+use anyhow::{Context, Result, ensure};
 use testkit::wait::poll;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use super::{
-    buyers::{self, Attempt, Outcome, Workload},
+    buyers::{Attempt, Outcome},
+    changes::{Change, Owner, TIMEOUT},
     test_cluster::TestCluster,
     verdict::{Circumstances, SaleVerdict, unpaid},
 };
 use workload::{
-    Error,
+    Error, Target,
     buyers::Buyer,
-    checker::ObservedReply,
-    order_rows::{OrderRows, Snapshot},
+    driver::Connections,
+    generator::{Purchases, Record},
+    order_rows::Snapshot,
     pending::{self, PendingSale},
     publish,
     reply::Reply,
@@ -31,6 +41,8 @@ const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
 /// How long it may take until each order that was told by id is a row or a definite no, which nobody says before it is
 /// certain.
 const DECIDED_LIMIT: Duration = Duration::from_secs(45);
+/// How long after the last fault the last order may take to expire: the limit, both ticks, and a fault's backlog.
+const EXPIRY_LIMIT: Duration = Duration::from_secs(12);
 /// How long the sale of the rest may sell nothing. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
 /// How long it may take to publish it, and the pause between two attempts.
@@ -43,10 +55,12 @@ const CONNECTIONS: usize = 48;
 #[derive(Debug, Clone)]
 pub struct Sale {
     pub strategy: String,
-    /// What was published.
-    pub stock: u32,
-    /// Its buyers and their targets.
-    pub workload: Workload,
+    pub voucher_id: u64,
+    pub buyers: Arc<[Buyer]>,
+    /// Base URLs of the instances.
+    pub targets: Vec<Target>,
+    /// Connections to each.
+    connections: usize,
     /// Every request and reply, those of the rest's buyers too.
     pub outcome: Outcome,
     /// What else was done to it.
@@ -57,53 +71,81 @@ pub struct Sale {
     pub verdict: SaleVerdict,
 }
 
+/// Buyers who do something with their order; what came of it, the buyer, and the purchase's reply.
+type Changing = JoinSet<(Option<Change>, u64, Reply)>;
+
 impl Sale {
-    /// Publishes it. It is one of `of` sales at once.
+    /// Publishes it, as one of `of` sales at once, on an instance.
     pub async fn publish(
         cluster: &TestCluster,
-        number: usize,
-        of: usize,
-        (strategy, stock): (&str, u32),
+        on: &Target,
+        (strategy, stock, of): (&str, u32, usize),
+        circumstances: Circumstances,
         buyers: Arc<[Buyer]>,
-    ) -> Result<Self, Error> {
-        let target = &cluster.targets[number % cluster.targets.len()];
+    ) -> Result<Self> {
         let publishing = poll(PUBLISH_LIMIT, PUBLISH_PAUSE, async || {
-            match publish::flash_sale(&cluster.access, target, strategy, stock).await {
+            match publish::flash_sale(&cluster.access, on, strategy, stock).await {
                 // A connection that a fault of the round before has broken costs one 503.
                 Err(Error::Refused { status: 503, .. }) => Ok(None),
                 published => published.map(Some),
             }
         });
-        let late = || Error::server("seckill", format!("no sale within {PUBLISH_LIMIT:?}"));
-        let voucher_id = publishing.await?.ok_or_else(late)?;
-        let workload = Workload {
-            targets: cluster.targets.clone(),
-            voucher_id,
-            buyers,
-            connections: CONNECTIONS / of.max(1),
-        };
+        let voucher_id = publishing.await?;
         Ok(Self {
             strategy: strategy.to_owned(),
-            stock,
-            workload,
+            voucher_id: voucher_id.context("an instance publishes no sale")?,
+            buyers,
+            targets: cluster.targets.clone(),
+            connections: CONNECTIONS / of,
             outcome: Outcome::default(),
-            circumstances: Circumstances::default(),
+            circumstances: Circumstances { published: stock.into(), ..circumstances },
             rest: 0,
             verdict: SaleVerdict::default(),
         })
     }
 
-    /// Makes these attempts, each at its time after `begin`.
-    pub async fn buy(&mut self, begin: Instant, attempts: &[Attempt]) -> Result<(), Error> {
-        self.outcome.extend(buyers::run(&self.workload, begin, attempts).await?);
+    /// Makes `attempts`, each at its time after `begin`, and records every answer.
+    ///
+    /// # Errors
+    /// Too few file descriptors; whatever the service does is a record.
+    pub async fn buy(&mut self, begin: Instant, attempts: Vec<Attempt>) -> Result<()> {
+        let count = self.connections.min(attempts.len()) * self.targets.len();
+        let mut connections = Connections::new(&self.targets, count, TIMEOUT)?;
+        let changing: Arc<Mutex<Changing>> = Arc::default();
+        let (buyers, targets, all) = (self.buyers.clone(), self.targets.clone(), changing.clone());
+        let ended = move |attempt: &Attempt, record: &Record| {
+            let order_id = match record.observed.reply {
+                Reply::Ordered(id) | Reply::Pending(id) if !attempt.then.is_empty() => id,
+                _ => return,
+            };
+            let (buyer, bought) = (buyers[attempt.buyer].clone(), begin + record.sent);
+            let owner = Owner { targets: targets.clone(), buyer, order_id, bought };
+            let (then, mut reply) = (attempt.then, record.observed.reply.clone());
+            locked(&all).spawn(async move {
+                if let Reply::Pending(_) = reply {
+                    reply = owner.wait().await;
+                }
+                let ordered = matches!(reply, Reply::Ordered(_));
+                let change = if ordered { Some(owner.ask(then).await) } else { None };
+                (change, owner.buyer.user_id, reply)
+            });
+        };
+        let (voucher_id, buyers, begin) = (self.voucher_id, self.buyers.clone(), begin.into_std());
+        let purchases = Purchases { voucher_id, buyers, attempts, begin, traced: false };
+        let made = purchases.make(&mut connections, &Arc::default(), ended).await?;
+        self.outcome.records.extend(made);
+        let changing = std::mem::take(&mut *locked(&changing));
+        for (change, user_id, reply) in changing.join_all().await {
+            self.outcome.changes.extend(change);
+            self.outcome.note(user_id, &reply);
+        }
         Ok(())
     }
 
     /// Checks it once more: what was refused must not have happened later.
-    pub async fn check_again(&mut self, order_rows: &OrderRows) -> Result<(), Error> {
+    pub async fn check_again(&mut self, cluster: &TestCluster) -> Result<()> {
         if self.verdict.is_clean() {
-            let snapshot = order_rows.read(self.workload.voucher_id).await?;
-            self.verdict = self.judge(&snapshot);
+            self.verdict = self.judge(&cluster.order_rows.read(self.voucher_id).await?);
         }
         Ok(())
     }
@@ -116,16 +158,12 @@ impl Sale {
     /// checks again.
     ///
     /// # Errors
-    /// An [`Error`] of the set-up. Violations are no error: see [`Sale::verdict`].
-    pub async fn check(
-        &mut self,
-        cluster: &TestCluster,
-        order_rows: &OrderRows,
-    ) -> Result<(), Error> {
-        let snapshot = self.wait_until_stable(cluster, order_rows).await?;
+    /// Those of the set-up. Violations are no error: see [`Sale::verdict`].
+    pub async fn check(&mut self, cluster: &TestCluster) -> Result<()> {
+        let snapshot = self.wait_until_stable(cluster).await?;
         let before = self.judge(&snapshot);
         self.rest = snapshot.sale.stock_left;
-        let snapshot = self.sell_rest(cluster, order_rows, snapshot).await?;
+        let snapshot = self.sell_rest(cluster, snapshot).await?;
         self.verdict = self.judge(&snapshot);
         self.verdict.unsold = snapshot.sale.stock_left.max(0);
         if self.verdict.is_clean() && !before.is_clean() {
@@ -134,70 +172,54 @@ impl Sale {
         Ok(())
     }
 
-    /// Waits until what is pending is decided and no unpaid order is left; returns how many are, at the limit.
-    pub async fn wait_until_expired(
-        &mut self,
-        cluster: &TestCluster,
-        order_rows: &OrderRows,
-        limit: Duration,
-    ) -> Result<usize, Error> {
-        self.wait_until_decided(cluster, order_rows).await?;
+    /// Waits until what is pending is decided and no unpaid order is left; notes how many are, at the limit.
+    pub async fn wait_until_expired(&mut self, cluster: &TestCluster) -> Result<()> {
+        self.wait_until_decided(cluster).await?;
         let begin = Instant::now();
         loop {
-            let left = unpaid(&order_rows.read(self.workload.voucher_id).await?.rows);
-            if left == 0 || begin.elapsed() >= limit {
-                return Ok(left);
+            let snapshot = cluster.order_rows.read(self.voucher_id).await?;
+            self.circumstances.unexpired = unpaid(&snapshot.rows).count();
+            if self.circumstances.unexpired == 0 || begin.elapsed() >= EXPIRY_LIMIT {
+                return Ok(());
             }
             sleep(QUIET).await;
         }
     }
 
     /// Waits until every order that was told by id is a row or a definite no.
-    async fn wait_until_decided(
-        &mut self,
-        cluster: &TestCluster,
-        order_rows: &OrderRows,
-    ) -> Result<(), Error> {
+    async fn wait_until_decided(&mut self, cluster: &TestCluster) -> Result<()> {
         let scene = PendingSale {
             access: &cluster.access,
             targets: &cluster.targets,
-            buyers: &self.workload.buyers,
-            voucher_id: self.workload.voucher_id,
+            buyers: &self.buyers,
+            voucher_id: self.voucher_id,
             limit: DECIDED_LIMIT,
         };
         // What was told by id otherwise may be pending as well.
         let mut told = self.outcome.records.clone();
-        for ObservedReply { reply, .. } in told.iter_mut().map(|record| &mut record.observed) {
+        for reply in told.iter_mut().map(|record| &mut record.observed.reply) {
             if let Reply::AlreadyOrdered(Some(id)) | Reply::Unknown { id: Some(id), .. } = *reply {
                 *reply = Reply::Pending(id);
             }
         }
-        pending::wait(scene, order_rows, &mut told).await?;
-        for (record, told) in self.outcome.records.iter_mut().zip(told) {
-            let ObservedReply { user_id, reply, .. } = told.observed;
-            if let Reply::Withdrawn { id, .. } = &reply {
-                self.outcome.noes.insert((user_id, *id));
-            }
-            if let Reply::Pending(_) = record.observed.reply {
-                record.observed.reply = reply;
+        pending::wait(scene, &cluster.order_rows, &mut told).await?;
+        for (at, told) in told.into_iter().enumerate() {
+            self.outcome.note(told.observed.user_id, &told.observed.reply);
+            let reply = &mut self.outcome.records[at].observed.reply;
+            if let Reply::Pending(_) = reply {
+                *reply = told.observed.reply;
             }
         }
         Ok(())
     }
 
-    async fn wait_until_stable(
-        &mut self,
-        cluster: &TestCluster,
-        order_rows: &OrderRows,
-    ) -> Result<Snapshot, Error> {
-        self.wait_until_decided(cluster, order_rows).await?;
-        let id = self.workload.voucher_id;
-        let (snapshot, still) = order_rows.wait_until_unchanged(id, QUIET, UNCHANGED_LIMIT).await?;
-        if still {
-            return Ok(snapshot);
-        }
-        let reason = format!("still change {UNCHANGED_LIMIT:?} after the sale");
-        Err(Error::server("the tables", reason))
+    async fn wait_until_stable(&mut self, cluster: &TestCluster) -> Result<Snapshot> {
+        self.wait_until_decided(cluster).await?;
+        let waiting =
+            cluster.order_rows.wait_until_unchanged(self.voucher_id, QUIET, UNCHANGED_LIMIT);
+        let (snapshot, still) = waiting.await?;
+        ensure!(still, "the tables still change {UNCHANGED_LIMIT:?} after the sale");
+        Ok(snapshot)
     }
 
     /// Sells what is left, to buyers without an order and to new buyers, until nothing is or nobody can buy any more: a busy
@@ -205,33 +227,32 @@ impl Sale {
     async fn sell_rest(
         &mut self,
         cluster: &TestCluster,
-        order_rows: &OrderRows,
         mut snapshot: Snapshot,
-    ) -> Result<Snapshot, Error> {
+    ) -> Result<Snapshot> {
         let mut sold = Instant::now();
-        let mut number = 3;
+        let mut attempt = 3;
         while snapshot.sale.stock_left > 0 && sold.elapsed() < REST {
             let before = snapshot.sale.stock_left;
             let have: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
-            let left = usize::try_from(snapshot.sale.stock_left).unwrap_or(0);
-            let without = |(_, buyer): &(usize, &Buyer)| !have.contains(&buyer.user_id);
-            let attempts: Vec<Attempt> = self
-                .workload
-                .buyers
-                .iter()
-                .enumerate()
-                .filter(without)
+            let left = usize::try_from(before).unwrap_or(0);
+            let buyers = self.buyers.iter().enumerate();
+            let attempts = buyers
+                .filter(|(_, buyer)| !have.contains(&buyer.user_id))
                 // Some may have to wait for a lock that a killed instance left behind: others buy instead.
                 .take(left + left / 4 + 8)
-                .map(|(buyer, _)| buyers::attempt_now(buyer, number))
+                .map(|(buyer, _)| Attempt { buyer, attempt, due: None, then: &[] })
                 .collect();
-            self.buy(Instant::now(), &attempts).await?;
-            number += 1;
-            snapshot = self.wait_until_stable(cluster, order_rows).await?;
+            self.buy(Instant::now(), attempts).await?;
+            attempt += 1;
+            snapshot = self.wait_until_stable(cluster).await?;
             if snapshot.sale.stock_left < before {
                 sold = Instant::now();
             }
         }
         Ok(snapshot)
     }
+}
+
+fn locked(changing: &Mutex<Changing>) -> MutexGuard<'_, Changing> {
+    changing.lock().unwrap_or_else(PoisonError::into_inner)
 }

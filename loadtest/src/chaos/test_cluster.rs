@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Result, anyhow, ensure};
 use futures_util::future::try_join_all;
 use testkit::{
     clock,
@@ -20,11 +21,11 @@ use testkit::{
 use tokio::sync::Mutex;
 
 use super::{
-    instance::{Instance, server},
-    layout::Layout,
+    instance::Instance,
+    options::Layout,
     redis_servers::{RedisProxies, RedisServers},
 };
-use workload::{Access, Error, Target};
+use workload::{Access, Target, order_rows::OrderRows};
 
 /// Instances of the service.
 pub const INSTANCES: usize = 2;
@@ -81,33 +82,34 @@ pub struct TestCluster {
     run_as: Mutex<Option<RunAs>>,
     /// The servers themselves, past the proxies.
     pub access: Access,
+    /// The service's tables.
+    pub order_rows: OrderRows,
     pub targets: Vec<Target>,
-    folder: Arc<TemporaryFolder>,
+    pub folder: Arc<TemporaryFolder>,
 }
 
 impl TestCluster {
     /// Starts everything: the service's binary, and the servers of a layout.
-    pub async fn start(program: &Path, layout: Layout) -> Result<Self, Error> {
-        let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
+    pub async fn start(program: &Path, layout: Layout) -> Result<Self> {
+        let folder = Arc::new(TemporaryFolder::new()?);
         let clocks = ["redis.clock", "database.clock"].map(|name| folder.path().join(name));
         for file in &clocks {
-            clock::step(file, 0).map_err(server("clock"))?;
+            clock::step(file, 0)?;
         }
         let settings = Settings {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
             environment: clock::environment(&clocks[ServerKind::Database as usize]),
         };
         let replication = layout.database.replication();
-        let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await;
-        let database = database.map_err(server("MariaDB"))?;
+        let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await?;
         let environment = clock::environment(&clocks[ServerKind::Redis as usize]);
         let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
-        let database_proxy = Proxy::start(database.address()).await.map_err(server("proxy"))?;
+        let database_proxy = Proxy::start(database.address()).await?;
         let access = access(database.url(), redis.url(None));
-        let preparing = (program.to_owned(), access.clone());
-        let prepare = move || prepare(&preparing.0, &preparing.1);
+        let (binary, servers) = (program.to_owned(), access.clone());
         // In a thread of its own: this one serves the proxies.
-        tokio::task::spawn_blocking(prepare).await??;
+        tokio::task::spawn_blocking(move || prepare(&binary, &servers)).await??;
+        let order_rows = OrderRows::open(&access.database_url).await?;
         let instance = |number| Instance::new(program, number, folder.path());
         let instances = [instance(1)?, instance(2)?];
         let targets = instances.iter().map(|instance| instance.target.clone()).collect();
@@ -120,6 +122,7 @@ impl TestCluster {
             clocks: clocks.map(Mutex::new),
             run_as: Mutex::default(),
             access,
+            order_rows,
             targets,
             folder,
         };
@@ -128,7 +131,7 @@ impl TestCluster {
     }
 
     /// Starts both instances, again where they run otherwise.
-    pub async fn run_as(&self, run_as: RunAs) -> Result<(), Error> {
+    pub async fn run_as(&self, run_as: RunAs) -> Result<()> {
         let mut now = self.run_as.lock().await;
         if *now == Some(run_as) {
             return Ok(());
@@ -162,7 +165,7 @@ impl TestCluster {
     }
 
     /// Waits until both instances say that they can sell; returns how long the later one took.
-    pub async fn ready(&self) -> Result<Duration, Error> {
+    pub async fn ready(&self) -> Result<Duration> {
         let waiting =
             self.instances.iter().map(async |instance| instance.lock().await.ready().await);
         let took = try_join_all(waiting).await?;
@@ -175,11 +178,6 @@ impl TestCluster {
             ServerKind::Redis => self.redis_proxies.nodes.iter().for_each(|proxy| proxy.set(mode)),
             ServerKind::Database => self.database_proxy.set(mode),
         }
-    }
-
-    /// Copies the servers' logs out of the temporary folder; returns their new folder.
-    pub fn save_logs(&self) -> Result<PathBuf, Error> {
-        save_logs(self.folder.path())
     }
 }
 
@@ -195,32 +193,28 @@ pub(crate) fn access(database_url: String, redis_url: String) -> Access {
 }
 
 /// Makes the tables, and a shop to which sales can belong.
-pub(crate) fn prepare(program: &Path, access: &Access) -> Result<(), Error> {
+pub(crate) fn prepare(program: &Path, access: &Access) -> Result<()> {
     for command in ["migrate", "seed"] {
-        let failed = |reason: String| Error::server("seckill", format!("{command}: {reason}"));
         let mut prepare = Command::new(program);
         prepare.arg(command).env_clear();
         prepare.env("DATABASE_URL", &access.database_url).env("REDIS_URL", &access.redis_url);
-        let output = prepare.output().map_err(|error| {
-            failed(format!("{} does not run: {error} (--seckill)", program.display()))
-        })?;
-        if !output.status.success() {
-            return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
-        }
+        let output = prepare
+            .output()
+            .map_err(|error| anyhow!("{} does not run: {error} (--seckill)", program.display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "seckill {command}: {said}");
     }
     Ok(())
 }
 
 /// Copies every `*.log` in `folder` and its sub-folders to a folder beside it, which it returns.
-pub(crate) fn save_logs(folder: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn save_logs(folder: &Path) -> Result<PathBuf> {
     let saved = folder.with_extension("logs");
-    fs::create_dir_all(&saved).map_err(Error::file(&saved))?;
+    fs::create_dir_all(&saved)?;
     let mut copy = Command::new("find");
     // With their folders: those of several servers have one name.
     copy.current_dir(folder).args([".", "-name", "*.log", "-exec", "cp", "--parents", "-t"]);
-    let copied = copy.arg(&saved).args(["{}", "+"]).status().map_err(Error::file(&saved))?;
-    if copied.success() {
-        return Ok(saved);
-    }
-    Err(Error::server("find", copied.to_string()))
+    let copied = copy.arg(&saved).args(["{}", "+"]).status()?;
+    ensure!(copied.success(), "find: {copied}");
+    Ok(saved)
 }

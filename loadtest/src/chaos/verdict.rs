@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     buyers::Outcome,
-    changes::{Change, What, is_refusal},
+    changes::{Answer, Change, What, is_refusal},
 };
 use workload::{
     checker::{self, ObservedReply, OrderRow, Verdict},
@@ -30,6 +30,8 @@ pub struct Circumstances {
     pub published: i64,
     /// After how long an unpaid order expires, if it does.
     pub expires: Option<Duration>,
+    /// How many were unpaid when all had to have expired.
+    pub unexpired: usize,
     /// Whether the database lost rows that it had confirmed: the fault of its asynchronous replication, not of the service,
     /// which must not make it worse.
     pub rows_lost: bool,
@@ -59,7 +61,8 @@ pub struct SaleVerdict {
 impl SaleVerdict {
     /// Checks every reply against the tables.
     pub fn of(outcome: &Outcome, snapshot: &Snapshot, circumstances: Circumstances) -> Self {
-        let mut verdict = Self::default();
+        let false_expiries = i64::try_from(circumstances.unexpired).unwrap_or(i64::MAX);
+        let mut verdict = Self { false_expiries, ..Self::default() };
         let mut sale = snapshot.sale;
         sale.added = (sale.issued - circumstances.published).max(0);
         let told = verdict.excuse(outcome, &snapshot.rows, circumstances);
@@ -84,25 +87,24 @@ impl SaleVerdict {
             (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
             return verdict;
         }
-        // Two attempts can have been told of the same order.
-        let mut changes: HashMap<i64, Change> = HashMap::new();
+        // Two attempts can have been told of the same order, which the operator may change as well.
+        let mut answers: HashMap<i64, Vec<Answer>> = HashMap::new();
         for change in &outcome.changes {
-            let empty = || Change { answers: Vec::new(), ..change.clone() };
-            let all = changes.entry(change.order_id).or_insert_with(empty);
-            all.answers.extend(change.answers.iter().cloned());
+            answers.entry(change.order_id).or_default().extend(change.answers.iter().cloned());
         }
+        let of = |id: i64| answers.get(&id).map_or(&[][..], Vec::as_slice);
         for row in &snapshot.rows {
-            if let Some(what) = false_change(row, changes.get(&row.id), circumstances) {
+            if let Some(what) = false_change(row, of(row.id), circumstances) {
                 verdict.false_changes += 1;
                 verdict.checker.example(|| format!("order {}: {what}", row.id));
             }
         }
-        let early = |change: &&Change| expired_early(change, circumstances);
-        for change in outcome.changes.iter().filter(early) {
+        let early =
+            |change: &&Change| expired_early(change, of(change.order_id), circumstances.expires);
+        for Change { order_id, age, .. } in outcome.changes.iter().filter(early) {
             verdict.false_expiries += 1;
-            verdict.checker.example(|| {
-                format!("order {} expired {:?} after it was asked for", change.order_id, change.age)
-            });
+            let example = || format!("order {order_id} expired {age:?} after it was asked for");
+            verdict.checker.example(example);
         }
         verdict
     }
@@ -174,12 +176,9 @@ impl fmt::Display for SaleVerdict {
         if self.is_clean() {
             return f.write_str("clean");
         }
-        let broken: Vec<String> = self
-            .invariants()
-            .into_iter()
-            .filter(|(_, count)| *count != 0)
-            .map(|(invariant, count)| format!("{invariant} {count}"))
-            .collect();
+        let broken = self.invariants().into_iter().filter(|(_, count)| *count != 0);
+        let broken: Vec<String> =
+            broken.map(|(invariant, count)| format!("{invariant} {count}")).collect();
         write!(f, "VIOLATION: {}", broken.join(", "))
     }
 }
@@ -189,18 +188,18 @@ fn count<T>(all: BTreeSet<T>) -> i64 {
 }
 
 /// Unpaid orders.
-pub fn unpaid(rows: &[OrderRow]) -> usize {
-    rows.iter().filter(|row| row.status == UNPAID).count()
+pub fn unpaid(rows: &[OrderRow]) -> impl Iterator<Item = &OrderRow> {
+    rows.iter().filter(|row| row.status == UNPAID)
 }
 
-/// What is wrong with the status of an order, given what its owner was told.
+/// What is wrong with the status of an order, given what was answered to those who asked to change it.
 fn false_change(
     row: &OrderRow,
-    change: Option<&Change>,
+    answers: &[Answer],
     circumstances: Circumstances,
 ) -> Option<&'static str> {
     let answered = |what: What, is: fn(&Reply) -> bool| {
-        change.is_some_and(|change| change.answers.iter().any(|(of, to)| *of == what && is(to)))
+        answers.iter().any(|(of, answer)| *of == what && is(answer))
     };
     let done = |what| answered(what, |answer| matches!(answer, Reply::Ordered(_)));
     let may_be = |what| answered(what, |answer| !is_refusal(answer));
@@ -219,11 +218,12 @@ fn false_change(
     None
 }
 
-/// Whether the answers show that the order had expired, at an age at which it must not.
-fn expired_early(change: &Change, circumstances: Circumstances) -> bool {
-    let asks = |what: What| change.answers.iter().any(|(of, _)| *of == what);
-    let was_cancelled = |(_, answer): &(What, Reply)| matches!(answer, Reply::Refused(code) if code == "ORDER_CANCELLED");
-    circumstances.expires.is_some_and(|expires| change.age < expires)
-        && !asks(What::Cancel)
+/// Whether the answers show that the order had expired, at an age at which it must not, and that nobody asked, among `all`
+/// who asked to change it, to cancel it.
+fn expired_early(change: &Change, all: &[Answer], expires: Option<Duration>) -> bool {
+    let was_cancelled =
+        |(_, answer): &Answer| matches!(answer, Reply::Refused(code) if code == "ORDER_CANCELLED");
+    expires.is_some_and(|expires| change.age < expires)
+        && all.iter().all(|(what, _)| *what != What::Cancel)
         && change.answers.iter().any(was_cancelled)
 }

@@ -8,10 +8,11 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Result;
 use clap::ValueEnum;
 use testkit::process::{Process, free_port};
 
-use crate::chaos::instance::{answers, server};
+use crate::chaos::instance::answers;
 use workload::{Error, Target};
 
 /// How long a balancer may take to pass requests on.
@@ -45,26 +46,18 @@ pub fn socket(folder: &Path, instance: &Target) -> PathBuf {
     folder.join(format!("{}.sock", instance.port()))
 }
 
-/// A balancer that runs; killed when dropped.
-#[derive(Debug)]
-pub struct Running {
-    _process: Process,
-    /// Where it listens.
-    pub target: Target,
-}
-
 impl Balancer {
-    /// Starts it in front of `instances` with its configuration in `deploy`; its files go to `folder`. Returns once a
-    /// request reaches an instance.
+    /// Starts it in front of `instances` with its configuration in `deploy`; its files go to `folder`. Returns its process
+    /// and where it listens, once a request reaches an instance.
     pub async fn start(
         self,
         instances: &[Target],
         deploy: &Path,
         folder: &Path,
-    ) -> Result<Running, Error> {
+    ) -> Result<(Process, Target)> {
         let tcp = self == Self::Tcp;
         let what = if tcp { "haproxy" } else { "nginx" };
-        let port = free_port().map_err(server(what))?;
+        let port = free_port()?;
         let listen = format!("127.0.0.1:{port}");
         let name = if tcp { "tcp-balancer.cfg" } else { "nginx.conf" };
         let (template, file) = (deploy.join(name), folder.join(format!("{port}-{name}")));
@@ -76,7 +69,7 @@ impl Balancer {
         let instances: Vec<String> = instances.collect();
         let configuration = if tcp { haproxy } else { nginx };
         let text = configuration(&text, &listen, &instances);
-        fs::write(&file, text).map_err(Error::file(&file))?;
+        fs::write(&file, text)?;
         let mut command = Command::new(what);
         if tcp {
             command.args(["-db", "-f"]).arg(&file);
@@ -86,11 +79,10 @@ impl Balancer {
             command.args(["-g", "daemon off; master_process off;"]);
         }
         let log = folder.join(format!("{port}.log"));
-        let process = Process::start(command, &log).map_err(server(what))?;
+        let process = Process::start(command, &log)?;
         let target: Target = format!("http://{listen}").parse()?;
-        let passes = process.serves(START_LIMIT, async || answers(&target, "/health/live").await);
-        passes.await.map_err(server(what))?;
-        Ok(Running { _process: process, target })
+        process.serves(START_LIMIT, async || answers(&target, "/health/live").await).await?;
+        Ok((process, target))
     }
 }
 

@@ -1,18 +1,19 @@
-//! Faults of the database itself: ended, stopped, read-only, full, without a free connection, a row held.
+//! Faults of the database itself: ended, stopped, read-only, full, without a free connection, a row held; and where there is
+//! a replica, failovers: it becomes the primary, and the proxy leads to it.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
+use anyhow::{Result, ensure};
 use futures_util::future::join_all;
 use sqlx::{Connection, MySqlConnection};
-use testkit::database_server::{self, DatabaseServer};
+use testkit::{
+    database_server::{DatabaseServer, run},
+    replicated_database::ReplicatedDatabase,
+};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::scene::Scene;
-use crate::chaos::instance::{pause, server};
-use workload::Error;
-
-/// How it is called in messages.
-const WHAT: &str = "MariaDB";
+use crate::chaos::instance::pause;
 
 /// The fewest connections that a server can be told to allow.
 const FEWEST_CONNECTIONS: usize = 10;
@@ -33,77 +34,73 @@ const FILLER: &str =
     "CREATE TABLE IF NOT EXISTS chaos_filler (filler VARCHAR(7900) NOT NULL) CHARACTER SET ascii";
 
 /// SIGKILL, then it recovers.
-pub async fn kill(it: Scene<'_>) -> Result<(), Error> {
+pub async fn kill(it: Scene<'_>) -> Result<()> {
     // Held for as long as it lasts, here and below: faults of one server take turns.
     let mut servers = it.cluster.database.lock().await;
     servers.primary_mut().kill();
     sleep(it.lasts).await;
-    servers.primary_mut().try_restart().await.map_err(server(WHAT))
+    Ok(servers.primary_mut().try_restart().await?)
 }
 
 /// SIGSTOP, then SIGCONT.
-pub async fn stop(it: Scene<'_>) -> Result<(), Error> {
+pub async fn stop(it: Scene<'_>) -> Result<()> {
     let servers = it.cluster.database.lock().await;
-    let process = servers.primary().process().map_err(server(WHAT))?;
-    pause(process, it.lasts).await.map_err(server(WHAT))
+    Ok(pause(servers.primary().process()?, it.lasts).await?)
 }
 
 /// `read_only`, as after a failover: error 1290 for every write.
-pub async fn read_only(it: Scene<'_>) -> Result<(), Error> {
+pub async fn read_only(it: Scene<'_>) -> Result<()> {
     let servers = it.cluster.database.lock().await;
-    let mut administrator = connect(servers.primary()).await?;
+    let mut administrator = servers.primary().admin().await?;
     run(&mut administrator, "SET GLOBAL read_only = 1").await?;
     sleep(it.lasts).await;
-    run(&mut administrator, "SET GLOBAL read_only = 0").await
+    Ok(run(&mut administrator, "SET GLOBAL read_only = 0").await?)
 }
 
 /// Its file cannot grow and has no page left for rows: error 1114 for a row that needs one.
-pub async fn full(it: Scene<'_>) -> Result<(), Error> {
+pub async fn full(it: Scene<'_>) -> Result<()> {
     let servers = it.cluster.database.lock().await;
-    let mut administrator = connect(servers.primary()).await?;
+    let mut administrator = servers.primary().admin().await?;
     run(&mut administrator, FILLER).await?;
     let filled = fill(servers.primary(), &mut administrator).await;
     sleep(it.lasts).await;
-    servers.primary().limit_file_size(None).map_err(server(WHAT))?;
+    servers.primary().limit_file_size(None)?;
     run(&mut administrator, "TRUNCATE TABLE chaos_filler").await?;
     filled
 }
 
 /// A stranger's transaction holds the row of a sale.
-pub async fn row_held(it: Scene<'_>) -> Result<(), Error> {
+pub async fn row_held(it: Scene<'_>) -> Result<()> {
     let servers = it.cluster.database.lock().await;
     let Some(voucher_id) = it.sales.first() else { return Ok(()) };
-    let mut stranger = connect(servers.primary()).await?;
+    let mut stranger = servers.primary().admin().await?;
     run(&mut stranger, "BEGIN").await?;
     let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
     run(&mut stranger, &format!("{lock} {voucher_id} FOR UPDATE")).await?;
     sleep(it.lasts).await;
-    run(&mut stranger, "ROLLBACK").await
+    Ok(run(&mut stranger, "ROLLBACK").await?)
 }
 
 /// Stops the tablespace from growing, and takes what is free in it.
-async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) -> Result<(), Error> {
-    let failed = server(WHAT);
-    let size = std::fs::metadata(database.tablespace()).map_err(&failed)?.len();
-    database.limit_file_size(Some(size)).map_err(&failed)?;
+async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) -> Result<()> {
+    let size = std::fs::metadata(database.tablespace())?.len();
+    database.limit_file_size(Some(size))?;
     for rows in FILLERS {
         let values = vec!["(REPEAT('x', 7900))"; rows].join(", ");
         let insert = format!("INSERT INTO chaos_filler VALUES {values}");
         let mut statements = 0;
         while run(administrator, &insert).await.is_ok() {
             statements += 1;
-            if statements == MOST_FILLERS {
-                return Err(Error::server(WHAT, "its tablespace does not fill".to_owned()));
-            }
+            ensure!(statements < MOST_FILLERS, "the database's tablespace does not fill");
         }
     }
     Ok(())
 }
 
 /// The service's connections are closed, and strangers hold all that the server allows: error 1040.
-pub async fn exhaust_connections(it: Scene<'_>) -> Result<(), Error> {
+pub async fn exhaust_connections(it: Scene<'_>) -> Result<()> {
     let servers = it.cluster.database.lock().await;
-    let mut administrator = connect(servers.primary()).await?;
+    let mut administrator = servers.primary().admin().await?;
     run(&mut administrator, &format!("SET GLOBAL max_connections = {FEWEST_CONNECTIONS}")).await?;
     let until = Instant::now() + it.lasts;
     let url = servers.primary().url();
@@ -121,15 +118,47 @@ pub async fn exhaust_connections(it: Scene<'_>) -> Result<(), Error> {
     let closing = run(&mut administrator, "KILL HARD USER seckill@'127.0.0.1'");
     let (closed, _) = tokio::join!(closing, join_all(strangers));
     run(&mut administrator, &format!("SET GLOBAL max_connections = {USUAL_CONNECTIONS}")).await?;
-    closed
+    Ok(closed?)
 }
 
-/// Connects as the administrator.
-pub async fn connect(database: &DatabaseServer) -> Result<MySqlConnection, Error> {
-    database.admin().await.map_err(server(WHAT))
+/// SIGKILL of the primary; then the replica is promoted.
+pub async fn kill_primary(it: Scene<'_>) -> Result<()> {
+    fail_over(it, async |pair| {
+        pair.kill_primary();
+        sleep(it.lasts).await;
+        pair.promote().await
+    })
+    .await
 }
 
-/// Runs one statement.
-pub async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<(), Error> {
-    database_server::run(connection, sql).await.map_err(server(WHAT))
+/// As [`kill_primary`], with a replica that received nothing for a while: a semi-synchronous one has everything that was
+/// confirmed all the same, an asynchronous one has not.
+pub async fn kill_primary_while_lagging(it: Scene<'_>) -> Result<()> {
+    fail_over(it, async |pair| {
+        pair.stop_receiving().await?;
+        sleep(it.lasts).await;
+        pair.kill_primary();
+        pair.promote().await
+    })
+    .await
+}
+
+/// A planned change of the roles; the old primary goes on, read-only, with its open connections.
+pub async fn switch_over(it: Scene<'_>) -> Result<()> {
+    fail_over(it, async |pair| {
+        pair.switch_over().await?;
+        sleep(it.lasts).await;
+        Ok(())
+    })
+    .await
+}
+
+/// Fails over as told, and makes the old primary the replica.
+async fn fail_over(
+    it: Scene<'_>,
+    how: impl AsyncFnOnce(&mut ReplicatedDatabase) -> io::Result<()>,
+) -> Result<()> {
+    let mut pair = it.cluster.database.lock().await;
+    how(&mut pair).await?;
+    Ok(pair.rejoin().await?)
 }

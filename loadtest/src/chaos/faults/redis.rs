@@ -1,28 +1,43 @@
-//! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory. What only one server has meets the
+//! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory; and where there are replicas, failovers:
+//! another server becomes the master, with or without the last writes, or a slot moves. What only one server has meets the
 //! master of the round's first sale.
 
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
+use testkit::wait::until;
 use tokio::{sync::MutexGuard, time::sleep};
 
 use super::scene::Scene;
 use crate::chaos::{
-    instance::{pause, server},
+    instance::pause,
+    options::RedisLayout,
     redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
 };
-use workload::{Error, sessions};
+use workload::sessions;
+
+/// How long writes wait at most for a failover, in milliseconds: longer than one takes.
+const PAUSE_MS: &str = "20000";
+/// How long a replica may take to have everything once writes wait.
+const COPY_LIMIT: Duration = Duration::from_secs(10);
 
 /// The servers, and which of them is the master of the round's first sale. Held for as long as a fault lasts: those of one
 /// server take turns.
-pub async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize), Error> {
+async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize)> {
     let redis = it.cluster.redis.lock().await;
-    let key = it.cluster.access.keys().stock(it.sales.first().copied().unwrap_or(1));
-    let master = redis.master_of(&key).await?;
+    let master = redis.master_of(&key(it)).await?;
     Ok((redis, master))
 }
 
+/// A key of the round's first sale.
+fn key(it: Scene<'_>) -> String {
+    it.cluster.access.keys().stock(it.sales.first().copied().unwrap_or(1))
+}
+
 /// SIGKILL, then started again with this data. The old snapshot is taken before, as long as the server is away.
-pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<(), Error> {
+pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<()> {
     let (mut redis, master) = hold(it).await?;
     if data == RedisData::Old {
         take_snapshot(&redis.nodes[master]).await?;
@@ -35,33 +50,32 @@ pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<(), Error> {
     if data == RedisData::Intact {
         return Ok(());
     }
-    sessions::open(&it.cluster.access, it.buyers).await
+    Ok(sessions::open(&it.cluster.access, it.buyers).await?)
 }
 
 /// SIGSTOP, then SIGCONT.
-pub async fn stop(it: Scene<'_>) -> Result<(), Error> {
+pub async fn stop(it: Scene<'_>) -> Result<()> {
     let (mut redis, master) = hold(it).await?;
-    let process = redis.nodes[master].process().map_err(server("Redis"))?;
-    pause(process, it.lasts).await.map_err(server("Redis"))?;
+    pause(redis.nodes[master].process()?, it.lasts).await?;
     redis.replicated().await
 }
 
-pub async fn empty(it: Scene<'_>) -> Result<(), Error> {
+pub async fn empty(it: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(it).await?;
     on_all_masters(&redis, &["FLUSHALL"]).await?;
     redis.replicated().await?;
-    sessions::open(&it.cluster.access, it.buyers).await
+    Ok(sessions::open(&it.cluster.access, it.buyers).await?)
 }
 
 /// The stream of admitted orders is deleted, and nothing else.
-pub async fn delete_stream(it: Scene<'_>) -> Result<(), Error> {
+pub async fn delete_stream(it: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(it).await?;
     delete(&redis, &it.cluster.access.keys().stream()).await?;
     redis.replicated().await
 }
 
 /// One by one all other keys that serve the sales are deleted: counters, claims, marks, ids, the hash, the group.
-pub async fn delete_keys(it: Scene<'_>) -> Result<(), Error> {
+pub async fn delete_keys(it: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(it).await?;
     let access = &it.cluster.access;
     let day = chrono::Utc::now().with_timezone(&access.time_zone).format("%Y:%m:%d").to_string();
@@ -80,7 +94,7 @@ pub async fn delete_keys(it: Scene<'_>) -> Result<(), Error> {
 }
 
 /// No memory is left, and nothing is evicted: commands that could write are refused.
-pub async fn out_of_memory(it: Scene<'_>) -> Result<(), Error> {
+pub async fn out_of_memory(it: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(it).await?;
     on_all_masters(&redis, &["CONFIG", "SET", "maxmemory", "1"]).await?;
     sleep(it.lasts).await;
@@ -88,7 +102,7 @@ pub async fn out_of_memory(it: Scene<'_>) -> Result<(), Error> {
     redis.replicated().await
 }
 
-async fn on_all_masters(redis: &RedisServers, words: &[&str]) -> Result<(), Error> {
+async fn on_all_masters(redis: &RedisServers, words: &[&str]) -> Result<()> {
     for master in redis.masters().await? {
         let () = command(&redis.nodes[master], words).await?;
     }
@@ -96,8 +110,103 @@ async fn on_all_masters(redis: &RedisServers, words: &[&str]) -> Result<(), Erro
 }
 
 /// Deletes a key on the server that has it.
-async fn delete(redis: &RedisServers, key: &str) -> Result<(), Error> {
+async fn delete(redis: &RedisServers, key: &str) -> Result<()> {
     let master = redis.master_of(key).await?;
     let _deleted: i64 = command(&redis.nodes[master], &["DEL", key]).await?;
+    Ok(())
+}
+
+/// SIGKILL; the replica takes over. The old master comes back as its replica.
+pub async fn kill_master(it: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(it).await?;
+    fail_over(&mut redis, master, it.lasts).await
+}
+
+/// As [`kill_master`], with a replica that had stopped copying: what was confirmed since is gone.
+pub async fn kill_master_while_lagging(it: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(it).await?;
+    stop_copying(&redis, master).await?;
+    sleep(it.lasts).await;
+    fail_over(&mut redis, master, Duration::ZERO).await
+}
+
+/// Sentinel's failover without a loss: writes wait until the replica has everything, and until the master is one itself.
+pub async fn hand_over(it: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(it).await?;
+    let replica = redis.replica_of(master);
+    let () = command(&redis.nodes[master], &["CLIENT", "PAUSE", PAUSE_MS, "WRITE"]).await?;
+    let offset = async |node: usize| -> Option<String> {
+        let facts: String = command(&redis.nodes[node], &["INFO", "replication"]).await.ok()?;
+        facts.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).map(str::to_owned)
+    };
+    let has_all = until(COPY_LIMIT, async || {
+        let (of_master, of_replica) = (offset(master).await, offset(replica).await);
+        of_master.is_some() && of_master == of_replica
+    });
+    ensure!(has_all.await, "the replica of Redis does not catch up");
+    redis.ask_for_failover().await?;
+    redis.took_over(replica).await?;
+    redis.demote(master, replica).await?;
+    let () = command(&redis.nodes[master], &["CLIENT", "UNPAUSE"]).await?;
+    redis.replicated().await
+}
+
+/// A cluster's failover without a loss: its master has writes wait until the replica has everything and is the master.
+pub async fn replace(it: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(it).await?;
+    redis.replace_by(redis.replica_of(master), &[]).await?;
+    redis.replicated().await
+}
+
+/// A replica that had stopped copying takes over from a master that lives, which for a moment goes on as one. In a cluster
+/// `how` says whether the other masters are asked: `FORCE` or `TAKEOVER`.
+pub async fn replace_while_lagging(it: Scene<'_>, how: &str) -> Result<()> {
+    let (mut redis, master) = hold(it).await?;
+    let replica = redis.replica_of(master);
+    stop_copying(&redis, master).await?;
+    sleep(it.lasts).await;
+    if redis.layout == RedisLayout::Sentinel {
+        redis.ask_for_failover().await?;
+        redis.took_over(replica).await?;
+        sleep(it.lasts).await;
+    } else {
+        redis.replace_by(replica, &[how]).await?;
+    }
+    let allow = ["ACL", "SETUSER", "default", "+psync", "+sync"];
+    let () = command(&redis.nodes[master], &allow).await?;
+    redis.replicated().await
+}
+
+/// The slot of the round's first sale moves to another master, half of its keys earlier than the others.
+pub async fn move_slot(it: Scene<'_>) -> Result<()> {
+    let (mut redis, _) = hold(it).await?;
+    redis.move_slot(&key(it), it.lasts).await?;
+    redis.replicated().await
+}
+
+/// The master is cut off from all other servers, not from its clients, until the replica has taken over and longer.
+pub async fn partition(it: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(it).await?;
+    redis.partition(master, true);
+    let took_over = redis.took_over(redis.replica_of(master)).await;
+    sleep(it.lasts).await;
+    redis.partition(master, false);
+    took_over?;
+    redis.replicated().await
+}
+
+async fn fail_over(redis: &mut RedisServers, master: usize, lasts: Duration) -> Result<()> {
+    redis.nodes[master].kill();
+    redis.took_over(redis.replica_of(master)).await?;
+    sleep(lasts).await;
+    redis.restart(master, RedisData::Intact).await?;
+    redis.replicated().await
+}
+
+/// The replicas of a master get nothing more of what it does.
+async fn stop_copying(redis: &RedisServers, master: usize) -> Result<()> {
+    let node = &redis.nodes[master];
+    let () = command(node, &["ACL", "SETUSER", "default", "-psync", "-sync"]).await?;
+    let _links: i64 = command(node, &["CLIENT", "KILL", "TYPE", "replica"]).await?;
     Ok(())
 }

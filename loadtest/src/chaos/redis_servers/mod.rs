@@ -1,85 +1,156 @@
 //! The Redis of a test cluster, in each layout: its servers, a proxy in front of each, and who is whose master.
 //!
-//! Servers connect to each other through the proxies too, each from an address of its own (`servers::source`), so that clients
-//! or servers can be cut off alone.
+//! Servers connect to each other through the proxies too, each from an address of its own (`source`), so that clients or
+//! servers can be cut off alone.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
+use anyhow::{Result, bail, ensure};
+use futures_util::future::try_join_all;
 use testkit::{
     process::TemporaryFolder,
-    proxy::Proxy,
-    redis_server::{RedisServer, Role},
+    proxy::{Mode, Proxy},
+    redis_cluster::RedisCluster,
+    redis_sentinel::MASTER,
+    redis_server::{KEEPS_WRITES, RedisServer, Role},
     wait::until,
 };
 
 use super::{
-    instance::server,
-    layout::RedisLayout,
-    redis_data::{self, RedisData},
+    options::RedisLayout,
+    redis_data::{self, RedisData, command},
 };
-use servers::{LIMIT, WHAT, role, start_node, wait_until};
-use workload::Error;
 
 mod cluster;
 mod sentinel;
-mod servers;
 
-pub use servers::{RedisProxies, RedisServers};
+/// How long servers may take to agree or to copy each other, on a busy machine: where a master dies right after a failover
+/// was forced, Sentinel waits for tens of seconds before the next one.
+const LIMIT: Duration = Duration::from_secs(120);
+/// After how many milliseconds without an answer a server is taken for dead by those that watch it.
+const DOWN_AFTER_MS: u64 = 1_500;
 
-/// What a server is started with besides its role, such as a clock of its own.
-pub type Environment = Vec<(&'static str, String)>;
+/// The servers.
+#[derive(Debug)]
+pub struct RedisServers {
+    /// Which they are.
+    pub layout: RedisLayout,
+    /// Those that hold data. All run unless a fault has just ended one. The second half copies the first, at first.
+    pub nodes: Vec<RedisServer>,
+    /// Those that watch the others, if the layout has any.
+    sentinels: Vec<RedisServer>,
+    /// What is in front of them.
+    pub proxies: Arc<RedisProxies>,
+}
+
+/// The proxies in front of the servers.
+#[derive(Debug, Default)]
+pub struct RedisProxies {
+    /// Of each data server.
+    pub nodes: Vec<Proxy>,
+    /// Of each data server's cluster bus.
+    buses: Vec<Proxy>,
+    /// Of the sentinels, apart for each instance.
+    sentinels: Vec<Vec<Proxy>>,
+}
+
+/// The address from which the `number`-th server connects to others: data servers first, then sentinels.
+fn source(number: usize) -> IpAddr {
+    let last = u8::try_from(number + 2).unwrap_or(u8::MAX);
+    IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
+}
+
+fn port(proxy: &Proxy) -> u16 {
+    proxy.address.port()
+}
 
 impl RedisServers {
-    /// Starts them in a folder below `folder`, for so many instances.
+    /// Starts them in a folder below `folder`, for so many instances; one that is alone with this in its environment, such as
+    /// a clock of its own. They announce the proxies' ports.
     ///
     /// # Panics
-    /// The servers do not find each other within a minute.
+    /// The nodes of a cluster do not find each other within a minute.
     pub async fn start(
         layout: RedisLayout,
         folder: &Arc<TemporaryFolder>,
-        environment: Environment,
+        environment: Vec<(&'static str, String)>,
         instances: usize,
-    ) -> Result<Self, Error> {
-        match layout {
-            RedisLayout::Single => {
-                let (node, proxy) = start_node(folder, Role::Alone).await?;
-                let proxies = RedisProxies { nodes: vec![proxy], ..RedisProxies::default() };
-                let (nodes, proxies) = (vec![node], Arc::new(proxies));
-                let mut servers = Self { layout, nodes, sentinels: Vec::new(), proxies };
-                servers.nodes[0].environment = environment;
-                servers.nodes[0].try_restart().await.map_err(server(WHAT))?;
-                Ok(servers)
+    ) -> Result<Self> {
+        let (count, role) = match layout {
+            RedisLayout::Single => (1, Role::Alone),
+            RedisLayout::Sentinel => (2, Role::Alone),
+            RedisLayout::Cluster => (6, Role::ClusterNode(DOWN_AFTER_MS)),
+        };
+        let (mut nodes, mut sentinels) = (Vec::new(), Vec::new());
+        let mut proxies = RedisProxies::default();
+        for number in 0..count {
+            let arguments = KEEPS_WRITES.map(str::to_owned).to_vec();
+            let mut node = RedisServer::start_in(folder.clone(), role.clone(), arguments).await?;
+            let proxy = Proxy::start(node.address()).await?;
+            let bus = Proxy::start(format!("127.0.0.1:{}", node.bus())).await?;
+            if layout == RedisLayout::Single {
+                node.environment.clone_from(&environment);
+            } else {
+                let (from, bus) = (source(number).to_string(), port(&bus).to_string());
+                let port = port(&proxy).to_string();
+                let own = [
+                    ["--replica-announce-ip", "127.0.0.1"],
+                    ["--replica-announce-port", &port],
+                    ["--cluster-announce-ip", "127.0.0.1"],
+                    ["--cluster-announce-port", &port],
+                    ["--cluster-announce-bus-port", &bus],
+                    ["--bind-source-addr", &from],
+                ];
+                node.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
             }
-            RedisLayout::Sentinel => sentinel::start(folder, instances).await,
-            RedisLayout::Cluster => cluster::start(folder).await,
+            if layout == RedisLayout::Sentinel && number > 0 {
+                node.role = Role::ReplicaOf(port(&proxies.nodes[0]));
+            }
+            node.try_restart().await?;
+            proxies.nodes.push(proxy);
+            proxies.buses.push(bus);
+            nodes.push(node);
         }
+        if layout == RedisLayout::Sentinel {
+            sentinels = Self::start_sentinels(folder, &nodes, &proxies).await?;
+            for _ in 0..instances {
+                let starting = sentinels.iter().map(|sentinel| Proxy::start(sentinel.address()));
+                proxies.sentinels.push(try_join_all(starting).await?);
+            }
+        }
+        if layout == RedisLayout::Cluster {
+            let ports = proxies.nodes.iter().zip(&proxies.buses);
+            let ports: Vec<_> = ports.map(|(node, bus)| [port(node), port(bus)]).collect();
+            nodes = RedisCluster::of(nodes, &ports).await.nodes;
+        }
+        let mut servers = Self { layout, nodes, sentinels, proxies: Arc::new(proxies) };
+        servers.replicated().await?;
+        Ok(servers)
     }
 
     /// The address for clients past the proxies, or for the instance of this number.
     pub fn url(&self, instance: Option<usize>) -> String {
-        let list = |ports: Vec<u16>| {
-            let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-            hosts.join(",")
-        };
-        let ports = |proxies: &[Proxy]| proxies.iter().map(|proxy| proxy.address.port()).collect();
-        let of_nodes = || list(ports(&self.proxies.nodes));
-        match (self.layout, instance) {
-            (RedisLayout::Single, None) => self.nodes[0].url(),
-            (RedisLayout::Single, Some(_)) => format!("redis://{}/", of_nodes()),
-            (RedisLayout::Sentinel, None) => {
-                let ports = self.sentinels.iter().map(RedisServer::port).collect();
-                format!("redis-sentinel://{}/{}", list(ports), sentinel::MASTER)
-            }
+        let proxied = |proxies: &[Proxy]| proxies.iter().map(port).collect();
+        let direct = |servers: &[RedisServer]| servers.iter().map(RedisServer::port).collect();
+        let (scheme, ports, master): (_, Vec<u16>, _) = match (self.layout, instance) {
+            (RedisLayout::Single, None) => ("redis", direct(&self.nodes), ""),
+            (RedisLayout::Single, Some(_)) => ("redis", proxied(&self.proxies.nodes), ""),
+            (RedisLayout::Sentinel, None) => ("redis-sentinel", direct(&self.sentinels), MASTER),
             (RedisLayout::Sentinel, Some(instance)) => {
-                let ports = ports(&self.proxies.sentinels[instance]);
-                format!("redis-sentinel://{}/{}", list(ports), sentinel::MASTER)
+                ("redis-sentinel", proxied(&self.proxies.sentinels[instance]), MASTER)
             }
-            (RedisLayout::Cluster, _) => format!("redis-cluster://{}", of_nodes()),
-        }
+            (RedisLayout::Cluster, _) => ("redis-cluster", proxied(&self.proxies.nodes), ""),
+        };
+        let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("{scheme}://{}/{master}", hosts.join(","))
     }
 
     /// The data servers that are masters.
-    pub async fn masters(&self) -> Result<Vec<usize>, Error> {
+    pub async fn masters(&self) -> Result<Vec<usize>> {
         let mut masters = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
             if role(node).await? == "master" {
@@ -89,18 +160,39 @@ impl RedisServers {
         Ok(masters)
     }
 
-    /// The master that serves a key.
-    pub async fn master_of(&self, key: &str) -> Result<usize, Error> {
-        let masters = self.masters().await?;
-        let serves = match self.layout {
-            RedisLayout::Cluster => self.serving(masters.first().copied(), key).await?,
-            _ => masters.first().copied(),
-        };
-        serves.ok_or_else(|| Error::server(WHAT, format!("no master serves {key}")))
+    /// The master that serves a key: in a cluster the others answer MOVED.
+    pub async fn master_of(&self, key: &str) -> Result<usize> {
+        for master in self.masters().await? {
+            if command::<i64>(&self.nodes[master], &["EXISTS", key]).await.is_ok() {
+                return Ok(master);
+            }
+        }
+        bail!("no master serves {key}")
+    }
+
+    /// The server that copies a master.
+    pub fn replica_of(&self, master: usize) -> usize {
+        (master + self.nodes.len() / 2) % self.nodes.len()
+    }
+
+    /// Cuts a data server off from all other servers, or connects it again. Its clients reach it all the while, and the
+    /// first instance does not reach the sentinels.
+    pub fn partition(&self, node: usize, cut: bool) {
+        let mode = if cut { Mode::Cut } else { Mode::Forward };
+        let RedisProxies { nodes, buses, sentinels } = &*self.proxies;
+        for other in (0..self.nodes.len() + self.sentinels.len()).filter(|other| *other != node) {
+            for proxy in [&nodes[node], &buses[node]] {
+                proxy.set_for(source(other), mode);
+            }
+        }
+        for proxy in nodes.iter().chain(buses) {
+            proxy.set_for(source(node), mode);
+        }
+        sentinels.iter().take(1).flatten().for_each(|proxy| proxy.set(mode));
     }
 
     /// Starts a killed server again: as a replica where another has taken over.
-    pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<(), Error> {
+    pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<()> {
         if self.layout == RedisLayout::Sentinel {
             self.nodes[node].role = match self.named().await {
                 Some(other) if other != node => self.copies(other),
@@ -111,7 +203,7 @@ impl RedisServers {
     }
 
     /// Waits until every master is the only one of its data and has a replica with all of it, as before any fault.
-    pub async fn replicated(&mut self) -> Result<(), Error> {
+    pub async fn replicated(&mut self) -> Result<()> {
         let whole = until(LIMIT, async || {
             let whole = match self.layout {
                 RedisLayout::Single => Ok(true),
@@ -124,16 +216,36 @@ impl RedisServers {
         if whole.await {
             return Ok(());
         }
-        let reason = format!("not whole {LIMIT:?} after a fault: {}", self.facts().await);
-        Err(Error::server(WHAT, reason))
+        let mut reason = format!("Redis is not whole {LIMIT:?} after a fault");
+        for (number, node) in self.nodes.iter().enumerate() {
+            for words in [["INFO", "replication"], ["CLUSTER", "NODES"]] {
+                let said = command::<String>(node, &words).await;
+                let said = said.unwrap_or_else(|error| error.to_string());
+                reason.push_str(&format!("\nserver {number}: {said}"));
+            }
+        }
+        bail!(reason)
     }
 
     /// Waits until `replica` is the master.
-    pub async fn took_over(&self, replica: usize) -> Result<(), Error> {
+    pub async fn took_over(&self, replica: usize) -> Result<()> {
         wait_until("the replica takes over", async || match self.layout {
             RedisLayout::Sentinel => self.named().await == Some(replica),
             _ => role(&self.nodes[replica]).await.is_ok_and(|role| role == "master"),
         })
         .await
     }
+}
+
+/// Waits until `condition` holds, which is said in an error.
+async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<()> {
+    ensure!(until(LIMIT, condition).await, "not within {LIMIT:?}: {what}");
+    Ok(())
+}
+
+/// What a server says that it is: `master`, `slave`, `sentinel`.
+async fn role(server: &RedisServer) -> Result<String> {
+    let role: Vec<redis::Value> = command(server, &["ROLE"]).await?;
+    let first = role.into_iter().next().map(redis::from_redis_value);
+    Ok(first.and_then(Result::ok).unwrap_or_default())
 }

@@ -10,11 +10,6 @@ use What::{Cancel, Pay};
 
 const DONE: Reply = Reply::Ordered(7);
 
-fn change(answers: &[(What, Reply)]) -> Change {
-    let age = Duration::from_millis(300);
-    Change { order_id: 7, answers: answers.to_vec(), age }
-}
-
 fn refused(code: &'static str) -> Reply {
     Reply::Refused(code.into())
 }
@@ -42,7 +37,9 @@ fn judge(
     (redis_lost, rows_lost): (bool, bool),
 ) -> SaleVerdict {
     let snapshot = Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows };
-    let circumstances = Circumstances { published: issued, expires: None, rows_lost, redis_lost };
+    let published = issued;
+    let circumstances =
+        Circumstances { published, rows_lost, redis_lost, ..Circumstances::default() };
     SaleVerdict::of(outcome, &snapshot, circumstances)
 }
 
@@ -92,7 +89,7 @@ fn payments_and_cancellations_must_agree_with_their_answers() {
     let (no, unknown) = (|| refused("ALREADY_PAID"), || Reply::lost("TIME_OUT"));
     let is_false = |answers: &[(What, Reply)], status| {
         let row = OrderRow { id: 7, user_id: 1, status };
-        false_change(&row, Some(&change(answers)), Circumstances::default()).is_some()
+        false_change(&row, answers, Circumstances::default()).is_some()
     };
     assert!(!is_false(&[(Cancel, DONE), (Cancel, no())], CANCELLED));
     assert!(is_false(&[(Cancel, DONE), (Cancel, no())], UNPAID), "confirmed, did not happen");
@@ -108,15 +105,17 @@ fn payments_and_cancellations_must_agree_with_their_answers() {
 #[test]
 fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
     let row = OrderRow { id: 7, user_id: 1, status: CANCELLED };
-    let expires =
-        Circumstances { expires: Some(Duration::from_secs(2)), ..Circumstances::default() };
-    assert!(false_change(&row, None, Circumstances::default()).is_some());
-    assert!(false_change(&row, None, expires).is_none());
-    let expired = change(&[(Pay, refused("ORDER_CANCELLED"))]);
-    assert!(expired_early(&expired, expires));
-    assert!(!expired_early(&Change { age: Duration::from_secs(3), ..expired.clone() }, expires));
-    let both = change(&[(Pay, refused("ORDER_CANCELLED")), (Cancel, DONE)]);
-    assert!(!expired_early(&both, expires), "its owner cancelled it");
+    let limit = Some(Duration::from_secs(2));
+    let expires = Circumstances { expires: limit, ..Circumstances::default() };
+    assert!(false_change(&row, &[], Circumstances::default()).is_some());
+    assert!(false_change(&row, &[], expires).is_none());
+    let answers = vec![(Pay, refused("ORDER_CANCELLED"))];
+    let expired = Change { order_id: 7, answers, age: Duration::from_millis(300) };
+    assert!(expired_early(&expired, &expired.answers, limit));
+    let late = Change { age: Duration::from_secs(3), ..expired.clone() };
+    assert!(!expired_early(&late, &late.answers, limit));
+    let both = [(Pay, refused("ORDER_CANCELLED")), (Cancel, DONE)];
+    assert!(!expired_early(&expired, &both, limit), "its owner cancelled it");
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! Faults of an instance of the service, of the way to its servers, of their clocks, and lost replies to what an operator or
+//! an owner of orders does.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use testkit::{clock, proxy::Mode};
+use tokio::time::sleep;
+
+use super::scene::Scene;
+use crate::chaos::{
+    changes::What,
+    test_cluster::ServerKind::{self, Database},
+};
+
+/// How long replies to an operation get lost, at least.
+const SPELL: Duration = Duration::from_millis(250);
+
+/// SIGKILL, then started again.
+pub async fn kill(it: Scene<'_>, which: usize) -> Result<()> {
+    let mut instance = it.cluster.instances[which].lock().await;
+    instance.kill();
+    sleep(it.lasts).await;
+    instance.restart().await
+}
+
+/// SIGSTOP, then SIGCONT.
+pub async fn stop(it: Scene<'_>, which: usize) -> Result<()> {
+    it.cluster.instances[which].lock().await.pause(it.lasts).await
+}
+
+/// One after the other is asked to end (SIGTERM) and started again.
+pub async fn roll(it: Scene<'_>) -> Result<()> {
+    for instance in &it.cluster.instances {
+        let mut instance = instance.lock().await;
+        instance.end().await?;
+        instance.restart().await?;
+        sleep(it.lasts).await;
+    }
+    Ok(())
+}
+
+/// The proxy before a server does this to the connections; at the end it forwards again.
+pub async fn link(it: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<()> {
+    it.cluster.set_proxies(kind, mode);
+    sleep(it.lasts).await;
+    it.cluster.set_proxies(kind, Mode::Forward);
+    Ok(())
+}
+
+/// A server's clock is stepped by so many seconds and, at the end, stepped back. Such faults of one server take turns.
+pub async fn step_clock(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<()> {
+    let file = it.cluster.clocks[of as usize].lock().await;
+    clock::step(&file, seconds)?;
+    sleep(it.lasts).await;
+    Ok(clock::step(&file, 0)?)
+}
+
+/// The operation is done while its replies from the database are lost, so that it is certainly hit; those of every round
+/// are hit by the other faults where they meet.
+pub async fn lose_replies(it: Scene<'_>, operation: impl Future<Output = ()>) -> Result<()> {
+    // Long enough for the first attempt of each; later ones are to succeed.
+    let lasts = it.lasts + SPELL;
+    let losing = link(Scene { lasts, ..it }, Database, Mode::LoseCommitReply);
+    let (lost, ()) = tokio::join!(losing, operation);
+    lost
+}
+
+/// As [`lose_replies`], of payments or cancellations of orders that are there.
+pub async fn lose_replies_on(it: Scene<'_>, what: What) -> Result<()> {
+    let orders = it.operator.orders().await;
+    lose_replies(it, it.operator.change(&orders, what)).await
+}
