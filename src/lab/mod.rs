@@ -38,8 +38,8 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
         let row = strategy.row();
         json!({
             "name": row.name,
-            "idea": row.idea.pair(),
-            "why": row.why.pair(),
+            "idea": row.idea,
+            "why": row.why,
             "unsafe": strategy.is_unsafe(),
             "oversell": row.oversell.can_break(),
             "secondOrderOnOneNode": row.second_order_on_one_node.can_break(),

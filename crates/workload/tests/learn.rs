@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 use workload::{
-    ladder::{Guarantee, Strategy, Text},
+    ladder::{Guarantee, Strategy},
     markdown,
 };
 
@@ -71,27 +71,25 @@ fn the_readmes_show_the_present_table() {
     let titles =
         ["strategy", "the idea", "oversell", "second order, one node", "second order, two nodes"];
     let words = ["never", "possible", " (default)"];
-    let table =
-        ladder_table(titles, words, |text| text.en, |condition| format!("never while {condition}"));
+    let table = ladder_table(0, titles, words, |condition| format!("never while {condition}"));
     page_shows("README.md", "ladder", &format!("{table}\n{bold}\n"));
     let bold = "**加粗**：`./dev demo` 必须演示出来。";
     let titles = ["策略", "思路", "超卖", "单节点一人多单", "双节点一人多单"];
     let words = ["不会", "可能", "（默认）"];
-    let table =
-        ladder_table(titles, words, |text| text.zh, |condition| format!("{condition}时不会"));
+    let table = ladder_table(1, titles, words, |condition| format!("{condition}时不会"));
     page_shows("README.zh-CN.md", "ladder", &format!("{table}\n{bold}\n"));
 }
 
 /// The strategies and their guarantees, in a language of the READMEs. What the demonstration shows is bold.
 fn ladder_table(
+    language: usize,
     titles: [&str; 5],
     [never, possible, default]: [&str; 3],
-    of: fn(Text) -> &'static str,
     never_while: fn(&str) -> String,
 ) -> String {
     let cell = |guarantee| match guarantee {
         Guarantee::Never => never.to_owned(),
-        Guarantee::NeverWhile(condition) => never_while(of(condition)),
+        Guarantee::NeverWhile(condition) => never_while(condition[language]),
         Guarantee::Possible => possible.to_owned(),
         Guarantee::Shown => format!("**{possible}**"),
     };
@@ -99,7 +97,7 @@ fn ladder_table(
         let row = strategy.row();
         let default = if strategy == Strategy::default() { default } else { "" };
         let cells = [row.oversell, row.second_order_on_one_node, row.second_order_on_two_nodes];
-        let name = [format!("`{strategy}`{default}"), of(row.idea).to_owned()];
+        let name = [format!("`{strategy}`{default}"), row.idea[language].to_owned()];
         name.into_iter().chain(cells.map(cell)).collect()
     });
     markdown::table(&titles, &rows)
@@ -113,7 +111,7 @@ fn ladder_file() -> String {
     for strategy in Strategy::ALL {
         let row = strategy.row();
         let row = json!({
-            "idea": row.idea.pair(), "why": row.why.pair(), "unsafe": strategy.is_unsafe(),
+            "idea": row.idea, "why": row.why, "unsafe": strategy.is_unsafe(),
         });
         text += &format!("  '{strategy}': {row},\n");
     }
@@ -144,7 +142,7 @@ fn a_violation_can_be_reached_exactly_where_the_table_says_that_it_can_happen() 
             );
             // On a condition: the strategy alone keeps the promise, and without the condition and the index it does not.
             if let Guarantee::NeverWhile(condition) = says {
-                let says = format!("{strategy}: {}", condition.en);
+                let says = format!("{strategy}: {}", condition[0]);
                 assert!(!flag(reached, "/alone/secondOrder"), "{says}");
                 assert!(flag(reached, "/bare/secondOrder"), "{says}");
             }

@@ -241,10 +241,10 @@ fn finish(
 fn moral(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<[&'static str; 2]> {
     let row = strategy.row();
     match kind {
-        StoryKind::TwoOrders => strategy.is_unsafe().then(|| row.moral.pair()),
-        StoryKind::Held if !strategy.is_unsafe() => Some(row.moral.pair()),
+        StoryKind::TwoOrders => strategy.is_unsafe().then_some(row.moral),
+        StoryKind::Held if !strategy.is_unsafe() => Some(row.moral),
         // Such as a lock in memory on one instance: its row says why it holds there, and where it does not.
-        StoryKind::Held => strategy.holds_on(instances).then(|| row.why.pair()),
+        StoryKind::Held => strategy.holds_on(instances).then_some(row.why),
         StoryKind::Oversold => None,
     }
 }

@@ -30,7 +30,7 @@ impl RunState {
             let known = strategy.parse::<Strategy>().ok();
             Lane {
                 strategy: strategy.clone(),
-                idea: known.map(|known| known.row().idea.pair()).unwrap_or_default(),
+                idea: known.map(|known| known.row().idea).unwrap_or_default(),
                 safe: known.is_some_and(|known| setting.is_safe(known)),
                 voucher_id: None,
                 samples: Vec::new(),

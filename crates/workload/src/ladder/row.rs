@@ -1,24 +1,7 @@
 //! What a row of the table says of a strategy.
 
-/// A text in both languages of the project.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Text {
-    /// English.
-    pub en: &'static str,
-    /// Simplified Chinese.
-    pub zh: &'static str,
-}
-
-impl Text {
-    /// English, then Chinese: the form in which the pages keep their texts.
-    pub const fn pair(self) -> [&'static str; 2] {
-        [self.en, self.zh]
-    }
-}
-
-pub(crate) const fn text(en: &'static str, zh: &'static str) -> Text {
-    Text { en, zh }
-}
+/// A text in both languages of the project: English, then Simplified Chinese.
+pub type Text = [&'static str; 2];
 
 /// Whether a violation can happen under a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
