@@ -115,7 +115,7 @@ async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
         write(&path, comparison::report::html(&document)).await?;
     }
     if let Some(path) = json {
-        write(&path, pretty(&comparison::raw::Raw::of(&run))).await?;
+        write(&path, comparison::report::raw(&run)).await?;
     }
     let mut results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
     let violated = results.any(|result| matches!(result.conformance, Conformance::Violation(_)));

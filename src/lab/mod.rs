@@ -143,8 +143,7 @@ pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
     extensions(("x-codes" = json!(["RUN_NOT_FOUND"])), ("x-download" = json!(true))),
 )]
 pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
-    let raw = comparison::raw::Raw::of(&*lab.find(&id)?);
-    let text = serde_json::to_string_pretty(&raw);
+    let text = comparison::report::raw(&*lab.find(&id)?);
     let text = text.map_err(|error| Error::Internal(format!("raw data: {error}")))?;
     Ok(file("application/json", &format!("seckill-{id}.json"), text))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{burst::Report, conformance::Conformance};
+use crate::{burst::Report, conformance::Conformance, ladder::Text, trace::Step};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
 #[derive(Debug, Clone, Serialize)]
@@ -123,7 +123,7 @@ pub struct Lane {
     /// Its strategy.
     pub strategy: String,
     /// How that sells, in English and Chinese.
-    pub idea: [&'static str; 2],
+    pub idea: Text,
     /// Whether nothing can go wrong in it, on so many instances and with so many attempts of each buyer.
     pub safe: bool,
     /// Its voucher, once it is published.
@@ -204,7 +204,7 @@ pub struct Story {
     pub fault: Option<&'static str>,
     /// What is learnt from it, in English and Chinese, where that follows from the strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub moral: Option<[&'static str; 2]>,
+    pub moral: Option<Text>,
     /// By the time they were sent.
     pub requests: Vec<Request>,
 }
@@ -242,18 +242,4 @@ pub struct Request {
     pub order_id: Option<String>,
     /// What the node did for it.
     pub steps: Vec<Step>,
-}
-
-/// A step of a request.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Step {
-    /// Its name.
-    pub step: String,
-    /// Its begin, ms.
-    pub at: f64,
-    /// How long it took, ms.
-    pub took: f64,
-    /// What it saw.
-    #[serde(flatten)]
-    pub saw: serde_json::Map<String, serde_json::Value>,
 }

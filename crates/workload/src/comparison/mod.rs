@@ -5,14 +5,12 @@
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.
 //! - [`faults`] injects faults into the servers meanwhile; `sampler`, `batches` and `commits` read figures.
-//! - [`report`] and [`raw`] are its results as files.
+//! - [`report`] writes its results as files.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-use crate::ladder::Strategy;
 
 use crate::{
     Environment, Error, Target,
@@ -20,6 +18,7 @@ use crate::{
     buyers::Buyer,
     conformance::Conformance,
     descriptors,
+    ladder::{Strategy, Text},
     latency::Recorder,
     order_rows::OrderRows,
     sessions,
@@ -29,7 +28,6 @@ pub mod batches;
 mod commits;
 pub mod document;
 pub mod faults;
-pub mod raw;
 pub mod report;
 pub mod run_state;
 mod sampler;
@@ -238,7 +236,7 @@ fn finish(
 }
 
 /// What is learnt from a story of this kind, where it ended as the strategy makes it end on so many instances.
-fn moral(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<[&'static str; 2]> {
+fn moral(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<Text> {
     let row = strategy.row();
     match kind {
         StoryKind::TwoOrders => strategy.is_unsafe().then_some(row.moral),
