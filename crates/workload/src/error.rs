@@ -12,14 +12,6 @@ use std::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A target's URL cannot be used.
-    #[error("the target '{url}' cannot be used: {reason} (write it like http://127.0.0.1:8080)")]
-    Target {
-        /// What was given.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// A target did not answer.
     #[error(
         "{url} did not answer {what}: {reason}. Is the service up? `./dev up` starts it, \
