@@ -25,8 +25,11 @@ pub enum Error {
         /// What happened.
         reason: String,
     },
-    /// The service answered a preparatory request with a refusal.
-    #[error("{what} was refused (HTTP {status}, {code}: {message}). {way_out}")]
+    /// The service refused what the administrator asked for.
+    #[error(
+        "{what} was refused (HTTP {status}, {code}: {message}). ADMIN_TOKEN must be the service's own (`./dev env` \
+         prints it); a strategy that is meant to fail needs a server started with --lab"
+    )]
     Refused {
         /// What was asked.
         what: &'static str,
@@ -36,8 +39,6 @@ pub enum Error {
         code: String,
         /// The reply's `errorMsg`.
         message: String,
-        /// What to do about it.
-        way_out: &'static str,
     },
     /// The database failed.
     #[error(

@@ -77,11 +77,6 @@ impl Call {
         self.body = body.to_string().into();
         self.header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
     }
-
-    /// Sends the next request with this session token.
-    pub fn set_token(&mut self, token: &HeaderValue) {
-        self.headers.insert(AUTHORIZATION, token.clone());
-    }
 }
 
 /// A complete answer.
@@ -119,7 +114,7 @@ pub enum Failure {
 /// One keep-alive connection, made on first use and again whenever it broke.
 #[derive(Debug)]
 pub struct Connection {
-    target: Target,
+    pub(crate) target: Target,
     host: Option<HeaderValue>,
     /// From the first byte of connecting to the last byte of the answer.
     limit: Duration,

@@ -164,14 +164,14 @@ impl Load {
         let home = number % self.targets.len();
         let connect = |target: &workload::Target| Connection::new(target.clone(), LIMIT);
         let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
-        let mut call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
+        let call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
         let mut aside_until = self.begin;
         let draw = || self.buyers.get(self.next.fetch_add(1, Ordering::Relaxed));
         let mut buyer = draw();
         while let Some(Buyer { token, .. }) = buyer
             && !self.done.load(Ordering::Relaxed)
         {
-            call.set_token(token);
+            let call = call.clone().token(token);
             let aside = usize::from(Instant::now() < aside_until);
             let at = (home + aside) % connections.len();
             match Reply::of(&connections[at].send(&call).await) {
