@@ -4,11 +4,9 @@
 //! they truly overlap, on one instance and across them.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
+    vec,
 };
 
 use hyper::header::HeaderValue;
@@ -42,12 +40,16 @@ pub struct Record {
 }
 
 impl Record {
-    /// The attempt number `attempt` of a user, made in a sale that was opened at `begin`.
-    fn of<T>(user_id: u64, attempt: u32, begin: Instant, done: &Done<T>) -> Self {
+    /// An attempt of this buyer, made in a sale that was opened at `begin`.
+    fn of<T>(buyer: &Buyer, begin: Instant, done: &Done<Attempt<T>>) -> Self {
         let since = |time: Instant| time.saturating_duration_since(begin);
         let trace = done.answer.as_ref().ok().and_then(|answer| answer.trace().map(Box::from));
         Self {
-            observed: ObservedReply { user_id, attempt, reply: Reply::of(&done.answer) },
+            observed: ObservedReply {
+                user_id: buyer.user_id,
+                attempt: done.what.attempt,
+                reply: Reply::of(&done.answer),
+            },
             target: done.target,
             due: since(done.due),
             sent: since(done.sent),
@@ -105,33 +107,26 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
         if self.traced {
             call = call.header(TRACE, HeaderValue::from_static("1"));
         }
+        let queues = queues(&self.attempts, connections.targets());
+        let queues = queues.into_iter().map(|queue| Mutex::new(queue.into_iter())).collect();
         let records = Mutex::new(Vec::with_capacity(self.attempts.len()));
-        let buying = Arc::new(Buying {
-            queues: queues(&self.attempts, connections.targets()),
-            buyers: self.buyers,
-            call,
-            begin: self.begin,
-            records,
-            ended,
-        });
+        let buying = Arc::new(Buying { purchases: self, queues, call, records, ended });
         connections.drive(&buying, live).await?;
-        let mut records = buying.records.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut records))
+        Ok(std::mem::take(&mut *lock(&buying.records)))
     }
 }
 
-/// One target's queue of attempts.
-struct Queue<T> {
-    attempts: Vec<Attempt<T>>,
-    next: AtomicUsize,
-}
-
-fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Queue<T>> {
-    let mut attempts = vec![Vec::new(); targets];
+/// Each target's attempts: those of one buyer go to the targets in turn.
+fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Vec<Attempt<T>>> {
+    let mut queues = vec![Vec::new(); targets];
     for one in all {
-        attempts[(one.buyer + one.attempt as usize) % targets].push(*one);
+        queues[(one.buyer + one.attempt as usize) % targets].push(*one);
     }
-    attempts.into_iter().map(|attempts| Queue { attempts, next: AtomicUsize::new(0) }).collect()
+    queues
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The attempts of a burst.
@@ -169,10 +164,10 @@ pub async fn generate(
 
 /// Attempts under way.
 struct Buying<T, E> {
-    queues: Vec<Queue<T>>,
-    buyers: Arc<[Buyer]>,
+    purchases: Purchases<T>,
+    /// For each target, what is still to be made.
+    queues: Vec<Mutex<vec::IntoIter<Attempt<T>>>>,
     call: Call,
-    begin: Instant,
     records: Mutex<Vec<Record>>,
     ended: E,
 }
@@ -185,17 +180,17 @@ where
     type What = Attempt<T>;
 
     fn next(&self, target: usize) -> Option<Job<Attempt<T>>> {
-        let queue = &self.queues[target];
-        let attempt = *queue.attempts.get(queue.next.fetch_add(1, Ordering::Relaxed))?;
-        let call = self.call.clone().token(&self.buyers[attempt.buyer].token);
-        Some(Job { call, due: attempt.due.map(|due| self.begin + due), what: attempt })
+        let attempt = lock(&self.queues[target]).next()?;
+        let Purchases { buyers, begin, .. } = &self.purchases;
+        let call = self.call.clone().token(&buyers[attempt.buyer].token);
+        Some(Job { call, due: attempt.due.map(|due| *begin + due), what: attempt })
     }
 
     fn ended(&self, done: Done<Attempt<T>>) {
-        let Attempt { buyer, attempt, .. } = done.what;
-        let record = Record::of(self.buyers[buyer].user_id, attempt, self.begin, &done);
+        let Purchases { buyers, begin, .. } = &self.purchases;
+        let record = Record::of(&buyers[done.what.buyer], *begin, &done);
         (self.ended)(&done.what, &record);
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        lock(&self.records).push(record);
     }
 }
 

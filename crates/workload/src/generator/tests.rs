@@ -12,7 +12,7 @@ use crate::{Access, Environment, Target, burst::options::Arrivals};
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
     let options = BurstOptions { tries: 3, ..options(Vec::new()) };
     let queues = queues(&attempts(&options, 10), 2);
-    let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
+    let mut all = queues.concat();
     all.sort_unstable();
     let due = Some(Duration::ZERO);
     let of = |buyer| (0..3).map(move |attempt| Attempt { buyer, attempt, due, then: () });
@@ -20,7 +20,7 @@ fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
     assert_eq!(all, expected);
     for queue in &queues {
         for buyer in 0..10 {
-            assert!(queue.attempts.iter().any(|it| it.buyer == buyer), "buyer {buyer}");
+            assert!(queue.iter().any(|it| it.buyer == buyer), "buyer {buyer}");
         }
     }
 }
