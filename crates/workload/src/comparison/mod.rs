@@ -4,11 +4,11 @@
 //!
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.
-//! - [`faults`] injects faults into the servers meanwhile; `sampler`, `batches` and `commits` read figures.
+//! - [`faults`] injects faults into the servers meanwhile; `sampler` and `batches` read figures.
 //! - [`report`] writes its results as files.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -25,7 +25,6 @@ use crate::{
 };
 
 pub mod batches;
-mod commits;
 pub mod document;
 pub mod faults;
 pub mod report;
@@ -35,10 +34,9 @@ mod show;
 pub mod story;
 
 use batches::Batches;
-use commits::{Commits, Seen};
 use document::{Document, LaneResult, Setting, State, StoryKind};
 pub use run_state::RunState;
-use sampler::Sampler;
+use sampler::{Commits, Sampler};
 
 /// Connections of each lane.
 const CONNECTIONS: usize = 256;
@@ -140,12 +138,13 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
     run_state.set(State::Preparing, "opening connections");
     let shared = setting.lanes.iter().any(|lane| lane == "group-commit");
     let nodes: &[Target] = if shared { &environment.nodes } else { &[] };
-    let sampler = Sampler { run: run_state, order_rows: &order_rows, vouchers, nodes };
+    let (order_rows, commits) = (&order_rows, Default::default());
+    let sampler = Sampler { run: run_state, order_rows, vouchers, nodes, commits };
     let before = Batches::read(nodes).await;
     let [left, right] = &lanes;
     let selling = async {
         let sell = async |lane: &BurstOptions, voucher, buyers: &Arc<[Buyer]>| {
-            burst::on(voucher, lane, &order_rows, buyers.clone()).await
+            burst::on(voucher, lane, order_rows, buyers.clone()).await
         };
         let (left, right) =
             (sell(left, vouchers[0], &buyers[0]), sell(right, vouchers[1], &buyers[1]));
@@ -155,11 +154,6 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             tokio::try_join!(left, right)
         }
     };
-    let commits = [Commits::default(), Commits::default()];
-    let watch = async |lane: usize| {
-        let strategy = &setting.lanes[lane];
-        commits[lane].watch(strategy, vouchers[lane], &order_rows, run_state).await;
-    };
     let watching = async {
         // In turn, the second sale opens its connections when the first is over.
         let first = if setting.in_turn { &run_state.live[..1] } else { &run_state.live[..] };
@@ -168,7 +162,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         }
         run_state.begun.get_or_init(Instant::now);
         run_state.set(State::Running, "selling");
-        tokio::join!(sampler.run(), watch(0), watch(1));
+        sampler.run().await;
     };
     let judging = async {
         let total = u64::from(setting.buyers) * u64::from(setting.tries);
@@ -186,7 +180,9 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
     };
     sampler.take(0.2, None).await;
     let after = Batches::read(nodes).await.since(&before);
-    finish(run_state, &setting, [left, right], &after, commits.map(Commits::seen));
+    let commits =
+        sampler.commits.map(|seen| seen.into_inner().unwrap_or_else(PoisonError::into_inner));
+    finish(run_state, &setting, [left, right], &after, commits);
     Ok(())
 }
 
@@ -195,18 +191,15 @@ fn finish(
     setting: &Setting,
     reports: [Report; 2],
     batches: &Batches,
-    commits: [Seen; 2],
+    commits: [Commits; 2],
 ) {
-    let judged = reports.map(|mut report| {
-        let records = std::mem::take(&mut report.records);
-        (records, report)
-    });
     let stopped = run_state.live.iter().any(|live| live.is_stopped());
     let state = if stopped { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
     let Document { lanes, events, .. } = &mut *document;
-    for ((lane, (records, report)), commits) in lanes.iter_mut().zip(judged).zip(&commits) {
+    for ((lane, mut report), commits) in lanes.iter_mut().zip(reports).zip(&commits) {
+        let records = std::mem::take(&mut report.records);
         let attempts = story::Attempts::of(&records, commits);
         lane.stories = attempts.stories(events);
         if let Ok(strategy) = lane.strategy.parse() {
@@ -228,9 +221,7 @@ fn finish(
         kept.push(records);
     }
     // Before the state that says that all is there.
-    if let Ok(kept) = kept.try_into() {
-        run_state.records.get_or_init(|| kept);
-    }
+    run_state.records.get_or_init(|| kept);
     document.state = state;
     document.doing = String::new();
 }

@@ -18,7 +18,7 @@ pub struct RunState {
     /// All buyers, once they are signed in.
     pub(super) buyers: OnceLock<Vec<Buyer>>,
     /// Every attempt of each lane, once all are over.
-    pub(super) records: OnceLock<[Vec<Record>; 2]>,
+    pub(super) records: OnceLock<Vec<Vec<Record>>>,
 }
 
 impl RunState {

@@ -1,21 +1,28 @@
 //! Samples both sales five times a second while they run: the client's counters, the tables, and, for group commit,
-//! the instances' metrics.
+//! the instances' metrics. Where orders are committed after the answer, notes when each was first seen in the table.
 
 use std::{
     collections::HashMap,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{batches::Batches, document::Sample, run_state::RunState};
 use crate::{
     Target,
+    ladder::Strategy,
     order_rows::{OrderRows, Snapshot},
 };
 
 /// From one sample to the next.
 const PERIOD: Duration = Duration::from_millis(200);
+/// From one look for new orders to the next: each is seen late by up to this and a reading.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// When orders were first seen, in seconds since the first request.
+pub(super) type Commits = HashMap<i64, f64>;
 
 /// What is sampled.
 pub(super) struct Sampler<'a> {
@@ -24,11 +31,17 @@ pub(super) struct Sampler<'a> {
     pub vouchers: [u64; 2],
     /// Asked for the sizes of commits where a lane shares them; else empty.
     pub nodes: &'a [Target],
+    /// Of each lane, the orders that were committed after the answer.
+    pub commits: [Mutex<Commits>; 2],
 }
 
 impl Sampler<'_> {
     /// Samples until the future is dropped.
     pub async fn run(&self) {
+        tokio::join!(self.sample_both(), self.watch_commits(0), self.watch_commits(1));
+    }
+
+    async fn sample_both(&self) {
         let mut tick = interval(PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut batches = Batches::read(self.nodes).await;
@@ -42,6 +55,25 @@ impl Sampler<'_> {
             let size = now.since(&batches).average();
             batches = now;
             self.take(elapsed, size).await;
+        }
+    }
+
+    /// Ends at once where the lane's strategy answers only after the commit.
+    async fn watch_commits(&self, lane: usize) {
+        let strategy = self.run.lock().lanes[lane].strategy.parse::<Strategy>();
+        if !strategy.is_ok_and(Strategy::is_deferred) {
+            return;
+        }
+        loop {
+            // The database may be away for a moment: a fault may have been injected.
+            if let Ok(snapshot) = self.order_rows.read(self.vouchers[lane]).await {
+                let now = self.run.seconds();
+                let mut seen = self.commits[lane].lock().unwrap_or_else(PoisonError::into_inner);
+                for row in snapshot.rows {
+                    seen.entry(row.id).or_insert(now);
+                }
+            }
+            sleep(PAUSE).await;
         }
     }
 
