@@ -9,18 +9,13 @@ const HOUR_US: u64 = 3_600_000_000;
 
 /// A distribution of latencies. All figures in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[allow(missing_docs)] // percentiles under their names
 pub struct Latency {
-    /// How many were measured.
     pub count: u64,
-    /// Median.
     pub p50_ms: f64,
-    /// 90th percentile.
     pub p90_ms: f64,
-    /// 99th percentile.
     pub p99_ms: f64,
-    /// 99.9th percentile.
     pub p999_ms: f64,
-    /// The slowest.
     pub max_ms: f64,
 }
 

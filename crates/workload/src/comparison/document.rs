@@ -1,6 +1,8 @@
 //! A comparison as a document: what the lab's page and the HTML report draw, and what is downloaded. Shapes only.
 //! Times are seconds from the first request, in a story milliseconds from its first request.
 
+#![allow(missing_docs)] // the contract's fields, under the contract's names
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -15,22 +17,18 @@ pub struct Document {
     pub id: String,
     /// What the arrivals were drawn from.
     pub seed: u64,
-    /// How far it is.
     pub state: State,
     /// The present step, as a text for people.
     pub doing: String,
-    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Local date-time.
     pub started_at: String,
-    /// What was asked for.
     pub setting: Setting,
     /// Seconds since the first request.
     pub elapsed_s: f64,
     /// What was done to the servers, and what came of it.
     pub events: Vec<Event>,
-    /// The two sales.
     pub lanes: Vec<Lane>,
 }
 
@@ -59,17 +57,15 @@ impl State {
     }
 }
 
-/// What is asked for.
+/// What is asked for, of each lane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Setting {
-    /// The strategy of each lane, by the service's names.
+    /// Their strategies, by the service's names.
     pub lanes: [String; 2],
-    /// Users, in each lane.
     pub buyers: u32,
     /// Simultaneous attempts of each.
     pub tries: u32,
-    /// Vouchers on sale, in each lane.
     pub stock: u32,
     /// 1: all requests go to the first instance; 2: through the proxy, to all.
     pub instances: u32,
@@ -86,14 +82,12 @@ pub struct Setting {
 /// A fault that was injected into the servers, or an instance that is back.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Event {
-    /// When.
     pub at: f64,
     /// What: a fault by its name, or [`INSTANCE_BACK`].
     pub what: &'static str,
     /// For how long, where it lasts; of a killed instance once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// To which instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// How many leases were cut short.
@@ -120,7 +114,6 @@ impl Event {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lane {
-    /// Its strategy.
     pub strategy: String,
     /// How that sells, in English and Chinese.
     pub idea: Text,
@@ -133,7 +126,6 @@ pub struct Lane {
     pub samples: Vec<Sample>,
     /// Attempts by the reply they got, up to the last sample.
     pub replies: BTreeMap<String, u64>,
-    /// The judgement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<LaneResult>,
     /// Attempts of which one can see why they ended as they did.
@@ -144,7 +136,6 @@ pub struct Lane {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
-    /// When.
     pub at: f64,
     /// Attempts answered so far.
     pub requests: u64,
@@ -164,11 +155,9 @@ pub struct Sample {
     pub oversold: i64,
     /// Since the last sample.
     pub requests_per_s: f64,
-    /// Likewise.
     pub orders_per_s: f64,
     /// Of the attempts answered since the last sample; `None` where there were none.
     pub p50_ms: Option<f64>,
-    /// Likewise.
     pub p99_ms: Option<f64>,
     /// Orders in a commit since the last sample, on average; on `group-commit` only.
     pub batch: Option<f64>,
@@ -180,7 +169,6 @@ pub struct Sample {
 pub struct LaneResult {
     /// The verdict, compared to the guarantees of the strategy.
     pub conformance: Conformance,
-    /// Figures, replies and the checker's verdict.
     pub report: Report,
     /// Latency in ms by share of the attempts.
     pub curve: Vec<(f64, f64)>,
@@ -194,7 +182,6 @@ pub struct LaneResult {
 /// Requests that met, and how.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Story {
-    /// What it shows.
     pub kind: StoryKind,
     /// How many read the same stock and took one, of whom the requests are the first; where that is what it shows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,19 +214,14 @@ pub enum StoryKind {
 pub struct Request {
     /// Which of its user's attempts.
     pub attempt: u32,
-    /// Whose.
     pub user_id: String,
     /// Who answered.
     pub node: String,
-    /// ms.
     pub sent: f64,
-    /// ms.
     pub answered: f64,
-    /// The reply's label.
     pub reply: String,
     /// The order in the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order_id: Option<String>,
-    /// What the node did for it.
     pub steps: Vec<Step>,
 }
