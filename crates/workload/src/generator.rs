@@ -20,6 +20,7 @@ use crate::{
     http::{Call, TRACE},
     live::Live,
     reply::Reply,
+    trace::Trace,
 };
 
 /// One finished attempt. Times count from the opening of the sale, and are cut off before it.
@@ -157,7 +158,8 @@ pub async fn generate(
     let live = options.live.clone();
     let count = move |_: &Attempt, record: &Record| {
         let reply = &record.observed.reply;
-        live.attempt(reply.label(), reply.is_success(), record.latency());
+        let batch = record.trace.as_deref().and_then(Trace::read).and_then(|trace| trace.batch());
+        live.attempt(reply.label(), reply.is_success(), record.latency(), batch);
     };
     purchases.make(&mut connections, &options.live, count).await
 }

@@ -45,6 +45,13 @@ impl Trace {
     pub fn step(&self, name: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.step == name)
     }
+
+    /// How many orders were in the commit of its order, where commits are shared.
+    pub fn batch(&self) -> Option<u64> {
+        let committed = &self.step("batch-committed")?.saw;
+        let orders = committed.get("orders")?.as_u64()?;
+        (orders > 0 && !committed.contains_key("outcome")).then_some(orders)
+    }
 }
 
 impl Step {
@@ -87,6 +94,9 @@ mod tests {
         assert_eq!(looked.saw["stock"], 7);
         assert_eq!(looked.saw["order"], false);
         assert!(trace.step("committed").unwrap().saw.is_empty());
+        let batch =
+            |saw: &str| Trace::read(&format!("node=a at=1 batch-committed@1+2:{saw}"))?.batch();
+        assert_eq!((batch("orders=3"), batch("outcome=failed,orders=3")), (Some(3), None));
         for bad in ["", "node=a", "node=a at=x", "node=a at=1 looked", "node=a at=1 looked@1+2:x"] {
             assert_eq!(Trace::read(bad), None, "{bad}");
         }

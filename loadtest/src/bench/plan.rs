@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::plan::figures::Cost;
 use anyhow::{Context, ensure};
+use workload::batches::Batches;
 use workload::buyers::Buyer;
-use workload::comparison::batches::Batches;
 use workload::latency::Latency;
 use workload::{Target, publish};
 
@@ -128,7 +128,7 @@ impl<'a> Plan<'a> {
             latency: Latency::of(latencies),
             outcomes: attempts.outcomes(),
             cpu: Cost { service_us, database_us, redis_us, client_us },
-            batch: Batches::read(&asked).await.since(&batches).average(),
+            batch: Batches::read(&asked).await.average_since(&batches),
         };
         say(&format!("    {run}"));
         let is_read = run.outcomes.keys().eq(["HTTP_200"]);

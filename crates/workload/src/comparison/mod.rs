@@ -4,7 +4,7 @@
 //!
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.
-//! - [`faults`] injects faults into the servers meanwhile; `sampler` and `batches` read figures.
+//! - [`faults`] injects faults into the servers meanwhile; `sampler` reads figures.
 //! - [`report`] writes its results as files.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    Environment, Error, Target,
+    Environment, Error,
     burst::{self, BurstOptions, Report, options::Arrivals},
     buyers::Buyer,
     conformance::Conformance,
@@ -24,7 +24,6 @@ use crate::{
     sessions,
 };
 
-pub mod batches;
 pub mod document;
 pub mod faults;
 pub mod report;
@@ -33,7 +32,6 @@ mod sampler;
 mod show;
 pub mod story;
 
-use batches::Batches;
 use document::{Document, LaneResult, Setting, State, StoryKind};
 pub use run_state::RunState;
 use sampler::{Commits, Sampler};
@@ -136,11 +134,8 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         run_state.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
     }
     run_state.set(State::Preparing, "opening connections");
-    let shared = setting.lanes.iter().any(|lane| lane == "group-commit");
-    let nodes: &[Target] = if shared { &environment.nodes } else { &[] };
     let (order_rows, commits) = (&order_rows, Default::default());
-    let sampler = Sampler { run: run_state, order_rows, vouchers, nodes, commits };
-    let before = Batches::read(nodes).await;
+    let sampler = Sampler { run: run_state, order_rows, vouchers, commits };
     let [left, right] = &lanes;
     let selling = async {
         let sell = async |lane: &BurstOptions, voucher, buyers: &Arc<[Buyer]>| {
@@ -178,21 +173,14 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             return Err(Error::Usage("the sampler ended by itself".to_owned()));
         }
     };
-    sampler.take(0.2, None).await;
-    let after = Batches::read(nodes).await.since(&before);
+    sampler.take(0.2).await;
     let commits =
         sampler.commits.map(|seen| seen.into_inner().unwrap_or_else(PoisonError::into_inner));
-    finish(run_state, &setting, [left, right], &after, commits);
+    finish(run_state, &setting, [left, right], commits);
     Ok(())
 }
 
-fn finish(
-    run_state: &RunState,
-    setting: &Setting,
-    reports: [Report; 2],
-    batches: &Batches,
-    commits: [Commits; 2],
-) {
+fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits: [Commits; 2]) {
     let stopped = run_state.live.iter().any(|live| live.is_stopped());
     let state = if stopped { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
@@ -210,13 +198,12 @@ fn finish(
         }
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency()));
-        let batches = if lane.strategy == "group-commit" { batches.sizes() } else { Vec::new() };
         lane.result = Some(LaneResult {
             conformance: conformance(setting, &report),
             report,
             index_refused: attempts.index_refused(),
             curve: CURVE.map(|share| (share, recorder.at_ms(share))).to_vec(),
-            batches,
+            batches: attempts.batches(),
         });
         kept.push(records);
     }

@@ -140,6 +140,16 @@ impl<'a> Attempts<'a> {
         self.0.iter().filter(|attempt| attempt.is_index_refused()).count() as u64
     }
 
+    /// Commits by the number of orders in them, up to each power of two, where commits are shared. Each order is its share
+    /// of one.
+    pub fn batches(&self) -> Vec<(u64, u64)> {
+        let mut sizes: BTreeMap<u64, f64> = BTreeMap::new();
+        for orders in self.0.iter().filter_map(|attempt| attempt.trace.batch()) {
+            *sizes.entry(orders.next_power_of_two()).or_default() += 1.0 / orders as f64;
+        }
+        sizes.into_iter().map(|(size, commits)| (size, commits.round() as u64)).collect()
+    }
+
     /// The attempts of each user: those that got an order, and the others.
     fn by_user(&self) -> impl Iterator<Item = (Chosen<'_>, Chosen<'_>)> {
         let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
@@ -355,6 +365,17 @@ mod tests {
         assert_eq!(found[0].requests.len(), 2);
         assert_eq!(found[0].requests[1].reply, "LOCK_BUSY");
         assert_eq!(stories(&records[..1]), []);
+    }
+
+    #[test]
+    fn orders_that_shared_a_commit_are_its_shares() {
+        let of = |user, orders: u64| {
+            let steps = format!("batch-committed@100+900:orders={orders}");
+            record(user, "a", 0, user, Reply::Ordered(user as i64), &steps)
+        };
+        let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
+        let records: Vec<_> = (0..).zip(sizes).map(|(user, orders)| of(user, orders)).collect();
+        assert_eq!(Attempts::of(&records, &HashMap::new()).batches(), [(1, 2), (4, 2)]);
     }
 
     #[test]
