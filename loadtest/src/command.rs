@@ -103,8 +103,7 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
 }
 
 async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
-    let (html, json) = (args.html.clone(), args.json.clone());
-    let (environment, setting) = args.options();
+    let CompareArgs { setting, html, json, environment } = args;
     let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
     let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
     let run = RunState::new("comparison".to_owned(), setting, started);

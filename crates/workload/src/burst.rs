@@ -203,17 +203,16 @@ async fn final_snapshot(
     records: &[Record],
 ) -> Result<(Snapshot, bool), Error> {
     let errors = records.iter().filter(|record| record.observed.reply.may_have_begun()).count();
-    if errors == 0 {
-        return order_rows
-            .wait_until_unchanged(voucher_id, Duration::from_millis(200), options.wait_limit)
-            .await;
+    let mut quiet = Duration::from_millis(200);
+    if errors > 0 {
+        quiet = Duration::from_secs(3);
+        let limit = options.wait_limit.as_secs_f32();
+        options.environment.progress.say(&format!(
+            "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
+             most)"
+        ));
     }
-    let limit = options.wait_limit.as_secs_f32();
-    options.environment.progress.say(&format!(
-        "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
-         most)"
-    ));
-    order_rows.wait_until_unchanged(voucher_id, Duration::from_secs(3), options.wait_limit).await
+    order_rows.wait_until_unchanged(voucher_id, quiet, options.wait_limit).await
 }
 
 /// Judges recorded attempts against a snapshot. For several bursts on one voucher, chain records.

@@ -57,24 +57,35 @@ impl State {
     }
 }
 
-/// What is asked for, of each lane.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What is asked for, as command lines and the lab's API take it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(rename_all = "camelCase")]
 pub struct Setting {
-    /// Their strategies, by the service's names.
-    pub lanes: [String; 2],
+    /// The two strategies
+    #[arg(long, num_args = 2, value_names = ["LEFT", "RIGHT"],
+          default_values = ["process-lock", "reentrant-lock"])]
+    pub lanes: Vec<String>,
+    /// Users, in each lane
+    #[arg(long, default_value_t = 300)]
     pub buyers: u32,
-    /// Simultaneous attempts of each.
+    /// Simultaneous attempts of each user
+    #[arg(long, default_value_t = 4)]
     pub tries: u32,
+    /// Vouchers on sale, in each lane
+    #[arg(long, default_value_t = 200)]
     pub stock: u32,
-    /// 1: all requests go to the first instance; 2: through the proxy, to all.
+    /// 1: all requests go to the first of --nodes; 2: they go to --targets
+    #[arg(long, default_value_t = 2)]
     pub instances: u32,
-    /// Over how many seconds the buyers come; 0 for all at once.
+    /// Over how long the buyers come, in seconds; 0 for all at once
+    #[arg(long = "spread", default_value_t = 6, value_name = "SECONDS")]
     pub spread_seconds: u32,
     /// Whether the second sale begins when the first is over, so that neither takes the machine's time from the other.
+    #[arg(skip)]
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turn: bool,
-    /// Drawn where absent.
+    /// What their order and moments are drawn from [default: a random one, which is printed]
+    #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }

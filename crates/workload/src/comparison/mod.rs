@@ -47,7 +47,7 @@ const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.
 
 /// Most that may be asked for.
 pub const MOST: Setting = Setting {
-    lanes: [String::new(), String::new()],
+    lanes: Vec::new(),
     buyers: 2_000,
     tries: 8,
     stock: 1_000,
@@ -67,11 +67,10 @@ impl Setting {
     /// Refuses what cannot be run on `nodes` instances, with a text that says what can.
     pub fn check(&self, nodes: usize) -> Result<(), Error> {
         let usage = |text: String| Err(Error::Usage(text));
-        for strategy in &self.lanes {
-            if strategy.parse::<Strategy>().is_err() {
-                let names = Strategy::ALL.map(Strategy::name).join(", ");
-                return usage(format!("lanes must be two of {names}"));
-            }
+        let known = self.lanes.iter().filter(|lane| lane.parse::<Strategy>().is_ok());
+        if (known.count(), self.lanes.len()) != (2, 2) {
+            let names = Strategy::ALL.map(Strategy::name).join(", ");
+            return usage(format!("lanes must be two of {names}"));
         }
         for (name, value, least, most) in [
             ("buyers", self.buyers, 1, MOST.buyers),
