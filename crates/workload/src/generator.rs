@@ -6,7 +6,6 @@
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
-    vec,
 };
 
 use hyper::header::HeaderValue;
@@ -16,7 +15,7 @@ use crate::{
     burst::options::BurstOptions,
     buyers::Buyer,
     checker::ObservedReply,
-    driver::{Connections, Done, Job, Source},
+    driver::{Connections, Done, Job},
     http::{Call, TRACE},
     live::Live,
     reply::Reply,
@@ -104,16 +103,28 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
         live: &Arc<Live>,
         ended: impl Fn(&Attempt<T>, &Record) + Send + Sync + 'static,
     ) -> Result<Vec<Record>, Error> {
-        let mut call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
-        if self.traced {
+        let Self { voucher_id, buyers, attempts, begin, traced } = self;
+        let mut call = Call::post(format!("/voucher-order/seckill/{voucher_id}"));
+        if traced {
             call = call.header(TRACE, HeaderValue::from_static("1"));
         }
-        let queues = queues(&self.attempts, connections.targets());
-        let queues = queues.into_iter().map(|queue| Mutex::new(queue.into_iter())).collect();
-        let records = Mutex::new(Vec::with_capacity(self.attempts.len()));
-        let buying = Arc::new(Buying { purchases: self, queues, call, records, ended });
-        connections.drive(&buying, live).await?;
-        Ok(std::mem::take(&mut *lock(&buying.records)))
+        let records = Arc::new(Mutex::new(Vec::with_capacity(attempts.len())));
+        let queues = queues(&attempts, connections.targets()).into_iter();
+        let queues: Vec<_> = queues.map(|queue| Mutex::new(queue.into_iter())).collect();
+        let (asking, made) = (buyers.clone(), records.clone());
+        let next = move |target: usize| {
+            let what: Attempt<T> = lock(&queues[target]).next()?;
+            let call = call.clone().token(&asking[what.buyer].token);
+            Some(Job { call, due: what.due.map(|due| begin + due), what })
+        };
+        let ended = move |done: Done<Attempt<T>>| {
+            let record = Record::of(&buyers[done.what.buyer], begin, &done);
+            ended(&done.what, &record);
+            lock(&made).push(record);
+        };
+        connections.drive(live, next, ended).await?;
+        let records = std::mem::take(&mut *lock(&records));
+        Ok(records)
     }
 }
 
@@ -162,38 +173,6 @@ pub async fn generate(
         live.attempt(reply.label(), reply.is_success(), record.latency(), batch);
     };
     purchases.make(&mut connections, &options.live, count).await
-}
-
-/// Attempts under way.
-struct Buying<T, E> {
-    purchases: Purchases<T>,
-    /// For each target, what is still to be made.
-    queues: Vec<Mutex<vec::IntoIter<Attempt<T>>>>,
-    call: Call,
-    records: Mutex<Vec<Record>>,
-    ended: E,
-}
-
-impl<T, E> Source for Buying<T, E>
-where
-    T: Copy + Send + Sync + 'static,
-    E: Fn(&Attempt<T>, &Record) + Send + Sync + 'static,
-{
-    type What = Attempt<T>;
-
-    fn next(&self, target: usize) -> Option<Job<Attempt<T>>> {
-        let attempt = lock(&self.queues[target]).next()?;
-        let Purchases { buyers, begin, .. } = &self.purchases;
-        let call = self.call.clone().token(&buyers[attempt.buyer].token);
-        Some(Job { call, due: attempt.due.map(|due| *begin + due), what: attempt })
-    }
-
-    fn ended(&self, done: Done<Attempt<T>>) {
-        let Purchases { buyers, begin, .. } = &self.purchases;
-        let record = Record::of(&buyers[done.what.buyer], *begin, &done);
-        (self.ended)(&done.what, &record);
-        lock(&self.records).push(record);
-    }
 }
 
 #[cfg(test)]
