@@ -33,7 +33,7 @@ pub async fn flash_sale(
     let mut connection = Connection::new(target.clone(), LIMIT);
     let mut make = async |path: &str, body: &Value, what: &'static str| {
         let call = Call::post(path).admin(&admin_token).json(body);
-        let id = insist(&mut connection, &call, what).await?;
+        let id: Option<u64> = insist(&mut connection, &call, what).await?;
         id.ok_or_else(|| Error::Usage(format!("{what}: the service told no id")))
     };
     let shop = match shop(target).await? {

@@ -1,4 +1,5 @@
-//! Samples both sales five times a second while they run: the client's counters, and the tables. Where orders are committed after the answer, notes when each was first seen in the table.
+//! Samples both sales five times a second while they run: the client's counters, and the tables. Where orders are
+//! committed after the answer, notes when each was first seen in the table.
 
 use std::{
     collections::HashMap,
