@@ -42,8 +42,8 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
             "why": row.why,
             "unsafe": strategy.is_unsafe(),
             "oversell": row.oversell.can_break(),
-            "secondOrderOnOneNode": row.second_order_on_one_node.can_break(),
-            "secondOrderOnTwoNodes": row.second_order_on_two_nodes.can_break(),
+            "secondOrderOnOneNode": row.second_order[0].can_break(),
+            "secondOrderOnTwoNodes": row.second_order[1].can_break(),
         })
     };
     let Setting { buyers, tries, stock, spread_seconds, .. } = comparison::MOST;

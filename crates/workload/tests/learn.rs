@@ -23,7 +23,7 @@ fn the_model_agrees_with_the_table_and_its_figures_are_documented() {
     let kept = fs::read_to_string(&file).unwrap_or_default();
     present(LADDER_FILE, &kept, &wanted, || fs::write(&file, &wanted).expect("written"));
     let strategies = Strategy::ALL.map(|strategy| {
-        let second = [1, 2].map(|nodes| strategy.second_order_on(nodes));
+        let second = strategy.row().second_order;
         json!({
             "name": strategy.name(), "unsafe": strategy.is_unsafe(),
             "oversell": strategy.row().oversell.can_break(),
@@ -97,7 +97,8 @@ fn ladder_table(
     let rows = Strategy::ALL.map(|strategy| {
         let row = strategy.row();
         let default = if strategy == Strategy::default() { default } else { "" };
-        let cells = [row.oversell, row.second_order_on_one_node, row.second_order_on_two_nodes];
+        let [one, two] = row.second_order;
+        let cells = [row.oversell, one, two];
         let name = [format!("`{strategy}`{default}"), row.idea[language].to_owned()];
         name.into_iter().chain(cells.map(cell)).collect()
     });

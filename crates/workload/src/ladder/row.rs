@@ -37,8 +37,6 @@ pub struct Row {
     pub moral: Text,
     /// More orders than stock.
     pub oversell: Guarantee,
-    /// A second order of one user, with one instance running.
-    pub second_order_on_one_node: Guarantee,
-    /// A second order of one user, with several instances running.
-    pub second_order_on_two_nodes: Guarantee,
+    /// A second order of one user, with one instance running and with several.
+    pub second_order: [Guarantee; 2],
 }

@@ -48,8 +48,7 @@ table! {
             "读与写之间不阻止任何人：两个请求都没查到这位买家的订单，于是都写下一个。",
         ],
         oversell: Shown,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Possible,
+        second_order: [Possible, Possible],
     };
     /// Decrement where the stock is what was read.
     CompareAndSet = Row {
@@ -70,8 +69,7 @@ table! {
             "比较的是库存，不是买家：双方都在对方提交之前查询，都没看到订单，于是各写一个。",
         ],
         oversell: Never,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Possible,
+        second_order: [Possible, Possible],
     };
     /// Decrement where there is stock left.
     Conditional = Row {
@@ -92,8 +90,7 @@ table! {
              共用的一把锁保护。",
         ],
         oversell: Never,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Possible,
+        second_order: [Possible, Possible],
     };
     /// Lock the sale's row first.
     RowLock = Row {
@@ -113,8 +110,7 @@ table! {
             "先锁住秒杀的那一行再查询：第二个请求必须等第一个提交，然后就看到了它的订单。",
         ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// Conditional, under a lock that is released before the commit.
     LockInTransaction = Row {
@@ -135,8 +131,7 @@ table! {
             "锁在提交之前就释放了，下一个请求查询时，第一个订单还不可见。锁必须持有到它所保护的事务结束。",
         ],
         oversell: Never,
-        second_order_on_one_node: Shown,
-        second_order_on_two_nodes: Shown,
+        second_order: [Shown, Shown],
     };
     /// Conditional, under a per-user lock inside the process.
     ProcessLock = Row {
@@ -156,8 +151,7 @@ table! {
             "两把锁，都获得成功：一位买家，两个订单。进程内存里的锁只能排斥同一进程的请求。",
         ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Shown,
+        second_order: [Never, Shown],
     };
     /// Conditional, under a SET NX lock whose lease is too short and which anybody deletes.
     SetnxUnowned = Row {
@@ -181,8 +175,7 @@ table! {
              操作释放。",
         ],
         oversell: Never,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Shown,
+        second_order: [Possible, Shown],
     };
     /// Conditional, under a per-user SET NX lock in Redis.
     SetnxLock = Row {
@@ -199,8 +192,7 @@ table! {
         ],
         moral: SHARED_LOCK,
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: NeverWhile(["the lease outlives the work", "租期长于业务"]),
+        second_order: [Never, NeverWhile(["the lease outlives the work", "租期长于业务"])],
     };
     /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     #[default]
@@ -219,8 +211,7 @@ table! {
         ],
         moral: SHARED_LOCK,
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// A script in Redis admits, a consumer group commits.
     Stream = Row {
@@ -240,8 +231,7 @@ table! {
             "Redis 一次只运行一个脚本：第一个请求的脚本记下了买家，第二个请求于是被拒绝。",
         ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// Purchases that arrive while a commit runs share the next one.
     GroupCommit = Row {
@@ -261,8 +251,7 @@ table! {
             "不需要锁：无论两个订单在同一次提交里还是分在两次，唯一索引都会丢弃第二个。",
         ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// One row per unit of the stock, claimed without waiting for others.
     UnitRows = Row {
@@ -282,7 +271,6 @@ table! {
             "每次抢购取走自己的一行，不必等待其他买家；同一买家的第二个订单由数据库唯一索引拒绝。",
         ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
 }
