@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{burst::Report, conformance::Conformance, ladder::Text, trace::Step};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Document {
     /// Names the comparison in links.
@@ -33,10 +33,11 @@ pub struct Document {
 }
 
 /// How far a comparison is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Buyers sign in, sales are published.
+    #[default]
     Preparing,
     /// Buyers come.
     Running,
@@ -58,7 +59,7 @@ impl State {
 }
 
 /// What is asked for, as command lines and the lab's API take it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(rename_all = "camelCase")]
 pub struct Setting {
     /// The two strategies
@@ -122,7 +123,7 @@ impl Event {
 }
 
 /// One of the two sales.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lane {
     pub strategy: String,

@@ -72,7 +72,8 @@ impl InjectedFault {
             Self::EmptyRedis => {
                 ask_masters(environment, &redis::cmd("FLUSHALL")).await?;
                 run.record_event(event);
-                sessions::open(&environment.access, run.buyers().unwrap_or_default()).await?;
+                let buyers = run.buyers.get().map(Vec::as_slice).unwrap_or_default();
+                sessions::open(&environment.access, buyers).await?;
             }
             Self::KillInstance => kill(environment, run, event).await?,
             Self::CutLease => {
