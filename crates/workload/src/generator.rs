@@ -141,13 +141,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The attempts of a burst.
+/// The attempts of a burst: all of one buyer at the same moment.
 fn attempts(options: &BurstOptions, buyers: usize) -> Vec<Attempt> {
-    let arriving = options.arrivals.draw(buyers).into_iter();
     let of = |(buyer, due)| {
         (0..options.tries).map(move |attempt| Attempt { buyer, attempt, due: Some(due), then: () })
     };
-    arriving.flat_map(of).collect()
+    options.arrivals(buyers).into_iter().flat_map(of).collect()
 }
 
 /// Generates the load, and returns a record of every attempt. All connections are open before the first is made.

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     Environment, Error,
-    burst::{self, BurstOptions, Report, options::Arrivals},
+    burst::{self, BurstOptions, Report},
     buyers::Buyer,
     conformance::Conformance,
     descriptors,
@@ -120,10 +120,8 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         timeout: TIMEOUT,
         wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
-        arrivals: Arrivals {
-            over: Duration::from_secs(setting.spread_seconds.into()),
-            seed: setting.seed.unwrap_or_default(),
-        },
+        spread: Duration::from_secs(setting.spread_seconds.into()),
+        seed: setting.seed.unwrap_or_default(),
         traced: true,
         ..BurstOptions::new(selling.clone())
     });
