@@ -27,8 +27,6 @@ use crate::{
 pub struct Record {
     /// The buyer and the reply, for the checker.
     pub observed: ObservedReply,
-    /// Index of the target asked.
-    pub target: usize,
     /// When it was due.
     pub due: Duration,
     /// When it was sent: as soon as it was due and a connection was free.
@@ -50,7 +48,6 @@ impl Record {
                 attempt: done.what.attempt,
                 reply: Reply::of(&done.answer),
             },
-            target: done.target,
             due: since(done.due),
             sent: since(done.sent),
             answered: since(done.ended),

@@ -280,7 +280,6 @@ mod tests {
         let at = 1_000_000 + ahead + sent + 100;
         Record {
             observed: ObservedReply { user_id, attempt: 0, reply },
-            target: 0,
             due: Duration::from_micros(sent),
             sent: Duration::from_micros(sent),
             answered: Duration::from_micros(sent + 5_000),
