@@ -101,8 +101,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
 }
 
 async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
-    let (html, json) = (args.html.clone(), args.json.clone());
-    let (environment, setting) = args.options();
+    let CompareArgs { setting, html, json, environment } = args;
     let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
     let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
     let run = RunState::new("comparison".to_owned(), setting, started);
@@ -113,7 +112,7 @@ async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
         write(&path, comparison::report::html(&document)).await?;
     }
     if let Some(path) = json {
-        write(&path, pretty(&comparison::raw::Raw::of(&run))).await?;
+        write(&path, comparison::report::raw(&run)).await?;
     }
     let mut results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
     let violated = results.any(|result| matches!(result.conformance, Conformance::Violation(_)));

@@ -38,12 +38,12 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
         let row = strategy.row();
         json!({
             "name": row.name,
-            "idea": row.idea.pair(),
-            "why": row.why.pair(),
+            "idea": row.idea,
+            "why": row.why,
             "unsafe": strategy.is_unsafe(),
             "oversell": row.oversell.can_break(),
-            "secondOrderOnOneNode": row.second_order_on_one_node.can_break(),
-            "secondOrderOnTwoNodes": row.second_order_on_two_nodes.can_break(),
+            "secondOrderOnOneNode": row.second_order[0].can_break(),
+            "secondOrderOnTwoNodes": row.second_order[1].can_break(),
         })
     };
     let Setting { buyers, tries, stock, spread_seconds, .. } = comparison::MOST;
@@ -143,8 +143,7 @@ pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
     extensions(("x-codes" = json!(["RUN_NOT_FOUND"])), ("x-download" = json!(true))),
 )]
 pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
-    let raw = comparison::raw::Raw::of(&*lab.find(&id)?);
-    let text = serde_json::to_string_pretty(&raw);
+    let text = comparison::report::raw(&*lab.find(&id)?);
     let text = text.map_err(|error| Error::Internal(format!("raw data: {error}")))?;
     Ok(file("application/json", &format!("seckill-{id}.json"), text))
 }

@@ -85,7 +85,10 @@ impl DatabaseServer {
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let mut server = Self::new(folder, settings)?;
-        install(server.product, server.files.clone()).await?;
+        let (product, files) = (server.product, server.files.clone());
+        // In a thread of its own: this one may serve proxies meanwhile.
+        let installing = tokio::task::spawn_blocking(move || install(product, &files));
+        installing.await.map_err(io::Error::other)??;
         server.try_restart().await?;
         Ok(server)
     }
@@ -230,14 +233,8 @@ pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Resul
     running?.map(drop).map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }
 
-/// Makes the system tables, the database `seckill`, its user and the administrator. In a thread of its own: the caller's may
-/// serve proxies meanwhile.
-async fn install(product: Product, files: PathBuf) -> io::Result<()> {
-    let installing = tokio::task::spawn_blocking(move || install_now(product, &files));
-    installing.await.map_err(io::Error::other)?
-}
-
-fn install_now(product: Product, files: &Path) -> io::Result<()> {
+/// Makes the system tables, the database `seckill`, its user and the administrator.
+fn install(product: Product, files: &Path) -> io::Result<()> {
     let (data, password) = (files.join("data"), &*PASSWORD);
     std::fs::create_dir_all(&data)?;
     // A statement a line, as MySQL reads them. Each server of a replicated database makes them for itself.

@@ -128,7 +128,6 @@ impl Proxy {
     }
 
     /// A Redis client that goes through it.
-    #[allow(clippy::expect_used)]
     pub fn redis(&self) -> redis::Client {
         redis::Client::open(format!("redis://{}/", self.address)).expect("a valid address")
     }

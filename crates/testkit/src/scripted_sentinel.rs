@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::raw::command;
+
 /// What it answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Says {
@@ -110,14 +112,15 @@ async fn serve(
         let Says::Master { epoch, in_fields, by_name } = says else { continue };
         let reply = if command.starts_with("SENTINEL MASTER ") {
             let (host, port) = in_fields.rsplit_once(':').expect("host:port");
-            array(&["name", "any", "ip", host, "port", port, "config-epoch", &epoch.to_string()])
+            let epoch = epoch.to_string();
+            array("name", &["any", "ip", host, "port", port, "config-epoch", &epoch])
         } else if command.starts_with("SENTINEL GET-MASTER-ADDR-BY-NAME ") {
             let (host, port) = by_name.rsplit_once(':').expect("host:port");
-            array(&[host, port])
+            array(host, &[port])
         } else {
-            "+OK\r\n".to_owned()
+            b"+OK\r\n".to_vec()
         };
-        client.write_all(reply.as_bytes()).await?;
+        client.write_all(&reply).await?;
         if command.starts_with("SENTINEL GET-MASTER") {
             answered.send_modify(|count| *count += 1);
         }
@@ -144,8 +147,7 @@ async fn read_number(client: &mut BufReader<TcpStream>) -> io::Result<usize> {
     number.parse().map_err(|_| io::ErrorKind::UnexpectedEof.into())
 }
 
-fn array(words: &[&str]) -> String {
-    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
-    let words: Vec<String> = words.collect();
-    format!("*{}\r\n{}", words.len(), words.concat())
+/// An array of texts, which has the form of a command.
+fn array(first: &str, others: &[&str]) -> Vec<u8> {
+    command(first, others).get_packed_command()
 }

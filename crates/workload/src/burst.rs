@@ -28,24 +28,20 @@ pub use options::BurstOptions;
 
 /// A burst that was run and judged.
 #[derive(Clone, Default, Serialize)]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct Report {
     /// Always `burst`.
     pub scenario: &'static str,
-    /// The sale's strategy.
     pub strategy: String,
-    /// The sale's voucher.
     pub voucher_id: u64,
     /// The base URLs used.
     pub targets: Vec<String>,
     /// Users who tried.
     pub buyers: usize,
-    /// Attempts of each.
     pub tries: u32,
     /// How many were on sale.
     pub stock: u32,
-    /// Connections used.
     pub connections: usize,
-    /// Attempts made.
     pub requests: u64,
     /// From the opening to the last answer, in seconds.
     pub elapsed_s: f64,
@@ -54,7 +50,6 @@ pub struct Report {
     /// Successes per second, up to the last success, or until the last pending one was decided. Refusals are
     /// no orders.
     pub orders_per_s: f64,
-    /// Latency of all attempts.
     pub latency: Latency,
     /// Latency of the successes alone.
     pub latency_ordered: Latency,
@@ -69,7 +64,6 @@ pub struct Report {
     pub tables_unchanged: bool,
     /// Whether the judgement found no violation.
     pub clean: bool,
-    /// The judgement.
     pub verdict: Verdict,
     /// Every attempt, for judging again.
     #[serde(skip)]
@@ -209,17 +203,16 @@ async fn final_snapshot(
     records: &[Record],
 ) -> Result<(Snapshot, bool), Error> {
     let errors = records.iter().filter(|record| record.observed.reply.may_have_begun()).count();
-    if errors == 0 {
-        return order_rows
-            .wait_until_unchanged(voucher_id, Duration::from_millis(200), options.wait_limit)
-            .await;
+    let mut quiet = Duration::from_millis(200);
+    if errors > 0 {
+        quiet = Duration::from_secs(3);
+        let limit = options.wait_limit.as_secs_f32();
+        options.environment.progress.say(&format!(
+            "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
+             most)"
+        ));
     }
-    let limit = options.wait_limit.as_secs_f32();
-    options.environment.progress.say(&format!(
-        "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
-         most)"
-    ));
-    order_rows.wait_until_unchanged(voucher_id, Duration::from_secs(3), options.wait_limit).await
+    order_rows.wait_until_unchanged(voucher_id, quiet, options.wait_limit).await
 }
 
 /// Judges recorded attempts against a snapshot. For several bursts on one voucher, chain records.

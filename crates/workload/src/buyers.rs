@@ -6,7 +6,7 @@ use hyper::header::HeaderValue;
 use serde::Deserialize;
 
 use crate::{
-    Error, Target,
+    Error,
     http::{Call, Connection, Response},
 };
 
@@ -33,28 +33,22 @@ impl fmt::Debug for Buyer {
 /// Sends one preparatory request and insists on success.
 pub async fn insist<T: for<'de> Deserialize<'de>>(
     connection: &mut Connection,
-    target: &Target,
     call: &Call,
     what: &'static str,
-    way_out: &'static str,
 ) -> Result<Option<T>, Error> {
-    let Response { status, body, .. } = connection.send(call).await.map_err(|failure| {
-        Error::Unreachable { url: target.to_string(), what, reason: failure.to_string() }
-    })?;
-    let envelope: Option<Envelope<T>> = serde_json::from_slice(&body).ok();
-    match envelope {
-        Some(Envelope { success: true, data, .. }) => Ok(data),
-        Some(Envelope { code, error_msg, .. }) => Err(Error::Refused {
+    let answer = connection.send(call).await;
+    let url = || connection.target.to_string();
+    let unreachable = |reason: String| Error::Unreachable { url: url(), what, reason };
+    let Response { status, body, .. } =
+        answer.map_err(|failure| unreachable(failure.to_string()))?;
+    match serde_json::from_slice(&body) {
+        Ok(Envelope { success: true, data, .. }) => Ok(data),
+        Ok(Envelope { code, error_msg, .. }) => Err(Error::Refused {
             what,
             status,
             code: code.unwrap_or_else(|| "no code".to_owned()),
             message: error_msg.unwrap_or_default(),
-            way_out,
         }),
-        None => Err(Error::Unreachable {
-            url: target.to_string(),
-            what,
-            reason: format!("HTTP {status} without the reply envelope"),
-        }),
+        Err(_) => Err(unreachable(format!("HTTP {status} without the reply envelope"))),
     }
 }

@@ -1,4 +1,4 @@
-//! The driver of all loads: keep-alive connections that send what a source gives them, each request at its time.
+//! The driver of all loads: keep-alive connections that send the jobs they are given, each at its time.
 //!
 //! Latency counts from when a request was due, so it holds the wait for a free connection (no coordinated omission). A
 //! request that is due as soon as a connection is free (a closed loop) counts from when it was sent.
@@ -26,14 +26,14 @@ pub struct Job<T> {
     pub call: Call,
     /// Not before then; `None`: as soon as a connection is free.
     pub due: Option<Instant>,
-    /// What the source knows it by.
+    /// What the caller knows it by.
     pub what: T,
 }
 
 /// A request that is over.
 #[derive(Debug)]
 pub struct Done<T> {
-    /// What the source knows it by.
+    /// What the caller knows it by.
     pub what: T,
     /// Index of the target asked.
     pub target: usize,
@@ -45,16 +45,6 @@ pub struct Done<T> {
     pub ended: Instant,
     /// The answer.
     pub answer: Result<Response, Failure>,
-}
-
-/// Where requests come from, and where their answers go.
-pub trait Source: Send + Sync + 'static {
-    /// What it knows a request by.
-    type What: Send + 'static;
-    /// The next request to this target; `None` ends the connection's work.
-    fn next(&self, target: usize) -> Option<Job<Self::What>>;
-    /// Takes an answer.
-    fn ended(&self, done: Done<Self::What>);
 }
 
 /// Connections to targets in turn, kept between loads.
@@ -112,27 +102,31 @@ impl Connections {
         self.links.len()
     }
 
-    /// Makes the requests of `source` until it gives no more, or `live` is stopped.
+    /// Makes the requests that `next` gives for the index of a target, until it gives no more or `live` is stopped; `ended`
+    /// takes each answer.
     ///
     /// # Errors
     /// [`Error::Task`]; whatever a server does is an answer.
-    pub async fn drive(
+    pub async fn drive<T: Send + 'static>(
         &mut self,
-        source: &Arc<impl Source>,
         live: &Arc<Live>,
+        next: impl Fn(usize) -> Option<Job<T>> + Send + Sync + 'static,
+        ended: impl Fn(Done<T>) + Send + Sync + 'static,
     ) -> Result<(), Error> {
+        let source = Arc::new((next, ended));
         let mut working = JoinSet::new();
         for (target, mut connection) in self.links.drain(..) {
             let (source, live) = (source.clone(), live.clone());
             working.spawn(async move {
-                while let Some(Job { call, due, what }) = source.next(target) {
+                let (next, ended) = &*source;
+                while let Some(Job { call, due, what }) = next(target) {
                     if !is_due(due, &live).await {
                         break;
                     }
                     let sent = Instant::now();
                     let answer = connection.send(&call).await;
-                    let (due, ended) = (due.unwrap_or(sent), Instant::now());
-                    source.ended(Done { what, target, due, sent, ended, answer });
+                    let (due, now) = (due.unwrap_or(sent), Instant::now());
+                    ended(Done { what, target, due, sent, ended: now, answer });
                 }
                 (target, connection)
             });

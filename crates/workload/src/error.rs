@@ -11,78 +11,36 @@ use std::{
 /// An error of the set-up. The binary prints it and exits with code 2.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the fields, as the messages name them
 pub enum Error {
-    /// A target's URL cannot be used.
-    #[error("the target '{url}' cannot be used: {reason} (write it like http://127.0.0.1:8080)")]
-    Target {
-        /// What was given.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// A target did not answer.
     #[error(
         "{url} did not answer {what}: {reason}. Is the service up? `./dev up` starts it, \
          `./dev logs` shows what it says"
     )]
-    Unreachable {
-        /// The target's URL.
-        url: String,
-        /// What was asked of it.
-        what: &'static str,
-        /// What happened.
-        reason: String,
-    },
-    /// The service answered a preparatory request with a refusal.
-    #[error("{what} was refused (HTTP {status}, {code}: {message}). {way_out}")]
-    Refused {
-        /// What was asked.
-        what: &'static str,
-        /// The HTTP status.
-        status: u16,
-        /// The reply's `code`, or `no code`.
-        code: String,
-        /// The reply's `errorMsg`.
-        message: String,
-        /// What to do about it.
-        way_out: &'static str,
-    },
+    Unreachable { url: String, what: &'static str, reason: String },
+    /// The service refused what the administrator asked for.
+    #[error(
+        "{what} was refused (HTTP {status}, {code}: {message}). ADMIN_TOKEN must be the service's own (`./dev env` \
+         prints it); a strategy that is meant to fail needs a server started with --lab"
+    )]
+    Refused { what: &'static str, status: u16, code: String, message: String },
     /// The database failed.
     #[error(
         "the database failed {what}: {source}. DATABASE_URL must be the service's own (`./dev env` prints it)"
     )]
-    Database {
-        /// What was being read.
-        what: &'static str,
-        /// The driver's error.
-        source: sqlx::Error,
-    },
+    Database { what: &'static str, source: sqlx::Error },
     /// Redis failed.
     #[error(
         "Redis failed {what}: {source}. REDIS_URL must be the service's own (`./dev env` prints it)"
     )]
-    Redis {
-        /// What was being read.
-        what: &'static str,
-        /// The driver's error.
-        source: redis::RedisError,
-    },
+    Redis { what: &'static str, source: redis::RedisError },
     /// A server that the tool itself runs failed it.
     #[error("{what}: {reason}")]
-    Server {
-        /// Which.
-        what: &'static str,
-        /// What happened.
-        reason: String,
-    },
+    Server { what: &'static str, reason: String },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// Settings that cannot work.
     #[error("{0}")]
     Usage(String),

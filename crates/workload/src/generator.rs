@@ -4,10 +4,7 @@
 //! they truly overlap, on one instance and across them.
 
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,10 +15,11 @@ use crate::{
     burst::options::BurstOptions,
     buyers::Buyer,
     checker::ObservedReply,
-    driver::{Connections, Done, Job, Source},
+    driver::{Connections, Done, Job},
     http::{Call, TRACE},
     live::Live,
     reply::Reply,
+    trace::Trace,
 };
 
 /// One finished attempt. Times count from the opening of the sale, and are cut off before it.
@@ -29,8 +27,6 @@ use crate::{
 pub struct Record {
     /// The buyer and the reply, for the checker.
     pub observed: ObservedReply,
-    /// Index of the target asked.
-    pub target: usize,
     /// When it was due.
     pub due: Duration,
     /// When it was sent: as soon as it was due and a connection was free.
@@ -42,13 +38,16 @@ pub struct Record {
 }
 
 impl Record {
-    /// The attempt number `attempt` of a user, made in a sale that was opened at `begin`.
-    fn of<T>(user_id: u64, attempt: u32, begin: Instant, done: &Done<T>) -> Self {
+    /// An attempt of this buyer, made in a sale that was opened at `begin`.
+    fn of<T>(buyer: &Buyer, begin: Instant, done: &Done<Attempt<T>>) -> Self {
         let since = |time: Instant| time.saturating_duration_since(begin);
         let trace = done.answer.as_ref().ok().and_then(|answer| answer.trace().map(Box::from));
         Self {
-            observed: ObservedReply { user_id, attempt, reply: Reply::of(&done.answer) },
-            target: done.target,
+            observed: ObservedReply {
+                user_id: buyer.user_id,
+                attempt: done.what.attempt,
+                reply: Reply::of(&done.answer),
+            },
             due: since(done.due),
             sent: since(done.sent),
             answered: since(done.ended),
@@ -101,46 +100,50 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
         live: &Arc<Live>,
         ended: impl Fn(&Attempt<T>, &Record) + Send + Sync + 'static,
     ) -> Result<Vec<Record>, Error> {
-        let mut call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
-        if self.traced {
+        let Self { voucher_id, buyers, attempts, begin, traced } = self;
+        let mut call = Call::post(format!("/voucher-order/seckill/{voucher_id}"));
+        if traced {
             call = call.header(TRACE, HeaderValue::from_static("1"));
         }
-        let records = Mutex::new(Vec::with_capacity(self.attempts.len()));
-        let buying = Arc::new(Buying {
-            queues: queues(&self.attempts, connections.targets()),
-            buyers: self.buyers,
-            call,
-            begin: self.begin,
-            records,
-            ended,
-        });
-        connections.drive(&buying, live).await?;
-        let mut records = buying.records.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut records))
+        let records = Arc::new(Mutex::new(Vec::with_capacity(attempts.len())));
+        let queues = queues(&attempts, connections.targets()).into_iter();
+        let queues: Vec<_> = queues.map(|queue| Mutex::new(queue.into_iter())).collect();
+        let (asking, made) = (buyers.clone(), records.clone());
+        let next = move |target: usize| {
+            let what: Attempt<T> = lock(&queues[target]).next()?;
+            let call = call.clone().token(&asking[what.buyer].token);
+            Some(Job { call, due: what.due.map(|due| begin + due), what })
+        };
+        let ended = move |done: Done<Attempt<T>>| {
+            let record = Record::of(&buyers[done.what.buyer], begin, &done);
+            ended(&done.what, &record);
+            lock(&made).push(record);
+        };
+        connections.drive(live, next, ended).await?;
+        let records = std::mem::take(&mut *lock(&records));
+        Ok(records)
     }
 }
 
-/// One target's queue of attempts.
-struct Queue<T> {
-    attempts: Vec<Attempt<T>>,
-    next: AtomicUsize,
-}
-
-fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Queue<T>> {
-    let mut attempts = vec![Vec::new(); targets];
+/// Each target's attempts: those of one buyer go to the targets in turn.
+fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Vec<Attempt<T>>> {
+    let mut queues = vec![Vec::new(); targets];
     for one in all {
-        attempts[(one.buyer + one.attempt as usize) % targets].push(*one);
+        queues[(one.buyer + one.attempt as usize) % targets].push(*one);
     }
-    attempts.into_iter().map(|attempts| Queue { attempts, next: AtomicUsize::new(0) }).collect()
+    queues
 }
 
-/// The attempts of a burst.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The attempts of a burst: all of one buyer at the same moment.
 fn attempts(options: &BurstOptions, buyers: usize) -> Vec<Attempt> {
-    let arriving = options.arrivals.draw(buyers).into_iter();
     let of = |(buyer, due)| {
         (0..options.tries).map(move |attempt| Attempt { buyer, attempt, due: Some(due), then: () })
     };
-    arriving.flat_map(of).collect()
+    options.arrivals(buyers).into_iter().flat_map(of).collect()
 }
 
 /// Generates the load, and returns a record of every attempt. All connections are open before the first is made.
@@ -162,41 +165,10 @@ pub async fn generate(
     let live = options.live.clone();
     let count = move |_: &Attempt, record: &Record| {
         let reply = &record.observed.reply;
-        live.attempt(reply.label(), reply.is_success(), record.latency());
+        let batch = record.trace.as_deref().and_then(Trace::read).and_then(|trace| trace.batch());
+        live.attempt(reply.label(), reply.is_success(), record.latency(), batch);
     };
     purchases.make(&mut connections, &options.live, count).await
-}
-
-/// Attempts under way.
-struct Buying<T, E> {
-    queues: Vec<Queue<T>>,
-    buyers: Arc<[Buyer]>,
-    call: Call,
-    begin: Instant,
-    records: Mutex<Vec<Record>>,
-    ended: E,
-}
-
-impl<T, E> Source for Buying<T, E>
-where
-    T: Copy + Send + Sync + 'static,
-    E: Fn(&Attempt<T>, &Record) + Send + Sync + 'static,
-{
-    type What = Attempt<T>;
-
-    fn next(&self, target: usize) -> Option<Job<Attempt<T>>> {
-        let queue = &self.queues[target];
-        let attempt = *queue.attempts.get(queue.next.fetch_add(1, Ordering::Relaxed))?;
-        let call = self.call.clone().token(&self.buyers[attempt.buyer].token);
-        Some(Job { call, due: attempt.due.map(|due| self.begin + due), what: attempt })
-    }
-
-    fn ended(&self, done: Done<Attempt<T>>) {
-        let Attempt { buyer, attempt, .. } = done.what;
-        let record = Record::of(self.buyers[buyer].user_id, attempt, self.begin, &done);
-        (self.ended)(&done.what, &record);
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
-    }
 }
 
 #[cfg(test)]

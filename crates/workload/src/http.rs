@@ -14,7 +14,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
-    task::JoinHandle,
+    task::JoinSet,
     time::{Instant, timeout_at},
 };
 
@@ -77,11 +77,6 @@ impl Call {
         self.body = body.to_string().into();
         self.header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
     }
-
-    /// Sends the next request with this session token.
-    pub fn set_token(&mut self, token: &HeaderValue) {
-        self.headers.insert(AUTHORIZATION, token.clone());
-    }
 }
 
 /// A complete answer.
@@ -119,8 +114,7 @@ pub enum Failure {
 /// One keep-alive connection, made on first use and again whenever it broke.
 #[derive(Debug)]
 pub struct Connection {
-    target: Target,
-    host: Option<HeaderValue>,
+    pub(crate) target: Target,
     /// From the first byte of connecting to the last byte of the answer.
     limit: Duration,
     link: Option<Link>,
@@ -130,21 +124,14 @@ pub struct Connection {
 #[derive(Debug)]
 struct Link {
     sender: SendRequest<Full<Bytes>>,
-    driver: JoinHandle<()>,
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // Closes the socket: a caller that gave up hangs up.
-        self.driver.abort();
-    }
+    /// Aborted when dropped, which closes the socket: a caller that gave up hangs up.
+    _driver: JoinSet<()>,
 }
 
 impl Connection {
     /// A connection to `target`, not made yet. `limit` bounds each request as a whole.
     pub fn new(target: Target, limit: Duration) -> Self {
-        let host = HeaderValue::from_str(&target.authority()).ok();
-        Self { target, host, limit, link: None }
+        Self { target, limit, link: None }
     }
 
     /// Connects now, so that the first request need not.
@@ -166,8 +153,9 @@ impl Connection {
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
         // The sender reports every failure; the driver's own result would only repeat it.
-        let driver = tokio::spawn(async move { drop(connection.await) });
-        self.link = Some(Link { sender, driver });
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { drop(connection.await) });
+        self.link = Some(Link { sender, _driver: driver });
         Ok(())
     }
 
@@ -218,9 +206,7 @@ impl Connection {
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = self.target.path(&call.path).parse()?;
         *request.headers_mut() = call.headers.clone();
-        if let Some(host) = &self.host {
-            request.headers_mut().insert(HOST, host.clone());
-        }
+        request.headers_mut().insert(HOST, self.target.authority().try_into()?);
         Ok(request)
     }
 }

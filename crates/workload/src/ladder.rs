@@ -20,8 +20,7 @@ impl Strategy {
 
     /// What is guaranteed about a second order of one user on so many instances.
     pub const fn second_order_on(self, instances: u32) -> Guarantee {
-        let row = self.row();
-        if instances > 1 { row.second_order_on_two_nodes } else { row.second_order_on_one_node }
+        self.row().second_order[(instances > 1) as usize]
     }
 
     /// Whether no violation can happen on so many instances.

@@ -17,9 +17,10 @@
 //! - [`buyers`], [`sessions`], [`publish`], [`order_rows`] prepare a sale and read its end.
 //! - [`latency`], [`live`], [`table`] count and show; [`markdown`] is for documents.
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
-//!   on; [`trace`] reads what a node tells of an attempt's steps.
+//!   on; [`trace`] reads what a node tells of an attempt's steps, [`batches`] how many orders shared a commit.
 
 pub mod access;
+pub mod batches;
 pub mod burst;
 pub mod buyers;
 pub mod checker;

@@ -24,8 +24,8 @@ pub struct Live {
     done: AtomicU64,
     /// Successes among them.
     orders: AtomicU64,
-    /// Latencies since somebody last took them.
-    window: Mutex<Option<Recorder>>,
+    /// What was counted since somebody last took it.
+    window: Mutex<Window>,
     /// Attempts by the label of their reply.
     replies: Mutex<BTreeMap<String, u64>>,
     /// Set once, when all connections are open and the first request is sent.
@@ -38,6 +38,13 @@ pub struct Live {
     first: watch::Sender<Option<u64>>,
 }
 
+#[derive(Debug, Default)]
+struct Window {
+    latency: Option<Recorder>,
+    /// Orders that shared a commit, and their commits: each order is its share of one.
+    shared: (u64, f64),
+}
+
 impl Live {
     /// Counts one finished request.
     pub fn count(&self, ordered: bool) {
@@ -45,8 +52,8 @@ impl Live {
         self.orders.fetch_add(u64::from(ordered), Ordering::Relaxed);
     }
 
-    /// Counts one finished attempt to buy, by the label of its reply.
-    pub fn attempt(&self, label: &str, ordered: bool, latency: Duration) {
+    /// Counts one finished attempt to buy, by the label of its reply. Its order may have been one of `batch` in a commit.
+    pub fn attempt(&self, label: &str, ordered: bool, latency: Duration, batch: Option<u64>) {
         self.count(ordered);
         let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
         match replies.get_mut(label) {
@@ -54,21 +61,25 @@ impl Live {
             None => drop(replies.insert(label.to_owned(), 1)),
         }
         drop(replies);
-        self.window().get_or_insert_with(|| Recorder::new(2)).record(latency);
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        window.latency.get_or_insert_with(|| Recorder::new(2)).record(latency);
+        if let Some(orders) = batch {
+            window.shared.0 += 1;
+            window.shared.1 += 1.0 / orders as f64;
+        }
     }
 
-    /// Latencies of the attempts that finished since the last call.
-    pub fn take_latency(&self) -> Latency {
-        self.window().take().map(|recorder| recorder.summary()).unwrap_or_default()
+    /// Of the attempts that finished since the last call: their latencies, and how many orders there were in a commit.
+    pub fn take_window(&self) -> (Latency, Option<f64>) {
+        let window = &mut *self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let Window { latency, shared: (orders, commits) } = std::mem::take(window);
+        let latency = latency.map(|recorder| recorder.summary()).unwrap_or_default();
+        (latency, (orders > 0).then(|| orders as f64 / commits))
     }
 
     /// Attempts so far, by the label of their reply.
     pub fn replies(&self) -> BTreeMap<String, u64> {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn window(&self) -> std::sync::MutexGuard<'_, Option<Recorder>> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The first request is being sent.

@@ -86,9 +86,8 @@ impl OrderRows {
     /// # Errors
     /// [`Error::Database`], also when one of them is no sale.
     pub async fn read_all(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, Error> {
-        self.snapshots(vouchers)
-            .await
-            .map_err(|source| Error::Database { what: "while reading the sale", source })
+        let read = self.snapshots(vouchers).await;
+        read.map_err(|source| Error::Database { what: "while reading the sale", source })
     }
 
     async fn snapshots(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, sqlx::Error> {

@@ -116,7 +116,7 @@ pub async fn look_up(
 ) -> Reply {
     let mut call = Call::get(format!("/voucher-order/{id}"));
     if let Some(token) = token {
-        call.set_token(token);
+        call = call.token(token);
     }
     for connection in connections {
         if let Ok(response) = connection.send(&call).await {

@@ -1,8 +1,8 @@
 //! Publishing a flash sale through the administrator's API.
 
 use chrono::{TimeDelta, Utc};
-use hyper::header::HeaderValue;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::{
     Access, Error, Target,
@@ -13,35 +13,10 @@ use crate::{
 /// The shop that the sales of this tool belong to, so that they are not listed with any other shop; made where it is missing.
 const SHOP: &str = "压测 load tests";
 
-/// What to do when publishing is refused.
-const WAY_OUT: &str = "ADMIN_TOKEN must be the service's own (`./dev env` prints it); a strategy that is meant \
-                       to fail needs a server started with --lab";
-
 #[derive(Deserialize)]
 struct Shop {
     id: u64,
     name: String,
-}
-
-/// The id of our shop.
-async fn shop(
-    connection: &mut Connection,
-    target: &Target,
-    admin_token: &HeaderValue,
-) -> Result<u64, Error> {
-    let call = Call::get("/shop/of/name?name=load%20tests");
-    let found: Option<Vec<Shop>> =
-        insist(connection, target, &call, "looking for a shop", WAY_OUT).await?;
-    if let Some(shop) = found.into_iter().flatten().find(|shop| shop.name == SHOP) {
-        return Ok(shop.id);
-    }
-    let shop = serde_json::json!({
-        "name": SHOP, "typeId": 10, "images": "", "address": "127.0.0.1", "x": 120.15, "y": 30.32,
-        "avgPrice": 80, "openHours": "00:00-24:00",
-    });
-    let call = Call::post("/shop").admin(admin_token).json(&shop);
-    let made = insist(connection, target, &call, "making a shop", WAY_OUT).await?;
-    made.ok_or_else(|| Error::Usage("the service made a shop without an id".to_owned()))
 }
 
 /// Publishes a [`voucher`], and returns its id.
@@ -56,25 +31,39 @@ pub async fn flash_sale(
 ) -> Result<u64, Error> {
     let admin_token = access.admin_header("publishing a sale")?;
     let mut connection = Connection::new(target.clone(), LIMIT);
-    let shop = shop(&mut connection, target, &admin_token).await?;
+    let mut make = async |path: &str, body: &Value, what: &'static str| {
+        let call = Call::post(path).admin(&admin_token).json(body);
+        let id: Option<u64> = insist(&mut connection, &call, what).await?;
+        id.ok_or_else(|| Error::Usage(format!("{what}: the service told no id")))
+    };
+    let shop = match shop(target).await? {
+        Some(shop) => shop.id,
+        None => make("/shop", &our_shop(), "making a shop").await?,
+    };
     let voucher = voucher(access, shop, &format!("Load test, {strategy}"), strategy, stock);
-    let call = Call::post("/voucher/seckill").admin(&admin_token).json(&voucher);
-    insist(&mut connection, target, &call, "publishing a sale", WAY_OUT)
-        .await?
-        .ok_or_else(|| Error::Usage("the service published a sale without an id".to_owned()))
+    make("/voucher/seckill", &voucher, "publishing a sale").await
+}
+
+/// Our shop, where there is one.
+async fn shop(target: &Target) -> Result<Option<Shop>, Error> {
+    let call = Call::get("/shop/of/name?name=load%20tests");
+    let mut connection = Connection::new(target.clone(), LIMIT);
+    let found: Option<Vec<Shop>> = insist(&mut connection, &call, "looking for a shop").await?;
+    Ok(found.into_iter().flatten().find(|shop| shop.name == SHOP))
+}
+
+fn our_shop() -> Value {
+    json!({
+        "name": SHOP, "typeId": 10, "images": "", "address": "127.0.0.1", "x": 120.15, "y": 30.32,
+        "avgPrice": 80, "openHours": "00:00-24:00",
+    })
 }
 
 /// What is published: a sale that began an hour ago and ends in two.
-pub fn voucher(
-    access: &Access,
-    shop: u64,
-    title: &str,
-    strategy: &str,
-    stock: u32,
-) -> serde_json::Value {
+pub fn voucher(access: &Access, shop: u64, title: &str, strategy: &str, stock: u32) -> Value {
     let now = Utc::now().with_timezone(&access.time_zone);
     let local = |time: chrono::DateTime<_>| time.format("%Y-%m-%dT%H:%M:%S").to_string();
-    serde_json::json!({
+    json!({
         "shopId": shop,
         "title": title,
         "subTitle": "one per person",

@@ -64,7 +64,7 @@ const TEXTS: [(&str, &str); 8] = [
 ];
 
 /// What every reply of the service is wrapped in.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<T> {
     /// Whether it was done.
@@ -82,26 +82,21 @@ pub struct Envelope<T> {
 impl Envelope<Value> {
     /// The order id, `Ok(None)` if there is none, `Err` if what is there contradicts itself.
     fn id(&self) -> Result<Option<i64>, ()> {
-        let number = match &self.data {
-            None => None,
-            Some(value) => Some(value.as_i64().ok_or(())?),
-        };
-        let text = match &self.order_id {
-            None => None,
-            Some(text) => Some(text.parse::<i64>().map_err(|_| ())?),
-        };
+        let number = self.data.as_ref().map(|value| value.as_i64().ok_or(())).transpose()?;
+        let text =
+            self.order_id.as_ref().map(|text| text.parse::<i64>().map_err(drop)).transpose()?;
         match (number, text) {
             (Some(a), Some(b)) if a != b => Err(()),
             (number, text) => Ok(number.or(text)),
         }
     }
 
-    fn code(&self) -> Option<Cow<'static, str>> {
-        if let Some(code) = &self.code {
-            return Some(Cow::Owned(code.clone()));
-        }
-        let text = self.error_msg.as_deref()?;
-        TEXTS.iter().find(|(known, _)| *known == text).map(|(_, code)| Cow::Borrowed(*code))
+    fn code(&self) -> Option<&str> {
+        let by_text = || {
+            let text = self.error_msg.as_deref()?;
+            TEXTS.iter().find(|(known, _)| *known == text).map(|(_, code)| *code)
+        };
+        self.code.as_deref().or_else(by_text)
     }
 }
 
@@ -118,15 +113,8 @@ impl Reply {
 
     /// Reads an answer: HTTP status and body.
     pub fn read(status: u16, body: &[u8]) -> Self {
-        let envelope = serde_json::from_slice::<Envelope<Value>>(body).ok();
-        let http = || Cow::Owned(format!("HTTP_{status}"));
-        let Some(envelope) = envelope else {
-            return match status {
-                408 | 499 => Self::Unknown { why: http(), id: None },
-                400..=499 => Self::Refused(http()),
-                _ => Self::Unknown { why: http(), id: None },
-            };
-        };
+        // Without an envelope there is no code either.
+        let envelope = serde_json::from_slice::<Envelope<Value>>(body).unwrap_or_default();
         if envelope.success {
             return match envelope.id() {
                 Ok(Some(id)) if status == 202 => Self::Pending(id),
@@ -135,20 +123,21 @@ impl Reply {
             };
         }
         let id = envelope.id().unwrap_or(None);
-        match envelope.code().as_deref() {
+        match envelope.code() {
             Some("ALREADY_ORDERED") => Self::AlreadyOrdered(id),
-            Some(code @ ("OUTCOME_UNKNOWN" | "INTERNAL")) => {
-                Self::Unknown { why: Cow::Owned(code.to_owned()), id }
-            }
             // Only these server errors promise that no order was made.
-            Some(code) if status >= 500 && !matches!(code, "UNAVAILABLE" | "OVERLOADED") => {
-                Self::Unknown { why: Cow::Owned(code.to_owned()), id }
+            Some(code @ ("UNAVAILABLE" | "OVERLOADED")) => Self::Refused(code.to_owned().into()),
+            Some(code) if status >= 500 || matches!(code, "OUTCOME_UNKNOWN" | "INTERNAL") => {
+                Self::Unknown { why: code.to_owned().into(), id }
             }
-            Some(code) => Self::Refused(Cow::Owned(code.to_owned())),
-            None if (400..500).contains(&status) && !matches!(status, 408 | 499) => {
-                Self::Refused(http())
+            Some(code) => Self::Refused(code.to_owned().into()),
+            None => {
+                let http = format!("HTTP_{status}").into();
+                match status {
+                    400..=407 | 409..=498 => Self::Refused(http),
+                    _ => Self::Unknown { why: http, id },
+                }
             }
-            None => Self::Unknown { why: http(), id },
         }
     }
 

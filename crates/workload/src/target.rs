@@ -1,24 +1,26 @@
 //! One base URL of the service: an instance, or the proxy before several.
 
-use std::{fmt, io, str::FromStr};
+use std::{fmt, io, net::SocketAddr, str::FromStr, sync::Arc};
 
 use hyper::Uri;
-use tokio::net::TcpStream;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    sync::Mutex,
+};
 
 use crate::Error;
-
-mod addresses;
 
 /// A base URL such as `http://127.0.0.1:8080` or `http://127.0.0.1:8080/api`. Plain HTTP only.
 ///
 /// A host name is looked up by the first connection, for all connections of this value and its clones; again only once
-/// a connection has failed.
+/// a connection has failed. A burst opens thousands of connections at once: a look-up for each overruns a small DNS
+/// server such as Docker's, and would be measured as the service's latency.
 #[derive(Debug, Clone)]
 pub struct Target {
     host: String,
     port: u16,
     prefix: String,
-    addresses: addresses::Addresses,
+    addresses: Arc<Mutex<Option<Arc<[SocketAddr]>>>>,
 }
 
 impl PartialEq for Target {
@@ -32,7 +34,23 @@ impl Eq for Target {}
 impl Target {
     /// A new TCP connection. Without a time limit of its own; dropping the future gives it up.
     pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
-        self.addresses.connect(&self.host, self.port).await
+        let connected = TcpStream::connect(&*self.addresses().await?).await;
+        if connected.is_err() {
+            // The name may have moved.
+            *self.addresses.lock().await = None;
+        }
+        connected
+    }
+
+    /// One look-up at a time: the lock is held meanwhile. A caller that waits for another's may stop waiting.
+    async fn addresses(&self) -> io::Result<Arc<[SocketAddr]>> {
+        let mut known = self.addresses.lock().await;
+        if let Some(addresses) = &*known {
+            return Ok(addresses.clone());
+        }
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let found = lookup_host((host, self.port)).await?.collect();
+        Ok(known.insert(found).clone())
     }
 
     /// Host name or address; an IPv6 address in brackets.
@@ -60,8 +78,10 @@ impl FromStr for Target {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self, Error> {
-        let unusable =
-            |reason: &str| Error::Target { url: url.to_owned(), reason: reason.to_owned() };
+        let unusable = |reason: &str| {
+            let way_out = "write it like http://127.0.0.1:8080";
+            Error::Usage(format!("the target '{url}' cannot be used: {reason} ({way_out})"))
+        };
         let uri: Uri = url.trim().parse().map_err(|_| unusable("it is not a URL"))?;
         if uri.scheme_str() != Some("http") {
             return Err(unusable("only http:// is spoken"));
@@ -74,7 +94,7 @@ impl FromStr for Target {
             host: host.to_owned(),
             port: uri.port_u16().unwrap_or(80),
             prefix: uri.path().trim_end_matches('/').to_owned(),
-            addresses: addresses::Addresses::default(),
+            addresses: Arc::default(),
         })
     }
 }
@@ -104,5 +124,25 @@ mod tests {
         for url in ["", "127.0.0.1:8080", "https://127.0.0.1", "http://", "http://a/?b=c", "/x"] {
             assert!(url.parse::<Target>().is_err(), "{url:?} was accepted");
         }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_once_until_a_connection_fails() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let of = |host: &str| format!("http://{host}:{port}").parse::<Target>().unwrap();
+        of("127.0.0.1").connect().await.unwrap();
+        let target = of("localhost");
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let target = target.clone();
+            asking.spawn(async move { target.addresses().await.unwrap() });
+        }
+        let found = asking.join_all().await;
+        assert!(found.iter().all(|one| Arc::ptr_eq(one, &found[0])));
+        target.connect().await.unwrap();
+        drop(listener);
+        target.connect().await.unwrap_err();
+        assert!(!Arc::ptr_eq(&target.addresses().await.unwrap(), &found[0]));
     }
 }

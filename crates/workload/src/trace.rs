@@ -3,10 +3,11 @@
 //!
 //! Steps are optional: a node that tells none (a Java node, a server without `--lab`) is judged all the same.
 
-use std::collections::BTreeMap;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// What the service did for one attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// The node's name.
     pub node: String,
@@ -17,16 +18,17 @@ pub struct Trace {
 }
 
 /// One step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     /// Its name, such as `looked`.
-    pub name: String,
-    /// Its begin, µs since the arrival.
-    pub at_us: u64,
-    /// How long it took, µs.
-    pub took_us: u64,
-    /// What was seen, such as `stock` = `7`.
-    pub saw: BTreeMap<String, String>,
+    pub step: String,
+    /// Its begin, ms since the arrival; in a story, since its first request was sent.
+    pub at: f64,
+    /// How long it took, ms.
+    pub took: f64,
+    /// What was seen, such as `stock` = 7 or `order` = false.
+    #[serde(flatten)]
+    pub saw: Map<String, Value>,
 }
 
 impl Trace {
@@ -41,7 +43,14 @@ impl Trace {
 
     /// The first step of that name.
     pub fn step(&self, name: &str) -> Option<&Step> {
-        self.steps.iter().find(|step| step.name == name)
+        self.steps.iter().find(|step| step.step == name)
+    }
+
+    /// How many orders were in the commit of its order, where commits are shared.
+    pub fn batch(&self) -> Option<u64> {
+        let committed = &self.step("batch-committed")?.saw;
+        let orders = committed.get("orders")?.as_u64()?;
+        (orders > 0 && !committed.contains_key("outcome")).then_some(orders)
     }
 }
 
@@ -50,19 +59,23 @@ impl Step {
         let (name, rest) = word.split_once('@')?;
         let (times, saw) = rest.split_once(':').unwrap_or((rest, ""));
         let (at, took) = times.split_once('+')?;
+        let ms = |us: &str| us.parse().ok().map(|us: u32| f64::from(us) / 1e3);
         let saw = saw.split(',').filter(|pair| !pair.is_empty());
-        let saw = saw.map(|pair| pair.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())));
+        let saw = saw.map(|pair| pair.split_once('=').map(|(k, v)| (k.to_owned(), value(v))));
         Some(Self {
-            name: name.to_owned(),
-            at_us: at.parse().ok()?,
-            took_us: took.parse().ok()?,
+            step: name.to_owned(),
+            at: ms(at)?,
+            took: ms(took)?,
             saw: saw.collect::<Option<_>>()?,
         })
     }
+}
 
-    /// A number that was seen.
-    pub fn number(&self, key: &str) -> Option<i64> {
-        self.saw.get(key)?.parse().ok()
+fn value(text: &str) -> Value {
+    match text {
+        "yes" => true.into(),
+        "no" => false.into(),
+        _ => text.parse::<i64>().map_or_else(|_| text.into(), Into::into),
     }
 }
 
@@ -77,9 +90,13 @@ mod tests {
         let trace = Trace::read(header).unwrap();
         assert_eq!((trace.node.as_str(), trace.at_us), ("127.0.0.1:8081", 1_763_722_800_123_456));
         let looked = trace.step("looked").unwrap();
-        assert_eq!((looked.at_us, looked.took_us, looked.number("stock")), (120, 840, Some(7)));
-        assert_eq!(looked.saw["order"], "no");
+        assert_eq!((looked.at, looked.took), (0.12, 0.84));
+        assert_eq!(looked.saw["stock"], 7);
+        assert_eq!(looked.saw["order"], false);
         assert!(trace.step("committed").unwrap().saw.is_empty());
+        let batch =
+            |saw: &str| Trace::read(&format!("node=a at=1 batch-committed@1+2:{saw}"))?.batch();
+        assert_eq!((batch("orders=3"), batch("outcome=failed,orders=3")), (Some(3), None));
         for bad in ["", "node=a", "node=a at=x", "node=a at=1 looked", "node=a at=1 looked@1+2:x"] {
             assert_eq!(Trace::read(bad), None, "{bad}");
         }

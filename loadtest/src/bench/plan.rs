@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::plan::figures::Cost;
 use anyhow::{Context, ensure};
+use workload::batches::Batches;
 use workload::buyers::Buyer;
-use workload::comparison::batches::Batches;
 use workload::latency::Latency;
 use workload::{Target, publish};
 
@@ -124,7 +124,7 @@ impl<'a> Plan<'a> {
             latency: Latency::of(counted.map(|attempt| attempt.latency)),
             outcomes: attempts.outcomes(),
             cpu: Cost { service_us, database_us, redis_us, client_us },
-            batch: Batches::read(&asked).await.since(&batches).average(),
+            batch: Batches::read(&asked).await.average_since(&batches),
         };
         say(&format!("    {run}"));
         let reads = self.instead.as_ref().is_some_and(|path| path.starts_with("GET "));

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use workload::{
     Error,
     buyers::Envelope,
-    driver::{Connections, Done, Job, Source},
+    driver::{Connections, Done, Job},
     http::{Call, Failure, Response},
     live::{Live, Progress},
 };
@@ -170,39 +170,6 @@ impl Read {
 /// When a read is due; `None`: as soon as a connection is free.
 type Due = Option<Instant>;
 
-struct Reads<I, S, T> {
-    strategy: Option<HeaderValue>,
-    ids: Mutex<I>,
-    seen: Mutex<S>,
-    take: T,
-    live: Arc<Live>,
-}
-
-impl<I, S, T> Source for Reads<I, S, T>
-where
-    I: Iterator<Item = (u64, Due)> + Send + 'static,
-    S: Send + 'static,
-    T: Fn(&mut S, Read) + Send + Sync + 'static,
-{
-    type What = u64;
-
-    fn next(&self, _target: usize) -> Option<Job<u64>> {
-        let (id, due) = lock(&self.ids).next()?;
-        let mut call = Call::get(format!("/shop/{id}"));
-        if let Some(strategy) = &self.strategy {
-            call = call.header(LAB_CACHE, strategy.clone());
-        }
-        Some(Job { call, due, what: id })
-    }
-
-    fn ended(&self, done: Done<u64>) {
-        let Done { what: id, target, due, sent, ended, answer } = done;
-        let (answer, name) = Answer::of(id, &answer);
-        self.live.count(false);
-        (self.take)(&mut lock(&self.seen), Read { target, due, sent, ended, answer, name });
-    }
-}
-
 /// The driver of reads: reads `ids`, each when it is due, and returns what `take` made of all finished reads. With no
 /// strategy shops are read as the service is configured.
 ///
@@ -217,11 +184,25 @@ pub async fn read<S: Default + Send + 'static>(
 ) -> Result<S, Error> {
     let strategy = strategy.map(|strategy| HeaderValue::try_from(strategy.to_string()));
     let strategy = strategy.transpose().map_err(|error| Error::Usage(error.to_string()))?;
-    let (ids, seen) = (Mutex::new(ids), Mutex::default());
-    let source = Arc::new(Reads { strategy, ids, seen, take, live: Arc::clone(live) });
-    connections.drive(&source, live).await?;
-    let mut seen = lock(&source.seen);
-    Ok(std::mem::take(&mut *seen))
+    let (ids, seen) = (Mutex::new(ids), Arc::new(Mutex::default()));
+    let (counted, taken) = (Arc::clone(live), Arc::clone(&seen));
+    let next = move |_target: usize| {
+        let (id, due) = lock(&ids).next()?;
+        let mut call = Call::get(format!("/shop/{id}"));
+        if let Some(strategy) = &strategy {
+            call = call.header(LAB_CACHE, strategy.clone());
+        }
+        Some(Job { call, due, what: id })
+    };
+    let ended = move |done: Done<u64>| {
+        let Done { what: id, target, due, sent, ended, answer } = done;
+        let (answer, name) = Answer::of(id, &answer);
+        counted.count(false);
+        take(&mut lock(&taken), Read { target, due, sent, ended, answer, name });
+    };
+    connections.drive(live, next, ended).await?;
+    let seen = std::mem::take(&mut *lock(&seen));
+    Ok(seen)
 }
 
 /// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection.

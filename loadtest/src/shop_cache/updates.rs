@@ -16,7 +16,7 @@ use hyper::{Method, header::HeaderValue};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use workload::{
-    Error, Target,
+    Error,
     buyers::insist,
     http::{Call, Connection},
     live::Live,
@@ -113,13 +113,12 @@ async fn write(
     changes: &Live,
 ) -> Result<(), Error> {
     let nodes = stage.nodes.iter();
-    let mut connections: Vec<_> =
-        nodes.map(|node| (node, Connection::new(node.clone(), LIMIT))).collect();
+    let mut connections: Vec<_> = nodes.map(|node| Connection::new(node.clone(), LIMIT)).collect();
     let count = connections.len();
     for version in 1..=updates {
         lock(state).issued = version;
-        let (target, connection) = &mut connections[version as usize % count];
-        let put = put(target, connection, token, stage.shops[0], version);
+        let connection = &mut connections[version as usize % count];
+        let put = put(connection, token, stage.shops[0], version);
         let confirmed = if version % CUT_EVERY == 0 {
             // At the same time, so that the invalidation itself may be lost.
             let (confirmed, cut) = tokio::join!(put, stage.keys.cut_subscribers());
@@ -137,7 +136,6 @@ async fn write(
 
 /// `PUT /shop`; `false`: not confirmed. A refusal that would meet every change ends the run.
 async fn put(
-    target: &Target,
     connection: &mut Connection,
     token: &HeaderValue,
     shop: u64,
@@ -145,8 +143,7 @@ async fn put(
 ) -> Result<bool, Error> {
     let call = Call::new(Method::PUT, "/shop").admin(token);
     let call = call.json(&json!({"id": shop, "name": format!("version {version}")}));
-    let way_out = "ADMIN_TOKEN must be the service's own (`./dev env` prints it).";
-    match insist::<Value>(connection, target, &call, "a change of a shop", way_out).await {
+    match insist::<Value>(connection, &call, "a change of a shop").await {
         Ok(_) => Ok(true),
         Err(Error::Refused { status: 500.., .. } | Error::Unreachable { .. }) => Ok(false),
         Err(error) => Err(error),

@@ -11,28 +11,6 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 
 use crate::{Environment, live::Live};
 
-/// When the buyers arrive: at random moments of a span. All attempts of one buyer are made at the same moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Arrivals {
-    /// From the first to the last; zero: all at once.
-    pub over: Duration,
-    /// What the moments and the order of the buyers are drawn from.
-    pub seed: u64,
-}
-
-impl Arrivals {
-    /// The buyers by index, in the order in which they arrive, each with its time.
-    pub(crate) fn draw(self, buyers: usize) -> Vec<(usize, Duration)> {
-        let mut dice = StdRng::seed_from_u64(self.seed);
-        let mut order: Vec<usize> = (0..buyers).collect();
-        order.shuffle(&mut dice);
-        let mut due: Vec<Duration> =
-            order.iter().map(|_| self.over.mul_f64(dice.random())).collect();
-        due.sort_unstable();
-        order.into_iter().zip(due).collect()
-    }
-}
-
 /// A burst to run, as command lines take it.
 #[derive(Debug, Clone, Args)]
 pub struct BurstOptions {
@@ -63,9 +41,12 @@ pub struct BurstOptions {
     /// The sale's strategy, by the service's name for it.
     #[arg(skip)]
     pub strategy: String,
-    /// When the buyers arrive.
+    /// Over how long the buyers arrive, at random moments; zero: all at once.
     #[arg(skip)]
-    pub arrivals: Arrivals,
+    pub spread: Duration,
+    /// What the moments and the order of the buyers are drawn from.
+    #[arg(skip)]
+    pub seed: u64,
     /// Whether the service is asked for the steps of each attempt.
     #[arg(skip)]
     pub traced: bool,
@@ -86,10 +67,22 @@ impl BurstOptions {
             connections: 1024,
             timeout: Duration::from_secs(10),
             wait_limit: Duration::from_secs(30),
-            arrivals: Arrivals::default(),
+            spread: Duration::ZERO,
+            seed: 0,
             traced: false,
             live: Arc::default(),
         }
+    }
+
+    /// The buyers by index, in the order in which they arrive, each with its time.
+    pub(crate) fn arrivals(&self, buyers: usize) -> Vec<(usize, Duration)> {
+        let mut dice = StdRng::seed_from_u64(self.seed);
+        let mut order: Vec<usize> = (0..buyers).collect();
+        order.shuffle(&mut dice);
+        let mut due: Vec<Duration> =
+            order.iter().map(|_| self.spread.mul_f64(dice.random())).collect();
+        due.sort_unstable();
+        order.into_iter().zip(due).collect()
     }
 
     /// How many connections so many attempts use: at least one to each target.

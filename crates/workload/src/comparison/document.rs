@@ -1,44 +1,43 @@
 //! A comparison as a document: what the lab's page and the HTML report draw, and what is downloaded. Shapes only.
 //! Times are seconds from the first request, in a story milliseconds from its first request.
 
+#![allow(missing_docs)] // the contract's fields, under the contract's names
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{burst::Report, conformance::Conformance};
+use crate::{burst::Report, conformance::Conformance, ladder::Text, trace::Step};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Document {
     /// Names the comparison in links.
     pub id: String,
     /// What the arrivals were drawn from.
     pub seed: u64,
-    /// How far it is.
     pub state: State,
     /// The present step, as a text for people.
     pub doing: String,
-    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Local date-time.
     pub started_at: String,
-    /// What was asked for.
     pub setting: Setting,
     /// Seconds since the first request.
     pub elapsed_s: f64,
     /// What was done to the servers, and what came of it.
     pub events: Vec<Event>,
-    /// The two sales.
     pub lanes: Vec<Lane>,
 }
 
 /// How far a comparison is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Buyers sign in, sales are published.
+    #[default]
     Preparing,
     /// Buyers come.
     Running,
@@ -59,26 +58,35 @@ impl State {
     }
 }
 
-/// What is asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What is asked for, as command lines and the lab's API take it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(rename_all = "camelCase")]
 pub struct Setting {
-    /// The strategy of each lane, by the service's names.
-    pub lanes: [String; 2],
-    /// Users, in each lane.
+    /// The two strategies
+    #[arg(long, num_args = 2, value_names = ["LEFT", "RIGHT"],
+          default_values = ["process-lock", "reentrant-lock"])]
+    pub lanes: Vec<String>,
+    /// Users, in each lane
+    #[arg(long, default_value_t = 300)]
     pub buyers: u32,
-    /// Simultaneous attempts of each.
+    /// Simultaneous attempts of each user
+    #[arg(long, default_value_t = 4)]
     pub tries: u32,
-    /// Vouchers on sale, in each lane.
+    /// Vouchers on sale, in each lane
+    #[arg(long, default_value_t = 200)]
     pub stock: u32,
-    /// 1: all requests go to the first instance; 2: through the proxy, to all.
+    /// 1: all requests go to the first of --nodes; 2: they go to --targets
+    #[arg(long, default_value_t = 2)]
     pub instances: u32,
-    /// Over how many seconds the buyers come; 0 for all at once.
+    /// Over how long the buyers come, in seconds; 0 for all at once
+    #[arg(long = "spread", default_value_t = 6, value_name = "SECONDS")]
     pub spread_seconds: u32,
     /// Whether the second sale begins when the first is over, so that neither takes the machine's time from the other.
+    #[arg(skip)]
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turn: bool,
-    /// Drawn where absent.
+    /// What their order and moments are drawn from [default: a random one, which is printed]
+    #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -86,14 +94,12 @@ pub struct Setting {
 /// A fault that was injected into the servers, or an instance that is back.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Event {
-    /// When.
     pub at: f64,
     /// What: a fault by its name, or [`INSTANCE_BACK`].
     pub what: &'static str,
     /// For how long, where it lasts; of a killed instance once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
-    /// To which instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// How many leases were cut short.
@@ -117,13 +123,12 @@ impl Event {
 }
 
 /// One of the two sales.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lane {
-    /// Its strategy.
     pub strategy: String,
     /// How that sells, in English and Chinese.
-    pub idea: [&'static str; 2],
+    pub idea: Text,
     /// Whether nothing can go wrong in it, on so many instances and with so many attempts of each buyer.
     pub safe: bool,
     /// Its voucher, once it is published.
@@ -133,7 +138,6 @@ pub struct Lane {
     pub samples: Vec<Sample>,
     /// Attempts by the reply they got, up to the last sample.
     pub replies: BTreeMap<String, u64>,
-    /// The judgement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<LaneResult>,
     /// Attempts of which one can see why they ended as they did.
@@ -144,7 +148,6 @@ pub struct Lane {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
-    /// When.
     pub at: f64,
     /// Attempts answered so far.
     pub requests: u64,
@@ -164,11 +167,9 @@ pub struct Sample {
     pub oversold: i64,
     /// Since the last sample.
     pub requests_per_s: f64,
-    /// Likewise.
     pub orders_per_s: f64,
     /// Of the attempts answered since the last sample; `None` where there were none.
     pub p50_ms: Option<f64>,
-    /// Likewise.
     pub p99_ms: Option<f64>,
     /// Orders in a commit since the last sample, on average; on `group-commit` only.
     pub batch: Option<f64>,
@@ -180,7 +181,6 @@ pub struct Sample {
 pub struct LaneResult {
     /// The verdict, compared to the guarantees of the strategy.
     pub conformance: Conformance,
-    /// Figures, replies and the checker's verdict.
     pub report: Report,
     /// Latency in ms by share of the attempts.
     pub curve: Vec<(f64, f64)>,
@@ -194,7 +194,6 @@ pub struct LaneResult {
 /// Requests that met, and how.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Story {
-    /// What it shows.
     pub kind: StoryKind,
     /// How many read the same stock and took one, of whom the requests are the first; where that is what it shows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,7 +203,7 @@ pub struct Story {
     pub fault: Option<&'static str>,
     /// What is learnt from it, in English and Chinese, where that follows from the strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub moral: Option<[&'static str; 2]>,
+    pub moral: Option<Text>,
     /// By the time they were sent.
     pub requests: Vec<Request>,
 }
@@ -227,33 +226,14 @@ pub enum StoryKind {
 pub struct Request {
     /// Which of its user's attempts.
     pub attempt: u32,
-    /// Whose.
     pub user_id: String,
     /// Who answered.
     pub node: String,
-    /// ms.
     pub sent: f64,
-    /// ms.
     pub answered: f64,
-    /// The reply's label.
     pub reply: String,
     /// The order in the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order_id: Option<String>,
-    /// What the node did for it.
     pub steps: Vec<Step>,
-}
-
-/// A step of a request.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Step {
-    /// Its name.
-    pub step: String,
-    /// Its begin, ms.
-    pub at: f64,
-    /// How long it took, ms.
-    pub took: f64,
-    /// What it saw.
-    #[serde(flatten)]
-    pub saw: serde_json::Map<String, serde_json::Value>,
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, Cmd, RedisError, ScanOptions, aio::MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Environment, Error,
-    http::{Call, Connection},
+    http::{Call, Connection, Response},
     redis_connection::masters,
     sessions,
 };
@@ -61,32 +61,29 @@ impl InjectedFault {
     /// Injects the fault, records it as an event of the run, and returns when it is over.
     pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
         let event = |at| Event { at, what: self.name(), ..Event::default() };
+        let lasting = |at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) };
         match self {
             Self::PauseRedis => {
                 let lasts = LASTS.as_millis() as u64;
-                for mut redis in masters(&environment.access.redis_url).await? {
-                    ask(redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"), &mut redis)
-                        .await?;
-                }
-                run.record_event(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
+                ask_masters(environment, redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"))
+                    .await?;
+                run.record_event(lasting);
             }
             Self::EmptyRedis => {
-                for mut redis in masters(&environment.access.redis_url).await? {
-                    ask(&mut redis::cmd("FLUSHALL"), &mut redis).await?;
-                }
+                ask_masters(environment, &redis::cmd("FLUSHALL")).await?;
                 run.record_event(event);
-                sessions::open(&environment.access, run.buyers().unwrap_or_default()).await?;
+                let buyers = run.buyers.get().map(Vec::as_slice).unwrap_or_default();
+                sessions::open(&environment.access, buyers).await?;
             }
             Self::KillInstance => kill(environment, run, event).await?,
             Self::CutLease => {
                 let mut masters = masters(&environment.access.redis_url).await?;
-                let index = run
-                    .record_event(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
+                let index = run.record_event(lasting);
                 let until = Instant::now() + LASTS;
                 let mut cut = 0;
                 while Instant::now() < until {
                     for redis in &mut masters {
-                        cut += cut_leases(redis).await?;
+                        cut += cut_leases(redis).await.map_err(failed)?;
                     }
                     run.lock().events[index].cut = Some(cut);
                     sleep(CUT_EVERY).await;
@@ -97,36 +94,32 @@ impl InjectedFault {
     }
 }
 
-async fn ask(command: &mut redis::Cmd, redis: &mut MultiplexedConnection) -> Result<(), Error> {
-    let asked = command.query_async::<()>(redis).await;
-    asked.map_err(|source| Error::Redis { what: "while a fault was injected", source })
+fn failed(source: RedisError) -> Error {
+    Error::Redis { what: "while a fault was injected", source }
+}
+
+async fn ask_masters(environment: &Environment, command: &Cmd) -> Result<(), Error> {
+    for mut redis in masters(&environment.access.redis_url).await? {
+        command.query_async::<()>(&mut redis).await.map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Ends the lease of every purchase lock on one server; returns how many there were.
-async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Error> {
-    let failed = |source| Error::Redis { what: "while cutting leases", source };
-    let mut cut = 0;
+async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, RedisError> {
+    let mut pipe = redis::pipe();
     for pattern in LOCKS {
-        let mut cursor = 0_u64;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
-            let (next, keys): (u64, Vec<String>) = scan.query_async(redis).await.map_err(failed)?;
-            let mut pipe = redis::pipe();
-            for key in &keys {
-                pipe.cmd("PEXPIRE").arg(key).arg(1);
-            }
-            if !keys.is_empty() {
-                let ended: Vec<u64> = pipe.query_async(redis).await.map_err(failed)?;
-                cut += ended.into_iter().sum::<u64>();
-            }
-            cursor = next;
-            if cursor == 0 {
-                break;
-            }
+        let options = ScanOptions::default().with_pattern(pattern).with_count(10_000);
+        let mut found = redis.scan_options::<String>(options).await?;
+        while let Some(key) = found.next_item().await {
+            pipe.pexpire(key?, 1);
         }
     }
-    Ok(cut)
+    if pipe.is_empty() {
+        return Ok(0);
+    }
+    let ended: Vec<u64> = pipe.query_async(redis).await?;
+    Ok(ended.into_iter().sum())
 }
 
 async fn kill(
@@ -140,15 +133,9 @@ async fn kill(
     let mut connection = Connection::new(node.clone(), LIMIT);
     let admin = environment.access.admin_header("killing an instance")?;
     let call = Call::post("/lab/instance/kill").admin(&admin);
-    match connection.send(&call).await {
-        // A killed process does not answer.
-        Err(_) => {}
-        Ok(response) => {
-            return Err(Error::server(
-                "the instance to be killed",
-                format!("HTTP {}", response.status),
-            ));
-        }
+    // A killed process does not answer.
+    if let Ok(Response { status, .. }) = connection.send(&call).await {
+        return Err(Error::server("the instance to be killed", format!("HTTP {status}")));
     }
     let index = run.record_event(|at| Event { node: Some(node.authority()), ..event(at) });
     let begun = Instant::now();

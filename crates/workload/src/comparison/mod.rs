@@ -4,43 +4,37 @@
 //!
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.
-//! - [`faults`] injects faults into the servers meanwhile; `sampler`, `batches` and `commits` read figures.
-//! - [`report`] and [`raw`] are its results as files.
+//! - [`faults`] injects faults into the servers meanwhile; `sampler` reads figures.
+//! - [`report`] writes its results as files.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
-use crate::ladder::Strategy;
-
 use crate::{
-    Environment, Error, Target,
-    burst::{self, BurstOptions, Report, options::Arrivals},
+    Environment, Error,
+    burst::{self, BurstOptions, Report},
     buyers::Buyer,
     conformance::Conformance,
     descriptors,
+    ladder::{Strategy, Text},
     latency::Recorder,
     order_rows::OrderRows,
     sessions,
 };
 
-pub mod batches;
-mod commits;
 pub mod document;
 pub mod faults;
-pub mod raw;
 pub mod report;
 pub mod run_state;
 mod sampler;
 mod show;
 pub mod story;
 
-use batches::Batches;
-use commits::{Commits, Seen};
 use document::{Document, LaneResult, Setting, State, StoryKind};
 pub use run_state::RunState;
-use sampler::Sampler;
+use sampler::{Commits, Sampler};
 
 /// Connections of each lane.
 const CONNECTIONS: usize = 256;
@@ -53,7 +47,7 @@ const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.
 
 /// Most that may be asked for.
 pub const MOST: Setting = Setting {
-    lanes: [String::new(), String::new()],
+    lanes: Vec::new(),
     buyers: 2_000,
     tries: 8,
     stock: 1_000,
@@ -73,11 +67,10 @@ impl Setting {
     /// Refuses what cannot be run on `nodes` instances, with a text that says what can.
     pub fn check(&self, nodes: usize) -> Result<(), Error> {
         let usage = |text: String| Err(Error::Usage(text));
-        for strategy in &self.lanes {
-            if strategy.parse::<Strategy>().is_err() {
-                let names = Strategy::ALL.map(Strategy::name).join(", ");
-                return usage(format!("lanes must be two of {names}"));
-            }
+        let known = self.lanes.iter().filter(|lane| lane.parse::<Strategy>().is_ok());
+        if (known.count(), self.lanes.len()) != (2, 2) {
+            let names = Strategy::ALL.map(Strategy::name).join(", ");
+            return usage(format!("lanes must be two of {names}"));
         }
         for (name, value, least, most) in [
             ("buyers", self.buyers, 1, MOST.buyers),
@@ -127,10 +120,8 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         timeout: TIMEOUT,
         wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
-        arrivals: Arrivals {
-            over: Duration::from_secs(setting.spread_seconds.into()),
-            seed: setting.seed.unwrap_or_default(),
-        },
+        spread: Duration::from_secs(setting.spread_seconds.into()),
+        seed: setting.seed.unwrap_or_default(),
         traced: true,
         ..BurstOptions::new(selling.clone())
     });
@@ -140,14 +131,12 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         run_state.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
     }
     run_state.set(State::Preparing, "opening connections");
-    let shared = setting.lanes.iter().any(|lane| lane == "group-commit");
-    let nodes: &[Target] = if shared { &environment.nodes } else { &[] };
-    let sampler = Sampler { run: run_state, order_rows: &order_rows, vouchers, nodes };
-    let before = Batches::read(nodes).await;
+    let (order_rows, commits) = (&order_rows, Default::default());
+    let sampler = Sampler { run: run_state, order_rows, vouchers, commits };
     let [left, right] = &lanes;
     let selling = async {
         let sell = async |lane: &BurstOptions, voucher, buyers: &Arc<[Buyer]>| {
-            burst::on(voucher, lane, &order_rows, buyers.clone()).await
+            burst::on(voucher, lane, order_rows, buyers.clone()).await
         };
         let (left, right) =
             (sell(left, vouchers[0], &buyers[0]), sell(right, vouchers[1], &buyers[1]));
@@ -157,11 +146,6 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             tokio::try_join!(left, right)
         }
     };
-    let commits = [Commits::default(), Commits::default()];
-    let watch = async |lane: usize| {
-        let strategy = &setting.lanes[lane];
-        commits[lane].watch(strategy, vouchers[lane], &order_rows, run_state).await;
-    };
     let watching = async {
         // In turn, the second sale opens its connections when the first is over.
         let first = if setting.in_turn { &run_state.live[..1] } else { &run_state.live[..] };
@@ -170,7 +154,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         }
         run_state.begun.get_or_init(Instant::now);
         run_state.set(State::Running, "selling");
-        tokio::join!(sampler.run(), watch(0), watch(1));
+        sampler.run().await;
     };
     let judging = async {
         let total = u64::from(setting.buyers) * u64::from(setting.tries);
@@ -186,29 +170,21 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             return Err(Error::Usage("the sampler ended by itself".to_owned()));
         }
     };
-    sampler.take(0.2, None).await;
-    let after = Batches::read(nodes).await.since(&before);
-    finish(run_state, &setting, [left, right], &after, commits.map(Commits::seen));
+    sampler.take(0.2).await;
+    let commits =
+        sampler.commits.map(|seen| seen.into_inner().unwrap_or_else(PoisonError::into_inner));
+    finish(run_state, &setting, [left, right], commits);
     Ok(())
 }
 
-fn finish(
-    run_state: &RunState,
-    setting: &Setting,
-    reports: [Report; 2],
-    batches: &Batches,
-    commits: [Seen; 2],
-) {
-    let judged = reports.map(|mut report| {
-        let records = std::mem::take(&mut report.records);
-        (records, report)
-    });
+fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits: [Commits; 2]) {
     let stopped = run_state.live.iter().any(|live| live.is_stopped());
     let state = if stopped { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
     let Document { lanes, events, .. } = &mut *document;
-    for ((lane, (records, report)), commits) in lanes.iter_mut().zip(judged).zip(&commits) {
+    for ((lane, mut report), commits) in lanes.iter_mut().zip(reports).zip(&commits) {
+        let records = std::mem::take(&mut report.records);
         let attempts = story::Attempts::of(&records, commits);
         lane.stories = attempts.stories(events);
         if let Ok(strategy) = lane.strategy.parse() {
@@ -219,32 +195,29 @@ fn finish(
         }
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency()));
-        let batches = if lane.strategy == "group-commit" { batches.sizes() } else { Vec::new() };
         lane.result = Some(LaneResult {
             conformance: conformance(setting, &report),
             report,
             index_refused: attempts.index_refused(),
             curve: CURVE.map(|share| (share, recorder.at_ms(share))).to_vec(),
-            batches,
+            batches: attempts.batches(),
         });
         kept.push(records);
     }
     // Before the state that says that all is there.
-    if let Ok(kept) = kept.try_into() {
-        run_state.records.get_or_init(|| kept);
-    }
+    run_state.records.get_or_init(|| kept);
     document.state = state;
     document.doing = String::new();
 }
 
 /// What is learnt from a story of this kind, where it ended as the strategy makes it end on so many instances.
-fn moral(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<[&'static str; 2]> {
+fn moral(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<Text> {
     let row = strategy.row();
     match kind {
-        StoryKind::TwoOrders => strategy.is_unsafe().then(|| row.moral.pair()),
-        StoryKind::Held if !strategy.is_unsafe() => Some(row.moral.pair()),
+        StoryKind::TwoOrders => strategy.is_unsafe().then_some(row.moral),
+        StoryKind::Held if !strategy.is_unsafe() => Some(row.moral),
         // Such as a lock in memory on one instance: its row says why it holds there, and where it does not.
-        StoryKind::Held => strategy.holds_on(instances).then(|| row.why.pair()),
+        StoryKind::Held => strategy.holds_on(instances).then_some(row.why),
         StoryKind::Oversold => None,
     }
 }

@@ -9,7 +9,7 @@ use super::document::{Document, Event, Lane, Setting, State};
 use crate::{buyers::Buyer, generator::Record, live::Live};
 
 /// A comparison's state, shared.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RunState {
     document: Mutex<Document>,
     pub(super) begun: OnceLock<Instant>,
@@ -18,7 +18,7 @@ pub struct RunState {
     /// All buyers, once they are signed in.
     pub(super) buyers: OnceLock<Vec<Buyer>>,
     /// Every attempt of each lane, once all are over.
-    pub(super) records: OnceLock<[Vec<Record>; 2]>,
+    pub(super) records: OnceLock<Vec<Vec<Record>>>,
 }
 
 impl RunState {
@@ -30,34 +30,21 @@ impl RunState {
             let known = strategy.parse::<Strategy>().ok();
             Lane {
                 strategy: strategy.clone(),
-                idea: known.map(|known| known.row().idea.pair()).unwrap_or_default(),
+                idea: known.map(|known| known.row().idea).unwrap_or_default(),
                 safe: known.is_some_and(|known| setting.is_safe(known)),
-                voucher_id: None,
-                samples: Vec::new(),
-                replies: Default::default(),
-                result: None,
-                stories: Vec::new(),
+                ..Lane::default()
             }
         };
         let document = Document {
             id,
             seed,
-            state: State::Preparing,
             doing: "signing in buyers".to_owned(),
-            failure: None,
             started_at,
             lanes: setting.lanes.iter().map(lane).collect(),
             setting,
-            elapsed_s: 0.0,
-            events: Vec::new(),
+            ..Document::default()
         };
-        Self {
-            document: Mutex::new(document),
-            begun: OnceLock::new(),
-            live: Default::default(),
-            buyers: OnceLock::new(),
-            records: OnceLock::new(),
-        }
+        Self { document: Mutex::new(document), ..Self::default() }
     }
 
     /// As it stands, without the first `from` samples of each lane.
@@ -77,11 +64,6 @@ impl RunState {
     /// What the arrivals are drawn from.
     pub fn seed(&self) -> u64 {
         self.lock().seed
-    }
-
-    /// All buyers, once they are signed in.
-    pub fn buyers(&self) -> Option<&[Buyer]> {
-        self.buyers.get().map(Vec::as_slice)
     }
 
     /// How far the run is.

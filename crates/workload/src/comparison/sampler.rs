@@ -1,57 +1,82 @@
-//! Samples both sales five times a second while they run: the client's counters, the tables, and, for group commit,
-//! the instances' metrics.
+//! Samples both sales five times a second while they run: the client's counters, and the tables. Where orders are
+//! committed after the answer, notes when each was first seen in the table.
 
 use std::{
     collections::HashMap,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{batches::Batches, document::Sample, run_state::RunState};
+use super::{document::Sample, run_state::RunState};
 use crate::{
-    Target,
+    ladder::Strategy,
     order_rows::{OrderRows, Snapshot},
 };
 
 /// From one sample to the next.
 const PERIOD: Duration = Duration::from_millis(200);
+/// From one look for new orders to the next: each is seen late by up to this and a reading.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// When orders were first seen, in seconds since the first request.
+pub(super) type Commits = HashMap<i64, f64>;
 
 /// What is sampled.
 pub(super) struct Sampler<'a> {
     pub run: &'a RunState,
     pub order_rows: &'a OrderRows,
     pub vouchers: [u64; 2],
-    /// Asked for the sizes of commits where a lane shares them; else empty.
-    pub nodes: &'a [Target],
+    /// Of each lane, the orders that were committed after the answer.
+    pub commits: [Mutex<Commits>; 2],
 }
 
 impl Sampler<'_> {
     /// Samples until the future is dropped.
     pub async fn run(&self) {
+        tokio::join!(self.sample_both(), self.watch_commits(0), self.watch_commits(1));
+    }
+
+    async fn sample_both(&self) {
         let mut tick = interval(PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut batches = Batches::read(self.nodes).await;
         let mut before = Instant::now();
         tick.tick().await;
         loop {
             tick.tick().await;
             let elapsed = before.elapsed().as_secs_f64();
             before = Instant::now();
-            let now = Batches::read(self.nodes).await;
-            let size = now.since(&batches).average();
-            batches = now;
-            self.take(elapsed, size).await;
+            self.take(elapsed).await;
+        }
+    }
+
+    /// Ends at once where the lane's strategy answers only after the commit.
+    async fn watch_commits(&self, lane: usize) {
+        let strategy = self.run.lock().lanes[lane].strategy.parse::<Strategy>();
+        if !strategy.is_ok_and(Strategy::is_deferred) {
+            return;
+        }
+        loop {
+            // The database may be away for a moment: a fault may have been injected.
+            if let Ok(snapshot) = self.order_rows.read(self.vouchers[lane]).await {
+                let now = self.run.seconds();
+                let mut seen = self.commits[lane].lock().unwrap_or_else(PoisonError::into_inner);
+                for row in snapshot.rows {
+                    seen.entry(row.id).or_insert(now);
+                }
+            }
+            sleep(PAUSE).await;
         }
     }
 
     /// Adds a sample to each lane; `elapsed` seconds after the last one.
-    pub async fn take(&self, elapsed: f64, batch: Option<f64>) {
+    pub async fn take(&self, elapsed: f64) {
         let mut samples = Vec::with_capacity(2);
         for lane in 0..2 {
             // The database may be away for a moment: a fault may have been injected.
             let snapshot = self.order_rows.read(self.vouchers[lane]).await.ok();
-            samples.push(self.sample(lane, elapsed, snapshot, batch));
+            samples.push(self.sample(lane, elapsed, snapshot));
         }
         let mut document = self.run.lock();
         document.elapsed_s = self.run.seconds();
@@ -61,23 +86,16 @@ impl Sampler<'_> {
         }
     }
 
-    fn sample(
-        &self,
-        lane: usize,
-        elapsed: f64,
-        snapshot: Option<Snapshot>,
-        batch: Option<f64>,
-    ) -> Sample {
+    fn sample(&self, lane: usize, elapsed: f64, snapshot: Option<Snapshot>) -> Sample {
         let live = &self.run.live[lane];
-        let (last, shares, issued) = {
+        let (last, issued) = {
             let document = self.run.lock();
-            let of = &document.lanes[lane];
-            (of.samples.last().cloned(), of.strategy == "group-commit", document.setting.stock)
+            (document.lanes[lane].samples.last().cloned(), document.setting.stock)
         };
         let first = Sample { stock: issued.into(), ..Sample::default() };
         let last = last.unwrap_or(first);
         let (requests, orders) = (live.done(), live.orders());
-        let latency = live.take_latency();
+        let (latency, batch) = live.take_window();
         let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.max(1e-3);
         let (stock, rows, people, repeated) =
             snapshot.map_or((last.stock, last.rows, last.people, last.repeated), count);
@@ -95,7 +113,7 @@ impl Sampler<'_> {
             orders_per_s: rate(orders, last.orders),
             p50_ms: (latency.count > 0).then_some(latency.p50_ms),
             p99_ms: (latency.count > 0).then_some(latency.p99_ms),
-            batch: batch.filter(|_| shares),
+            batch,
         }
     }
 }

@@ -8,8 +8,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::document::{Event, INSTANCE_BACK, Request, Step, Story, StoryKind};
-use crate::{generator::Record, reply::Reply, trace::Trace};
+use super::document::{Event, INSTANCE_BACK, Request, Story, StoryKind};
+use crate::{
+    generator::Record,
+    reply::Reply,
+    trace::{Step, Trace},
+};
 
 /// Requests in a story at most.
 const MOST: usize = 3;
@@ -35,8 +39,8 @@ impl Attempt<'_> {
 
     /// When its last step ended.
     fn ended_us(&self) -> i64 {
-        let steps = self.trace.steps.iter().map(|step| step.at_us + step.took_us);
-        self.at_us + micros(steps.max().unwrap_or_default().into())
+        let steps = self.trace.steps.iter().map(|step| step.at + step.took);
+        self.at_us + (steps.fold(0.0, f64::max) * 1e3).round() as i64
     }
 
     fn order_id(&self) -> Option<i64> {
@@ -58,7 +62,7 @@ impl Attempt<'_> {
 
     /// The stock it read before it took one.
     fn saw_stock(&self) -> Option<i64> {
-        self.trace.step("looked")?.number("stock")
+        self.trace.step("looked")?.saw.get("stock")?.as_i64()
     }
 }
 
@@ -134,6 +138,16 @@ impl<'a> Attempts<'a> {
     /// How many second orders only the database's unique index refused.
     pub fn index_refused(&self) -> u64 {
         self.0.iter().filter(|attempt| attempt.is_index_refused()).count() as u64
+    }
+
+    /// Commits by the number of orders in them, up to each power of two, where commits are shared. Each order is its share
+    /// of one.
+    pub fn batches(&self) -> Vec<(u64, u64)> {
+        let mut sizes: BTreeMap<u64, f64> = BTreeMap::new();
+        for orders in self.0.iter().filter_map(|attempt| attempt.trace.batch()) {
+            *sizes.entry(orders.next_power_of_two()).or_default() += 1.0 / orders as f64;
+        }
+        sizes.into_iter().map(|(size, commits)| (size, commits.round() as u64)).collect()
     }
 
     /// The attempts of each user: those that got an order, and the others.
@@ -224,19 +238,16 @@ fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[&Event]) -> S
 
 fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
     let ms = |us: i64| us as f64 / 1e3;
-    let step = |step: &crate::trace::Step| Step {
-        step: step.name.clone(),
-        at: ms(attempt.at_us - zero + micros(step.at_us.into())),
-        took: ms(micros(step.took_us.into())),
-        saw: step.saw.iter().map(|(key, text)| (key.clone(), value(text))).collect(),
-    };
+    let arrived = ms(attempt.at_us - zero);
+    let step = |step: &Step| Step { at: arrived + step.at, ..step.clone() };
     let consumed = |us: i64| Step {
         step: "consumed".to_owned(),
         // Seen on our clock, and never before it was answered.
         at: ms(us.max(attempt.answered_us()) - zero),
         took: 0.0,
-        saw: serde_json::Map::new(),
+        saw: Default::default(),
     };
+    let steps = attempt.trace.steps.iter().map(step);
     let asked = &attempt.record.observed;
     Request {
         attempt: asked.attempt,
@@ -246,21 +257,7 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         answered: ms(attempt.answered_us() - zero),
         reply: asked.reply.label().to_owned(),
         order_id: attempt.order_id().map(|id| id.to_string()),
-        steps: attempt
-            .trace
-            .steps
-            .iter()
-            .map(step)
-            .chain(attempt.committed_us.map(consumed))
-            .collect(),
-    }
-}
-
-fn value(text: &str) -> serde_json::Value {
-    match text {
-        "yes" => true.into(),
-        "no" => false.into(),
-        _ => text.parse::<i64>().map_or_else(|_| text.into(), Into::into),
+        steps: steps.chain(attempt.committed_us.map(consumed)).collect(),
     }
 }
 
@@ -283,7 +280,6 @@ mod tests {
         let at = 1_000_000 + ahead + sent + 100;
         Record {
             observed: ObservedReply { user_id, attempt: 0, reply },
-            target: 0,
             due: Duration::from_micros(sent),
             sent: Duration::from_micros(sent),
             answered: Duration::from_micros(sent + 5_000),
@@ -368,6 +364,17 @@ mod tests {
         assert_eq!(found[0].requests.len(), 2);
         assert_eq!(found[0].requests[1].reply, "LOCK_BUSY");
         assert_eq!(stories(&records[..1]), []);
+    }
+
+    #[test]
+    fn orders_that_shared_a_commit_are_its_shares() {
+        let of = |user, orders: u64| {
+            let steps = format!("batch-committed@100+900:orders={orders}");
+            record(user, "a", 0, user, Reply::Ordered(user as i64), &steps)
+        };
+        let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
+        let records: Vec<_> = (0..).zip(sizes).map(|(user, orders)| of(user, orders)).collect();
+        assert_eq!(Attempts::of(&records, &HashMap::new()).batches(), [(1, 2), (4, 2)]);
     }
 
     #[test]

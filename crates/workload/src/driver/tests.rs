@@ -1,12 +1,6 @@
 //! The driver against a real HTTP server on a real socket.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{convert::Infallible, sync::Mutex};
 
 use http_body_util::Full;
 use hyper::{Request, Response as Reply, body::Bytes, body::Incoming, service::service_fn};
@@ -36,26 +30,24 @@ async fn server(after: Duration) -> Target {
     target
 }
 
-/// The requests 0…n−1, due at `begin` and then `apart` from each other, or one after the other.
-struct Numbers {
-    next: AtomicU64,
+type All = Arc<Mutex<Vec<Done<u64>>>>;
+
+/// Makes the requests 0…`end`−1, due at `begin` and then `apart` from each other, or one after the other.
+async fn drive(
+    connections: &mut Connections,
+    live: &Arc<Live>,
     end: u64,
     due: Option<(Instant, Duration)>,
-    done: Mutex<Vec<Done<u64>>>,
-}
-
-impl Source for Numbers {
-    type What = u64;
-
-    fn next(&self, _target: usize) -> Option<Job<u64>> {
-        let what = self.next.fetch_add(1, Ordering::Relaxed);
-        let due = self.due.map(|(begin, apart)| begin + apart * what as u32);
-        (what < self.end).then(|| Job { call: Call::get(format!("/{what}")), due, what })
-    }
-
-    fn ended(&self, done: Done<u64>) {
-        self.done.lock().unwrap().push(done);
-    }
+    all: &All,
+) {
+    let (numbers, all) = (Mutex::new(0..end), all.clone());
+    let next = move |_| {
+        let what = numbers.lock().unwrap().next()?;
+        let due = due.map(|(begin, apart)| begin + apart * what as u32);
+        Some(Job { call: Call::get(format!("/{what}")), due, what })
+    };
+    let ended = move |done| all.lock().unwrap().push(done);
+    connections.drive(live, next, ended).await.unwrap();
 }
 
 /// Makes so many requests, and returns them in their order.
@@ -64,10 +56,9 @@ async fn driven(
     end: u64,
     due: Option<(Instant, Duration)>,
 ) -> Vec<Done<u64>> {
-    let source = Numbers { next: AtomicU64::new(0), end, due, done: Mutex::default() };
-    let source = Arc::new(source);
-    connections.drive(&source, &Arc::default()).await.unwrap();
-    let mut done = std::mem::take(&mut *source.done.lock().unwrap());
+    let all = All::default();
+    drive(connections, &Arc::default(), end, due, &all).await;
+    let mut done = std::mem::take(&mut *all.lock().unwrap());
     done.sort_by_key(|done| done.what);
     done
 }
@@ -112,15 +103,13 @@ async fn what_is_stopped_sends_no_more() {
     let mut connections = Connections::new(&[target], 2, LIMIT).unwrap();
     let hour = Duration::from_secs(3600);
     let due = Some((Instant::now(), hour));
-    let source = Numbers { next: AtomicU64::new(0), end: 9, due, done: Mutex::default() };
-    let (source, live) = (Arc::new(source), Arc::new(Live::default()));
+    let (live, all) = (Arc::new(Live::default()), All::default());
     let stopping = async {
-        while source.done.lock().unwrap().is_empty() {
+        while all.lock().unwrap().is_empty() {
             sleep(Duration::from_millis(1)).await;
         }
         live.stop();
     };
-    let (driven, ()) = tokio::join!(connections.drive(&source, &live), stopping);
-    driven.unwrap();
-    assert_eq!(source.done.lock().unwrap().len(), 1);
+    tokio::join!(drive(&mut connections, &live, 9, due, &all), stopping);
+    assert_eq!(all.lock().unwrap().len(), 1);
 }

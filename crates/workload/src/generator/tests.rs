@@ -6,13 +6,13 @@ use std::{collections::HashMap, convert::Infallible, sync::Mutex};
 use tokio::{net::TcpListener, sync::Barrier};
 
 use super::*;
-use crate::{Access, Environment, Target, burst::options::Arrivals};
+use crate::{Access, Environment, Target};
 
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
     let options = BurstOptions { tries: 3, ..options(Vec::new()) };
     let queues = queues(&attempts(&options, 10), 2);
-    let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
+    let mut all = queues.concat();
     all.sort_unstable();
     let due = Some(Duration::ZERO);
     let of = |buyer| (0..3).map(move |attempt| Attempt { buyer, attempt, due, then: () });
@@ -20,20 +20,20 @@ fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
     assert_eq!(all, expected);
     for queue in &queues {
         for buyer in 0..10 {
-            assert!(queue.attempts.iter().any(|it| it.buyer == buyer), "buyer {buyer}");
+            assert!(queue.iter().any(|it| it.buyer == buyer), "buyer {buyer}");
         }
     }
 }
 
 #[test]
 fn buyers_come_as_the_seed_says_and_within_the_span() {
-    let over = Duration::from_secs(5);
-    let draw = |seed| Arrivals { over, seed }.draw(100);
+    let spread = Duration::from_secs(5);
+    let draw = |seed| BurstOptions { spread, seed, ..options(Vec::new()) }.arrivals(100);
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
     let (mut buyers, when): (Vec<_>, Vec<_>) = draw(7).into_iter().unzip();
-    assert!(when.is_sorted() && when.iter().all(|due| *due < over), "{when:?}");
-    assert!(*when.last().unwrap() > over.mul_f64(0.8), "{when:?}");
+    assert!(when.is_sorted() && when.iter().all(|due| *due < spread), "{when:?}");
+    assert!(*when.last().unwrap() > spread.mul_f64(0.8), "{when:?}");
     buyers.sort_unstable();
     assert!(buyers.into_iter().eq(0..100));
 }

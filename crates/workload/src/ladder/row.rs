@@ -1,24 +1,7 @@
 //! What a row of the table says of a strategy.
 
-/// A text in both languages of the project.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Text {
-    /// English.
-    pub en: &'static str,
-    /// Simplified Chinese.
-    pub zh: &'static str,
-}
-
-impl Text {
-    /// English, then Chinese: the form in which the pages keep their texts.
-    pub const fn pair(self) -> [&'static str; 2] {
-        [self.en, self.zh]
-    }
-}
-
-pub(crate) const fn text(en: &'static str, zh: &'static str) -> Text {
-    Text { en, zh }
-}
+/// A text in both languages of the project: English, then Simplified Chinese.
+pub type Text = [&'static str; 2];
 
 /// Whether a violation can happen under a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +37,6 @@ pub struct Row {
     pub moral: Text,
     /// More orders than stock.
     pub oversell: Guarantee,
-    /// A second order of one user, with one instance running.
-    pub second_order_on_one_node: Guarantee,
-    /// A second order of one user, with several instances running.
-    pub second_order_on_two_nodes: Guarantee,
+    /// A second order of one user, with one instance running and with several.
+    pub second_order: [Guarantee; 2],
 }

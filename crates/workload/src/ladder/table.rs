@@ -1,7 +1,7 @@
 //! The table itself: a row for each strategy, in the order in which a learner meets them.
 
 use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
-use super::row::{Row, text};
+use super::row::{Row, Text};
 
 /// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {
@@ -22,268 +22,255 @@ macro_rules! table {
     };
 }
 
+/// What a lock teaches that all nodes share.
+const SHARED_LOCK: Text = [
+    "All nodes share one lock, and behind it stands the database's unique index: whichever node \
+     the second request reached, it was refused.",
+    "所有节点共用一把锁，锁的背后还有数据库的唯一索引：第二个请求无论到达哪个节点都会被拒绝。",
+];
+
 table! {
     /// Read the stock, then decrement it.
     Naive = Row {
         name: "naive",
-        idea: text(
+        idea: [
             "Read the stock; if there is some, take one without looking again.",
             "先读库存，有货就直接减一，不再检查。",
-        ),
-        why: text(
+        ],
+        why: [
             "Many buyers read the same stock before anyone writes, and all of them take it. More is sold than \
              there was, and one buyer can order twice.",
             "许多买家在任何人写入之前读到了同一个库存，于是都买走了它。结果超卖，同一买家还可能下两单。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "Nobody is kept out between reading and writing: both requests found no order by this buyer, \
              and both wrote one.",
             "读与写之间不阻止任何人：两个请求都没查到这位买家的订单，于是都写下一个。",
-        ),
+        ],
         oversell: Shown,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Possible,
+        second_order: [Possible, Possible],
     };
     /// Decrement where the stock is what was read.
     CompareAndSet = Row {
         name: "compare-and-set",
-        idea: text(
+        idea: [
             "Take one from the stock only if it is still what was read.",
             "只有库存仍等于刚才读到的值，才减一。",
-        ),
-        why: text(
+        ],
+        why: [
             "It never oversells, but of a hundred who read the same number, one succeeds; the rest are refused \
              although there is enough. And it guards the stock, not the buyer: a second order gets through.",
             "不会超卖，但一百人读到同一个数字时只有一人成功，其余人明明有货也被拒绝。而且它只保护库存、不管买家：\
              同一人仍可能下第二单。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "The stock was compared, the buyer was not: both requests looked before either had committed, \
              found no order, and wrote one.",
             "比较的是库存，不是买家：双方都在对方提交之前查询，都没看到订单，于是各写一个。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Possible,
+        second_order: [Possible, Possible],
     };
     /// Decrement where there is stock left.
     Conditional = Row {
         name: "conditional",
-        idea: text(
+        idea: [
             "The database checks and takes in one statement: decrement where there is stock left.",
             "让数据库用一条语句完成检查与扣减：有剩余才减一。",
-        ),
-        why: text(
+        ],
+        why: [
             "It never oversells. But “has this buyer an order?” is still asked before the order is written: two \
              requests of one buyer both hear “no”.",
             "不会超卖。但“这位买家下过单吗？”仍是在写入订单之前问的：同一买家的两个请求都会得到“没有”。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "Each request looked before the other had committed, saw no order, and inserted one. Check \
              and insert must be atomic, or protected by one lock that all nodes share.",
             "双方都在对方提交之前查询，都没看到订单，于是各插入一个。检查与插入必须是原子的，或由所有节点\
              共用的一把锁保护。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Possible,
+        second_order: [Possible, Possible],
     };
     /// Lock the sale's row first.
     RowLock = Row {
         name: "row-lock",
-        idea: text(
+        idea: [
             "Lock the sale's row in the database first, then check, order and count.",
             "先锁住数据库里这场秒杀的那一行，再检查、下单、扣库存。",
-        ),
-        why: text(
+        ],
+        why: [
             "It holds on any number of nodes, because they share the database. The price: every buyer queues at \
              one row.",
             "无论多少节点都成立，因为它们共用同一个数据库。代价是：所有买家都在一行数据前排队。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "The sale's row is locked before the look-up: the second request had to wait for the first \
              one's commit, and then saw its order.",
             "先锁住秒杀的那一行再查询：第二个请求必须等第一个提交，然后就看到了它的订单。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// Conditional, under a lock that is released before the commit.
     LockInTransaction = Row {
         name: "lock-in-transaction",
-        idea: text(
+        idea: [
             "A lock per buyer in the node's memory, taken inside the transaction and released before its commit.",
             "在节点内存里对买家加锁，锁在事务之内获得，在提交之前就释放。",
-        ),
-        why: text(
+        ],
+        why: [
             "Like synchronized inside a @Transactional method: after the release and before the commit, the \
              buyer's next request takes the lock and sees no order yet. A single node is enough for two orders.",
             "如同在 @Transactional 方法里使用 synchronized：锁已释放、事务尚未提交时，同一买家的下一个请求拿到锁，\
              却还看不到订单。单个节点就足以产生两个订单。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "The lock was released before the commit, so the next request looked for an order while the first one \
              was still invisible. A lock must be held until the transaction that it protects has ended.",
             "锁在提交之前就释放了，下一个请求查询时，第一个订单还不可见。锁必须持有到它所保护的事务结束。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Shown,
-        second_order_on_two_nodes: Shown,
+        second_order: [Shown, Shown],
     };
     /// Conditional, under a per-user lock inside the process.
     ProcessLock = Row {
         name: "process-lock",
-        idea: text(
+        idea: [
             "A lock per buyer in each node's own memory; under it, the database checks and takes in one statement.",
             "在每个节点自己的内存里对买家加锁；持锁期间，由数据库用一条语句检查并扣减。",
-        ),
-        why: text(
+        ],
+        why: [
             "With one node it holds. With two nodes there are two memories, hence two locks for one buyer, and \
              each lets one request through: two orders.",
             "单节点时成立。两个节点就有两块内存，同一买家便有两把锁，每把锁各放行一个请求：于是有了两个订单。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "Two locks, both acquired: one buyer, two orders. A lock in the memory of a process excludes \
              only requests of that process.",
             "两把锁，都获得成功：一位买家，两个订单。进程内存里的锁只能排斥同一进程的请求。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Shown,
+        second_order: [Never, Shown],
     };
     /// Conditional, under a SET NX lock whose lease is too short and which anybody deletes.
     SetnxUnowned = Row {
         name: "setnx-unowned",
-        idea: text(
+        idea: [
             "A lock per buyer in Redis: SET NX with a short lease, and an unconditional DEL on release; under it, the \
              database checks and takes in one statement.",
             "在 Redis 里为每位买家放一把锁：租期很短的 SET NX，释放时直接 DEL，不校验锁是不是自己的；持锁期间，由数据库\
              用一条语句检查并扣减。",
-        ),
-        why: text(
+        ],
+        why: [
             "When the lease ends in mid-work, a second request gets the lock; the first one's DEL then removes the \
              second one's lock, and a third gets in. Requests that overlap see no order of each other.",
             "业务未完而租期先到，第二个请求便拿到锁；第一个请求结束时 DEL 掉的是第二个的锁，第三个又进来了。\
              同时进行的请求互相看不到对方的订单。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "The lease ended before the work did, so two requests held the lock at the same time. It must be renewed \
              while its holder lives, and released by its owner only, in one atomic step.",
             "租期先于业务结束，于是两个请求同时持有这把锁。锁必须在持有者存活期间续期，并且只能由持有者以一个原子\
              操作释放。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Possible,
-        second_order_on_two_nodes: Shown,
+        second_order: [Possible, Shown],
     };
     /// Conditional, under a per-user SET NX lock in Redis.
     SetnxLock = Row {
         name: "setnx-lock",
-        idea: text(
+        idea: [
             "A lock per buyer in Redis, which all nodes share: SET NX with an expiry; under it, the database checks and \
              takes in one statement.",
             "在所有节点共用的 Redis 里为每位买家放一把锁：带过期时间的 SET NX；持锁期间，由数据库用一条语句检查并扣减。",
-        ),
-        why: text(
+        ],
+        why: [
             "It holds as long as the lease outlives the work. A holder that is paused too long loses it without \
              knowing; then the database’s unique index has the last word.",
             "只要租期长于业务就成立。持有者若停顿太久，会在不知情时失去锁；这时由数据库的唯一索引作最后裁决。",
-        ),
-        moral: text(
-            "All nodes share one lock, and behind it stands the database's unique index: whichever node \
-             the second request reached, it was refused.",
-            "所有节点共用一把锁，锁的背后还有数据库的唯一索引：第二个请求无论到达哪个节点都会被拒绝。",
-        ),
+        ],
+        moral: SHARED_LOCK,
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: NeverWhile(text("the lease outlives the work", "租期长于业务")),
+        second_order: [Never, NeverWhile(["the lease outlives the work", "租期长于业务"])],
     };
     /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     #[default]
     ReentrantLock = Row {
         name: "reentrant-lock",
-        idea: text(
+        idea: [
             "A Redisson-compatible lock per buyer in Redis, renewed while its holder lives; under it, the database checks \
              and takes in one statement.",
             "在 Redis 里为每位买家放一把与 Redisson 兼容的锁，持有者存活期间自动续期；持锁期间，由数据库用一条语句检查并扣减。",
-        ),
-        why: text(
+        ],
+        why: [
             "Whichever node a request reaches, it meets the same lock: the second request is turned away. Even \
              if Redis forgets, the database’s unique index refuses the second order.",
             "无论请求到达哪个节点，遇到的都是同一把锁：第二个请求会被挡回。即使 Redis 丢了数据，数据库的唯一索引也会\
              拒绝第二个订单。",
-        ),
-        moral: text(
-            "All nodes share one lock, and behind it stands the database's unique index: whichever node \
-             the second request reached, it was refused.",
-            "所有节点共用一把锁，锁的背后还有数据库的唯一索引：第二个请求无论到达哪个节点都会被拒绝。",
-        ),
+        ],
+        moral: SHARED_LOCK,
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// A script in Redis admits, a consumer group commits.
     Stream = Row {
         name: "stream",
-        idea: text(
+        idea: [
             "A script in Redis admits buyers; a consumer group writes their orders afterwards.",
             "由 Redis 中的脚本放行买家，随后由消费者组写入订单。",
-        ),
-        why: text(
+        ],
+        why: [
             "The fastest answer: “admitted” comes before the order. The database checks each order all the same: \
              a script that admits too many makes refusals, never an oversell.",
             "响应最快：“已抢到名额”早于订单。数据库仍会检查每个订单：放行过多只会产生拒绝，绝不会超卖。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "Redis runs one script at a time: the one of the first request recorded the buyer, so the \
              second request was refused.",
             "Redis 一次只运行一个脚本：第一个请求的脚本记下了买家，第二个请求于是被拒绝。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// Purchases that arrive while a commit runs share the next one.
     GroupCommit = Row {
         name: "group-commit",
-        idea: text(
+        idea: [
             "Purchases that arrive while a commit runs share the next one: many orders, one wait for the disk.",
             "一次提交进行期间到达的抢购，合并进下一次提交：多个订单只等一次磁盘。",
-        ),
-        why: text(
+        ],
+        why: [
             "It needs no lock: the database’s unique index drops second orders, and the stock falls by the \
              number really inserted. Each buyer is answered after the commit.",
             "不需要锁：第二个订单由数据库唯一索引丢弃，库存按真正插入的数量减少。每位买家都在提交之后才得到响应。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "No lock is needed: the database's unique index drops the second order, whether both are in \
              one commit or in two.",
             "不需要锁：无论两个订单在同一次提交里还是分在两次，唯一索引都会丢弃第二个。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
     /// One row per unit of the stock, claimed without waiting for others.
     UnitRows = Row {
         name: "unit-rows",
-        idea: text(
+        idea: [
             "The stock is one row for each unit, at most 10,000; a purchase takes a row that nobody else has locked \
              (SKIP LOCKED).",
             "每件库存一行，至多 10,000 行；抢购时取走一行没有被别人锁住的（SKIP LOCKED）。",
-        ),
-        why: text(
+        ],
+        why: [
             "Buyers do not queue at one row, and no row is sold twice; the unique index drops second orders.",
             "买家不再排队等同一行，每一行也只卖一次；第二个订单由唯一索引丢弃。",
-        ),
-        moral: text(
+        ],
+        moral: [
             "Each purchase takes a row of its own, so nobody waits for another buyer; the database's unique index \
              refuses the second order of one buyer.",
             "每次抢购取走自己的一行，不必等待其他买家；同一买家的第二个订单由数据库唯一索引拒绝。",
-        ),
+        ],
         oversell: Never,
-        second_order_on_one_node: Never,
-        second_order_on_two_nodes: Never,
+        second_order: [Never, Never],
     };
 }

@@ -1,7 +1,9 @@
 'use strict';
-// Runs the model of the page /learn for crates/workload/tests/learn.rs, by Node.js. Argument: JSON, [{name, unsafe, condition:
-// whether a promise of it has one}] for each strategy. Output: JSON; see `print` at the end.
+// Compares the model of the page /learn to the table of strategies, for crates/workload/tests/learn.rs, by Node.js. Argument:
+// JSON, [{name, unsafe, oversell, second: on one and on two nodes, condition: whether a promise of it has one}]. Output: the
+// levels' figures, as a table of Markdown.
 
+const assert = require('assert/strict');
 const fs = require('fs');
 const path = require('path');
 
@@ -10,7 +12,7 @@ const web = path.join(__dirname, '../../../../web');
 const files = [...fs.readFileSync(path.join(web, 'learn.html'), 'utf8').matchAll(/src="\.\/(learn-[a-z]+\.js)"/g)]
   .map((found) => found[1]).filter((name) => !['learn-words.js', 'learn-board.js'].includes(name));
 const source = files.map((name) => fs.readFileSync(path.join(web, name), 'utf8')).join('\n');
-const { Ladder, Levels, Model, Programs, Records, Replay } = new Function(`${source}; return { Ladder, Levels, Model, Programs, Records, Replay };`)();
+const { Levels, Model, Programs, Records, Replay } = new Function(`${source}; return { Levels, Model, Programs, Records, Replay };`)();
 
 const once = (events) => Object.fromEntries(events.map((event) => [event, 1]));
 const explore = (setup) => Model(setup).explore();
@@ -27,61 +29,76 @@ function setups(strategy, nodes, index, events) {
 
 // Whether a violation can be reached in any of them.
 function reach(strategy, nodes, index, events) {
-  const found = { oversold: false, secondOrder: false, stuck: 0, interleavings: 0 };
+  const found = { oversold: false, secondOrder: false, stuck: 0 };
   for (const setup of setups(strategy, nodes, index, events)) {
-    const { oversold, secondOrder, stuck, interleavings } = explore(setup);
+    const { oversold, secondOrder, stuck } = explore(setup);
     found.oversold ||= oversold > 0;
     found.secondOrder ||= secondOrder > 0;
     found.stuck += stuck;
-    found.interleavings += interleavings;
   }
   return found;
 }
 
 const strategies = JSON.parse(process.argv[2]);
-const events = (name) => Programs[name].events || [];
-const reached = {};
-for (const { name, unsafe, condition } of strategies.filter((one) => Programs[one.name])) {
-  reached[name] = {
-    // As the service runs it: the unique index refuses a second order, except to the strategies that are to break.
-    one: reach(name, 1, !unsafe, events(name)),
-    two: reach(name, 2, !unsafe, events(name)),
-    // The strategy alone: without the index, and nothing happens but the requests' steps.
-    alone: reach(name, 2, false, []),
-    // Without the index, and with what may happen.
-    bare: condition && reach(name, 2, false, events(name)),
-  };
+const names = strategies.map(({ name }) => name);
+assert.deepEqual(Object.keys(Programs), names, 'the programs, in the order of the table');
+
+// A violation can be reached exactly where the table says that it can happen.
+for (const { name, unsafe, oversell, second, condition } of strategies) {
+  const events = Programs[name].events || [];
+  // As the service runs it: the unique index refuses a second order, except to the strategies that are to break.
+  const [one, two] = [1, 2].map((nodes) => reach(name, nodes, !unsafe, events));
+  // The strategy alone: without the index, and nothing happens but the requests' steps.
+  const alone = reach(name, 2, false, []);
+  assert.equal(one.oversold || two.oversold, oversell, `${name}: oversell`);
+  assert.deepEqual([one.secondOrder, two.secondOrder], second, `${name}: second order, on one and on two nodes`);
+  assert.deepEqual([one.stuck, two.stuck, alone.stuck], [0, 0, 0], `${name}: a deadlock`);
+  // On a condition: the strategy alone keeps the promise, and without the condition and the index it does not.
+  if (condition) {
+    assert(!alone.secondOrder, `${name}, alone`);
+    assert(reach(name, 2, false, events).secondOrder, `${name}, without its condition`);
+  }
+  if (['row-lock', 'setnx-lock', 'reentrant-lock'].includes(name)) assert(!alone.secondOrder, `${name}, as it is`);
 }
 
-// A model with one wrong step: the strategy's own guard is gone, or comes too early or too late.
-function broken(name, change) {
+// A model with one wrong step is noticed: the strategy's own guard is gone, or is released too early.
+function breaks(name, change, what) {
   const { request } = Programs[name];
   Programs[name].request = change([...request]);
-  const found = reach(name, 2, false, []);
+  assert(reach(name, 2, false, []).secondOrder, `${name} ${what} breaks nothing`);
   Programs[name].request = request;
-  return found;
 }
 const without = (step) => (program) => program.filter((one) => one.name !== step);
 const commitLast = (program) => [...program.filter((one) => one.name !== 'commit'), program.find((one) => one.name === 'commit')];
-const wrong = {
-  'row-lock without its lock': broken('row-lock', without('lock-row')),
-  'setnx-lock released before the commit': broken('setnx-lock', commitLast),
-  'reentrant-lock without its lock': broken('reentrant-lock', without('lock-redis')),
-};
+breaks('row-lock', without('lock-row'), 'without its lock');
+breaks('setnx-lock', commitLast, 'released before the commit');
+breaks('reentrant-lock', without('lock-redis'), 'without its lock');
 
-const print = {
-  files,
-  programs: Object.keys(Programs),
-  ladder: Ladder,
-  reached,
-  wrong,
-  levels: Levels.map((level) => ({ ...level, ...explore(level) })),
-  records: Records.map((record) => {
-    const setup = Replay.setup(record);
-    const moves = Replay.find(record);
-    const game = Model(setup);
-    const last = moves && moves.reduce((state, move) => game.apply(state, move).state, game.start());
-    return { strategy: record.strategy, kind: record.kind, setup, moves, violations: last && game.violations(last) };
-  }),
-};
-process.stdout.write(JSON.stringify(print));
+// What the lab recorded is an interleaving of the model.
+for (const record of Records) {
+  const name = `${record.strategy} ${record.kind}`;
+  const moves = Replay.find(record);
+  assert(Array.isArray(moves), `${name}: the model cannot do what was recorded`);
+  const game = Model(Replay.setup(record));
+  const broken = game.violations(moves.reduce((state, move) => game.apply(state, move).state, game.start()));
+  const wanted = { oversold: 'oversold', 'two-orders': 'second-order' }[record.kind];
+  assert(wanted ? broken.includes(wanted) : broken.length === 0, `${name}: ${broken}`);
+}
+assert(Records.length > 5, `${Records.length} records`);
+
+// The levels are the ladder, and have these figures.
+const levels = Levels.map((level) => ({ ...level, ...explore(level) }));
+const each = levels.map(({ strategy }) => strategy).filter((strategy, at, all) => strategy !== all[at - 1]);
+assert.deepEqual(each, names, 'a level for each strategy, in this order');
+const halfCure = levels.find(({ id }) => id === 'setnx-unowned-compare');
+assert(halfCure.broken > 0, 'compare, then delete, in two commands: no cure');
+const count = (number) => number.toLocaleString('en');
+const rows = levels.map(({ id, requests, events, interleavings, broken }) => [
+  `\`${id}\``, requests.map(([buyer, node]) => `${buyer}→${node}`).join(' '), Object.keys(events).sort().join(', ') || '–',
+  count(interleavings), count(broken),
+]);
+const titles = ['level', 'requests', 'may happen once', 'interleavings', 'of these break it'];
+for (const row of [titles, ...rows]) {
+  console.log(`| ${row.join(' | ')} |`);
+  if (row === titles) console.log(`|${titles.map(() => '---').join('|')}|`);
+}

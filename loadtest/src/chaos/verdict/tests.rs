@@ -18,7 +18,6 @@ fn told(user_id: u64, reply: Reply) -> Record {
     Record {
         trace: None,
         observed: ObservedReply { user_id, attempt: 0, reply },
-        target: 0,
         due: Duration::ZERO,
         sent: Duration::ZERO,
         answered: Duration::ZERO,
