@@ -93,9 +93,11 @@ struct Instance {
     lookup: Option<(Order, Mark, u32)>,
 }
 
-/// A call that was recorded: what Redis replied, and what it was like afterwards.
+/// A call that was recorded: when it was made, what Redis replied, and what it was like afterwards.
 pub struct Recorded {
     pub op: Op,
+    pub now: u32,
+    pub number: u32,
     pub reply: Reply,
     pub after: Redis,
 }
@@ -184,7 +186,7 @@ impl World {
         let reply = self.redis(instance).apply(&op, now, number, without);
         let after = self.redis.clone();
         if let Some(recorded) = &mut self.recorded {
-            recorded.push(Recorded { op, reply: reply.clone(), after });
+            recorded.push(Recorded { op, now, number, reply: reply.clone(), after });
         }
         reply
     }
