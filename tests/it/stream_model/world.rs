@@ -68,7 +68,7 @@ struct Opener {
     /// Its name; none where the sale stays open.
     name: Option<u32>,
     closed: bool,
-    claims: Option<BTreeSet<User>>,
+    claimed: bool,
     count: Option<(Count, BTreeSet<User>)>,
 }
 
@@ -554,19 +554,19 @@ impl World {
             }
             let name = (!is_open).then_some(number);
             let opener =
-                Opener { mark, last, entries, name, closed: is_open, claims: None, count: None };
+                Opener { mark, last, entries, name, closed: is_open, claimed: false, count: None };
             self.instances[instance].opener = Some(opener);
             return;
         };
-        let goes_on = match (opener.name, &opener.claims, opener.count.take()) {
+        let goes_on = match (opener.name, opener.claimed, opener.count.take()) {
             (Some(name), ..) if !opener.closed => {
                 opener.closed = true;
-                self.call(instance, Op::Close(name)) == Reply::Yes
+                self.call(instance, Op::Step("close", name, BTreeSet::new())) == Reply::Yes
             }
-            (Some(name), None, None) => {
+            (Some(name), false, None) => {
                 let users = self.database.buyers();
-                opener.claims = Some(users.clone());
-                self.call(instance, Op::ClaimAll(name, users)) == Reply::Yes
+                opener.claimed = true;
+                self.call(instance, Op::Step("claim", name, users)) == Reply::Yes
             }
             (_, _, None) => {
                 if self.database.locked_by.is_none() {
@@ -600,7 +600,7 @@ impl World {
             self.database.locked_by = None;
         }
         if let Some(name) = opener.name {
-            self.call(instance, Op::Release(name));
+            self.call(instance, Op::Step("release", name, BTreeSet::new()));
         }
     }
 
