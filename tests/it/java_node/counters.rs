@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
-use super::player::{JavaNode, Reply};
+use super::{JavaNode, Reply};
 use crate::support::stack::Stack;
 
 /// Watches the counter while `work` runs: every command that removes it is seen, however short the gap.
