@@ -217,19 +217,3 @@ async fn a_lease_that_fails_fails_for_all_who_wait() {
     .await;
     assert_eq!(ids.next().await.unwrap() & 0xffff_ffff, first + 2, "more than one was sent");
 }
-
-#[tokio::test]
-async fn without_redis_there_is_an_error_in_bounded_time() {
-    let mut server = RedisServer::start().await;
-    let clock = Arc::new(AtomicI64::new(before_midnight()));
-    let ids = node(&server, clock, 3).await;
-    for _ in 0..3 {
-        ids.next().await.unwrap();
-    }
-    server.kill();
-    let limit = Duration::from_secs(15);
-    let outcome = tokio::time::timeout(limit, ids.next()).await.expect("bounded");
-    assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
-    server.restart().await;
-    eventually("ids come again", || async { ids.next().await.is_ok() }).await;
-}

@@ -1,5 +1,4 @@
-//! Outages that concern the stream alone: one sale whose row is locked, and a `stream.orders` that is gone while the rest
-//! of Redis stands. Neither may delay other sales, or leave an order pending for good.
+//! A sale of the stream whose row is locked, or whose keys are not as we left them, delays no other, and sells again.
 
 use redis::AsyncCommands;
 
@@ -76,41 +75,6 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
     assert_eq!(stack.orders(sale).await, pending);
-}
-
-/// Evicted, or deleted by hand, with orders in it; everything else in Redis stands. Each of these orders ends as a row or a
-/// definite no, and the whole sale is sold.
-#[tokio::test]
-async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
-    let stack = Stack::start(2, &[]).await;
-    let (users, mut redis) = (stack.users(26).await, stack.redis.conn().await);
-    for by_hand in [false, true] {
-        let sale = stack.publish(20, "stream").await;
-        let pending = while_sale_is_locked(&stack, sale, async {
-            let pending = stack.pending_orders(&users[..6], sale).await;
-            let mut lose = redis::pipe();
-            lose.atomic().del("stream.orders");
-            if by_hand {
-                // Somebody mends it at once, and so hides that there was no group.
-                let create = ["CREATE", "stream.orders", "g1", "$", "MKSTREAM"];
-                lose.cmd("XGROUP").arg(&create);
-            }
-            let _: () = lose.query_async(&mut redis).await.unwrap();
-            pending
-        })
-        .await;
-        for (user, id) in pending {
-            stack.decided(user, id).await;
-        }
-        for user in users.iter().cycle() {
-            if stack.stock(sale).await == 0 {
-                break;
-            }
-            stack.buy(user, sale).await;
-            stack.stream_drained().await;
-        }
-        assert_eq!(stack.orders(sale).await, 20);
-    }
 }
 
 /// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
