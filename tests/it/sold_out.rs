@@ -28,8 +28,7 @@ async fn a_sold_out_reply_costs_no_round_trip() {
     let users = stack.users(2).await;
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;
-        stack.buy(&users[0], sale).await.bought();
-        stack.stream_drained().await;
+        stack.buy_committed(&users[0], sale).await;
         let (before, began) = ((database.requests(), redis.requests()), Instant::now());
         for _ in 0..200 {
             stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");

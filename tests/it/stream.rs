@@ -106,20 +106,17 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
-    let first = stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    let first = stack.buy_committed(&users[0], sale).await;
     // Redis loses a claim: the database does not.
     let _: () = redis.srem(stack.keys.claims(sale), users[0].id).await.unwrap();
-    let second = stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    let second = stack.buy_committed(&users[0], sale).await;
     let refused = stack.look_up(&users[0], second).await;
     refused.refused(200, "ALREADY_ORDERED");
     assert_eq!(refused.body["orderId"], first.to_string(), "the existing order");
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[0].id]));
     // The stock counter is higher than the stock.
     let _: () = redis.set(stack.keys.stock(sale), 5).await.unwrap();
-    stack.buy(&users[1], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[1], sale).await;
     let late = stack.buy(&users[2], sale).await;
     if late.status == 202 {
         let late = late.bought();
@@ -161,8 +158,7 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     assert_eq!(stack.dead_letters().await - dead, 3);
     // Once the fault is removed the buyer may try again.
     stack.database.run("DROP TRIGGER poison").await;
-    stack.buy(&users[1], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[1], sale).await;
     assert_eq!(stack.tables(sale).await, (3, 7));
 
     // The counter of the ids was lost, and begun anew by a node that does not begin it at random: what the buyer is told is
@@ -190,8 +186,7 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     stack.look_up(&users[1], id).await.refused(200, "ORDER_FAILED");
     assert_eq!(stack.look_up(&users[0], id).await.data()["voucherId"], other_sale);
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(2), vec![]));
-    let again = stack.buy(&users[1], sale).await.bought();
-    stack.stream_drained().await;
+    let again = stack.buy_committed(&users[1], sale).await;
     assert_eq!(stack.look_up(&users[1], again).await.data()["voucherId"], sale);
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[1].id]));
 }
@@ -202,8 +197,7 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     let sale = stack.publish(4, "stream").await;
     let users = stack.users(6).await;
     let mut redis = stack.redis.conn().await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
     while_sale_is_locked(&stack, sale, async {
         for user in &users[1..3] {
             stack.buy(user, sale).await.bought();
@@ -232,8 +226,7 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     // One that Redis would not count down: the call admits nobody, and the sale is counted.
     let sale = stack.publish(4, "stream").await;
     let _: () = redis.set(stack.keys.stock(sale), "1e3").await.unwrap();
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
     assert_eq!((stack.tables(sale).await, stack.counter(sale).await), ((1, 3), Some(3)));
 
     // An instance that stops leaves the group.
@@ -264,8 +257,7 @@ async fn a_full_stream_and_added_stock() {
     stack.counted(sale, 4).await;
     assert_eq!(stack.claims(sale).await, [users[0].id]);
     for user in &users[1..] {
-        stack.buy(user, sale).await.bought();
-        stack.stream_drained().await;
+        stack.buy_committed(user, sale).await;
     }
     stack.counted(sale, 2).await;
     assert_eq!(stack.claims(sale).await, users.iter().map(|user| user.id).collect::<Vec<_>>());

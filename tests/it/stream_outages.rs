@@ -88,8 +88,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     // A claim without an order, which its user's purchase asks to have counted: the count fails, as the sale's row is locked
     // or the database refuses to list the sales, and nobody asks for it again.
     let sale = stack.publish(5, "stream").await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
     let claims = stack.keys.claims(sale);
     for (user, fault) in users[1..].iter().zip(["a sale is not counted", "sales are not counted"]) {
         let holder = match fault {
@@ -112,8 +111,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
 
     for strategy in ["stream", "reentrant-lock"] {
         let sale = stack.publish(5, strategy).await;
-        stack.buy(&users[0], sale).await.bought();
-        stack.stream_drained().await;
+        stack.buy_committed(&users[0], sale).await;
         let ends = format!(
             "SELECT UNIX_TIMESTAMP(end_time) FROM tb_seckill_voucher WHERE voucher_id = {sale}"
         );
@@ -135,8 +133,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     };
     let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
     eventually("nobody opens it for ten minutes", || is_open(&open)).await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
 
     let holder = stack.lock_sale(sale).await;
     let _: () = redis.del(&open).await.unwrap();

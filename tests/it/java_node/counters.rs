@@ -52,11 +52,9 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
             stack.buy(user, sale).await.bought();
         }
         stack.buy(&users[5], sale).await.refused(200, "SOLD_OUT");
-        stack.stream_drained().await;
+        assert_eq!(stack.drained(sale).await, (5, 0, Some(0)));
     })
     .await;
-    assert_eq!(stack.tables(sale).await, (5, 0));
-    assert_eq!(stack.counter(sale).await, Some(0));
 
     // The counter admitted too many, the database refuses, and the counter is put right in its place.
     let sale = stack.publish(2, "stream").await;
@@ -122,14 +120,12 @@ async fn rebuilding_counts_what_java_admits_and_needs_no_purchase_and_no_clock()
     let sale = stack.publish(3, "stream").await;
     let locked = stack.publish(2, "reentrant-lock").await;
     let users = stack.users(2).await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
     for sale in [sale, locked] {
         stack.counted(sale, 2).await;
     }
     assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
     assert!(matches!(java.buy(users[1].id, sale).await, Reply::Admitted(_)));
-    stack.stream_drained().await;
-    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (2, Some(1)));
+    assert_eq!(stack.drained(sale).await, (2, 1, Some(1)));
 }

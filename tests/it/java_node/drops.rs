@@ -41,22 +41,18 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         eventually("the claim is given back", || async { !has_claim(&stack, sale, user).await })
             .await;
     }
-    stack.stream_drained().await;
+    assert_eq!(stack.drained(sale).await, (1, 4, Some(4)), "each place came back once");
     stack.look_up(&users[2], 73).await.data();
     assert!(has_claim(&stack, sale, &users[2]).await);
-    assert_eq!(stack.tables(sale).await, (1, 4));
-    assert_eq!(stack.counter(sale).await, Some(4), "each place came back once");
     // And the buyers may try again, at either kind of node.
     stack.buy(&users[0], sale).await.bought();
     java.buy(users[1].id, sale).await;
-    stack.stream_drained().await;
-    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (3, Some(2)));
+    assert_eq!(stack.drained(sale).await, (3, 2, Some(2)));
 
     // One of a buyer who has an order names it.
     let sale = stack.publish(5, "stream").await;
     let user = &users[0];
-    let first = stack.buy(user, sale).await.bought();
-    stack.stream_drained().await;
+    let first = stack.buy_committed(user, sale).await;
     // The claim was lost, so that the buyer is admitted a second time.
     let _: () = java.redis.clone().srem(stack.keys.claims(sale), user.id).await.unwrap();
     let delivered = java.hold(user.id, sale, 81, true).await;
@@ -70,13 +66,11 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     refused.refused(200, "ALREADY_ORDERED");
     assert_eq!(refused.body["orderId"], first.to_string());
     assert!(has_claim(&stack, sale, user).await, "there is an order, so the claim stays");
-    stack.stream_drained().await;
-    assert_eq!(stack.counter(sale).await, Some(4));
+    assert_eq!(stack.drained(sale).await, (1, 4, Some(4)));
 
     // One of a sale that is sold out says so.
     let sale = stack.publish(1, "stream").await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
     let delivered = java.hold(users[1].id, sale, 91, true).await;
     // No stock is left, so it drops.
     java.handle(&delivered).await;
@@ -119,8 +113,7 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     java.acknowledge(&delivered).await;
     drops_were_looked_for(&stack, &java, 72).await;
     stack.look_up(&user, 71).await.data();
-    assert_eq!(stack.tables(sale).await, (1, 4));
-    assert_eq!(stack.counter(sale).await, Some(4));
+    assert_eq!(stack.drained(sale).await, (1, 4, Some(4)));
 
     // The acknowledgement comes while the entry is with a consumer of ours, which cannot commit yet: that ends it for
     // good, and what ours tries later comes to nothing.
