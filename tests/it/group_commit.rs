@@ -91,14 +91,6 @@ impl Setting {
     async fn of_sale(&self) -> (i64, i64) {
         self.database.tables(SALE).await
     }
-
-    /// Holds the sale's row while `work` runs, so that batches wait before their commit.
-    async fn while_locked<T>(&self, work: impl Future<Output = T>) -> T {
-        let holder = self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await;
-        let result = work.await;
-        holder.rollback().await.unwrap();
-        result
-    }
 }
 
 impl Node {
@@ -108,29 +100,24 @@ impl Node {
 
     /// These users, queued in this order.
     async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
-        let sale = self.sale().await;
-        join_all(users.into_iter().map(|user| self.order(&sale, user))).await
-    }
-
-    async fn order(&self, sale: &Sale, user_id: i64) -> Result<i64, Error> {
-        let buyer = Buyer { user_id, voucher_id: SALE };
-        self.group_commit.order(buyer, sale, deadline()).await.outcome
+        self.buy_of(users.into_iter().map(|user| (SALE, user))).await
     }
 
     /// These purchases, as voucher and user, queued together in this order.
-    async fn buy_of(&self, purchases: &[(i64, i64)]) -> Vec<Result<i64, Error>> {
+    async fn buy_of(
+        &self,
+        purchases: impl IntoIterator<Item = (i64, i64)>,
+    ) -> Vec<Result<i64, Error>> {
         // All are open for as long as this one.
         let sale = self.sale().await;
-        let buyers = purchases.iter().map(|&(voucher_id, user_id)| Buyer { user_id, voucher_id });
-        let outcomes = buyers
-            .map(async |buyer| self.group_commit.order(buyer, &sale, deadline()).await.outcome);
-        join_all(outcomes).await
+        join_all(purchases.into_iter().map(|(of, user)| self.order(&sale, of, user))).await
     }
-}
 
-/// One that is not what ends these purchases.
-fn deadline() -> Instant {
-    Instant::now() + 6 * LIMITS.timeout
+    async fn order(&self, sale: &Sale, voucher_id: i64, user_id: i64) -> Result<i64, Error> {
+        // Not what ends it.
+        let deadline = Instant::now() + 6 * LIMITS.timeout;
+        self.group_commit.order(Buyer { user_id, voucher_id }, sale, deadline).await.outcome
+    }
 }
 
 /// What the buyers are told: a code, and the order that a refusal names.
@@ -297,7 +284,7 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     let setting = Setting::of_several().await;
     let node = setting.node(LIMITS).await;
     let outcomes = node
-        .buy_of(&[
+        .buy_of([
             (OTHER, 5),
             (SCARCE, 3),
             (SALE, 1),
@@ -317,9 +304,9 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     let sizes = node.group_commit.stats().sizes.counted();
     assert_eq!((sizes.count, sizes.seconds), (1, 5.0));
     // A sale that is sold out keeps no other from being committed, wherever it stands.
-    let later = node.buy_of(&[(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
+    let later = node.buy_of([(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
     assert_eq!(told(&later), [none, gone, yes]);
-    let later = node.buy_of(&[(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
+    let later = node.buy_of([(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
     assert_eq!(told(&later), [none, gone, earlier]);
     assert_eq!(setting.tables().await, [(2, 98), (2, 0), (3, 48)]);
     assert_eq!(setting.database.number(ORDERS).await, 7);
@@ -339,7 +326,7 @@ async fn what_a_lost_connection_leaves_of_a_batch_of_several_sales_is_told_to_al
         let node = setting.node_at(&url, limits).await;
         node.sale().await;
         proxy.set(mode);
-        let outcomes = node.buy_of(&[(OTHER, 6), (SALE, 1), (SCARCE, 3), (SALE, 2)]).await;
+        let outcomes = node.buy_of([(OTHER, 6), (SALE, 1), (SCARCE, 3), (SALE, 2)]).await;
         let (none, all) = ([(0, 100), (0, 2), (1, 50)], [(2, 98), (1, 1), (2, 49)]);
         let tables = setting.tables().await;
         // A server that cannot send the reply to the first statement may not run the last one.
@@ -360,17 +347,17 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     let node = setting.node(LIMITS).await;
     let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id";
     let holder = setting.database.hold(&format!("{lock} = {SCARCE} FOR UPDATE")).await;
-    let locked_out = node.buy_of(&[(SCARCE, 1)]);
+    let locked_out = node.buy_of([(SCARCE, 1)]);
     let others = async {
         // One batch with the sale that is locked.
-        let first = node.buy_of(&[(SALE, 1), (OTHER, 11)]).await;
+        let first = node.buy_of([(SALE, 1), (OTHER, 11)]).await;
         assert!(first.iter().all(Result::is_ok), "{first:?}");
         // In one queue with it, each of these would wait for the lock, for 2 s. On a slow machine some take long anyway.
         let mut took = Vec::new();
         for user in 2..=9 {
             let began = Instant::now();
             let purchases = [(SALE, user), (SCARCE, user), (OTHER, 10 + user)];
-            let waiting = node.buy_of(&purchases);
+            let waiting = node.buy_of(purchases);
             let sold =
                 eventually("the others sell", async || setting.tables().await[2].0 == user + 1);
             tokio::select! {
@@ -391,11 +378,11 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
         |error: &Error| matches!(error, Error::Conflict | Error::Unavailable(_) | Error::SoldOut);
     assert!(locked_out[0].as_ref().err().is_none_or(no), "{locked_out:?}");
     // It sells again, and then shares batches with the others.
-    let again = node.buy_of(&[(SCARCE, 77)]).await;
+    let again = node.buy_of([(SCARCE, 77)]).await;
     assert!(matches!(again[0], Ok(_) | Err(Error::SoldOut)), "{again:?}");
     node.group_commit.finished().await;
     let before = node.group_commit.stats().sizes.counted().count;
-    let together = node.buy_of(&[(SCARCE, 78), (SALE, 78), (OTHER, 78)]).await;
+    let together = node.buy_of([(SCARCE, 78), (SALE, 78), (OTHER, 78)]).await;
     assert!(together[1].is_ok() && together[2].is_ok(), "{together:?}");
     assert_eq!(node.group_commit.stats().sizes.counted().count - before, 1);
 }
@@ -416,13 +403,13 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     // Queued together: this runtime has one thread.
     let others = async {
         let others = (1..=30).filter(|user| *user != 13);
-        for outcome in join_all(others.map(|user| node.order(&sale, user))).await {
+        for outcome in join_all(others.map(|user| node.order(&sale, SALE, user))).await {
             outcome.expect("an order while the row of another is locked");
         }
         assert_eq!(setting.of_sale().await, (29, 71));
         holder.rollback().await.unwrap();
     };
-    let (locked_out, ()) = tokio::join!(node.order(&sale, 13), others);
+    let (locked_out, ()) = tokio::join!(node.order(&sale, SALE, 13), others);
     locked_out.expect("an order once the row is unlocked");
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
     assert_eq!(setting.of_sale().await, (30, 70));
@@ -443,8 +430,7 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
 }
 
 #[tokio::test]
-async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queued_ones_need_no_client()
- {
+async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refused() {
     let setting = Setting::of(100).await;
     let node = setting.node(GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
     // All are queued before the worker begins: this runtime has one thread.
@@ -455,53 +441,33 @@ async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queue
     // And the queue accepts purchases again.
     assert!(node.buy([20]).await[0].is_ok());
 
-    // A queued purchase is committed without its client.
-    let node = setting.node(LIMITS).await;
-    setting
-        .while_locked(async {
-            tokio::select! {
-                outcomes = node.buy(101..=150) => panic!("answered before the commit: {outcomes:?}"),
-                () = eventually("the batch is in flight", || async {
-                    setting.database.uncommitted(ORDERS).await > 6
-                }) => {}
-            }
-        })
-        .await;
-    node.group_commit.finished().await;
-    assert_eq!(setting.of_sale().await, (56, 44));
-
     // One that is queued past the end of the sale is refused.
     let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND";
     setting.database.run(soon).await;
     // One batch at a time: the second buyer has to wait.
     let node = setting.node(GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
-    let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
-    let first = node.group_commit.order(buyer(201), &sale, deadline());
+    let sale = node.sale().await;
+    let first = node.order(&sale, SALE, 201);
     let second = async {
         eventually("the first is in flight", || async {
-            setting.database.uncommitted(ORDERS).await == 57
+            setting.database.uncommitted(ORDERS).await == 7
         })
         .await;
         sale.window.require_open().expect("the sale is on when the second is queued");
-        node.group_commit.order(buyer(202), &sale, deadline()).await
+        node.order(&sale, SALE, 202).await
     };
-    let both = async {
-        let (first, second) = tokio::join!(first, second);
-        (first.outcome, second.outcome)
-    };
+    let both = async { tokio::join!(first, second) };
     tokio::pin!(both);
     let closed = eventually("the sale has closed", || {
         let open = sale.window.require_open().is_ok();
         async move { !open }
     });
-    setting
-        .while_locked(async {
-            tokio::select! {
-                both = &mut both => panic!("answered before the commit: {both:?}"),
-                () = closed => {}
-            }
-        })
-        .await;
+    let holder = setting.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await;
+    tokio::select! {
+        both = &mut both => panic!("answered before the commit: {both:?}"),
+        () = closed => {}
+    }
+    holder.rollback().await.unwrap();
     let (first, second) = both.await;
     assert!(first.is_ok(), "{first:?}");
     assert!(matches!(second, Err(Error::SaleEnded)), "{second:?}");
