@@ -185,7 +185,7 @@ async fn consume(java: JavaNode, stop: CancellationToken, seed: u64) -> u32 {
             let pause = Duration::from_millis(random.random_range(100..7000));
             tokio::time::sleep(pause).await;
         }
-        // Those before it drop the entry, or crash before they do anything.
+        // Otherwise it drops the entry, or crashes before it does anything.
         if deed > 3 {
             java.commit(&delivered).await;
         }

@@ -71,7 +71,7 @@ fn refused(of: Id) -> String {
 /// An entry as Redis tells it.
 fn told(&(at, order): &(Entry, Order)) -> Vec<String> {
     let (at, user, id) = (entry(at), user(order.user), id(order.id));
-    [&at, "userId", &user, "voucherId", "7", "id", &id].map(str::to_owned).into()
+    [at.as_str(), "userId", &user, "voucherId", "7", "id", &id].map(str::to_owned).into()
 }
 
 /// A script with its keys and arguments, or a command.
