@@ -1,9 +1,8 @@
-//! Faults during a sale on the stream: a Redis that loses data, and an instance that stands still. A sale through all faults
-//! is a round of chaos, in [`crate::slow`].
+//! A Redis that loses data during a sale on the stream. A sale through all faults is a round of chaos, in [`crate::slow`].
 
 use seckill_loadtest::chaos::redis_data::{self, RedisData};
 
-use crate::support::stack::{Stack, buy_eventually};
+use crate::support::stack::Stack;
 
 /// All but the sessions, without which no buyer could go on.
 const FORGET: &str = "
@@ -69,27 +68,4 @@ async fn whatever_redis_loses_each_pending_order_ends_and_a_no_stays_one() {
             assert!(!stack.database.has_order(order, user).await, "{what}: after a no");
         }
     }
-}
-
-/// Entries that were delivered to an instance that stands still (SIGSTOP) are decided by the other while it does, not when it
-/// goes on; and then it does not commit them again.
-#[tokio::test]
-async fn entries_of_an_instance_that_stands_still_are_claimed() {
-    let mut stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(50, "stream").await;
-    let users = stack.users(11).await;
-    let holder = stack.lock_sale(sale).await;
-    let pending = stack.pending_orders(&users[..10], sale).await.len();
-    stack.delivered(pending).await;
-    stack.instances[0].signal("STOP");
-    stack.add_instance(&[]).await;
-    holder.rollback().await.unwrap();
-    stack.stream_drained().await;
-    let pending = pending as i64;
-    assert_eq!(stack.all_orders().await, pending, "committed while the other stands still");
-    stack.instances[0].signal("CONT");
-    // It takes part again, and what it had read is sold once.
-    buy_eventually(&stack.instances[0].url, &users[10], sale).await;
-    stack.stream_drained().await;
-    assert_eq!((stack.all_orders().await, stack.stock(sale).await), (pending + 1, 49 - pending));
 }
