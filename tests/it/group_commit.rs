@@ -18,10 +18,9 @@ use seckill::voucher::sales::{Sale, SaleCache};
 use seckill::voucher::store::VoucherStore;
 use secrecy::SecretString;
 
-use crate::support::database::TestDatabase;
 use crate::support::eventually;
-use testkit::proxy::{Mode, Proxy};
-use testkit::redis_server::{RedisServer, Role};
+use crate::support::stack::Stack;
+use testkit::proxy::Mode;
 use tokio::time::Instant;
 
 const SALE: i64 = 9;
@@ -35,46 +34,49 @@ struct Node {
     sales: SaleCache,
 }
 
-struct Setting {
-    database: TestDatabase,
-    redis: RedisServer,
+/// Servers with a sale of this stock, and no instance.
+async fn stack_with(stock: i64) -> Stack {
+    let stack = Stack::start(0, &[]).await;
+    add_sale(&stack, SALE, stock).await;
+    stack
 }
 
-impl Setting {
-    /// A sale of this stock.
-    async fn of(stock: i64) -> Self {
-        let setting = Setting {
-            database: TestDatabase::migrated().await,
-            redis: RedisServer::start_as(Role::Durable).await,
-        };
-        setting.add_sale(SALE, stock).await;
-        setting
+async fn add_sale(stack: &Stack, id: i64, stock: i64) {
+    for insert in [
+        format!(
+            "INSERT INTO tb_voucher (id, shop_id, title, pay_value, actual_value, type) \
+             VALUES ({id}, 1, 't', 1, 1, 1)"
+        ),
+        format!(
+            "INSERT INTO tb_seckill_voucher \
+             (voucher_id, stock, issued, begin_time, end_time, strategy) VALUES \
+             ({id}, {stock}, {stock}, '2022-01-01', '2037-01-01', 'group-commit')"
+        ),
+    ] {
+        stack.database.run(&insert).await;
+    }
+}
+
+/// User 5 has this order of the sale.
+async fn add_order(stack: &Stack, sale: i64) {
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
+    stack.database.run(&format!("{insert} (1, 5, {sale})")).await;
+}
+
+impl Node {
+    async fn of(stack: &Stack, limits: GroupCommitLimits) -> Node {
+        Node::at(&stack.database.url(), stack, limits).await
     }
 
-    async fn add_sale(&self, id: i64, stock: i64) {
-        for insert in [
-            format!(
-                "INSERT INTO tb_voucher (id, shop_id, title, pay_value, actual_value, type) \
-                 VALUES ({id}, 1, 't', 1, 1, 1)"
-            ),
-            format!(
-                "INSERT INTO tb_seckill_voucher \
-                 (voucher_id, stock, issued, begin_time, end_time, strategy) VALUES \
-                 ({id}, {stock}, {stock}, '2022-01-01', '2037-01-01', 'group-commit')"
-            ),
-        ] {
-            self.database.run(&insert).await;
-        }
+    /// A node that reaches its database through the proxy.
+    async fn behind_proxy(stack: &Stack, limits: GroupCommitLimits) -> Node {
+        let url = stack.database.url_through(stack.proxies.database.address);
+        Node::at(&url.into(), stack, limits).await
     }
 
-    async fn node(&self, limits: GroupCommitLimits) -> Node {
-        self.node_at(&self.database.url(), limits).await
-    }
-
-    /// A node that reaches its database at this address.
-    async fn node_at(&self, url: &SecretString, limits: GroupCommitLimits) -> Node {
+    async fn at(url: &SecretString, stack: &Stack, limits: GroupCommitLimits) -> Node {
         let database = connection::mysql::connect(url, 8, limits.timeout).await.unwrap();
-        let server = connection::redis::server(&self.redis.url().into(), None, None).unwrap();
+        let server = connection::redis::server(&stack.redis.url().into(), None, None).unwrap();
         let redis = connection::redis::connect(server, limits.timeout).await.unwrap().commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let keys = Keys::new(KeyStyle::Default);
@@ -87,50 +89,30 @@ impl Setting {
         }
     }
 
-    /// Orders and stock of [`SALE`].
-    async fn of_sale(&self) -> (i64, i64) {
-        self.database.tables(SALE).await
-    }
-
-    /// Holds the sale's row while `work` runs, so that batches wait before their commit.
-    async fn while_locked<T>(&self, work: impl Future<Output = T>) -> T {
-        let holder = self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await;
-        let result = work.await;
-        holder.rollback().await.unwrap();
-        result
-    }
-}
-
-impl Node {
     async fn sale(&self) -> Arc<Sale> {
         self.sales.get(SALE).await.unwrap()
     }
 
     /// These users, queued in this order.
     async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
-        let sale = self.sale().await;
-        join_all(users.into_iter().map(|user| self.order(&sale, user))).await
-    }
-
-    async fn order(&self, sale: &Sale, user_id: i64) -> Result<i64, Error> {
-        let buyer = Buyer { user_id, voucher_id: SALE };
-        self.group_commit.order(buyer, sale, deadline()).await.outcome
+        self.buy_of(users.into_iter().map(|user| (SALE, user))).await
     }
 
     /// These purchases, as voucher and user, queued together in this order.
-    async fn buy_of(&self, purchases: &[(i64, i64)]) -> Vec<Result<i64, Error>> {
+    async fn buy_of(
+        &self,
+        purchases: impl IntoIterator<Item = (i64, i64)>,
+    ) -> Vec<Result<i64, Error>> {
         // All are open for as long as this one.
         let sale = self.sale().await;
-        let buyers = purchases.iter().map(|&(voucher_id, user_id)| Buyer { user_id, voucher_id });
-        let outcomes = buyers
-            .map(async |buyer| self.group_commit.order(buyer, &sale, deadline()).await.outcome);
-        join_all(outcomes).await
+        join_all(purchases.into_iter().map(|(of, user)| self.order(&sale, of, user))).await
     }
-}
 
-/// One that is not what ends these purchases.
-fn deadline() -> Instant {
-    Instant::now() + 6 * LIMITS.timeout
+    async fn order(&self, sale: &Sale, voucher_id: i64, user_id: i64) -> Result<i64, Error> {
+        // Not what ends it.
+        let deadline = Instant::now() + 6 * LIMITS.timeout;
+        self.group_commit.order(Buyer { user_id, voucher_id }, sale, deadline).await.outcome
+    }
 }
 
 /// What the buyers are told: a code, and the order that a refusal names.
@@ -146,36 +128,36 @@ fn told(outcomes: &[Result<i64, Error>]) -> Vec<String> {
 
 #[tokio::test]
 async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival() {
-    let setting = Setting::of(1000).await;
-    let node = setting.node(LIMITS).await;
+    let stack = stack_with(1000).await;
+    let node = Node::of(&stack, LIMITS).await;
     let outcomes = node.buy(1..=300).await;
     let ids: std::collections::HashSet<i64> =
         outcomes.into_iter().map(|outcome| outcome.unwrap()).collect();
     assert_eq!(ids.len(), 300);
-    assert_eq!(setting.of_sale().await, (300, 700));
+    assert_eq!(stack.tables(SALE).await, (300, 700));
     let stats = node.group_commit.stats();
     assert!(stats.sizes.counted().count <= 2, "{stats:?}");
     assert_eq!(stats.sizes.counted().seconds, 300.0);
     for id in ids.iter().take(3) {
         let own = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
-        assert_eq!(setting.database.number(&own).await, 1);
+        assert_eq!(stack.database.number(&own).await, 1);
     }
 
     // The stock does not suffice.
-    setting.database.run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310").await;
+    stack.database.run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310").await;
     // Against the order in which rows are inserted.
     let outcomes = told(&node.buy((301..=360).rev()).await);
     assert_eq!(outcomes[..10], ["ORDERED"; 10]);
     assert_eq!(outcomes[10..], ["SOLD_OUT"; 50]);
-    assert_eq!(setting.of_sale().await, (310, 0));
+    assert_eq!(stack.tables(SALE).await, (310, 0));
     assert_eq!(told(&node.buy([399]).await), ["SOLD_OUT"]);
     node.group_commit.finished().await;
 }
 
 #[tokio::test]
 async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
-    let setting = Setting::of(100).await;
-    let (one, two) = (setting.node(LIMITS).await, setting.node(LIMITS).await);
+    let stack = stack_with(100).await;
+    let (one, two) = (Node::of(&stack, LIMITS).await, Node::of(&stack, LIMITS).await);
     // Twice in one batch, again later, and on another node, among others who are new.
     let first = one.buy([5, 6, 5, 7, 5]).await;
     let id = *first[0].as_ref().unwrap();
@@ -184,21 +166,21 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
     for node in [&one, &two] {
         assert_eq!(told(&node.buy([200, 5, 201]).await)[1], again);
     }
-    assert_eq!(setting.of_sale().await, (5, 95));
+    assert_eq!(stack.tables(SALE).await, (5, 95));
     // The same, when the stock ends in the batch that has a second order.
-    setting.database.run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7").await;
+    stack.database.run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7").await;
     let last = told(&one.buy([5, 300, 301, 302]).await);
     assert_eq!(last, [again.as_str(), "ORDERED", "ORDERED", "SOLD_OUT"]);
-    assert_eq!(setting.of_sale().await, (7, 0));
+    assert_eq!(stack.tables(SALE).await, (7, 0));
     // After a cancelled order its user may buy again.
-    setting.database.run("UPDATE tb_seckill_voucher SET stock = 1").await;
-    setting.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
+    stack.database.run("UPDATE tb_seckill_voucher SET stock = 1").await;
+    stack.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
     let anew = one.buy([5]).await;
     assert!(matches!(anew[0], Ok(new) if new != id), "{anew:?}");
 
     // Two nodes with the same buyers in opposite order agree.
-    setting.database.run("DELETE FROM tb_voucher_order").await;
-    setting.database.run("UPDATE tb_seckill_voucher SET stock = 400, issued = 400").await;
+    stack.database.run("DELETE FROM tb_voucher_order").await;
+    stack.database.run("UPDATE tb_seckill_voucher SET stock = 400, issued = 400").await;
     for round in 0..5 {
         let first = 1 + 100 * round;
         let up = one.buy(first..first + 100);
@@ -210,7 +192,7 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
         let is_refused = |told: &String| told == "SOLD_OUT" || told.starts_with("ALREADY_ORDERED ");
         assert!(rest.iter().all(is_refused), "round {round}: {rest:?}");
     }
-    assert_eq!(setting.of_sale().await, (400, 0));
+    assert_eq!(stack.tables(SALE).await, (400, 0));
 }
 
 /// Batches of which some orders are dropped (user 5 has an order) or do not fit into the stock, or both. Nobody is told of
@@ -218,9 +200,8 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
 #[tokio::test]
 async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did() {
     let limits = GroupCommitLimits { timeout: Duration::from_secs(2), ..LIMITS };
-    let setting = Setting::of(100).await;
-    let proxy = Proxy::start(setting.database.server().to_owned()).await.unwrap();
-    let url = setting.database.url_through(proxy.address).into();
+    let stack = stack_with(100).await;
+    let proxy = &stack.proxies.database;
     let batches: [(i64, &[i64]); 3] = [(100, &[5, 6, 7]), (2, &[6, 7, 8]), (2, &[5, 6, 7, 8])];
     // What each ends with; where the stock is 2, a request for three orders comes before it.
     let (last, first) = ("stock - 2", "stock - 3");
@@ -236,14 +217,13 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
             if mode == Mode::LoseReplyTo(first) && stock == 100 {
                 continue;
             }
-            setting.database.run("DELETE FROM tb_voucher_order").await;
+            stack.database.run("DELETE FROM tb_voucher_order").await;
             let refill =
                 format!("UPDATE tb_seckill_voucher SET stock = {stock}, issued = {stock} + 1");
-            setting.database.run(&refill).await;
-            let earlier = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 5, ?)";
-            sqlx::query(earlier).bind(SALE).execute(&setting.database.pool).await.unwrap();
+            stack.database.run(&refill).await;
+            add_order(&stack, SALE).await;
             proxy.set(Mode::Forward);
-            let node = setting.node_at(&url, limits).await;
+            let node = Node::behind_proxy(&stack, limits).await;
             node.sale().await;
             proxy.set(mode);
             let outcomes = node.buy(users.iter().copied()).await;
@@ -260,11 +240,11 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
             assert_eq!(told(&outcomes), expected.collect::<Vec<_>>(), "{case}");
             for (user, outcome) in users.iter().zip(&outcomes) {
                 if let Ok(id) | Err(Error::OutcomeUnknown(Some(id))) = outcome {
-                    assert!(setting.database.has_order(*id, *user).await, "user {user}, {case}");
+                    assert!(stack.database.has_order(*id, *user).await, "user {user}, {case}");
                 }
             }
             let kept = if is_done { 2 } else { 0 };
-            assert_eq!(setting.of_sale().await, (1 + kept, stock - kept), "{case}");
+            assert_eq!(stack.tables(SALE).await, (1 + kept, stock - kept), "{case}");
         }
     }
 }
@@ -274,30 +254,26 @@ const SCARCE: i64 = 10;
 const OTHER: i64 = 11;
 const GONE: i64 = 12;
 
-impl Setting {
-    /// Four sales, of which the last has no row; user 5 has an order of [`OTHER`].
-    async fn of_several() -> Self {
-        let setting = Setting::of(100).await;
-        setting.add_sale(SCARCE, 2).await;
-        setting.add_sale(OTHER, 50).await;
-        let earlier = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 5, ?)";
-        sqlx::query(earlier).bind(OTHER).execute(&setting.database.pool).await.unwrap();
-        setting
-    }
+/// Four sales, of which the last has no row; user 5 has an order of [`OTHER`].
+async fn stack_with_several() -> Stack {
+    let stack = stack_with(100).await;
+    add_sale(&stack, SCARCE, 2).await;
+    add_sale(&stack, OTHER, 50).await;
+    add_order(&stack, OTHER).await;
+    stack
+}
 
-    /// Orders and stock of each sale.
-    async fn tables(&self) -> [(i64, i64); 3] {
-        let of = |sale| self.database.tables(sale);
-        [of(SALE).await, of(SCARCE).await, of(OTHER).await]
-    }
+/// Orders and stock of each sale.
+async fn tables(stack: &Stack) -> [(i64, i64); 3] {
+    [stack.tables(SALE).await, stack.tables(SCARCE).await, stack.tables(OTHER).await]
 }
 
 #[tokio::test]
 async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone() {
-    let setting = Setting::of_several().await;
-    let node = setting.node(LIMITS).await;
+    let stack = stack_with_several().await;
+    let node = Node::of(&stack, LIMITS).await;
     let outcomes = node
-        .buy_of(&[
+        .buy_of([
             (OTHER, 5),
             (SCARCE, 3),
             (SALE, 1),
@@ -313,16 +289,16 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     let (earlier, first) = ("ALREADY_ORDERED 1", format!("ALREADY_ORDERED {id}"));
     let (yes, gone, none) = ("ORDERED", "VOUCHER_NOT_FOUND", "SOLD_OUT");
     assert_eq!(told(&outcomes), [earlier, yes, yes, gone, yes, none, &first, yes, yes]);
-    assert_eq!(setting.tables().await, [(2, 98), (2, 0), (2, 49)]);
+    assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (2, 49)]);
     let sizes = node.group_commit.stats().sizes.counted();
     assert_eq!((sizes.count, sizes.seconds), (1, 5.0));
     // A sale that is sold out keeps no other from being committed, wherever it stands.
-    let later = node.buy_of(&[(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
+    let later = node.buy_of([(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
     assert_eq!(told(&later), [none, gone, yes]);
-    let later = node.buy_of(&[(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
+    let later = node.buy_of([(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
     assert_eq!(told(&later), [none, gone, earlier]);
-    assert_eq!(setting.tables().await, [(2, 98), (2, 0), (3, 48)]);
-    assert_eq!(setting.database.number(ORDERS).await, 7);
+    assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (3, 48)]);
+    assert_eq!(stack.database.number(ORDERS).await, 7);
 }
 
 #[tokio::test]
@@ -333,15 +309,13 @@ async fn what_a_lost_connection_leaves_of_a_batch_of_several_sales_is_told_to_al
         Mode::LoseReplyTo("stock - 2"),
         Mode::LoseReplyToThenCut("stock - 2"),
     ] {
-        let setting = Setting::of_several().await;
-        let proxy = Proxy::start(setting.database.server().to_owned()).await.unwrap();
-        let url = setting.database.url_through(proxy.address).into();
-        let node = setting.node_at(&url, limits).await;
+        let stack = stack_with_several().await;
+        let node = Node::behind_proxy(&stack, limits).await;
         node.sale().await;
-        proxy.set(mode);
-        let outcomes = node.buy_of(&[(OTHER, 6), (SALE, 1), (SCARCE, 3), (SALE, 2)]).await;
+        stack.proxies.database.set(mode);
+        let outcomes = node.buy_of([(OTHER, 6), (SALE, 1), (SCARCE, 3), (SALE, 2)]).await;
         let (none, all) = ([(0, 100), (0, 2), (1, 50)], [(2, 98), (1, 1), (2, 49)]);
-        let tables = setting.tables().await;
+        let tables = tables(&stack).await;
         // A server that cannot send the reply to the first statement may not run the last one.
         let committed = tables == all && !matches!(mode, Mode::LoseRequest(_));
         assert!(committed || tables == none, "{mode:?}: {tables:?}");
@@ -356,23 +330,22 @@ async fn what_a_lost_connection_leaves_of_a_batch_of_several_sales_is_told_to_al
 
 #[tokio::test]
 async fn a_sale_whose_row_is_locked_delays_the_others_once() {
-    let setting = Setting::of_several().await;
-    let node = setting.node(LIMITS).await;
-    let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id";
-    let holder = setting.database.hold(&format!("{lock} = {SCARCE} FOR UPDATE")).await;
-    let locked_out = node.buy_of(&[(SCARCE, 1)]);
+    let stack = stack_with_several().await;
+    let node = Node::of(&stack, LIMITS).await;
+    let holder = stack.lock_sale(SCARCE).await;
+    let locked_out = node.buy_of([(SCARCE, 1)]);
     let others = async {
         // One batch with the sale that is locked.
-        let first = node.buy_of(&[(SALE, 1), (OTHER, 11)]).await;
+        let first = node.buy_of([(SALE, 1), (OTHER, 11)]).await;
         assert!(first.iter().all(Result::is_ok), "{first:?}");
         // In one queue with it, each of these would wait for the lock, for 2 s. On a slow machine some take long anyway.
         let mut took = Vec::new();
         for user in 2..=9 {
             let began = Instant::now();
             let purchases = [(SALE, user), (SCARCE, user), (OTHER, 10 + user)];
-            let waiting = node.buy_of(&purchases);
+            let waiting = node.buy_of(purchases);
             let sold =
-                eventually("the others sell", async || setting.tables().await[2].0 == user + 1);
+                eventually("the others sell", async || tables(&stack).await[2].0 == user + 1);
             tokio::select! {
                 outcomes = waiting => {
                     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
@@ -391,117 +364,96 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
         |error: &Error| matches!(error, Error::Conflict | Error::Unavailable(_) | Error::SoldOut);
     assert!(locked_out[0].as_ref().err().is_none_or(no), "{locked_out:?}");
     // It sells again, and then shares batches with the others.
-    let again = node.buy_of(&[(SCARCE, 77)]).await;
+    let again = node.buy_of([(SCARCE, 77)]).await;
     assert!(matches!(again[0], Ok(_) | Err(Error::SoldOut)), "{again:?}");
     node.group_commit.finished().await;
     let before = node.group_commit.stats().sizes.counted().count;
-    let together = node.buy_of(&[(SCARCE, 78), (SALE, 78), (OTHER, 78)]).await;
+    let together = node.buy_of([(SCARCE, 78), (SALE, 78), (OTHER, 78)]).await;
     assert!(together[1].is_ok() && together[2].is_ok(), "{together:?}");
     assert_eq!(node.group_commit.stats().sizes.counted().count - before, 1);
 }
 
 #[tokio::test]
 async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
-    let setting = Setting::of(100).await;
+    let stack = stack_with(100).await;
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
-    let holder = setting.database.hold(&format!("{insert} (1, 13, {SALE})")).await;
+    let holder = stack.database.hold(&format!("{insert} (1, 13, {SALE})")).await;
     let impatient = GroupCommitLimits { timeout: Duration::from_secs(3), ..LIMITS };
-    let refused = setting.node(impatient).await.buy([13]).await.remove(0);
+    let refused = Node::of(&stack, impatient).await.buy([13]).await.remove(0);
     assert!(matches!(refused, Err(Error::Conflict | Error::Unavailable(_))), "{refused:?}");
 
     // Goes on trying for as long as the others may take.
     let patient = GroupCommitLimits { timeout: 6 * LIMITS.timeout, ..LIMITS };
-    let node = setting.node(patient).await;
+    let node = Node::of(&stack, patient).await;
     let sale = node.sale().await;
     // Queued together: this runtime has one thread.
     let others = async {
         let others = (1..=30).filter(|user| *user != 13);
-        for outcome in join_all(others.map(|user| node.order(&sale, user))).await {
+        for outcome in join_all(others.map(|user| node.order(&sale, SALE, user))).await {
             outcome.expect("an order while the row of another is locked");
         }
-        assert_eq!(setting.of_sale().await, (29, 71));
+        assert_eq!(stack.tables(SALE).await, (29, 71));
         holder.rollback().await.unwrap();
     };
-    let (locked_out, ()) = tokio::join!(node.order(&sale, 13), others);
+    let (locked_out, ()) = tokio::join!(node.order(&sale, SALE, 13), others);
     locked_out.expect("an order once the row is unlocked");
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
-    assert_eq!(setting.of_sale().await, (30, 70));
+    assert_eq!(stack.tables(SALE).await, (30, 70));
 
     // One whose order cannot be inserted fails alone.
-    setting.database.run("DELETE FROM tb_voucher_order").await;
-    setting.database.run("UPDATE tb_seckill_voucher SET stock = 100").await;
+    stack.database.run("DELETE FROM tb_voucher_order").await;
+    stack.database.run("UPDATE tb_seckill_voucher SET stock = 100").await;
     let bad = "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
                IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF";
-    setting.database.run(bad).await;
-    let node = setting.node(LIMITS).await;
+    stack.database.run(bad).await;
+    let node = Node::of(&stack, LIMITS).await;
     let outcomes = node.buy(1..=30).await;
     for (user, outcome) in (1..).zip(&outcomes) {
         assert_eq!(outcome.is_ok(), user != 13, "user {user}: {outcome:?}");
     }
-    assert_eq!(setting.of_sale().await, (29, 71));
+    assert_eq!(stack.tables(SALE).await, (29, 71));
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
 }
 
 #[tokio::test]
-async fn purchases_beyond_the_queue_limit_or_past_the_sale_are_refused_and_queued_ones_need_no_client()
- {
-    let setting = Setting::of(100).await;
-    let node = setting.node(GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
+async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refused() {
+    let stack = stack_with(100).await;
+    let node = Node::of(&stack, GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
     // All are queued before the worker begins: this runtime has one thread.
     let outcomes = told(&node.buy(1..=20).await);
     assert_eq!(outcomes[..5], ["ORDERED"; 5]);
     assert_eq!(outcomes[5..], ["OVERLOADED"; 15]);
-    assert_eq!(setting.of_sale().await, (5, 95));
+    assert_eq!(stack.tables(SALE).await, (5, 95));
     // And the queue accepts purchases again.
     assert!(node.buy([20]).await[0].is_ok());
 
-    // A queued purchase is committed without its client.
-    let node = setting.node(LIMITS).await;
-    setting
-        .while_locked(async {
-            tokio::select! {
-                outcomes = node.buy(101..=150) => panic!("answered before the commit: {outcomes:?}"),
-                () = eventually("the batch is in flight", || async {
-                    setting.database.uncommitted(ORDERS).await > 6
-                }) => {}
-            }
-        })
-        .await;
-    node.group_commit.finished().await;
-    assert_eq!(setting.of_sale().await, (56, 44));
-
     // One that is queued past the end of the sale is refused.
     let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND";
-    setting.database.run(soon).await;
+    stack.database.run(soon).await;
     // One batch at a time: the second buyer has to wait.
-    let node = setting.node(GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
-    let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
-    let first = node.group_commit.order(buyer(201), &sale, deadline());
+    let node = Node::of(&stack, GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
+    let sale = node.sale().await;
+    let first = node.order(&sale, SALE, 201);
     let second = async {
         eventually("the first is in flight", || async {
-            setting.database.uncommitted(ORDERS).await == 57
+            stack.database.uncommitted(ORDERS).await == 7
         })
         .await;
         sale.window.require_open().expect("the sale is on when the second is queued");
-        node.group_commit.order(buyer(202), &sale, deadline()).await
+        node.order(&sale, SALE, 202).await
     };
-    let both = async {
-        let (first, second) = tokio::join!(first, second);
-        (first.outcome, second.outcome)
-    };
+    let both = async { tokio::join!(first, second) };
     tokio::pin!(both);
     let closed = eventually("the sale has closed", || {
         let open = sale.window.require_open().is_ok();
         async move { !open }
     });
-    setting
-        .while_locked(async {
-            tokio::select! {
-                both = &mut both => panic!("answered before the commit: {both:?}"),
-                () = closed => {}
-            }
-        })
-        .await;
+    let holder = stack.lock_all_sales().await;
+    tokio::select! {
+        both = &mut both => panic!("answered before the commit: {both:?}"),
+        () = closed => {}
+    }
+    holder.rollback().await.unwrap();
     let (first, second) = both.await;
     assert!(first.is_ok(), "{first:?}");
     assert!(matches!(second, Err(Error::SaleEnded)), "{second:?}");

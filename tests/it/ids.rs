@@ -1,5 +1,5 @@
-//! Ids against a real Redis: unique and rising under many tasks, over midnight, after the counter was
-//! lost, and on nodes whose clocks differ.
+//! Ids against a real Redis: unique and rising under many tasks, over midnight, after the counter was lost, and on a node
+//! whose clock steps.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -176,15 +176,9 @@ async fn a_lost_counter_does_not_begin_with_numbers_that_were_given() {
     assert_unique(&ids);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_whose_clocks_are_an_hour_apart_never_generate_the_same_id() {
+#[tokio::test]
+async fn a_clock_that_steps_back_makes_no_id_fall() {
     let server = RedisServer::start().await;
-    let late = Arc::new(AtomicI64::new(before_midnight() + 1800));
-    let early = Arc::new(AtomicI64::new(before_midnight() - 1800));
-    let nodes = [node(&server, late, 50).await, node(&server, early, 50).await];
-    assert_unique(&generate(&nodes).await);
-
-    // Nor does a clock that steps back an hour make ids fall.
     let clock = Arc::new(AtomicI64::new(before_midnight() + 10));
     let ids = node(&server, clock.clone(), 5).await;
     let mut ids_so_far = Vec::new();
@@ -216,20 +210,4 @@ async fn a_lease_that_fails_fails_for_all_who_wait() {
     })
     .await;
     assert_eq!(ids.next().await.unwrap() & 0xffff_ffff, first + 2, "more than one was sent");
-}
-
-#[tokio::test]
-async fn without_redis_there_is_an_error_in_bounded_time() {
-    let mut server = RedisServer::start().await;
-    let clock = Arc::new(AtomicI64::new(before_midnight()));
-    let ids = node(&server, clock, 3).await;
-    for _ in 0..3 {
-        ids.next().await.unwrap();
-    }
-    server.kill();
-    let limit = Duration::from_secs(15);
-    let outcome = tokio::time::timeout(limit, ids.next()).await.expect("bounded");
-    assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
-    server.restart().await;
-    eventually("ids come again", || async { ids.next().await.is_ok() }).await;
 }

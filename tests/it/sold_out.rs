@@ -7,19 +7,13 @@ use seckill::voucher::sales::FRESH_FOR;
 use serde_json::json;
 use workload::ladder::Strategy;
 
-use crate::law;
-use crate::support::api::{Answer, post};
+use crate::support::api::post;
 use crate::support::eventually;
 use crate::support::stack::{Proxies, Stack, buy, buy_eventually};
 
 /// The strategies that cache that a sale is sold out.
 fn safe() -> impl Iterator<Item = Strategy> {
     Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe())
-}
-
-async fn add(base: &str, sale: i64, count: i64) -> Answer {
-    let path = format!("/voucher/seckill/{sale}/stock");
-    post(base, &path).admin().json(json!({ "add": count })).send().await
 }
 
 #[tokio::test]
@@ -29,8 +23,7 @@ async fn a_sold_out_reply_costs_no_round_trip() {
     let users = stack.users(2).await;
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;
-        stack.buy(&users[0], sale).await.bought();
-        stack.stream_drained().await;
+        stack.buy_committed(&users[0], sale).await;
         let (before, began) = ((database.requests(), redis.requests()), Instant::now());
         for _ in 0..200 {
             stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");
@@ -68,7 +61,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         }
 
         stack.stream_drained().await;
-        assert_eq!(add(stack.url(), sale, 2).await.data(), &json!(2), "{strategy}");
+        assert_eq!(stack.add_stock(sale, 2).await, 2, "{strategy}");
         // The node that added it sells at once, on the stream as soon as it has counted, and the other soon.
         if strategy.is_deferred() {
             stack.buy_eventually(&users[2], sale).await;
@@ -92,7 +85,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     // A missing counter is not created by what was added, but from the database, and soon.
     let sale = stack.publish(1, "group-commit").await;
     let _: () = redis.del(stack.keys.stock(sale)).await.unwrap();
-    add(stack.url(), sale, 1).await.data();
+    stack.add_stock(sale, 1).await;
     eventually("the counter has all that is left", async || {
         stack.counter(sale).await.is_some_and(|left| left <= 2)
     })
@@ -116,36 +109,7 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     // A sale that a Java node published knows only its stock, until it is recorded as such.
     let forget = "UPDATE tb_seckill_voucher SET issued = NULL WHERE voucher_id =";
     stack.database.run(&format!("{forget} {sale}")).await;
-    assert_eq!(add(stack.url(), sale, 5).await.data(), &json!(10));
+    assert_eq!(stack.add_stock(sale, 5).await, 10);
     let is_recorded = async || number("COALESCE(issued, 0)").await == 10;
     eventually("what was issued is recorded", is_recorded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stock_that_is_added_during_a_sale_is_sold_completely() {
-    let stack = Stack::lab(2).await;
-    for strategy in [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit] {
-        let options = law::options(&stack, strategy, 300, 50);
-        options.live.send_first(400);
-        let adding = async {
-            options.live.reached(400).await;
-            let sale =
-                stack.database.number("SELECT MAX(voucher_id) FROM tb_seckill_voucher").await;
-            // Where purchases keep the sale's row locked for long, nothing was done.
-            eventually("the stock is added", || async {
-                add(&stack.instances[1].url, sale, 40).await.status == 200
-            })
-            .await;
-            options.live.send_rest();
-        };
-        let (report, ()) = tokio::join!(law::run(&stack, &options), adding);
-        // Refusals between the two were true at their moment.
-        let mut verdict = report.verdict.clone();
-        if verdict.stock_left > 0 {
-            verdict.false_sold_out = 0;
-        }
-        assert!(verdict.is_clean(), "{strategy}: {verdict:?}");
-        assert_eq!(verdict.orders + verdict.stock_left, 90, "{strategy}: {verdict:?}");
-        assert!(verdict.orders >= 50, "{strategy}: {verdict:?}");
-    }
 }

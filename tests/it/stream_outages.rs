@@ -1,19 +1,17 @@
-//! Outages that concern the stream alone: one sale whose row is locked, and a `stream.orders` that is gone while the rest
-//! of Redis stands. Neither may delay other sales, or leave an order pending for good.
+//! A sale of the stream whose row is locked, or whose keys are not as we left them, delays no other, and sells again.
 
 use redis::AsyncCommands;
 
-use crate::resilience::while_sale_is_locked;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
-/// Six, which is more than are committed at once. The stream of all sales is never empty here, and stranded stock is found
-/// all the same.
+/// Six, which is more than are committed at once, one of them with more entries than are read at once. The stream of all sales
+/// is never empty here, and stranded stock is found all the same.
 #[tokio::test]
 async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     let stack = Stack::start(1, &["--stream-batch", "4"]).await;
-    let users = stack.users(6).await;
-    let locked = stack.publish_each(10, ["stream"; 6]).await;
+    let users = stack.users(60).await;
+    let locked = stack.publish_each(60, ["stream"; 6]).await;
     let (free, stranded) = (stack.publish(10, "stream").await, stack.publish(2, "stream").await);
     let mut holder = stack.database.pool.begin().await.unwrap();
     for sale in &locked {
@@ -21,10 +19,11 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
         let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
         sqlx::query(lock).bind(sale).execute(&mut *holder).await.unwrap();
     }
-    for sale in &locked {
-        stack.buy(&users[0], *sale).await.bought();
+    let mut pending = Vec::new();
+    for (sale, buyers) in locked.iter().zip([60, 1, 1, 1, 1, 1]) {
+        pending.push(stack.pending_orders(&users[..buyers], *sale).await.len() as i64);
     }
-    for user in &users[1..] {
+    for user in &users[1..6] {
         let id = stack.buy(user, free).await.bought();
         stack.decided(user, id).await.data();
     }
@@ -39,25 +38,10 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     }
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
-    for sale in &locked {
-        assert_eq!(stack.orders(*sale).await, 1);
+    for (sale, pending) in locked.iter().zip(pending) {
+        assert_eq!(stack.orders(*sale).await, pending);
     }
     assert_eq!(stack.orders(stranded).await, 2);
-
-    // More entries than are kept in memory: the others stay pending in Redis, and are read again when the row is free.
-    let (locked, free) = (stack.publish(60, "stream").await, stack.publish(60, "stream").await);
-    let users = stack.users(60).await;
-    let pending = while_sale_is_locked(&stack, locked, async {
-        let pending = stack.pending_orders(&users, locked).await.len() as i64;
-        for user in &users[..5] {
-            let id = stack.buy(user, free).await.bought();
-            stack.decided(user, id).await.data();
-        }
-        pending
-    })
-    .await;
-    stack.stream_drained().await;
-    assert_eq!((stack.orders(locked).await, stack.orders(free).await), (pending, 5));
 }
 
 #[tokio::test]
@@ -78,41 +62,6 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     assert_eq!(stack.orders(sale).await, pending);
 }
 
-/// Evicted, or deleted by hand, with orders in it; everything else in Redis stands. Each of these orders ends as a row or a
-/// definite no, and the whole sale is sold.
-#[tokio::test]
-async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
-    let stack = Stack::start(2, &[]).await;
-    let (users, mut redis) = (stack.users(26).await, stack.redis.conn().await);
-    for by_hand in [false, true] {
-        let sale = stack.publish(20, "stream").await;
-        let pending = while_sale_is_locked(&stack, sale, async {
-            let pending = stack.pending_orders(&users[..6], sale).await;
-            let mut lose = redis::pipe();
-            lose.atomic().del("stream.orders");
-            if by_hand {
-                // Somebody mends it at once, and so hides that there was no group.
-                let create = ["CREATE", "stream.orders", "g1", "$", "MKSTREAM"];
-                lose.cmd("XGROUP").arg(&create);
-            }
-            let _: () = lose.query_async(&mut redis).await.unwrap();
-            pending
-        })
-        .await;
-        for (user, id) in pending {
-            stack.decided(user, id).await;
-        }
-        for user in users.iter().cycle() {
-            if stack.stock(sale).await == 0 {
-                break;
-            }
-            stack.buy(user, sale).await;
-            stack.stream_drained().await;
-        }
-        assert_eq!(stack.orders(sale).await, 20);
-    }
-}
-
 /// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
 /// that of one which closed the sale, and then found that the mark had changed. Nor does another sale with a key of another
 /// type, for which nobody asks.
@@ -124,8 +73,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     // A claim without an order, which its user's purchase asks to have counted: the count fails, as the sale's row is locked
     // or the database refuses to list the sales, and nobody asks for it again.
     let sale = stack.publish(5, "stream").await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
     let claims = stack.keys.claims(sale);
     for (user, fault) in users[1..].iter().zip(["a sale is not counted", "sales are not counted"]) {
         let holder = match fault {
@@ -148,8 +96,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
 
     for strategy in ["stream", "reentrant-lock"] {
         let sale = stack.publish(5, strategy).await;
-        stack.buy(&users[0], sale).await.bought();
-        stack.stream_drained().await;
+        stack.buy_committed(&users[0], sale).await;
         let ends = format!(
             "SELECT UNIX_TIMESTAMP(end_time) FROM tb_seckill_voucher WHERE voucher_id = {sale}"
         );
@@ -171,8 +118,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     };
     let _: () = redis.pset_ex(&open, "someone", 600_000).await.unwrap();
     eventually("nobody opens it for ten minutes", || is_open(&open)).await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
 
     let holder = stack.lock_sale(sale).await;
     let _: () = redis.del(&open).await.unwrap();

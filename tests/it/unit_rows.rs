@@ -3,7 +3,7 @@
 use workload::burst;
 use workload::checker::Verdict;
 
-use crate::java_node::player::JavaNode;
+use crate::java_node::JavaNode;
 use crate::law::options;
 use crate::lifetime::act;
 use crate::support::api::get;

@@ -1,18 +1,15 @@
-//! Entries that the Java consumer acknowledges and drops, keeps for good, or acknowledges late.
-
-use std::time::{Duration, Instant};
+//! Entries that the Java consumer holds, acknowledges and drops, keeps for good, or acknowledges late.
 
 use redis::AsyncCommands;
 
-use super::consumer::Deed;
-use super::player::JavaNode;
-use super::{drops_were_looked_for, has_claim};
-use crate::support::stack::Stack;
-use crate::support::{PATIENCE, eventually};
+use super::{JavaNode, drops_were_looked_for, has_claim};
+use crate::resilience::while_sale_is_locked;
+use crate::support::eventually;
+use crate::support::stack::{Stack, buy};
 
 #[tokio::test]
 async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place_and_stock_back() {
-    let stack = Stack::start(2, &[]).await;
+    let stack = Stack::start(2, &["--stream-min-idle-ms", "60000"]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
     let java = JavaNode::join(&stack).await;
@@ -22,33 +19,40 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         [(71, &users[0], true), (72, &users[1], false), (73, &users[2], true)]
     {
         held.push(java.hold(user.id, sale, order, ours).await);
+        stack.told(user, order, "PENDING").await;
     }
-    stack.told(&users[0], 71, "PENDING").await;
-    for (delivered, deed) in held.iter().zip([Deed::Drop, Deed::Drop, Deed::Commit]) {
-        assert!(java.handle(delivered, deed).await);
+    // Nobody gets a second yes while the Java consumer holds the entry, however often the sale is counted.
+    for (base, order) in stack.urls().iter().zip(74..) {
+        buy(base, &users[1], sale).await.refused(200, "ALREADY_ORDERED");
+        drops_were_looked_for(&stack, &java, order).await;
     }
-    for (delivered, user) in held.iter().zip(&users[..2]) {
+    assert!(has_claim(&stack, sale, &users[1]).await, "the claim was erased");
+    stack.look_up(&users[0], 72).await.shows_no_order();
+    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (0, Some(2)));
+
+    java.commit(&held[2]).await;
+    for (delivered, user) in held.iter().zip(&users) {
+        java.acknowledge(delivered).await;
+        if delivered.order == 73 {
+            continue;
+        }
         stack.told(user, delivered.order, "ORDER_FAILED").await;
         // Told by its row, which is there before the claim is given back.
         eventually("the claim is given back", || async { !has_claim(&stack, sale, user).await })
             .await;
     }
-    stack.stream_drained().await;
+    assert_eq!(stack.drained(sale).await, (1, 4, Some(4)), "each place came back once");
     stack.look_up(&users[2], 73).await.data();
     assert!(has_claim(&stack, sale, &users[2]).await);
-    assert_eq!(stack.tables(sale).await, (1, 4));
-    assert_eq!(stack.counter(sale).await, Some(4), "each place came back once");
     // And the buyers may try again, at either kind of node.
     stack.buy(&users[0], sale).await.bought();
     java.buy(users[1].id, sale).await;
-    stack.stream_drained().await;
-    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (3, Some(2)));
+    assert_eq!(stack.drained(sale).await, (3, 2, Some(2)));
 
     // One of a buyer who has an order names it.
     let sale = stack.publish(5, "stream").await;
     let user = &users[0];
-    let first = stack.buy(user, sale).await.bought();
-    stack.stream_drained().await;
+    let first = stack.buy_committed(user, sale).await;
     // The claim was lost, so that the buyer is admitted a second time.
     let _: () = java.redis.clone().srem(stack.keys.claims(sale), user.id).await.unwrap();
     let delivered = java.hold(user.id, sale, 81, true).await;
@@ -56,20 +60,20 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     let refusal = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
     stack.database.run(&format!("{refusal} (81, {}, 0, 4)", user.id)).await;
     assert_eq!(stack.look_up(user, 81).await.status, 202);
-    assert!(java.handle(&delivered, Deed::Commit).await, "it finds the row, and drops");
+    // It finds the row, and drops.
+    java.handle(&delivered).await;
     let refused = stack.decided(user, 81).await;
     refused.refused(200, "ALREADY_ORDERED");
     assert_eq!(refused.body["orderId"], first.to_string());
     assert!(has_claim(&stack, sale, user).await, "there is an order, so the claim stays");
-    stack.stream_drained().await;
-    assert_eq!(stack.counter(sale).await, Some(4));
+    assert_eq!(stack.drained(sale).await, (1, 4, Some(4)));
 
     // One of a sale that is sold out says so.
     let sale = stack.publish(1, "stream").await;
-    stack.buy(&users[0], sale).await.bought();
-    stack.stream_drained().await;
+    stack.buy_committed(&users[0], sale).await;
     let delivered = java.hold(users[1].id, sale, 91, true).await;
-    assert!(java.handle(&delivered, Deed::Commit).await, "no stock is left, so it drops");
+    // No stock is left, so it drops.
+    java.handle(&delivered).await;
     stack.told(&users[1], 91, "SOLD_OUT").await;
     stack.counted(sale, 0).await;
     assert!(!has_claim(&stack, sale, &users[1]).await);
@@ -98,26 +102,24 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     let user = stack.users(1).await.remove(0);
     let java = JavaNode::join(&stack).await;
     let delivered = java.hold(user.id, sale, 71, true).await;
-    let until = Instant::now() + PATIENCE;
-    while stack.orders(sale).await == 0 {
-        assert!(Instant::now() < until, "the entry was left with the Java consumer");
+    eventually("the entry is taken over", async || {
         java.read(false).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        stack.orders(sale).await == 1
+    })
+    .await;
     stack.look_up(&user, 71).await.data();
     stack.stream_drained().await;
     // It acknowledges late: nothing is undone by that.
     java.acknowledge(&delivered).await;
     drops_were_looked_for(&stack, &java, 72).await;
     stack.look_up(&user, 71).await.data();
-    assert_eq!(stack.tables(sale).await, (1, 4));
-    assert_eq!(stack.counter(sale).await, Some(4));
+    assert_eq!(stack.drained(sale).await, (1, 4, Some(4)));
 
     // The acknowledgement comes while the entry is with a consumer of ours, which cannot commit yet: that ends it for
     // good, and what ours tries later comes to nothing.
     let sale = stack.publish(5, "stream").await;
     let delivered = java.hold(user.id, sale, 73, true).await;
-    crate::resilience::while_sale_is_locked(&stack, sale, async {
+    while_sale_is_locked(&stack, sale, async {
         eventually("taken over", || async { java.pending().await == 0 }).await;
         java.acknowledge(&delivered).await;
         stack.told(&user, 73, "ORDER_FAILED").await;

@@ -2,9 +2,7 @@
 
 use redis::AsyncCommands;
 
-use super::consumer::Deed;
-use super::player::{JavaNode, Reply};
-use super::{drops_were_looked_for, has_claim};
+use super::{JavaNode, Reply, drops_were_looked_for, has_claim};
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
@@ -35,11 +33,11 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     let _: i64 = java.redis.xack("stream.orders", "g1", &ids).await.unwrap();
     // An order whose row is deleted by hand.
     let deleted = java.hold(users[0].id, sale, 71, false).await;
-    assert!(java.handle(&deleted, Deed::Commit).await);
+    java.handle(&deleted).await;
     sqlx::query("DELETE FROM tb_voucher_order WHERE id = 71").execute(&java.pool).await.unwrap();
     // Two that count: one with a row, one without; and one that nobody has read.
     let committed = java.hold(users[1].id, sale, 72, false).await;
-    assert!(!java.handle(&committed, Deed::CrashAfterCommit).await);
+    java.commit(&committed).await;
     java.hold(users[2].id, sale, 73, false).await;
     assert!(matches!(java.buy(users[3].id, sale).await, Reply::Admitted(_)));
 
@@ -72,10 +70,9 @@ async fn a_java_node_goes_on_alone_after_us() {
 
     assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
     let Reply::Admitted(order) = java.buy(users[1].id, sale).await else { panic!("not admitted") };
-    let consumer = java.clone_with_connection(&stack).await;
-    let delivered = consumer.read(true).await.expect("the new entry, and nothing of ours");
+    let delivered = java.read(true).await.expect("the new entry, and nothing of ours");
     assert_eq!(delivered.order, order);
-    assert!(consumer.handle(&delivered, Deed::Commit).await);
+    java.handle(&delivered).await;
     assert_eq!(stack.tables(sale).await, (2, 3));
     assert_eq!(stack.counter(sale).await, Some(3));
     let buyer = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id IN ({own}, {order})");

@@ -1,15 +1,14 @@
-//! Beside a final-stage Java node, which [`player`] and [`consumer`] play on the same Redis and database: claims,
-//! counters, dropped entries, sales that it published, and the first start. A whole sale on a mixed pair is in [`crate::slow`].
+//! Beside a final-stage Java node, which [`node`] plays on the same Redis and database: claims, counters, dropped entries, sales
+//! that it published, and the first start. A whole sale on a mixed pair is in [`crate::slow`].
 
-mod claims;
-pub mod consumer;
 mod counters;
 mod drops;
 mod joining;
-pub mod player;
+mod node;
 mod published;
 
-use self::player::JavaNode;
+pub use self::node::{JavaNode, Reply};
+
 use crate::support::stack::{SignedIn, Stack};
 
 /// Waits until the consumer of ours has looked for what others dropped: such an entry, of another sale, is refused.

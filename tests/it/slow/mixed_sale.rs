@@ -10,8 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio_util::sync::CancellationToken;
 
-use crate::java_node::consumer::Deed;
-use crate::java_node::player::{JavaNode, Reply};
+use crate::java_node::{JavaNode, Reply};
 use crate::support::stack::{SignedIn, Stack};
 use testkit::wait::eventually;
 
@@ -50,8 +49,7 @@ async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
         stack.publish(STOCK, "stream").await
     };
     let stop = CancellationToken::new();
-    let consuming =
-        tokio::spawn(consume(java.clone_with_connection(stack).await, stop.clone(), seed));
+    let consuming = tokio::spawn(consume(JavaNode::join(stack).await, stop.clone(), seed));
     let slowest =
         tokio::join!(first_wave(stack, &java, users, sale, seed), add_some(stack, sale)).0;
     // Those who were told no try again, until everything is sold.
@@ -180,19 +178,24 @@ async fn consume(java: JavaNode, stop: CancellationToken, seed: u64) -> u32 {
             new = true;
             continue;
         };
-        let deed = match random.random_range(0..20) {
-            0..3 => Deed::Drop,
-            3 => Deed::Crash,
-            4 => Deed::CrashAfterCommit,
-            5 => Deed::Late(Duration::from_millis(random.random_range(100..7000))),
-            _ => Deed::Commit,
-        };
         deeds += 1;
-        if !java.handle(&delivered, deed).await {
+        let deed = random.random_range(0..20);
+        if deed == 5 {
+            // It stands still, and then goes on as if nothing had been.
+            let pause = Duration::from_millis(random.random_range(100..7000));
+            tokio::time::sleep(pause).await;
+        }
+        // Otherwise it drops the entry, or crashes before it does anything.
+        if deed > 3 {
+            java.commit(&delivered).await;
+        }
+        if deed == 3 || deed == 4 {
             // It is started again, at once or after long.
             let down = Duration::from_millis([0, 500, 8000][random.random_range(0..3)]);
             stop.run_until_cancelled(tokio::time::sleep(down)).await;
             new = false;
+        } else {
+            java.acknowledge(&delivered).await;
         }
     }
     deeds

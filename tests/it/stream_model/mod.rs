@@ -56,7 +56,7 @@ fn without_any_of_its_rules_a_promise_is_broken() {
 #[tokio::test]
 async fn the_scripts_do_what_the_model_does() {
     let server = RedisServer::start().await;
-    let mut scripts = scripts::Scripts::new(server.conn().await);
+    let mut scripts = scripts::Scripts::load(server.conn().await).await;
     // Among them are walks on which each rule of the scripts makes a difference.
     for seed in (1..=25).chain([31, 43, 57, 63, 81, 122, 141, 187, 482, 727]) {
         let mut world = World::new(seed, "");

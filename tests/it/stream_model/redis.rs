@@ -89,9 +89,8 @@ pub enum Op {
         order: Order,
         outcome: Outcome,
     },
-    Close(u32),
-    ClaimAll(u32, BTreeSet<User>),
-    Release(u32),
+    /// A step of opening, the opener, and users who have an order.
+    Step(&'static str, u32, BTreeSet<User>),
     Open(Count),
     Lose(Key),
     Save,
@@ -121,10 +120,6 @@ pub enum Reply {
     Admission(Vec<&'static str>),
     Yes,
     No,
-}
-
-fn yes(is: bool) -> Reply {
-    if is { Reply::Yes } else { Reply::No }
 }
 
 impl Redis {
@@ -205,37 +200,29 @@ impl Redis {
                 self.resolve(of, *entry, *order, *outcome, without);
                 Reply::Yes
             }
-            Op::Close(name) => {
+            Op::Step(step, name, users) => {
                 let of = mark(self, false);
-                let by_another = matches!(self.open, Some(Open::By(other)) if other != *name);
-                if self.is_whole(of) || by_another {
-                    return Reply::No;
-                }
-                self.open = Some(Open::By(*name));
-                self.claims = Some((BTreeSet::new(), self.open));
-                self.counter = Some(0);
-                Reply::Yes
-            }
-            Op::ClaimAll(name, users) => {
-                mark(self, false);
-                if self.open != Some(Open::By(*name)) {
-                    return Reply::No;
-                }
-                if !users.is_empty() {
-                    self.claims.get_or_insert_default().0.extend(users);
-                }
-                Reply::Yes
-            }
-            Op::Release(name) => {
-                mark(self, false);
-                if self.open == Some(Open::By(*name)) {
-                    self.open = None;
+                let own = self.open == Some(Open::By(*name));
+                match *step {
+                    "close" => {
+                        if self.is_whole(of) || !own && matches!(self.open, Some(Open::By(_))) {
+                            return Reply::No;
+                        }
+                        self.open = Some(Open::By(*name));
+                        self.claims = Some((BTreeSet::new(), self.open));
+                        self.counter = Some(0);
+                    }
+                    "claim" if !own => return Reply::No,
+                    "claim" if users.is_empty() => {}
+                    "claim" => self.claims.get_or_insert_default().0.extend(users),
+                    _ if own => self.open = None,
+                    _ => {}
                 }
                 Reply::Yes
             }
             Op::Open(count) => {
                 let of = mark(self, false);
-                yes(self.count(of, count, without))
+                if self.count(of, count, without) { Reply::Yes } else { Reply::No }
             }
             Op::Lose(key) => {
                 match key {

@@ -68,7 +68,7 @@ struct Opener {
     /// Its name; none where the sale stays open.
     name: Option<u32>,
     closed: bool,
-    claims: Option<BTreeSet<User>>,
+    claimed: bool,
     count: Option<(Count, BTreeSet<User>)>,
 }
 
@@ -93,9 +93,11 @@ struct Instance {
     lookup: Option<(Order, Mark, u32)>,
 }
 
-/// A call that was recorded: what Redis replied, and what it was like afterwards.
+/// A call that was recorded: when it was made, what Redis replied, and what it was like afterwards.
 pub struct Recorded {
     pub op: Op,
+    pub now: u32,
+    pub number: u32,
     pub reply: Reply,
     pub after: Redis,
 }
@@ -184,7 +186,7 @@ impl World {
         let reply = self.redis(instance).apply(&op, now, number, without);
         let after = self.redis.clone();
         if let Some(recorded) = &mut self.recorded {
-            recorded.push(Recorded { op, reply: reply.clone(), after });
+            recorded.push(Recorded { op, now, number, reply: reply.clone(), after });
         }
         reply
     }
@@ -552,19 +554,19 @@ impl World {
             }
             let name = (!is_open).then_some(number);
             let opener =
-                Opener { mark, last, entries, name, closed: is_open, claims: None, count: None };
+                Opener { mark, last, entries, name, closed: is_open, claimed: false, count: None };
             self.instances[instance].opener = Some(opener);
             return;
         };
-        let goes_on = match (opener.name, &opener.claims, opener.count.take()) {
+        let goes_on = match (opener.name, opener.claimed, opener.count.take()) {
             (Some(name), ..) if !opener.closed => {
                 opener.closed = true;
-                self.call(instance, Op::Close(name)) == Reply::Yes
+                self.call(instance, Op::Step("close", name, BTreeSet::new())) == Reply::Yes
             }
-            (Some(name), None, None) => {
+            (Some(name), false, None) => {
                 let users = self.database.buyers();
-                opener.claims = Some(users.clone());
-                self.call(instance, Op::ClaimAll(name, users)) == Reply::Yes
+                opener.claimed = true;
+                self.call(instance, Op::Step("claim", name, users)) == Reply::Yes
             }
             (_, _, None) => {
                 if self.database.locked_by.is_none() {
@@ -598,7 +600,7 @@ impl World {
             self.database.locked_by = None;
         }
         if let Some(name) = opener.name {
-            self.call(instance, Op::Release(name));
+            self.call(instance, Op::Step("release", name, BTreeSet::new()));
         }
     }
 

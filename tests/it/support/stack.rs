@@ -261,6 +261,13 @@ impl Stack {
         buy(self.url(), user, sale).await
     }
 
+    /// Buys at the first instance, and waits until the order is committed; returns its id.
+    pub async fn buy_committed(&self, user: &SignedIn, sale: i64) -> i64 {
+        let order = self.buy(user, sale).await.bought();
+        self.stream_drained().await;
+        order
+    }
+
     /// Tries until a purchase at the first instance succeeds.
     pub async fn buy_eventually(&self, user: &SignedIn, sale: i64) {
         buy_eventually(self.url(), user, sale).await;
@@ -402,6 +409,13 @@ impl Stack {
             pending.ids.len() == entries
         })
         .await;
+    }
+
+    /// Waits until every entry is resolved; orders, stock and stock counter of a sale then.
+    pub async fn drained(&self, sale: i64) -> (i64, i64, Option<i64>) {
+        self.stream_drained().await;
+        let (orders, stock) = self.tables(sale).await;
+        (orders, stock, self.counter(sale).await)
     }
 
     /// Waits until the sale's stock counter is this.
