@@ -14,7 +14,7 @@ COMPAT_DATABASE=(
 COMPAT_REDIS=(
   law purchase sold_out sign_in session_tracking ids shops java_node start
   stream stream_faults stream_model stream_outages stream_rebuild
-  cluster_style redis_cluster redis_sentinel redis_input
+  chaos cluster_style redis_sentinel redis_input
 )
 # What in the lock's tests says nothing about a server.
 COMPAT_NOT_LOCK=(--skip history:: --skip documentation:: --skip public_api:: --skip readme:: --skip examples::)

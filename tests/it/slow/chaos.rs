@@ -1,27 +1,37 @@
-//! A short chaos run with a fixed seed, on every strategy that is safe under faults. `./dev chaos` runs any number of
-//! rounds from any seed.
+//! Chaos runs with a fixed seed: whole sales on every strategy that is safe under faults, through outages and failovers.
+//! `./dev chaos` runs any number of rounds from any seed.
 
 use std::path::PathBuf;
 
-use seckill_loadtest::{
-    chaos::{self, ChaosOptions},
-    options::defaults,
-    report::{Outcome, Report},
-};
+use seckill_loadtest::chaos::layout::{DatabaseLayout, RedisLayout};
+use seckill_loadtest::chaos::{self, ChaosOptions};
+use seckill_loadtest::options::defaults;
+use seckill_loadtest::report::{Outcome, Report};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_oversold_lost_or_stranded_under_faults() {
-    let options = ChaosOptions {
-        program: PathBuf::from(env!("CARGO_BIN_EXE_seckill")),
-        seed: 4,
-        rounds: 2,
-        buyers: 300,
-        recoveries: 0,
-        ..defaults()
-    };
+use crate::database_failover::is_mariadb;
+
+/// So many rounds, each of which begins with another fault, in the order of `./dev chaos --list`.
+async fn rounds(rounds: u32, redis: RedisLayout, database: DatabaseLayout) {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_seckill"));
+    let (seed, buyers, recoveries) = (4, 300, 0);
+    let options =
+        ChaosOptions { program, seed, rounds, redis, database, buyers, recoveries, ..defaults() };
     let report =
         chaos::run(&options, |round| println!("{round}")).await.expect("servers that start");
     assert_eq!(report.outcome(), Outcome::Clean, "{report}");
-    // The first fault of each round is another one, and has a row in the second table.
-    assert!(report.figures[1].rows.len() >= 2, "each round has a fault: {report}");
+    assert!(report.figures[1].rows.len() >= rounds as usize, "each has a fault: {report}");
+}
+
+/// Up to a Redis that is stopped, and a database that is cut off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_oversold_lost_or_stranded_under_faults() {
+    rounds(30, RedisLayout::Single, DatabaseLayout::Single).await;
+}
+
+/// A Redis master dies, the database's primary dies, a slot moves, and the primary changes places with its replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_when_a_redis_cluster_and_a_replicated_database_fail_over() {
+    if is_mariadb() {
+        rounds(10, RedisLayout::Cluster, DatabaseLayout::Replicated).await;
+    }
 }

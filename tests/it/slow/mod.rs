@@ -2,9 +2,6 @@
 //! `./dev test slow` runs them one after the other.
 
 mod chaos;
-mod database_failover;
 mod mixed_sale;
-mod outages;
-mod redis_cluster;
 pub mod redis_sentinel;
 mod rolling;
