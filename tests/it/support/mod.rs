@@ -7,6 +7,7 @@ pub mod database;
 pub mod hold;
 pub mod instance;
 pub mod nginx;
+pub mod receiver;
 pub mod stack;
 
 /// Enough on a busy machine, and for whatever a service does by itself.
