@@ -1,7 +1,8 @@
-//! The API's document agrees with its snapshot and with a running instance. `./dev test api` checks the replies.
+//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured. `./dev
+//! test api` checks the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hyper::Method;
 use serde_json::Value;
@@ -27,29 +28,48 @@ pub fn documented() -> BTreeMap<Route, Value> {
     found
 }
 
+fn project(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(project(file)).unwrap()
+}
+
 #[test]
-fn the_text_equals_its_snapshot() {
+fn the_text_equals_its_snapshot_and_has_every_error() {
     let text = seckill::router::api_document().text().unwrap();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
-        std::fs::write(&kept, &text).unwrap();
+        std::fs::write(project("docs/openapi.json"), &text).unwrap();
     }
-    let known = std::fs::read_to_string(&kept).unwrap_or_default();
+    let known = read("docs/openapi.json");
     let advice = "if that is intended, write docs/openapi.json with `UPDATE_OPENAPI=1 ./dev test docs` and review it";
     for (line, (new, old)) in (1..).zip(text.lines().zip(known.lines())) {
         assert_eq!(new, old, "the handlers, and line {line} of the snapshot: {advice}");
     }
     assert!(text == known, "one is longer: {advice}");
-}
-
-/// Except those that no documented path replies with.
-#[test]
-fn every_error_is_documented() {
-    let text = seckill::router::api_document().text().unwrap();
     let codes = seckill::error::Error::each().into_iter().map(|error| error.code());
+    // Except those that no documented path replies with.
     for code in codes.filter(|code| !["METHOD_NOT_ALLOWED", "INTERNAL"].contains(code)) {
         assert!(text.contains(&format!("\"{code}\"")), "{code} is in no operation");
     }
+}
+
+/// READMEs name the orders per second of the benchmark's table. A release is tagged `v` and the version of the change log's
+/// top section: CONTRIBUTING.md.
+#[test]
+fn the_readmes_show_the_figures_of_the_benchmark_and_the_change_log_begins_with_the_version() {
+    let table = read("docs/BENCHMARKS.md");
+    for strategy in ["group-commit, 256 clients", "reentrant-lock"] {
+        let row = table.lines().find_map(|line| line.strip_prefix(&format!("| {strategy} | ")));
+        let rate = row.and_then(|row| row.split(' ').next()).expect("a row with a rate");
+        for readme in ["README.md", "README.zh-CN.md"] {
+            assert!(read(readme).contains(rate), "{readme}: {strategy} makes {rate} a second");
+        }
+    }
+    let log = read("CHANGELOG.md");
+    let top = log.lines().find_map(|line| line.strip_prefix("## ")).expect("a section");
+    assert_eq!(top.split(' ').next(), Some(env!("CARGO_PKG_VERSION")));
 }
 
 #[tokio::test]

@@ -28,7 +28,6 @@ mod late_commit;
 mod law;
 mod lifetime;
 mod lookup;
-mod markdown;
 mod metrics;
 mod nginx;
 #[cfg(feature = "otlp")]
