@@ -8,8 +8,8 @@ use redis::aio::MultiplexedConnection;
 use testkit::proxy::Mode;
 
 use crate::support::api::{get, metric, post};
-use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
+use crate::support::{acl, eventually};
 
 /// For how long a session is used that is not tracked. One that is tracked is used for minutes, unless its end is reported.
 const TRUST: Duration = Duration::from_millis(800);
@@ -130,16 +130,7 @@ async fn an_end_that_is_not_reported_takes_effect_within_a_second() {
 #[tokio::test]
 async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second() {
     let mut stack = Stack::start(0, &[]).await;
-    let server = stack.redis.conn().await;
-    let acl = async |rule: &str| {
-        let mut command = redis::cmd("ACL");
-        command.arg("SETUSER").arg("app");
-        for part in rule.split_whitespace() {
-            command.arg(part);
-        }
-        command.exec_async(&mut server.clone()).await.unwrap();
-    };
-    acl("on >secret ~* &* +@all -client|tracking").await;
+    acl(&stack.redis, "app", "~* &* +@all -client|tracking").await;
     let mut env = stack.env();
     env[1].1 = format!("redis://app:secret@{}/", stack.redis.address());
     stack.add_instance_with(&["--lab"], &env).await;
@@ -159,7 +150,7 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     refused_in_time(base, user).await;
     assert_eq!(instance.lines_with("does not report").len(), 1);
 
-    acl("+client|tracking").await;
+    acl(&stack.redis, "app", "+client|tracking").await;
     tracked(base).await;
     instance.wait_for_line("reports ended sessions again").await;
 }

@@ -73,6 +73,14 @@ impl Instance {
         (status.code(), text.concat())
     }
 
+    /// As [`Instance::run`], of one that must fail with this code and say this; returns all that it says.
+    pub fn refuses(code: i32, args: &[&str], env: &[(&str, String)], says: &str) -> String {
+        let (found, text) = Self::run(args, env);
+        assert_eq!(found, Some(code), "{args:?}: {text}");
+        assert!(text.contains(says), "{args:?}: not `{says}` in\n{text}");
+        text
+    }
+
     /// The first line of the log that contains `text`, waiting for it.
     pub async fn wait_for_line(&self, text: &str) -> String {
         let deadline = Instant::now() + TIMEOUT;
