@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use seckill::connection;
 use seckill::keys::{KeyStyle, Keys};
-use seckill::session::{CurrentUser, SharedSessions};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use sqlx::{MySql, Transaction};
 use tokio::task::JoinHandle;
-use workload::{Access, Target};
+use workload::buyers::Buyer;
+use workload::{Access, Target, sessions};
 
 use super::api::{self, ADMIN_TOKEN, get, metric, post};
 use super::database::TestDatabase;
@@ -450,20 +449,23 @@ impl Stack {
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
-        users(self.sessions().await, count).await
+        self.sign_in_from(1_000_001, count).await
     }
 
     /// Signs in the user with this id, such as a burst's buyer, by writing a session.
     pub async fn user(&self, id: i64) -> SignedIn {
-        user(&self.sessions().await, id).await
+        self.sign_in_from(id, 1).await.remove(0)
     }
 
-    async fn sessions(&self) -> SharedSessions {
-        let server =
-            connection::redis::server(&self.redis_url().into(), None, None).expect("an address");
-        let limit = Duration::from_secs(10);
-        let redis = connection::redis::connect(server, limit).await.expect("connect");
-        SharedSessions::new(redis.commands(), KeyStyle::Default)
+    async fn sign_in_from(&self, first: i64, count: i64) -> Vec<SignedIn> {
+        let count = usize::try_from(count).expect("a number");
+        let buyers = sessions::buyers(first.cast_unsigned(), count).expect("tokens");
+        sessions::open(&self.access(), &buyers).await.expect("sessions");
+        let signed_in = |buyer: Buyer| SignedIn {
+            id: buyer.user_id.cast_signed(),
+            token: buyer.token.to_str().expect("a token").to_owned(),
+        };
+        buyers.into_iter().map(signed_in).collect()
     }
 }
 
@@ -476,21 +478,6 @@ pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) ->
     let token = answer.data().as_str().expect("a token").to_owned();
     let me = get(base, "/user/me").token(&token).send().await;
     SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
-}
-
-/// Signs in `count` users by writing their sessions.
-pub async fn users(sessions: SharedSessions, count: i64) -> Vec<SignedIn> {
-    let mut users = Vec::new();
-    for id in 1_000_001..=1_000_000 + count {
-        users.push(user(&sessions, id).await);
-    }
-    users
-}
-
-async fn user(sessions: &SharedSessions, id: i64) -> SignedIn {
-    let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
-    let token = sessions.create(&user).await.expect("a session");
-    SignedIn { id, token: token.as_str().to_owned() }
 }
 
 /// Buys one voucher at the instance `base`.
