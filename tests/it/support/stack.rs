@@ -33,15 +33,11 @@ pub const PATIENT: [(&str, &str); 4] = [
 
 /// The fields are in the order in which they must be dropped: users before what they use.
 pub struct Stack {
-    /// The service.
     pub instances: Vec<Instance>,
     /// What the instances of [`Stack::behind_proxies`] reach their servers through.
     pub proxies: Proxies,
-    /// Its Redis.
     pub redis: RedisServer,
-    /// Its database.
     pub database: TestDatabase,
-    /// The names of its keys in Redis.
     pub keys: Keys,
 }
 
@@ -135,7 +131,6 @@ impl Stack {
         self.add_instance_with(args, &env).await;
     }
 
-    /// Adds an instance.
     pub async fn add_instance(&mut self, args: &[&str]) {
         self.add_instance_with(args, &self.env()).await;
     }
@@ -165,7 +160,6 @@ impl Stack {
         env
     }
 
-    /// The addresses and secrets for the workload's tools.
     pub fn access(&self) -> Access {
         Access {
             database_url: self.database.url().expose_secret().to_owned(),
@@ -176,17 +170,14 @@ impl Stack {
         }
     }
 
-    /// Every instance, as a target of the workload.
     pub fn targets(&self) -> Vec<Target> {
         self.instances.iter().map(|instance| instance.url.parse().expect("an address")).collect()
     }
 
-    /// The first instance's address.
     pub fn url(&self) -> &str {
         &self.instances[0].url
     }
 
-    /// Every instance's address.
     pub fn urls(&self) -> Vec<String> {
         self.instances.iter().map(|instance| instance.url.clone()).collect()
     }
@@ -205,7 +196,6 @@ impl Stack {
         self.publish_as(Self::sale(stock, strategy)).await
     }
 
-    /// Publishes a sale; returns the voucher's id.
     pub async fn publish_as(&self, body: Value) -> i64 {
         let admits = body["strategy"] == "stream" && body["endTime"].as_str() > Some("2037");
         let mut answer = None;
@@ -234,7 +224,6 @@ impl Stack {
         .await;
     }
 
-    /// Waits until the first instance is ready.
     pub async fn ready(&self) {
         eventually("it is ready", async || {
             get(self.url(), "/health/ready").send().await.status == 200
@@ -242,7 +231,6 @@ impl Stack {
         .await;
     }
 
-    /// Publishes a sale of this stock for each strategy.
     pub async fn publish_each<'a>(
         &self,
         stock: i64,
@@ -255,7 +243,6 @@ impl Stack {
         sales
     }
 
-    /// Buys one voucher at the first instance.
     pub async fn buy(&self, user: &SignedIn, sale: i64) -> api::Answer {
         buy(self.url(), user, sale).await
     }
@@ -277,7 +264,6 @@ impl Stack {
         self.database.hold(&format!("{lock} = {sale} FOR UPDATE")).await
     }
 
-    /// Locks the rows of all sales until the transaction ends.
     pub async fn lock_all_sales(&self) -> Transaction<'static, MySql> {
         self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await
     }
@@ -297,7 +283,6 @@ impl Stack {
         eventually("the order is inserted", is_inserted).await;
     }
 
-    /// Orders and stock of a sale in the database.
     pub async fn tables(&self, sale: i64) -> (i64, i64) {
         self.database.tables(sale).await
     }
@@ -318,7 +303,6 @@ impl Stack {
         self.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
     }
 
-    /// What the database has left of a sale.
     pub async fn stock(&self, sale: i64) -> i64 {
         self.database.stock(sale).await
     }
@@ -328,7 +312,6 @@ impl Stack {
         self.redis.conn().await.xlen("stream.orders.dead").await.expect("a length")
     }
 
-    /// A sale's stock counter.
     pub async fn counter(&self, sale: i64) -> Option<i64> {
         self.redis.conn().await.get(self.keys.stock(sale)).await.expect("a counter")
     }
@@ -350,7 +333,6 @@ impl Stack {
         answer.data().as_i64().expect("a number")
     }
 
-    /// Looks up a user's order.
     pub async fn look_up(&self, user: &SignedIn, order: i64) -> api::Answer {
         get(self.url(), &format!("/voucher-order/{order}")).token(&user.token).send().await
     }
@@ -403,13 +385,11 @@ impl Stack {
         .await;
     }
 
-    /// Waits until the sale's stock counter is this.
     pub async fn counted(&self, sale: i64, left: i64) {
         let counted = async || self.counter(sale).await == Some(left);
         eventually("the sale is counted", counted).await;
     }
 
-    /// Waits until every entry is resolved.
     pub async fn stream_drained(&self) {
         let (mut redis, keys) = (self.redis.conn().await, &self.keys);
         let limit = Duration::from_secs(60);
