@@ -8,8 +8,8 @@ use hyper::Method;
 use workload::burst;
 
 use crate::law;
+use crate::reads::PATHS;
 use crate::resilience::while_sale_is_locked;
-use crate::signed_in_reads::PATHS;
 use crate::support::api::{Answer, call, get, metric, post};
 use crate::support::eventually;
 use crate::support::stack::{Proxies, SignedIn, Stack, buy};

@@ -1,12 +1,12 @@
-//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured. `./dev
-//! test api` asks for every operation, and checks the replies.
+//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured; and what
+//! the web pages may load. `./dev test api` asks for every operation, and checks the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::api::get;
+use crate::support::api::{get, post};
 use crate::support::stack::Stack;
 
 /// Method and path.
@@ -114,4 +114,38 @@ async fn an_instance_serves_its_document_and_pages_that_load_nothing_else() {
     let served = get(stack.url(), "/docs/openapi.json").text().await;
     assert_eq!(served, seckill::router::api_document().text().unwrap());
     get(stack.url(), "/docs/no-such-file").send().await.refused(404, "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
+    let stack = Stack::start(1, &[]).await;
+    let (_, headers, page) = get(stack.url(), "/").raw().await;
+    let settings = "data-lab=\"false\" data-zone=\"Asia/Shanghai\"";
+    assert!(page.contains(settings) && page.contains("/assets/shop.js"), "{page}");
+    let tag = headers["etag"].to_str().unwrap().to_owned();
+    let (status, headers, body) = get(stack.url(), "/").header("if-none-match", &tag).raw().await;
+    assert_eq!((status, headers["etag"].to_str().unwrap(), body.as_str()), (304, &*tag, ""));
+    get(stack.url(), "/assets/no.js").send().await.refused(404, "NOT_FOUND");
+    get(stack.url(), "/assets/..%2fCargo.toml").send().await.refused(404, "NOT_FOUND");
+
+    // The model of the strategies is served without lab.
+    for path in ["/learn", "/assets/learn.js", "/assets/learn-model.js"] {
+        get(stack.url(), path).text().await;
+    }
+
+    // Nothing of the lab is there without `--lab`.
+    for path in ["/lab", "/lab/about", "/lab/runs", "/lab/runs/1", "/lab/code/13800138000"] {
+        get(stack.url(), path).send().await.refused(404, "NOT_FOUND");
+    }
+    for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill", "/lab/login", "/lab/sessions"] {
+        let answer = post(stack.url(), path).admin().json(json!({})).send().await;
+        answer.refused(404, "NOT_FOUND");
+    }
+    // Nor does a purchase tell its steps.
+    let voucher = stack.publish(1, "reentrant-lock").await;
+    let user = &stack.users(1).await[0];
+    let path = format!("/voucher-order/seckill/{voucher}");
+    let bought =
+        post(stack.url(), &path).token(&user.token).header("x-lab-trace", "1").send().await;
+    assert!(bought.bought() > 0 && !bought.headers.contains_key("x-lab-trace"));
 }
