@@ -66,8 +66,8 @@ impl Instance {
         (status.code(), text.concat())
     }
 
-    /// As [`Instance::run`], of one that must fail with this code and say this; returns all that it says.
-    pub fn refuses(code: i32, args: &[&str], env: &[(&str, String)], says: &str) -> String {
+    /// As [`Instance::run`], of one that must end with this code and say this; returns all that it says.
+    pub fn says(code: i32, args: &[&str], env: &[(&str, String)], says: &str) -> String {
         let (found, text) = Self::run(args, env);
         assert_eq!(found, Some(code), "{args:?}: {text}");
         assert!(text.contains(says), "{args:?}: not `{says}` in\n{text}");
