@@ -88,9 +88,10 @@ async fn shops_are_found_by_id_type_name_and_distance() {
     for n in 0..7 {
         created.push(create(&stack, shop("店", 8, 120.0 + 0.01 * f64::from(n), 30.0)).await);
     }
+    let url = stack.url().to_owned();
     let near = async |current: u32| {
         let path = format!("/shop/of/type?typeId=8&x=120&y=30&current={current}");
-        get(stack.url(), &path).send().await
+        get(&url, &path).send().await
     };
     let distances = |answer: &Answer| -> Vec<f64> {
         let shops = answer.data().as_array().unwrap().iter();

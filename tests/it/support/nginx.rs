@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use testkit::process::{Process, TemporaryFolder, free_port};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -33,33 +33,6 @@ pub struct RawReply {
 }
 
 impl RawReply {
-    /// Sends a request, and reads its reply: as long as it says, or to the end of the connection.
-    pub async fn to(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> Self {
-        let mut reply = Vec::new();
-        let exchange = async {
-            stream.write_all(request.as_bytes()).await?;
-            while !Self::is_whole(&reply) && stream.read_buf(&mut reply).await? > 0 {}
-            std::io::Result::Ok(())
-        };
-        // A reset after the reply is as good as an end: nginx does not read all of a request that it refuses.
-        let end = timeout(PATIENCE, exchange).await.expect("a reply in time");
-        assert!(!reply.is_empty(), "no reply: {end:?}");
-        let text = String::from_utf8_lossy(&reply);
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.unwrap_or_else(|| panic!("no status: {text}"));
-        RawReply { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
-    }
-
-    fn is_whole(reply: &[u8]) -> bool {
-        let text = String::from_utf8_lossy(reply);
-        text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
-            let head = head.to_ascii_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            length.is_some_and(|length| length.parse() == Ok(body.len()))
-        })
-    }
-
     /// Asserts a failure in the JSON envelope.
     pub fn refused(&self, status: u16, code: &str) {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
@@ -108,13 +81,26 @@ impl Nginx {
         format!("http://{}", self.address)
     }
 
-    /// Sends `request` from the address `from`, which must be on this machine.
+    /// Sends `request` from the address `from`, which must be on this machine, and reads the reply up to the end of the
+    /// connection.
     pub async fn send_from(&self, from: &str, request: &str) -> RawReply {
         let from: IpAddr = from.parse().expect("an address");
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(SocketAddr::new(from, 0)).expect("an address of this machine");
         let mut stream = socket.connect(self.address).await.expect("a connection");
-        RawReply::to(&mut stream, request).await
+        let mut reply = Vec::new();
+        let exchange = async {
+            stream.write_all(request.as_bytes()).await?;
+            stream.read_to_end(&mut reply).await
+        };
+        // A reset after the reply is as good as an end: nginx does not read all of a request that it refuses.
+        let end = timeout(PATIENCE, exchange).await.expect("a reply in time");
+        assert!(!reply.is_empty(), "no reply: {end:?}");
+        let text = String::from_utf8_lossy(&reply);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status: {text}"));
+        RawReply { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
     /// A request with these further header lines, from `127.0.0.1`.
