@@ -102,8 +102,15 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
             let (path, before) = (&write.path, write.count(&stack).await);
             // The answer before the change is cached.
             get(stack.url(), "/shop/1").send().await.data();
+            // The change of a shop takes no key: to repeat it changes nothing.
+            let takes_a_key = write.method == Method::POST;
+            let key = format!("{at}-{mode:?}");
+            let request = |base: &str| {
+                let call = write.call(base);
+                if takes_a_key { call.header(KEY, &key) } else { call }
+            };
             stack.proxies.database.set(mode);
-            let answer = write.call(asked(&stack, mode)).send().await;
+            let answer = request(asked(&stack, mode)).send().await;
             stack.proxies.database.set(Mode::Forward);
             let done = write.count(&stack).await - before;
             match mode {
@@ -120,7 +127,7 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
                     assert_eq!(done, write.by, "{mode:?} {path}");
                 }
             }
-            if write.method == Method::PUT {
+            if !takes_a_key {
                 let name = write.count(&stack).await;
                 eventually("no cache keeps the old name", || async {
                     let shop = get(stack.url(), "/shop/1").send().await;
@@ -129,23 +136,11 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
                 .await;
             }
             warm(&stack).await;
-        }
-    }
-
-    // After an unknown outcome, a repeat with the same key does nothing twice.
-    for (at, write) in writes(sale, 1).into_iter().take(4).enumerate() {
-        for mode in [Mode::LoseCommit, Mode::LoseCommitReply, Mode::LoseCommitReplyThenCut] {
-            let key = format!("retry-{at}-{mode:?}");
-            let before = write.count(&stack).await;
-            stack.proxies.database.set(mode);
-            let first = write.call(asked(&stack, mode)).header(KEY, &key).send().await;
-            stack.proxies.database.set(Mode::Forward);
-            warm(&stack).await;
-            let second = write.call(stack.url()).header(KEY, &key).send().await;
-            second.data();
-            assert_eq!(write.count(&stack).await - before, write.by, "{mode:?} {}", write.path);
-            if first.status == 200 {
-                assert_eq!(first.data(), second.data(), "{mode:?} {}", write.path);
+            if takes_a_key {
+                let again = request(stack.url()).send().await;
+                let data = again.data();
+                assert_eq!(write.count(&stack).await - before, write.by, "{mode:?} {path}");
+                assert!(mode != Mode::LoseCommitReply || answer.data() == data, "{path}");
             }
         }
     }

@@ -1,15 +1,16 @@
-//! Load shedding and rate limits of purchases: the limit in flight, limits per user and per address, and what a refusal
-//! costs and replies.
+//! Load shedding of purchases, and rate limits of these and of signed-in users' reads: the limit in flight, limits per user
+//! and per address, and what a refusal costs and replies.
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use hyper::Method;
 use workload::burst;
 
 use crate::law;
+use crate::reads::PATHS;
 use crate::resilience::while_sale_is_locked;
-use crate::signed_in_reads::assert_limited;
-use crate::support::api::{Answer, get, metric, post};
+use crate::support::api::{Answer, call, get, metric, post};
 use crate::support::eventually;
 use crate::support::stack::{Proxies, SignedIn, Stack, buy};
 use testkit::proxy::Mode;
@@ -80,51 +81,66 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
     buy(&url, &users[2], sale).await.data();
 }
 
-#[tokio::test]
+/// Asserts that of these answers to one client about as many are no refusals as two a second allow; returns how many are.
+fn assert_limited(answers: &[Answer], since: Instant) -> u64 {
+    let (limited, served): (Vec<_>, Vec<_>) = answers.iter().partition(|it| it.status == 429);
+    for answer in &limited {
+        answer.refused(429, "TOO_MANY_REQUESTS");
+    }
+    assert!(served.iter().all(|answer| answer.status == 200), "{served:?}");
+    let allowed = 2 * (2 + since.elapsed().as_secs() as usize);
+    assert!(!limited.is_empty(), "none in {:?}", since.elapsed());
+    assert!((2..=allowed).contains(&served.len()), "{} were served", served.len());
+    limited.len() as u64
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
     let limits = ["--per-address-per-second", "2", "--per-user-per-second", "2"];
     let stack = Stack::start(1, &limits).await;
-    let url = stack.url();
-    let users = stack.users(82).await;
+    stack.settled().await;
+    let users = stack.users(60).await;
     let sale = stack.publish(1000, "reentrant-lock").await;
-    // All are counted, and of a second's worth none is refused.
-    let assert_refused = async |reason: &str, answers: &[Answer]| {
-        let limited = answers.iter().filter(|answer| answer.status == 429).count();
-        assert!(answers.len() - limited >= 2, "{limited} were refused");
-        let name = format!("seckill_purchases_refused_total{{reason=\"{reason}\"}}");
-        assert_eq!(metric(url, &name).await, limited as u64, "{reason}");
-    };
-    let (storm, others) = users.split_first().unwrap();
-    // From many addresses, so that the limit per address does not count.
-    let addresses: Vec<_> = (0..200).map(|n| format!("198.51.100.{n}")).collect();
-    let began = Instant::now();
-    let flood = addresses.iter().map(|address| buy_from(address, url, storm, sale));
-    let meanwhile = addresses.iter().zip(&others[..40]);
-    let meanwhile = meanwhile.map(|(address, other)| buy_from(address, url, other, sale));
-    let (answers, served) = tokio::join!(join_all(flood), join_all(meanwhile));
-    assert_limited(&answers, began, 2);
-    assert_refused("user", &answers).await;
-    for answer in served {
-        answer.data();
-    }
+    let purchase = format!("/voucher-order/seckill/{sale}");
+    let mut refused = Vec::new();
+    for (at, path) in [&*purchase].into_iter().chain(PATHS).enumerate() {
+        let method = if path == purchase { Method::POST } else { Method::GET };
+        let ask = |token: &str| call(method.clone(), stack.url(), path).token(token);
+        // As a client behind a trusted proxy.
+        let ask_from =
+            |address: &str, token: &str| ask(token).header("x-forwarded-for", address).send();
+        // From many addresses, so that the limit per address does not count.
+        let (storm, began) = (&users[at].token, Instant::now());
+        let addresses: Vec<_> = (1..60).map(|n| format!("198.51.{at}.{n}")).collect();
+        let flood = addresses.iter().map(|address| ask_from(address, storm));
+        refused.push(assert_limited(&join_all(flood).await, began));
+        // Others are served, and so are purchases of whoever reads too much.
+        let other = ask_from(&format!("203.0.113.{at}"), &users[10 + at].token).await;
+        assert_eq!(other.status, 200, "{path}: {other:?}");
+        if path != purchase {
+            buy_from(&format!("203.0.114.{at}"), stack.url(), &users[at], sale).await.data();
+        }
 
-    // Of users who have not asked yet.
-    let began = Instant::now();
-    let flood = others[40..80].iter().map(|user| buy_from("203.0.113.7", url, user, sale));
-    let answers = join_all(flood).await;
-    assert_limited(&answers, began, 2);
-    assert_refused("address", &answers).await;
-    // An unknown session from there is refused, too.
-    for _ in 0..30 {
-        let call = post(url, &format!("/voucher-order/seckill/{sale}")).token(&"a".repeat(32));
-        let answer = call.header("x-forwarded-for", "203.0.113.7").send().await;
-        assert!(answer.status == 429 || answer.status == 401, "{answer:?}");
+        let (address, began) = (format!("192.0.2.{at}"), Instant::now());
+        // Users of no other step: the first of them count for their own rate, too.
+        let flood = users[20..].iter().map(|user| ask_from(&address, &user.token));
+        refused.push(assert_limited(&join_all(flood).await, began));
+        // An unknown session from there is refused, too; a client on this machine is not limited.
+        for _ in 0..30 {
+            let answer = ask_from(&address, &"a".repeat(32)).await;
+            assert!(answer.status == 429 || answer.status == 401, "{answer:?}");
+        }
+        let direct = (0..30).map(|_| ask(storm).send());
+        assert!(join_all(direct).await.iter().all(|answer| answer.status == 200), "{path}");
     }
-    // Another address is served, and this machine is not limited.
-    buy_from("203.0.113.8", url, &users[81], sale).await.data();
-    for _ in 0..60 {
-        buy(url, storm, sale).await.refused(200, "ALREADY_ORDERED");
-    }
+    let count = async |what: &str, reason: &str| {
+        let name = format!("seckill_{what}_refused_total{{reason=\"{reason}\"}}");
+        metric(stack.url(), &name).await
+    };
+    assert_eq!(count("purchases", "user").await, refused[0]);
+    assert!(count("purchases", "address").await >= refused[1]);
+    assert_eq!(count("reads", "user").await, refused[2] + refused[4] + refused[6]);
+    assert!(count("reads", "address").await >= refused[3] + refused[5] + refused[7]);
 }
 
 /// Far more requests at once than permits: every reply is true, and everything is sold in the end.

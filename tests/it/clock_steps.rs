@@ -1,7 +1,6 @@
 //! Clocks of servers that are stepped under a running service, by libfaketime (Debian's package `faketime`, which `./dev
 //! test` installs); and every combination of clocks that an order's age can be seen by.
 
-use redis::aio::MultiplexedConnection;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,60 +10,40 @@ use crate::support::stack::Stack;
 use testkit::clock;
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
+use testkit::raw::query;
 
-/// The clock of a server.
-struct Clock(PathBuf);
-
-impl Clock {
-    /// A clock that follows a file in `folder`.
-    fn new(folder: &Path) -> Self {
-        assert!(
-            clock::library().is_some(),
-            "libfaketime is missing: install the package faketime, as `./dev test` does"
-        );
-        let clock = Clock(folder.join("clock"));
-        clock.step(0);
-        clock
-    }
-
-    /// Restarts the stack's Redis with a clock that can be stepped; no instance may run yet.
-    async fn of_redis(stack: &mut Stack) -> Self {
-        let clock = Clock::new(stack.redis.data());
-        stack.redis.environment = clock::environment(&clock.0);
-        stack.redis.restart().await;
-        clock
-    }
-
-    fn step(&self, seconds: i32) {
-        clock::step(&self.0, seconds).unwrap();
-    }
-
-    /// Steps it to the machine's plus `seconds`, and waits until Redis shows that.
-    async fn step_to(&self, redis: &MultiplexedConnection, seconds: i32) {
-        self.step(seconds);
-        let mut redis = redis.clone();
-        eventually("the clock of Redis is stepped", async || {
-            let (now, _): (i64, i64) = redis::cmd("TIME").query_async(&mut redis).await.unwrap();
-            (now - chrono::Utc::now().timestamp() - i64::from(seconds)).abs() < 60
-        })
-        .await;
-    }
+/// The file in this folder that a server's clock is to follow.
+fn clock_in(folder: &Path) -> PathBuf {
+    assert!(
+        clock::library().is_some(),
+        "libfaketime is missing: install the package faketime, as `./dev test` does"
+    );
+    let file = folder.join("clock");
+    clock::step(&file, 0).unwrap();
+    file
 }
 
 /// By a clock that was stepped back, a dead consumer's entries were delivered in the future, and are not idle for an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps_back() {
     let mut stack = Stack::start(0, &[]).await;
-    let clock = Clock::of_redis(&mut stack).await;
+    let file = clock_in(stack.redis.data());
+    stack.redis.environment = clock::environment(&file);
+    stack.redis.restart().await;
     stack.add_instance(&[]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
     let holder = stack.lock_sale(sale).await;
     let pending = stack.pending_orders(&users, sale).await.len();
     stack.delivered(pending).await;
-    let redis = stack.redis.conn().await;
+    let mut redis = stack.redis.conn().await;
     stack.instances.pop().unwrap().kill();
-    clock.step_to(&redis, -3600).await;
+    clock::step(&file, -3600).unwrap();
+    eventually("the clock of Redis is stepped", async || {
+        let (now, _): (i64, i64) = query(&mut redis, "TIME", &[]).await;
+        (now - chrono::Utc::now().timestamp() + 3600).abs() < 60
+    })
+    .await;
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     let taken = async || stack.orders(sale).await == pending as i64;
@@ -132,8 +111,8 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     let folder = Arc::new(TemporaryFolder::new().unwrap());
-    let clock = Clock::new(folder.path());
-    let settings = Settings { environment: clock::environment(&clock.0), ..Settings::default() };
+    let file = clock_in(folder.path());
+    let settings = Settings { environment: clock::environment(&file), ..Settings::default() };
     let server = DatabaseServer::start_in(folder, settings).await.unwrap();
     let database = TestDatabase::on_server(server).await;
     let stack = Stack::start_on(database, 1, &["--unpaid-seconds", "1800"]).await;
@@ -141,7 +120,7 @@ async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     let user = stack.users(1).await.remove(0);
     let young = stack.buy(&user, sale).await.bought();
     for (buyer, seconds) in [(1, 3600), (2, -3600)] {
-        clock.step(seconds);
+        clock::step(&file, seconds).unwrap();
         let seconds = i64::from(seconds);
         eventually("the database's clock is stepped", || async {
             let now = stack.database.number("SELECT UNIX_TIMESTAMP()").await;

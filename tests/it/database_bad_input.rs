@@ -24,20 +24,16 @@ async fn server(arguments: Vec<String>) -> DatabaseServer {
     DatabaseServer::start_in(folder, settings).await.expect("a database server")
 }
 
-/// Runs a command of the service; returns whether it succeeded, and what it said.
-fn run(command: &str, url: &str) -> (bool, String) {
-    // Nothing listens at that Redis: it must not come to that.
+/// Nothing listens at that Redis: it must not come to that.
+fn environment(url: &str) -> [(&'static str, String); 3] {
     let redis = ("REDIS_URL", "redis://127.0.0.1:1/");
-    let env = [("DATABASE_URL", url), redis, ("BIND_ADDR", "127.0.0.1:0")];
-    let (code, text) =
-        Instance::run(&[command], &env.map(|(name, value)| (name, value.to_owned())));
-    (code == Some(0), text)
+    [("DATABASE_URL", url), redis, ("BIND_ADDR", "127.0.0.1:0")]
+        .map(|(name, value)| (name, value.to_owned()))
 }
 
 fn assert_refused(command: &str, url: &str, says: &str) {
-    let (succeeded, text) = run(command, url);
-    assert!(!succeeded, "{command} with {url}: {text}");
-    assert!(text.contains(says) && text.contains("DATABASE_URL"), "{command}, {says}: {text}");
+    let text = Instance::says(1, &[command], &environment(url), says);
+    assert!(text.contains("DATABASE_URL"), "{command}, {says}: {text}");
     // Of a server that does not answer, the log says that it is tried again.
     let said = text.trim().lines().filter(|line| !line.contains(" WARN "));
     assert_eq!(said.count(), 1, "{text}");
@@ -45,8 +41,7 @@ fn assert_refused(command: &str, url: &str, says: &str) {
 }
 
 fn assert_migrates(url: &str) {
-    let (succeeded, text) = run("migrate", url);
-    assert!(succeeded, "{url}: {text}");
+    Instance::says(0, &["migrate"], &environment(url), "");
 }
 
 /// The cipher of a connection, empty without TLS.
@@ -96,8 +91,8 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
     sql("REVOKE CREATE ON seckill.* FROM 'writer'@'127.0.0.1'").await;
     assert_refused("serve", &as_user("reader", "seckill"), "its user needs SELECT, INSERT");
     // Enough to serve: it comes as far as Redis.
-    let (_, text) = run("serve", &as_user("writer", "seckill"));
-    assert!(text.contains("cannot connect to Redis"), "{text}");
+    let enough = environment(&as_user("writer", "seckill"));
+    Instance::says(1, &["serve"], &enough, "cannot connect to Redis");
 
     // A replica, and tables of another release.
     sql("SET GLOBAL read_only = 1").await;
@@ -150,22 +145,21 @@ async fn tls_to_the_database_is_what_the_address_says() {
     assert_eq!(cipher(&with("ssl-mode=DISABLED")).await, "");
 
     let other_ca = others.path("authority.crt").display().to_string();
-    let strange = with(&format!("ssl-mode=VERIFY_CA&ssl-ca={other_ca}"));
-    assert_refused("serve", &strange, "invalid peer certificate");
-    // The system's authorities do not know it.
-    assert_refused("serve", &with("ssl-mode=VERIFY_CA"), "invalid peer certificate");
-    // The driver looks at the name for VERIFY_CA, too.
-    for mode in ["VERIFY_IDENTITY", "VERIFY_CA"] {
-        let named = with(&format!("ssl-mode={mode}&ssl-ca={ca}"));
-        let named = named.replace("127.0.0.1", "localhost");
-        assert_refused("serve", &named, "not valid for name");
+    let by_name = |mode: &str| {
+        with(&format!("ssl-mode={mode}&ssl-ca={ca}")).replace("127.0.0.1", "localhost")
+    };
+    for (url, says) in [
+        (with(&format!("ssl-mode=VERIFY_CA&ssl-ca={other_ca}")), "invalid peer certificate"),
+        // The system's authorities do not know it.
+        (with("ssl-mode=VERIFY_CA"), "invalid peer certificate"),
+        (by_name("VERIFY_IDENTITY"), "not valid for name"),
+        // The driver looks at the name for VERIFY_CA, too.
+        (by_name("VERIFY_CA"), "not valid for name"),
+        (certified("ssl-mode=DISABLED"), "Access denied"),
+        (certified(&format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")), "Access denied"),
+    ] {
+        assert_refused("serve", &url, says);
     }
-    assert_refused("serve", &certified("ssl-mode=DISABLED"), "Access denied");
-    assert_refused(
-        "serve",
-        &certified(&format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")),
-        "Access denied",
-    );
     admin.execute("SET GLOBAL require_secure_transport = 1").await.expect("a setting");
     // MariaDB says that access is denied.
     assert_refused("serve", &with("ssl-mode=DISABLED"), "ssl-mode with its files");

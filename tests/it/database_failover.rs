@@ -1,20 +1,20 @@
 //! A replica that has received an order and not applied it: what the service says of a commit whose primary is lost. Whole
 //! failovers are in [`crate::slow`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use seckill::clock::Zone;
-use seckill::connection::mysql;
+use seckill::connection::{migrate, mysql};
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::OrderStore;
-use secrecy::ExposeSecret;
 use sqlx::{Connection, Executor, MySqlConnection, Row};
-use testkit::database_server::Product;
+use testkit::database_server::{Product, Settings};
+use testkit::process::TemporaryFolder;
 use testkit::proxy::{Mode, Proxy};
-use testkit::replicated_database::Replication;
+use testkit::replicated_database::{ReplicatedDatabase, Replication};
 
-use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::instance::Instance;
 
@@ -37,9 +37,13 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     if !is_mariadb() {
         return;
     }
-    let mut database = TestDatabase::replicated(Replication::SemiSynchronous).await;
-    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
-    let url = database.url_through(proxy.address).into();
+    let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
+    let replication = Replication::SemiSynchronous;
+    let pair = ReplicatedDatabase::start_in(folder, replication, Settings::default()).await;
+    let mut pair = pair.expect("a replicated database");
+    migrate::run(&pair.url().into()).await.expect("migrate");
+    let proxy = Proxy::start(pair.address()).await.expect("a proxy");
+    let url = pair.primary().url_at(proxy.address.port()).into();
     let db = mysql::connect(&url, 4, Duration::from_secs(10)).await.expect("connect");
     let store = OrderStore::new(db, Zone(chrono_tz::Asia::Shanghai));
     let order = |id| {
@@ -49,16 +53,15 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
 
     // `doctor` says what a commit is worth on each of the servers.
     let semi_synchronous = "commits wait for one of 1 replicas (AFTER_SYNC)";
-    let of_primary = doctor(database.url().expose_secret());
+    let of_primary = doctor(&pair.url());
     assert!(of_primary.contains(semi_synchronous), "{of_primary}");
-    let of_replica = doctor(&database.pair().replica().url());
+    let of_replica = doctor(&pair.replica().url());
     assert!(of_replica.contains("FAIL  the database of DATABASE_URL is read-only"), "{of_replica}");
 
     // A server that is made read-only before the commit says itself that nothing was done.
     let mut transaction = store.begin().await.expect("a transaction");
     transaction.insert(&order(76)).await.expect("an insert");
-    let url = database.pair().primary().admin_url();
-    let mut primary = MySqlConnection::connect(&url).await.expect("connect");
+    let mut primary = pair.primary().admin().await.expect("connect");
     primary.execute("SET GLOBAL read_only = 1").await.expect("read-only");
     let refused = transaction.commit(&order(76)).await;
     primary.execute("SET GLOBAL read_only = 0").await.expect("writable");
@@ -66,7 +69,6 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
 
     let mut transaction = store.begin().await.expect("a transaction");
     transaction.insert(&order(77)).await.expect("an insert");
-    let pair = database.pair();
     pair.stop_applying().await.expect("stop");
     proxy.set(Mode::LoseCommitReplyThenCut);
     let commit = tokio::spawn(async move { transaction.commit(&order(77)).await });
@@ -90,9 +92,8 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     assert!(matches!(committed, Ok(())), "{committed:?}");
     let found = store.find_on_primary(77).await.expect("an answer");
     assert_eq!(found.map(|order| order.user_id), Some(77));
-    let url = database.url();
-    let of_promoted = doctor(url.expose_secret());
+    let of_promoted = doctor(&pair.url());
     assert!(of_promoted.contains("warn  commits do not wait for a replica"), "{of_promoted}");
-    let mut new = MySqlConnection::connect(url.expose_secret()).await.expect("connect");
+    let mut new = MySqlConnection::connect(&pair.url()).await.expect("connect");
     assert_eq!(new.fetch_one(row).await.expect("a number").get::<i64, _>(0), 1);
 }

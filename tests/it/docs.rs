@@ -1,12 +1,12 @@
-//! The API's document agrees with its snapshot and with a running instance. `./dev test api` checks the replies.
+//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured; and what
+//! the web pages may load. `./dev test api` asks for every operation, and checks the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use hyper::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::api::{call, get};
+use crate::support::api::{get, post};
 use crate::support::stack::Stack;
 
 /// Method and path.
@@ -27,43 +27,53 @@ pub fn documented() -> BTreeMap<Route, Value> {
     found
 }
 
+fn project(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(project(file)).unwrap()
+}
+
 #[test]
-fn the_text_equals_its_snapshot() {
+fn the_text_equals_its_snapshot_and_has_every_error() {
     let text = seckill::router::api_document().text().unwrap();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
-        std::fs::write(&kept, &text).unwrap();
+        std::fs::write(project("docs/openapi.json"), &text).unwrap();
     }
-    let known = std::fs::read_to_string(&kept).unwrap_or_default();
+    let known = read("docs/openapi.json");
     let advice = "if that is intended, write docs/openapi.json with `UPDATE_OPENAPI=1 ./dev test docs` and review it";
     for (line, (new, old)) in (1..).zip(text.lines().zip(known.lines())) {
         assert_eq!(new, old, "the handlers, and line {line} of the snapshot: {advice}");
     }
     assert!(text == known, "one is longer: {advice}");
-}
-
-/// Except those that no documented path replies with.
-#[test]
-fn every_error_is_documented() {
-    let text = seckill::router::api_document().text().unwrap();
     let codes = seckill::error::Error::each().into_iter().map(|error| error.code());
+    // Except those that no documented path replies with.
     for code in codes.filter(|code| !["METHOD_NOT_ALLOWED", "INTERNAL"].contains(code)) {
         assert!(text.contains(&format!("\"{code}\"")), "{code} is in no operation");
     }
 }
 
-#[tokio::test]
-async fn an_instance_answers_every_documented_operation_and_serves_pages_that_load_nothing_else() {
-    let stack = Stack::lab(1).await;
-    for (method, path) in documented().into_keys() {
-        let path = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
-        let path = path.collect::<Vec<_>>().join("/");
-        let answer = call(Method::from_bytes(method.as_bytes()).unwrap(), stack.url(), &path);
-        let (status, _, body) = answer.raw().await;
-        assert!(status != 404 && status != 405, "{method} {path}: {status} {body}");
-        assert!(!body.contains(r#""code":"NOT_FOUND""#), "{method} {path}: {body}");
+/// READMEs name the orders per second of the benchmark's table. A release is tagged `v` and the version of the change log's
+/// top section: CONTRIBUTING.md.
+#[test]
+fn the_readmes_show_the_figures_of_the_benchmark_and_the_change_log_begins_with_the_version() {
+    let table = read("docs/BENCHMARKS.md");
+    for strategy in ["group-commit, 256 clients", "reentrant-lock"] {
+        let row = table.lines().find_map(|line| line.strip_prefix(&format!("| {strategy} | ")));
+        let rate = row.and_then(|row| row.split(' ').next()).expect("a row with a rate");
+        for readme in ["README.md", "README.zh-CN.md"] {
+            assert!(read(readme).contains(rate), "{readme}: {strategy} makes {rate} a second");
+        }
     }
+    let log = read("CHANGELOG.md");
+    let top = log.lines().find_map(|line| line.strip_prefix("## ")).expect("a section");
+    assert_eq!(top.split(' ').next(), Some(env!("CARGO_PKG_VERSION")));
+}
 
+#[tokio::test]
+async fn an_instance_serves_its_document_and_pages_that_load_nothing_else() {
+    let stack = Stack::lab(1).await;
     let moved = get(stack.url(), "/docs").send().await;
     assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));
     let html = "text/html; charset=utf-8";
@@ -104,4 +114,38 @@ async fn an_instance_answers_every_documented_operation_and_serves_pages_that_lo
     let served = get(stack.url(), "/docs/openapi.json").text().await;
     assert_eq!(served, seckill::router::api_document().text().unwrap());
     get(stack.url(), "/docs/no-such-file").send().await.refused(404, "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
+    let stack = Stack::start(1, &[]).await;
+    let (_, headers, page) = get(stack.url(), "/").raw().await;
+    let settings = "data-lab=\"false\" data-zone=\"Asia/Shanghai\"";
+    assert!(page.contains(settings) && page.contains("/assets/shop.js"), "{page}");
+    let tag = headers["etag"].to_str().unwrap().to_owned();
+    let (status, headers, body) = get(stack.url(), "/").header("if-none-match", &tag).raw().await;
+    assert_eq!((status, headers["etag"].to_str().unwrap(), body.as_str()), (304, &*tag, ""));
+    get(stack.url(), "/assets/no.js").send().await.refused(404, "NOT_FOUND");
+    get(stack.url(), "/assets/..%2fCargo.toml").send().await.refused(404, "NOT_FOUND");
+
+    // The model of the strategies is served without lab.
+    for path in ["/learn", "/assets/learn.js", "/assets/learn-model.js"] {
+        get(stack.url(), path).text().await;
+    }
+
+    // Nothing of the lab is there without `--lab`.
+    for path in ["/lab", "/lab/about", "/lab/runs", "/lab/runs/1", "/lab/code/13800138000"] {
+        get(stack.url(), path).send().await.refused(404, "NOT_FOUND");
+    }
+    for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill", "/lab/login", "/lab/sessions"] {
+        let answer = post(stack.url(), path).admin().json(json!({})).send().await;
+        answer.refused(404, "NOT_FOUND");
+    }
+    // Nor does a purchase tell its steps.
+    let voucher = stack.publish(1, "reentrant-lock").await;
+    let user = &stack.users(1).await[0];
+    let path = format!("/voucher-order/seckill/{voucher}");
+    let bought =
+        post(stack.url(), &path).token(&user.token).header("x-lab-trace", "1").send().await;
+    assert!(bought.bought() > 0 && !bought.headers.contains_key("x-lab-trace"));
 }

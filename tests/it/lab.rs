@@ -50,40 +50,22 @@ async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
     }
 }
 
-/// Runs it, and its first lane breaks: of that sale the first change of the stock stands still until `met` counts
-/// something, orders that are not committed yet included.
-async fn broken(stack: &Stack, setting: Value, met: &str) -> Value {
-    let first_lane = format!("NEW.strategy = '{}'", setting["lanes"][0].as_str().unwrap());
-    let event = "BEFORE UPDATE ON tb_seckill_voucher";
-    let hold = Hold::first(&stack.database, event, &first_lane).await;
-    let began = start(stack, setting).await;
-    eventually("purchases meet", || async { stack.database.uncommitted(met).await > 0 }).await;
-    hold.release().await;
-    let run = reached(stack, began.data()["id"].as_str().unwrap(), "done").await;
-    let result = &run["lanes"][0]["result"];
-    assert_eq!(result["conformance"]["kind"], "broken", "{}", result["report"]["verdict"]);
-    run
-}
-
 #[tokio::test]
 async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() {
     let stack = Stack::lab(1).await;
-    for (path, body) in [
-        ("/lab/runs", setting(["naive", "conditional"], json!({}))),
-        ("/lab/runs/1/stop", json!({})),
-        ("/lab/faults", json!({"fault": "empty-redis"})),
-        ("/lab/instance/kill", json!({})),
-        ("/lab/sessions", json!({})),
+    for (path, body, done) in [
+        ("/lab/runs", setting(["naive", "conditional"], json!({})), ""),
+        ("/lab/runs/1/stop", json!({}), "RUN_NOT_FOUND"),
+        ("/lab/faults", json!({"fault": "empty-redis"}), "NO_RUN"),
+        ("/lab/sessions", json!({}), "LAB_FAULT"),
+        ("/lab/instance/kill", json!({}), ""),
     ] {
-        let answer = post(stack.url(), path).json(body).send().await;
-        assert_eq!((answer.status, &answer.body["code"]), (403, &json!("FORBIDDEN")), "{path}");
+        let request = || post(stack.url(), path).json(body.clone());
+        request().send().await.refused(403, "FORBIDDEN");
+        if !done.is_empty() {
+            assert_eq!(request().admin().send().await.body["code"], done, "{path}");
+        }
     }
-    let admin = |path: &str| post(stack.url(), path).admin();
-    assert_eq!(admin("/lab/runs/1/stop").send().await.body["code"], "RUN_NOT_FOUND");
-    let fault = json!({"fault": "empty-redis"});
-    assert_eq!(admin("/lab/faults").json(fault).send().await.body["code"], "NO_RUN");
-    let alone = admin("/lab/sessions").send().await;
-    assert_eq!(alone.refused(200, "LAB_FAULT"), "this needs two instances, and there is one");
     assert_eq!(get(stack.url(), "/lab/runs").send().await.data(), &json!([]));
     let (status, _, page) = get(stack.url(), "/lab").raw().await;
     assert!(status == 200 && page.contains("data-lab=\"true\""), "{status}: {page}");
@@ -121,10 +103,20 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     // Enough for all that can be held: an order of each buyer on each node.
     let enough = json!({"seed": 7, "buyers": 30, "stock": 60});
     let lanes = setting(["process-lock", "reentrant-lock"], enough);
+    let first_lane = "NEW.strategy = 'process-lock'";
+    let event = "BEFORE UPDATE ON tb_seckill_voucher";
+    // The first change of its stock stands still until a buyer has two orders, committed or not.
+    let hold = Hold::first(&stack.database, event, first_lane).await;
+    let began = start(&stack, lanes).await;
     let two_orders = "SELECT COUNT(*) FROM (SELECT 1 FROM tb_voucher_order GROUP BY voucher_id, user_id \
                       HAVING COUNT(*) > 1) twice";
-    let run = broken(&stack, lanes, two_orders).await;
-    assert_eq!(run["seed"], 7);
+    eventually("purchases meet", async || stack.database.uncommitted(two_orders).await > 0).await;
+    hold.release().await;
+    let run = reached(&stack, began.data()["id"].as_str().unwrap(), "done").await;
+    assert_eq!(
+        (&run["seed"], &run["lanes"][0]["result"]["conformance"]["kind"]),
+        (&json!(7), &json!("broken"))
+    );
     let verdict = |lane: usize| &run["lanes"][lane]["result"]["report"]["verdict"];
     assert!(verdict(0)["duplicates"].as_i64() > Some(0), "{}", verdict(0));
     assert_eq!(verdict(1)["duplicates"], 0);
@@ -137,7 +129,6 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
         assert_eq!([number("stock") + number("rows"), number("requests")], [60, 120]);
         assert_eq!(last["duplicates"], verdict(lane)["duplicates"]);
         assert_eq!(number("people") + number("duplicates"), number("rows"));
-        assert_eq!(number("repeated") > 0, number("duplicates") > 0, "lane {lane}");
         let replies = run["lanes"][lane]["replies"].as_object().unwrap();
         assert_eq!(replies.values().filter_map(Value::as_u64).sum::<u64>(), 120);
         assert_eq!(replies["ORDERED"], last["rows"]);
@@ -150,26 +141,15 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     let requests = story["requests"].as_array().unwrap();
     assert_eq!(requests[0]["userId"], requests[1]["userId"]);
     assert_ne!(requests[0]["node"], requests[1]["node"]);
-    let step = |request: &Value, name: &str| -> Value {
-        let steps = request["steps"].as_array().unwrap();
-        steps
-            .iter()
-            .find(|step| step["step"] == name)
-            .unwrap_or_else(|| panic!("{request}"))
-            .clone()
+    let at = |request: &Value, name: &str| {
+        let mut steps = request["steps"].as_array().unwrap().iter();
+        let step = steps.find(|step| step["step"] == name).unwrap_or_else(|| panic!("{request}"));
+        step["at"].as_f64().unwrap()
     };
-    let from = |request: &Value| step(request, "locked")["at"].as_f64().unwrap();
-    let to = |request: &Value| step(request, "unlocked")["at"].as_f64().unwrap();
-    assert!(
-        from(&requests[0]) < to(&requests[1]) && from(&requests[1]) < to(&requests[0]),
-        "{story}"
-    );
-    assert!(
-        requests.iter().all(|request| step(request, "placed")["outcome"] == "taken"),
-        "{story}"
-    );
-    let contrast = &run["lanes"][1]["stories"][0];
-    assert_eq!(contrast["kind"], "held");
+    let (from, to) =
+        (|n: usize| at(&requests[n], "locked"), |n: usize| at(&requests[n], "unlocked"));
+    assert!(from(0) < to(1) && from(1) < to(0), "{story}");
+    assert_eq!(run["lanes"][1]["stories"][0]["kind"], "held");
 
     // Polling gets only what is new.
     let id = run["id"].as_str().unwrap();
@@ -183,30 +163,6 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     assert_eq!(raw.body["records"][0].as_array().unwrap().len(), 120);
     let kept = get(stack.url(), "/lab/runs").send().await;
     assert_eq!(kept.data()[0]["conformances"][1]["kind"], "holds");
-
-    // `naive` oversells, as two read the same stock.
-    let all_at_once = json!({"spreadSeconds": 0, "stock": 10, "tries": 2});
-    let more_than_there_are = "SELECT COUNT(*) > 10 FROM tb_voucher_order JOIN tb_seckill_voucher \
-                               USING (voucher_id) WHERE strategy = 'naive'";
-    let lanes = setting(["naive", "group-commit"], all_at_once);
-    let run = broken(&stack, lanes, more_than_there_are).await;
-    let naive = &run["lanes"][0];
-    let verdict = &naive["result"]["report"]["verdict"];
-    assert!(verdict["oversold"].as_i64() > Some(0), "{verdict}");
-    let stories = naive["stories"].as_array().unwrap();
-    let story = stories.iter().find(|story| story["kind"] == "oversold").expect("a story");
-    let saw = |request: &Value| {
-        let steps = request["steps"].as_array().unwrap();
-        steps.iter().find(|step| step["step"] == "looked").unwrap()["stock"].clone()
-    };
-    assert_eq!(saw(&story["requests"][0]), saw(&story["requests"][1]));
-    let group = &run["lanes"][1]["result"];
-    assert_eq!(
-        (&group["conformance"]["kind"], &group["report"]["verdict"]["orders"]),
-        (&json!("holds"), &json!(10))
-    );
-    let batches = group["batches"].as_array().unwrap();
-    assert!(batches.iter().any(|batch| batch[1].as_u64() > Some(0)), "{batches:?}");
 
     // Faults happen, and the safe lanes hold.
     let press = async |fault: &str| {
@@ -241,20 +197,17 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     let story = post(stack.url(), "/lab/sessions").admin().send().await;
     let parts = story.data()["parts"].as_array().unwrap();
     let nodes = stack.urls();
-    for (part, kept_in, outcome, header, second) in [
-        (&parts[0], "memory", "lost", "cookie", 401),
-        (&parts[1], "redis", "holds", "authorization", 200),
-    ] {
-        assert_eq!(
-            (&part["keptIn"], &part["outcome"]),
-            (&json!(kept_in), &json!(outcome)),
-            "{part}"
-        );
+    for (part, kept_in, outcome, second) in
+        [(&parts[0], "memory", "lost", 401), (&parts[1], "redis", "holds", 200)]
+    {
+        assert_eq!([&part["keptIn"], &part["outcome"]], [kept_in, outcome], "{part}");
         let asked: Vec<_> = part["requests"].as_array().unwrap().iter().rev().take(2).collect();
         for (asked, node, status) in [(asked[1], &nodes[0], 200), (asked[0], &nodes[1], second)] {
-            assert_eq!(asked["request"], "GET /user/me");
-            let seen = (&asked["carries"], &asked["status"]);
-            assert_eq!(seen, (&json!(header), &json!(status)), "{part}");
+            assert_eq!(
+                (&asked["request"], &asked["status"]),
+                (&json!("GET /user/me"), &json!(status)),
+                "{part}"
+            );
             assert!(node.ends_with(asked["node"].as_str().unwrap()), "{node}: {part}");
         }
     }
@@ -297,10 +250,8 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     for lane in run["lanes"].as_array().unwrap() {
         let report = &lane["result"]["report"];
         assert!(report["requests"].as_u64() < Some(800), "{report}");
-        assert_eq!(
-            (&report["verdict"]["lost"], &report["verdict"]["phantom"]),
-            (&json!(0), &json!(0))
-        );
+        let laws = ["lost", "phantom"].map(|law| report["verdict"][law].clone());
+        assert_eq!(laws, [0, 0], "{report}");
     }
     // Nor does it answer for its sessions.
     let story = post(stack.url(), "/lab/sessions").admin().send().await;

@@ -7,7 +7,6 @@
 
 mod admin_writes;
 mod admission;
-mod anonymous_reads;
 mod architecture;
 mod audit;
 mod client_address;
@@ -28,23 +27,19 @@ mod late_commit;
 mod law;
 mod lifetime;
 mod lookup;
-mod markdown;
 mod metrics;
 mod nginx;
 #[cfg(feature = "otlp")]
 mod otlp;
-mod pages;
 mod proxy;
 mod purchase;
-mod readiness;
+mod reads;
 mod redis_input;
 mod resilience;
-mod rolling;
 mod schema;
 mod session_tracking;
 mod shops;
 mod sign_in;
-mod signed_in_reads;
 mod slow;
 mod sold_out;
 mod start;

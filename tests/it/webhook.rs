@@ -1,20 +1,14 @@
 //! Sign-in codes that are posted to a receiver: what it gets, and what a buyer is told when it fails.
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use testkit::certificates::Certificates;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -24,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::api::{self, Answer};
 use crate::support::instance::Instance;
+use crate::support::receiver::Receiver;
 use crate::support::stack::Stack;
 use crate::support::{PATIENCE, eventually};
 
@@ -32,60 +27,13 @@ const PHONE: &str = "13800000001";
 /// In the log's line of a code that the receiver did not get.
 const NOT_SENT: &str = "a sign-in code could not be sent";
 
-/// A receiver that keeps what it gets. It answers with the given statuses in turn, then with 204; 0 is an answer that
-/// waits until [`Receiver::answer`] is called.
-struct Receiver {
-    address: SocketAddr,
-    url: String,
-    got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
-    statuses: Arc<Mutex<VecDeque<u16>>>,
-    open: watch::Sender<bool>,
-    _serving: AbortOnDropHandle<()>,
-}
-
-impl Receiver {
-    async fn start() -> Self {
-        let got = Arc::<Mutex<Vec<_>>>::default();
-        let statuses = Arc::<Mutex<VecDeque<u16>>>::default();
-        let (open, wait) = watch::channel(false);
-        let (kept, next) = (got.clone(), statuses.clone());
-        let receive = async move |headers: HeaderMap, body: Bytes| {
-            kept.lock().unwrap_or_else(PoisonError::into_inner).push((headers, body));
-            let status = next.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            if status == Some(0) {
-                wait.clone().wait_for(|open| *open).await.unwrap();
-            }
-            StatusCode::from_u16(status.filter(|status| *status > 0).unwrap_or(204)).unwrap()
-        };
-        let router = Router::new().route("/sms", post(receive));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let url = format!("http://{address}/sms");
-        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Receiver { address, url, got, statuses, open, _serving: AbortOnDropHandle::new(serving) }
-    }
-
-    fn will_answer(&self, statuses: impl IntoIterator<Item = u16>) {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).extend(statuses);
-    }
-
-    fn answer(&self) {
-        self.open.send_replace(true);
-    }
-
-    fn count(&self) -> usize {
-        self.got.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// What it got since `from`.
-    fn since(&self, from: usize) -> Vec<(HeaderMap, Bytes)> {
-        self.got.lock().unwrap_or_else(PoisonError::into_inner)[from..].to_vec()
-    }
-}
-
 fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     let timeout = ["--code-webhook-timeout-ms", timeout_ms];
     [&["--code-webhook-url", url, "--code-webhook-secret", SECRET], &timeout[..]].concat()
+}
+
+fn sms(receiver: &Receiver) -> String {
+    receiver.url() + "/sms"
 }
 
 /// An instance that posts codes to this address.
@@ -134,7 +82,7 @@ async fn signs_in(stack: &Stack, phone: &str, code: &str) -> bool {
     api::post(stack.url(), "/user/login").json(login).send().await.body["success"] == true
 }
 
-fn code_in(body: &Bytes) -> String {
+fn code_in(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap();
     body["code"].as_str().unwrap().to_owned()
 }
@@ -142,7 +90,7 @@ fn code_in(body: &Bytes) -> String {
 #[tokio::test]
 async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     let receiver = Receiver::start().await;
-    let mut stack = posting_to(&receiver.url, "20000").await;
+    let mut stack = posting_to(&sms(&receiver), "20000").await;
 
     ask(&stack, PHONE).await.data();
     let (headers, body) = receiver.since(0).remove(0);
@@ -172,7 +120,7 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     assert!(signs_in(&stack, PHONE, &code_in(&attempts[0].1)).await);
 
     // No answer: it may have been sent, so it is not posted again, and its code works.
-    stack.add_instance(&arguments(&receiver.url, "2000")).await;
+    stack.add_instance(&arguments(&sms(&receiver), "2000")).await;
     receiver.will_answer([0]);
     let hasty = &stack.instances[1].url;
     let refused = ask_at(hasty, PHONE).await;
@@ -196,7 +144,7 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
 #[tokio::test]
 async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
     let receiver = Receiver::start().await;
-    let stack = posting_to(&receiver.url, "25000").await;
+    let stack = posting_to(&sms(&receiver), "25000").await;
     receiver.will_answer([0; 64]);
     let url = stack.url().to_owned();
     let path = |n: usize| format!("/user/code?phone={}", 13_900_000_000 + n);
@@ -304,8 +252,6 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
 
     // No certificates to trust: no start.
     let serve = [&["serve", "--bind", "127.0.0.1:0"][..], &args].concat();
-    let (code, text) = Instance::run(&serve, &without);
-    assert_eq!(code, Some(1), "{text}");
     let says = "CODE_WEBHOOK_URL (--code-webhook-url) needs root certificates: ";
-    assert!(text.contains(says), "{text}");
+    Instance::says(1, &serve, &without, says);
 }

@@ -14,12 +14,9 @@ pub const ADMIN_TOKEN: &str = "the-tests-admin-token";
 /// No request of a test may hang longer.
 const LIMIT: Duration = Duration::from_secs(45);
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// HTTP status.
     pub status: u16,
-    /// Headers.
     pub headers: HeaderMap,
     /// The body, `null` where it is empty.
     pub body: Value,
@@ -85,12 +82,10 @@ pub fn call(method: Method, base: &str, path: &str) -> Call {
     Call { target: base.parse().expect("a URL"), call: http::Call::new(method, path) }
 }
 
-/// GET.
 pub fn get(base: &str, path: &str) -> Call {
     call(Method::GET, base, path)
 }
 
-/// POST.
 pub fn post(base: &str, path: &str) -> Call {
     call(Method::POST, base, path)
 }
@@ -101,7 +96,6 @@ impl Call {
         self.header(AUTHORIZATION.as_str(), token)
     }
 
-    /// As the administrator.
     pub fn admin(self) -> Self {
         self.header("x-admin-token", ADMIN_TOKEN)
     }
@@ -161,7 +155,6 @@ impl Call {
     }
 }
 
-/// A number of `GET /metrics`.
 pub async fn metric(base: &str, name: &str) -> u64 {
     let text = get(base, "/metrics").text().await;
     let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -11,7 +11,6 @@ use sqlx::mysql::{MySqlPoolOptions, MySqlRow};
 use sqlx::{Connection, Executor, MySql, MySqlConnection, MySqlPool, Row, Transaction};
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
-use testkit::replicated_database::{ReplicatedDatabase, Replication};
 use tokio::sync::OnceCell;
 
 /// An empty database; [`TestDatabase::migrated`] has the tables.
@@ -21,9 +20,7 @@ pub struct TestDatabase {
     /// For reading and changing rows without the service.
     pub pool: MySqlPool,
     /// The server, where it has one of its own.
-    pub own_server: Option<DatabaseServer>,
-    /// The servers, where it is replicated.
-    pub pair: Option<ReplicatedDatabase>,
+    own_server: Option<DatabaseServer>,
 }
 
 impl TestDatabase {
@@ -42,7 +39,7 @@ impl TestDatabase {
         connection.execute(statement.as_str()).await.expect("create a test database");
         let pool = Self::pool(&at(&server, &name)).await;
         connection.close().await.expect("close");
-        TestDatabase { pool, server, name, own_server: None, pair: None }
+        TestDatabase { pool, server, name, own_server: None }
     }
 
     /// A new database with the tables and one shop, id 1.
@@ -64,28 +61,9 @@ impl TestDatabase {
     pub async fn on_server(own: DatabaseServer) -> Self {
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
-        let database = TestDatabase { server, name, pool, own_server: Some(own), pair: None };
+        let database = TestDatabase { server, name, pool, own_server: Some(own) };
         database.migrate().await;
         database
-    }
-
-    /// As [`TestDatabase::migrated`], on a primary and its replica behind a proxy. [`TestDatabase::pool`] asks the
-    /// server that the proxy leads to now.
-    pub async fn replicated(replication: Replication) -> Self {
-        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let pair = ReplicatedDatabase::start_in(folder, replication, Settings::default()).await;
-        let pair = pair.expect("a replicated database");
-        let (server, name) = (pair.url(), "seckill".to_owned());
-        let pool = Self::options().before_acquire(|_, _| Box::pin(std::future::ready(Ok(false))));
-        let pool = pool.connect(&pair.url()).await.expect("connect to the test database");
-        let database = TestDatabase { server, name, pool, own_server: None, pair: Some(pair) };
-        database.migrate().await;
-        database
-    }
-
-    /// The servers of a [replicated](TestDatabase::replicated) database.
-    pub fn pair(&mut self) -> &mut ReplicatedDatabase {
-        self.pair.as_mut().expect("a replicated database")
     }
 
     async fn migrate(&self) {
@@ -201,17 +179,15 @@ impl TestDatabase {
     }
 
     async fn pool(url: &str) -> MySqlPool {
-        Self::options().connect(url).await.expect("connect to the test database")
-    }
-
-    fn options() -> MySqlPoolOptions {
-        MySqlPoolOptions::new().max_connections(4).acquire_timeout(Duration::from_secs(20))
+        let options = MySqlPoolOptions::new().max_connections(4);
+        let options = options.acquire_timeout(Duration::from_secs(20));
+        options.connect(url).await.expect("connect to the test database")
     }
 }
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        if self.own_server.is_some() || self.pair.is_some() {
+        if self.own_server.is_some() {
             return;
         }
         let (server, name) = (self.server.clone(), self.name.clone());

@@ -4,31 +4,20 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-/// How long a process may take to start serving, or to end, on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(40);
+use testkit::wait::until;
+
+use super::PATIENCE;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_seckill");
 
 /// A running instance; killed when dropped.
 pub struct Instance {
     child: Child,
-    log: Log,
+    log: Arc<Mutex<Vec<String>>>,
     reader: Option<JoinHandle<()>>,
     /// `http://127.0.0.1:<port>`
     pub url: String,
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn add(&self, line: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-    }
-
-    fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 impl Instance {
@@ -38,12 +27,12 @@ impl Instance {
         command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
         let mut child =
             command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start seckill");
-        let log = Log::default();
+        let log = Arc::<Mutex<Vec<_>>>::default();
         let stderr = child.stderr.take().expect("its standard error");
         let lines = log.clone();
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                lines.add(line);
+                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
         let mut instance = Instance { child, log, reader: Some(reader), url: String::new() };
@@ -58,42 +47,48 @@ impl Instance {
 
     /// The binary with a clean environment, for commands that end by themselves.
     pub fn command(args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_seckill"));
+        Self::clean(BINARY, args)
+    }
+
+    fn clean(program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(args).env_clear().env("RUST_LOG", "info,seckill::user::code=debug");
         command.stdin(Stdio::null());
         command
     }
 
-    /// Runs a command that ends by itself; returns its exit code and what it says.
+    /// Runs a command that ends by itself; returns its exit code, 124 if it had to be ended, and what it says.
     pub fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
-        let mut command = Self::command(args);
+        let mut command = Self::clean("timeout", &[&["120", BINARY][..], args].concat());
         command.envs(env.iter().map(|(name, value)| (name, value)));
         let Output { status, stdout, stderr } = command.output().expect("run seckill");
         let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         (status.code(), text.concat())
     }
 
+    /// As [`Instance::run`], of one that must end with this code and say this; returns all that it says.
+    pub fn says(code: i32, args: &[&str], env: &[(&str, String)], says: &str) -> String {
+        let (found, text) = Self::run(args, env);
+        assert_eq!(found, Some(code), "{args:?}: {text}");
+        assert!(text.contains(says), "{args:?}: not `{says}` in\n{text}");
+        text
+    }
+
     /// The first line of the log that contains `text`, waiting for it.
     pub async fn wait_for_line(&self, text: &str) -> String {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            let lines = self.log.lines();
-            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
-                return line.clone();
-            }
-            assert!(Instant::now() < deadline, "no line with `{text}` in:\n{}", lines.join("\n"));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(PATIENCE, async || !self.lines_with(text).is_empty()).await;
+        let line = self.lines_with(text).into_iter().next();
+        line.unwrap_or_else(|| panic!("no line with `{text}` in:\n{}", self.log().join("\n")))
     }
 
     /// The lines of the log so far that contain `text`.
     pub fn lines_with(&self, text: &str) -> Vec<String> {
-        self.log.lines().into_iter().filter(|line| line.contains(text)).collect()
+        self.log().into_iter().filter(|line| line.contains(text)).collect()
     }
 
     /// The log so far.
     pub fn log(&self) -> Vec<String> {
-        self.log.lines()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Kills it (SIGKILL).
@@ -116,18 +111,13 @@ impl Instance {
 
     /// Waits until it has ended by itself, with success.
     pub async fn ended(&mut self) {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("wait for the instance") {
-                if let Some(reader) = self.reader.take() {
-                    reader.join().expect("read the log to its end");
-                }
-                assert!(status.success(), "{status}:\n{}", self.log().join("\n"));
-                return;
-            }
-            assert!(Instant::now() < deadline, "did not end:\n{}", self.log().join("\n"));
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        let has_ended = until(PATIENCE, async || !self.is_running()).await;
+        assert!(has_ended, "did not end:\n{}", self.log().join("\n"));
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("read the log to its end");
         }
+        let status = self.child.wait().expect("its status");
+        assert!(status.success(), "{status}:\n{}", self.log().join("\n"));
     }
 }
 

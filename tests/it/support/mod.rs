@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use testkit::{raw, redis_server::RedisServer};
+
 pub mod api;
 pub mod database;
 pub mod hold;
 pub mod instance;
 pub mod nginx;
+pub mod receiver;
 pub mod stack;
 
 /// Enough on a busy machine, and for whatever a service does by itself.
@@ -15,4 +18,11 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// Waits until the condition holds; panics after [`PATIENCE`], naming `what`.
 pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     testkit::wait::eventually(what, PATIENCE, condition).await;
+}
+
+/// Gives a Redis user with the password `secret` these rights, too.
+pub async fn acl(server: &RedisServer, user: &str, rights: &str) {
+    let words = format!("SETUSER {user} on >secret {rights}");
+    let words: Vec<&str> = words.split_whitespace().collect();
+    raw::command("ACL", &words).exec_async(&mut server.conn().await).await.expect("a user");
 }

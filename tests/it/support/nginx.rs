@@ -3,17 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 use testkit::process::{Process, TemporaryFolder, free_port};
-use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// No start and no request of a test may take longer.
-const LIMIT: Duration = Duration::from_secs(40);
+use super::{PATIENCE, eventually};
 
 /// A running nginx; killed when dropped.
 pub struct Nginx {
@@ -71,7 +68,7 @@ impl Nginx {
         command.args(["-g", "daemon off; master_process off;"]);
         let process = Process::start(command, &folder.path().join("nginx.log")).expect("nginx");
         let nginx = Nginx { process, address, _folder: folder };
-        eventually("nginx listens", LIMIT, || async {
+        eventually("nginx listens", async || {
             assert!(nginx.process.is_running(), "{}", nginx.process.log_end());
             TcpStream::connect(address).await.is_ok()
         })
@@ -84,26 +81,22 @@ impl Nginx {
         format!("http://{}", self.address)
     }
 
-    /// Sends `request` from the address `from`, which must be on this machine, and reads the reply up to the end of
-    /// the connection.
+    /// Sends `request` from the address `from`, which must be on this machine, and reads the reply up to the end of the
+    /// connection.
     pub async fn send_from(&self, from: &str, request: &str) -> RawReply {
         let from: IpAddr = from.parse().expect("an address");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::new(from, 0)).expect("an address of this machine");
+        let mut stream = socket.connect(self.address).await.expect("a connection");
+        let mut reply = Vec::new();
         let exchange = async {
-            let socket = TcpSocket::new_v4()?;
-            socket.bind(SocketAddr::new(from, 0))?;
-            let mut stream = socket.connect(self.address).await?;
             stream.write_all(request.as_bytes()).await?;
-            let mut reply = Vec::new();
-            // A reset after the reply is as good as an end: nginx does not read all of a request that it refuses.
-            if let Err(error) = stream.read_to_end(&mut reply).await
-                && reply.is_empty()
-            {
-                return Err(error);
-            }
-            std::io::Result::Ok(reply)
+            stream.read_to_end(&mut reply).await
         };
-        let reply = timeout(LIMIT, exchange).await.expect("a reply in time").expect("a reply");
-        let text = String::from_utf8_lossy(&reply).into_owned();
+        // A reset after the reply is as good as an end: nginx does not read all of a request that it refuses.
+        let end = timeout(PATIENCE, exchange).await.expect("a reply in time");
+        assert!(!reply.is_empty(), "no reply: {end:?}");
+        let text = String::from_utf8_lossy(&reply);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status: {text}"));

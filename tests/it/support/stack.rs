@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use seckill::connection;
 use seckill::keys::{KeyStyle, Keys};
-use seckill::session::{CurrentUser, SharedSessions};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use sqlx::{MySql, Transaction};
 use tokio::task::JoinHandle;
-use workload::{Access, Target};
+use workload::buyers::Buyer;
+use workload::{Access, Target, sessions};
 
 use super::api::{self, ADMIN_TOKEN, get, metric, post};
 use super::database::TestDatabase;
@@ -34,15 +33,11 @@ pub const PATIENT: [(&str, &str); 4] = [
 
 /// The fields are in the order in which they must be dropped: users before what they use.
 pub struct Stack {
-    /// The service.
     pub instances: Vec<Instance>,
     /// What the instances of [`Stack::behind_proxies`] reach their servers through.
     pub proxies: Proxies,
-    /// Its Redis.
     pub redis: RedisServer,
-    /// Its database.
     pub database: TestDatabase,
-    /// The names of its keys in Redis.
     pub keys: Keys,
 }
 
@@ -136,7 +131,6 @@ impl Stack {
         self.add_instance_with(args, &env).await;
     }
 
-    /// Adds an instance.
     pub async fn add_instance(&mut self, args: &[&str]) {
         self.add_instance_with(args, &self.env()).await;
     }
@@ -166,7 +160,6 @@ impl Stack {
         env
     }
 
-    /// The addresses and secrets for the workload's tools.
     pub fn access(&self) -> Access {
         Access {
             database_url: self.database.url().expose_secret().to_owned(),
@@ -177,17 +170,14 @@ impl Stack {
         }
     }
 
-    /// Every instance, as a target of the workload.
     pub fn targets(&self) -> Vec<Target> {
         self.instances.iter().map(|instance| instance.url.parse().expect("an address")).collect()
     }
 
-    /// The first instance's address.
     pub fn url(&self) -> &str {
         &self.instances[0].url
     }
 
-    /// Every instance's address.
     pub fn urls(&self) -> Vec<String> {
         self.instances.iter().map(|instance| instance.url.clone()).collect()
     }
@@ -206,7 +196,6 @@ impl Stack {
         self.publish_as(Self::sale(stock, strategy)).await
     }
 
-    /// Publishes a sale; returns the voucher's id.
     pub async fn publish_as(&self, body: Value) -> i64 {
         let admits = body["strategy"] == "stream" && body["endTime"].as_str() > Some("2037");
         let mut answer = None;
@@ -235,7 +224,6 @@ impl Stack {
         .await;
     }
 
-    /// Waits until the first instance is ready.
     pub async fn ready(&self) {
         eventually("it is ready", async || {
             get(self.url(), "/health/ready").send().await.status == 200
@@ -243,7 +231,6 @@ impl Stack {
         .await;
     }
 
-    /// Publishes a sale of this stock for each strategy.
     pub async fn publish_each<'a>(
         &self,
         stock: i64,
@@ -256,7 +243,6 @@ impl Stack {
         sales
     }
 
-    /// Buys one voucher at the first instance.
     pub async fn buy(&self, user: &SignedIn, sale: i64) -> api::Answer {
         buy(self.url(), user, sale).await
     }
@@ -285,7 +271,6 @@ impl Stack {
         self.database.hold(&format!("{lock} = {sale} FOR UPDATE")).await
     }
 
-    /// Locks the rows of all sales until the transaction ends.
     pub async fn lock_all_sales(&self) -> Transaction<'static, MySql> {
         self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await
     }
@@ -305,7 +290,6 @@ impl Stack {
         eventually("the order is inserted", is_inserted).await;
     }
 
-    /// Orders and stock of a sale in the database.
     pub async fn tables(&self, sale: i64) -> (i64, i64) {
         self.database.tables(sale).await
     }
@@ -326,7 +310,6 @@ impl Stack {
         self.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
     }
 
-    /// What the database has left of a sale.
     pub async fn stock(&self, sale: i64) -> i64 {
         self.database.stock(sale).await
     }
@@ -336,7 +319,6 @@ impl Stack {
         self.redis.conn().await.xlen("stream.orders.dead").await.expect("a length")
     }
 
-    /// A sale's stock counter.
     pub async fn counter(&self, sale: i64) -> Option<i64> {
         self.redis.conn().await.get(self.keys.stock(sale)).await.expect("a counter")
     }
@@ -358,7 +340,6 @@ impl Stack {
         answer.data().as_i64().expect("a number")
     }
 
-    /// Looks up a user's order.
     pub async fn look_up(&self, user: &SignedIn, order: i64) -> api::Answer {
         get(self.url(), &format!("/voucher-order/{order}")).token(&user.token).send().await
     }
@@ -424,7 +405,6 @@ impl Stack {
         eventually("the sale is counted", counted).await;
     }
 
-    /// Waits until every entry is resolved.
     pub async fn stream_drained(&self) {
         let (mut redis, keys) = (self.redis.conn().await, &self.keys);
         let limit = Duration::from_secs(60);
@@ -464,20 +444,14 @@ impl Stack {
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
-        users(self.sessions().await, count).await
-    }
-
-    /// Signs in the user with this id, such as a burst's buyer, by writing a session.
-    pub async fn user(&self, id: i64) -> SignedIn {
-        user(&self.sessions().await, id).await
-    }
-
-    async fn sessions(&self) -> SharedSessions {
-        let server =
-            connection::redis::server(&self.redis_url().into(), None, None).expect("an address");
-        let limit = Duration::from_secs(10);
-        let redis = connection::redis::connect(server, limit).await.expect("connect");
-        SharedSessions::new(redis.commands(), KeyStyle::Default)
+        let count = usize::try_from(count).expect("a number");
+        let buyers = sessions::buyers(1_000_001, count).expect("tokens");
+        sessions::open(&self.access(), &buyers).await.expect("sessions");
+        let signed_in = |buyer: Buyer| SignedIn {
+            id: buyer.user_id.cast_signed(),
+            token: buyer.token.to_str().expect("a token").to_owned(),
+        };
+        buyers.into_iter().map(signed_in).collect()
     }
 }
 
@@ -490,21 +464,6 @@ pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) ->
     let token = answer.data().as_str().expect("a token").to_owned();
     let me = get(base, "/user/me").token(&token).send().await;
     SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
-}
-
-/// Signs in `count` users by writing their sessions.
-pub async fn users(sessions: SharedSessions, count: i64) -> Vec<SignedIn> {
-    let mut users = Vec::new();
-    for id in 1_000_001..=1_000_000 + count {
-        users.push(user(&sessions, id).await);
-    }
-    users
-}
-
-async fn user(sessions: &SharedSessions, id: i64) -> SignedIn {
-    let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
-    let token = sessions.create(&user).await.expect("a session");
-    SignedIn { id, token: token.as_str().to_owned() }
 }
 
 /// Buys one voucher at the instance `base`.

@@ -1,13 +1,70 @@
-//! Reads that anybody may ask for, in any number: they hold no connection that a purchase needs, and what is asked for
-//! by many at once is read once.
+//! Reads, of anybody and of signed-in users, in any number: they hold no connection that a purchase or a probe needs, what
+//! many ask for at once is read once, and they are read to their end where the client hangs up. Rate limits are in
+//! [`crate::admission`].
+
+use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use sqlx::Executor;
+use sqlx::{Executor, MySql, pool::PoolConnection};
+use tokio::task::JoinSet;
 
-use crate::signed_in_reads::{PATHS, lock_tables, unlock};
-use crate::support::api::get;
+use crate::resilience::while_sale_is_locked;
+use crate::support::api::{get, metric};
 use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
+
+/// Those of signed-in users that ask the database.
+pub const PATHS: [&str; 3] = ["/user/1", "/voucher-order/of/me", "/voucher-order/1"];
+
+/// Locks what they read until [`unlock`].
+async fn lock_tables(stack: &Stack) -> PoolConnection<MySql> {
+    let mut stranger = stack.database.pool.acquire().await.expect("a connection");
+    let lock = "LOCK TABLES tb_user WRITE, tb_voucher_order WRITE";
+    stranger.execute(lock).await.expect("the locks");
+    stranger
+}
+
+async fn unlock(mut stranger: PoolConnection<MySql>) {
+    stranger.execute("UNLOCK TABLES").await.expect("unlocked");
+}
+
+/// The connection on which a read of this kind waits.
+async fn waiting_connection(stack: &Stack, path: &str) -> i64 {
+    let columns = if path.starts_with("/user") { "nick_name" } else { "CAST(id AS CHAR)" };
+    let waiting = format!(
+        "SELECT COALESCE(MAX(ID), 0) FROM information_schema.PROCESSLIST \
+         WHERE DB = DATABASE() AND STATE LIKE '%metadata lock%' AND INFO LIKE '%{columns}%'"
+    );
+    eventually("the read hangs", async || stack.database.number(&waiting).await > 0).await;
+    stack.database.number(&waiting).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
+    let args = ["--read-connections", "1"];
+    let stack = Stack::start(1, &args).await;
+    let user = stack.users(1).await.remove(0);
+    let mut connections = BTreeSet::new();
+    for path in PATHS {
+        let stranger = lock_tables(&stack).await;
+        let call = get(stack.url(), path).token(&user.token);
+        let read = tokio::spawn(async move { call.send().await });
+        connections.insert(waiting_connection(&stack, path).await);
+        read.abort();
+        // But for the one that asks for the metrics.
+        eventually("the service notices", async || {
+            metric(stack.url(), "seckill_http_connections_open").await == 1
+        })
+        .await;
+        unlock(stranger).await;
+        eventually("the read ends", async || {
+            let busy = "seckill_database_read_connections{state=\"in_use\"}";
+            metric(stack.url(), busy).await == 0
+        })
+        .await;
+    }
+    assert_eq!(connections.len(), 1, "{connections:?}");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connection_of_a_purchase() {
@@ -31,7 +88,7 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
     let mut stranger = stack.database.pool.acquire().await.unwrap();
     stranger.execute("LOCK TABLES tb_shop WRITE").await.unwrap();
     let url = stack.url().to_owned();
-    let mut reads = tokio::task::JoinSet::new();
+    let mut reads = JoinSet::new();
     for n in 0..60 {
         let url = url.clone();
         reads.spawn(async move {
@@ -60,7 +117,7 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
 
     // Nor do reads of signed-in users.
     let stranger = lock_tables(&stack).await;
-    let mut reads = tokio::task::JoinSet::new();
+    let mut reads = JoinSet::new();
     for n in 0..60 {
         let call = get(stack.url(), PATHS[n % PATHS.len()]).token(&user.token);
         reads.spawn(async move { call.send().await.status });
@@ -102,4 +159,28 @@ async fn what_many_ask_for_at_once_is_read_once() {
     assert_eq!(stock().await, 8);
     stack.database.run("UPDATE tb_seckill_voucher SET stock = 6").await;
     eventually("the list is read again", || async { stock().await == 6 }).await;
+}
+
+/// Readiness has a connection of its own: otherwise all overloaded instances would turn unready together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
+    let stack = Stack::start(1, &["--database-connections", "2"]).await;
+    let sale = stack.publish(50, "row-lock").await;
+    let users = stack.users(40).await;
+    let in_use =
+        async || metric(stack.url(), "seckill_database_connections{state=\"in_use\"}").await;
+    let mut purchases = JoinSet::new();
+    while_sale_is_locked(&stack, sale, async {
+        // Each is refused after a while, and tried again, so that there are always some that wait.
+        for user in users {
+            let url = stack.url().to_owned();
+            purchases.spawn(async move { while buy(&url, &user, sale).await.status != 200 {} });
+        }
+        eventually("all connections wait", async || in_use().await == 2).await;
+        let ready = get(stack.url(), "/health/ready").send().await;
+        assert_eq!(ready.status, 200, "{ready:?}");
+        assert_eq!(in_use().await, 2);
+    })
+    .await;
+    purchases.join_all().await;
 }
