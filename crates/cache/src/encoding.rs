@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::CachePolicy;
+use crate::ttl::Ttl;
 
 /// The format in which a loaded value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +33,11 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// `value`, or that it does not exist.
+    /// `value`, or that it does not exist, which is so for `valid`.
     pub(crate) fn of<T: Serialize>(
         value: Option<&T>,
         format: Format,
-        policy: &CachePolicy,
+        valid: Ttl,
     ) -> serde_json::Result<Self> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -45,13 +45,12 @@ impl Encoded {
             data: &'a T,
             expire_time: u64,
         }
+        let valid = valid.sample_millis();
         let (text, ttl) = match (value, format) {
-            (None, _) => (String::new(), policy.null_ttl.sample_millis()),
-            (Some(value), Format::Plain) => {
-                (serde_json::to_string(value)?, policy.ttl.sample_millis())
-            }
+            (None, _) => (String::new(), valid),
+            (Some(value), Format::Plain) => (serde_json::to_string(value)?, valid),
             (Some(data), Format::LogicalExpiry) => {
-                let expire_time = now_millis().saturating_add(policy.logical_ttl.sample_millis());
+                let expire_time = now_millis().saturating_add(valid);
                 (serde_json::to_string(&Wrapped { data, expire_time })?, 0)
             }
         };

@@ -32,10 +32,6 @@ pub struct Live {
     open: watch::Sender<bool>,
     /// Set once, when what has not been sent yet shall not be.
     stop: watch::Sender<bool>,
-    /// Requests that were sent, or wait for [`Live::send_rest`].
-    sent: AtomicU64,
-    /// How many are sent before [`Live::send_rest`]; `None` for all.
-    first: watch::Sender<Option<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,26 +87,6 @@ impl Live {
     pub async fn opened(&self) {
         // The sender is ours: this cannot fail while we live.
         self.open.subscribe().wait_for(|open| *open).await.ok();
-    }
-
-    /// Only so many requests are sent until [`Live::send_rest`].
-    pub fn send_first(&self, count: u64) {
-        self.first.send_replace(Some(count));
-    }
-
-    /// The others are sent, too.
-    pub fn send_rest(&self) {
-        self.first.send_replace(None);
-    }
-
-    /// Waits until one more request may be sent.
-    pub(crate) async fn may_send(&self) {
-        let number = self.sent.fetch_add(1, Ordering::Relaxed);
-        let allowed = |first: &Option<u64>| first.is_none_or(|first| number < first);
-        if !allowed(&self.first.borrow()) {
-            // The sender is ours: this cannot fail while we live.
-            self.first.subscribe().wait_for(allowed).await.ok();
-        }
     }
 
     /// Nothing more is sent; what is under way is waited for.

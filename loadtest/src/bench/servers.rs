@@ -97,15 +97,16 @@ impl Servers {
     pub async fn start(environment: &Environment) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
         let two = instance(environment, "two", &[]).await?;
-        let bare = baseline(environment, "bare", "bare").await?;
-        let bare_two = baseline(environment, "bare-two", "bare").await?;
+        let bare = async |name| baseline(environment, name, &["bare"]).await;
+        let (bare, bare_two) = (bare("bare").await?, bare("bare-two").await?);
+        let nginx_bare = nginx(environment, "nginx-bare", [&bare, &bare_two]).await?;
         let strict = ["--max-purchases", OVERLOAD_PURCHASES];
         Ok(Self {
             nginx: nginx(environment, "nginx", [&one, &two]).await?,
-            nginx_bare: nginx(environment, "nginx-bare", [&bare, &bare_two]).await?,
+            nginx_bare,
             strict: instance(environment, "strict", &strict).await?,
             quiet: instance(environment, "quiet", &["--log", "off"]).await?,
-            transaction: baseline(environment, "transaction", "transaction").await?,
+            transaction: baseline(environment, "transaction", &["transaction"]).await?,
             one,
             two,
             bare,
@@ -118,7 +119,7 @@ fn free_address() -> anyhow::Result<String> {
     Ok(format!("127.0.0.1:{}", free_port()?))
 }
 
-/// Starts an instance of the service, with `flags` beyond its address.
+/// Starts an instance of the service, with `flags` beyond the addresses.
 pub async fn instance(
     environment: &Environment,
     name: &str,
@@ -139,16 +140,16 @@ pub async fn instance(
     start(environment, name, command, &bind).await
 }
 
-/// Starts this program as the baseline `which`.
-async fn baseline(environment: &Environment, name: &str, which: &str) -> anyhow::Result<Server> {
+/// Starts this program as a baseline.
+async fn baseline(environment: &Environment, name: &str, args: &[&str]) -> anyhow::Result<Server> {
     let bind = free_address()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["baseline", which, "--bind", &bind]);
+    command.arg("baseline").args(args).args(["--bind", &bind]);
     command.env("DATABASE_URL", &environment.settings.access.database_url);
     start(environment, name, command, &bind).await
 }
 
-/// Starts nginx with the project's own configuration in front of two servers. Their processor time counts as its own.
+/// Starts nginx with the project's own configuration in front of two servers, whose processor time counts as its own.
 async fn nginx(
     environment: &Environment,
     name: &str,

@@ -9,13 +9,18 @@
 use std::{
     fmt::{Display, Formatter},
     iter::repeat_with,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::Result;
-use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
 
 use super::{
     faults::{Fault, Scene},
@@ -78,8 +83,8 @@ const ASIDE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the connections share.
-struct Load<'a> {
-    targets: &'a [Target],
+struct Load {
+    targets: Vec<Target>,
     voucher_id: u64,
     buyers: Vec<Buyer>,
     next: AtomicUsize,
@@ -101,9 +106,9 @@ pub async fn measure(
     let buyers = sessions::buyers(first, BUYERS)?;
     sessions::open(&cluster.access, &buyers).await?;
     let stock = u32::try_from(BUYERS).unwrap_or(u32::MAX);
-    let targets = &cluster.targets[..];
+    let targets = cluster.targets.clone();
     let voucher_id = publish::flash_sale(&cluster.access, &targets[0], strategy, stock).await?;
-    let load = Load {
+    let load = Arc::new(Load {
         targets,
         voucher_id,
         buyers,
@@ -111,21 +116,18 @@ pub async fn measure(
         done: AtomicBool::new(false),
         begin: Instant::now(),
         bins: repeat_with(AtomicU32::default).take(bins(WARM_UP + USUAL + LIMIT)).collect(),
-    };
+    });
+    let working: JoinSet<()> = (0..CONNECTIONS).map(|number| load.clone().work(number)).collect();
     let operator = &Operator::new(cluster, Vec::new(), load.begin)?;
-    let measuring = async {
-        sleep_until(load.begin + WARM_UP + USUAL).await;
-        let (usual, broken_at) = (load.usual(), load.begin.elapsed());
-        let (sales, lasts) = (&[voucher_id], Duration::ZERO);
-        // Those whose turn is next come first.
-        let buyers = &load.buyers[load.next.load(Ordering::Relaxed).min(BUYERS)..];
-        let broken = after.inject(Scene { cluster, sales, buyers, operator, lasts });
-        let (broken, back_ms) = tokio::join!(broken, load.back(broken_at, usual));
-        load.done.store(true, Ordering::Relaxed);
-        (usual, broken, back_ms)
-    };
-    let working = join_all((0..CONNECTIONS).map(|number| load.work(number)));
-    let ((usual, broken, back_ms), _) = tokio::join!(measuring, working);
+    sleep_until(load.begin + WARM_UP + USUAL).await;
+    let (usual, broken_at) = (load.usual(), load.begin.elapsed());
+    let (sales, lasts) = (&[voucher_id], Duration::ZERO);
+    // Those whose turn is next come first.
+    let buyers = &load.buyers[load.next.load(Ordering::Relaxed).min(BUYERS)..];
+    let broken = after.inject(Scene { cluster, sales, buyers, operator, lasts });
+    let (broken, back_ms) = tokio::join!(broken, load.back(broken_at, usual));
+    load.done.store(true, Ordering::Relaxed);
+    working.join_all().await;
     broken?;
     cluster.ready().await?;
     sessions::end(&cluster.access, &load.buyers).await?;
@@ -138,8 +140,8 @@ fn bins(time: Duration) -> usize {
     (time.as_millis() / BIN.as_millis()) as usize
 }
 
-impl Load<'_> {
-    async fn work(&self, number: usize) {
+impl Load {
+    async fn work(self: Arc<Self>, number: usize) {
         let home = number % self.targets.len();
         let connect = |target: &Target| Connection::new(target.clone(), LIMIT);
         let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();

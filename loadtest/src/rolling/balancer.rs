@@ -1,12 +1,7 @@
 //! The balancers of a rolling restart, run from the shipped configurations: nginx, which passes requests on and notices
 //! an instance's end by refused connections; HAProxy as a plain TCP balancer, which asks for readiness.
 
-use std::{
-    fmt, fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fmt, fs, path::Path, process::Command, time::Duration};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -25,8 +20,6 @@ const CONNECTIONS: &str = "4096";
 pub enum Balancer {
     /// nginx, with connections to the instances that it uses again; it does not ask for readiness.
     Nginx,
-    /// The same over the instances' Unix sockets.
-    NginxUnix,
     /// HAProxy: a TCP connection of a client is one to an instance; it asks for readiness, and retries nothing.
     Tcp,
 }
@@ -35,15 +28,9 @@ impl fmt::Display for Balancer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nginx => "nginx",
-            Self::NginxUnix => "nginx over Unix sockets",
             Self::Tcp => "TCP balancer",
         })
     }
-}
-
-/// The Unix socket of an instance.
-pub fn socket(folder: &Path, instance: &Target) -> PathBuf {
-    folder.join(format!("{}.sock", instance.port()))
 }
 
 impl Balancer {
@@ -62,11 +49,7 @@ impl Balancer {
         let name = if tcp { "tcp-balancer.cfg" } else { "nginx.conf" };
         let (template, file) = (deploy.join(name), folder.join(format!("{port}-{name}")));
         let text = fs::read_to_string(&template).map_err(Error::file(&template))?;
-        let instances = instances.iter().map(|instance| match self {
-            Self::NginxUnix => format!("unix:{}", socket(folder, instance).display()),
-            _ => instance.authority(),
-        });
-        let instances: Vec<String> = instances.collect();
+        let instances: Vec<String> = instances.iter().map(Target::authority).collect();
         let configuration = if tcp { haproxy } else { nginx };
         let text = configuration(&text, &listen, &instances);
         fs::write(&file, text)?;

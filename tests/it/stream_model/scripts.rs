@@ -233,6 +233,7 @@ impl Scripts {
     /// # Panics
     /// Where a reply, or what the keys hold then, is not the model's.
     pub async fn replay(&mut self, recorded: &[Recorded]) {
+        self.saved.clear();
         let _: () = redis::cmd("FLUSHALL").query_async(&mut self.redis).await.unwrap();
         for (at, Recorded { op, now, number, reply: expected, after }) in
             recorded.iter().enumerate()

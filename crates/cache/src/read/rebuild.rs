@@ -184,7 +184,12 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
         mutex: Option<&RebuildMutex>,
     ) -> Option<bool> {
         let (key, policy) = (&self.key, &self.policy);
-        let stored = match Encoded::of(value, format, policy) {
+        let valid = match (value, format) {
+            (None, _) => policy.null_ttl,
+            (Some(_), Format::Plain) => policy.ttl,
+            (Some(_), Format::LogicalExpiry) => policy.logical_ttl,
+        };
+        let stored = match Encoded::of(value, format, valid) {
             Ok(encoded) => self.inner.redis.lease_set(key, lease, &encoded, mutex).await,
             Err(error) => Err(error.into()),
         };

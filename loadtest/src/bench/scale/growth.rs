@@ -15,6 +15,9 @@ use crate::spread::{Spread, beside, median};
 /// Clients of the closed loop, spread over the instances.
 pub const CLIENTS: usize = 512;
 
+/// The smaller number of sessions; where sessions grow, so many attempts are made in a run, each by another buyer.
+pub const FEW_SESSIONS: usize = 10_000;
+
 /// A plan that asks `servers` for answers of so many sales that are open at once.
 pub fn asking<'a>(environment: &'a Environment, servers: &'a [Server], sales: u64) -> Plan<'a> {
     let one = Plan::new("group-commit", environment, &servers[0]);

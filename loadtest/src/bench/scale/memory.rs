@@ -6,8 +6,7 @@ use crate::plan::figures::Memory;
 use workload::descriptors;
 use workload::http::{Call, Connection};
 
-use super::FEW_SESSIONS;
-use super::growth::{answers, asking};
+use super::growth::{FEW_SESSIONS, answers, asking};
 use crate::bench::environment::Environment;
 use crate::bench::plan::Plan;
 use crate::bench::servers;

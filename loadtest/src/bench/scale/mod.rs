@@ -23,7 +23,7 @@ mod growth;
 mod memory;
 mod one_instance;
 
-use growth::{asking, grow};
+use growth::{FEW_SESSIONS, asking, grow};
 
 const SMALL: Databases = Databases { database: "seckill_bench", redis: 12, keeps_orders: false };
 /// Tables that hold orders already.
@@ -32,9 +32,6 @@ const LARGE: Databases =
 const HUGE: Databases = Databases { database: "seckill_bench_huge", redis: 11, keeps_orders: true };
 const MANY: Databases = Databases { database: "seckill_bench", redis: 13, keeps_orders: false };
 pub const DATABASES: [Databases; 4] = [SMALL, LARGE, HUGE, MANY];
-
-/// The smaller number of sessions; where sessions grow, so many attempts are made in a run, each by another buyer.
-const FEW_SESSIONS: usize = 10_000;
 
 /// Measures everything, and prints the tables.
 pub async fn run(settings: &Settings) -> anyhow::Result<()> {
