@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use testkit::certificates::Certificates;
+use testkit::process::free_port;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -49,7 +50,7 @@ async fn ask_at(url: &str, phone: &str) -> Answer {
     api::post(url, &format!("/user/code?phone={phone}")).send().await
 }
 
-/// TLS before a receiver, on a port of its own, until the handle is dropped.
+/// TLS before a receiver, until the handle is dropped; then its port is free, and nobody else takes it.
 async fn tls_before(
     receiver: SocketAddr,
     certificates: &Certificates,
@@ -63,8 +64,8 @@ async fn tls_before(
         .with_single_cert(vec![certificate], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+    let listener = TcpListener::bind(address).await.unwrap();
     let serve = async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -171,8 +172,8 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
 
 #[tokio::test]
 async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_is_told_as_503() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let port = free_port().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let stack = posting_to(&format!("http://127.0.0.1:{port}"), "20000").await;
     // The receiver is slow with the rest of its reply: that it has taken the code is known by then.
     let answer = async {
