@@ -17,6 +17,7 @@ use crate::Error;
 /// server such as Docker's, and would be measured as the service's latency.
 #[derive(Debug, Clone)]
 pub struct Target {
+    /// A name or an address; an IPv6 address in brackets.
     host: String,
     port: u16,
     prefix: String,
@@ -51,11 +52,6 @@ impl Target {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         let found = lookup_host((host, self.port)).await?.collect();
         Ok(known.insert(found).clone())
-    }
-
-    /// Host name or address; an IPv6 address in brackets.
-    pub fn host(&self) -> &str {
-        &self.host
     }
 
     /// TCP port.
