@@ -133,8 +133,8 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(self.errors, [])
 
     def open(self, path, language="en-US", **options):
-        """A recorded page in a new browser context."""
-        options = {"viewport": self.screen, "base_url": self.base, **options}
+        """A recorded page in a new browser context; without transitions, whose colours in between no test means to look at."""
+        options = {"viewport": self.screen, "base_url": self.base, "reduced_motion": "reduce", **options}
         context = browser().new_context(locale=language, **options)
         self.addCleanup(context.close)
         context.set_default_timeout(TIMEOUT_MS)
