@@ -13,7 +13,7 @@ use crate::config::ClientNetworks;
 use crate::error::Error;
 use crate::request::admission::{Admission, InFlightPermit, SignedInReads};
 use crate::request::client_address::ClientAddress;
-use crate::request::context::in_current_context;
+use crate::request::to_its_end::to_its_end;
 use crate::session::{CurrentUser, SharedSessions};
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
@@ -65,11 +65,12 @@ impl AdmittedRead {
         self,
         read: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let task = self.reads.tasks.spawn(in_current_context(async move {
-            let _permit = self.permit;
+        let AdmittedRead { permit, reads, .. } = self;
+        let work = async move {
+            let _permit = permit;
             read.await
-        }));
-        task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a read: {error}"))))
+        };
+        to_its_end(&reads.tasks, work).await?
     }
 }
 

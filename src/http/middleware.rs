@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::http::reply::failure;
 use crate::request::context::RequestContext;
 use crate::request::step_trace::{StepTrace, TRACE_HEADER};
+use crate::request::to_its_end::Panic;
 
 /// The header that carries the request's id, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -74,7 +75,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
         let response = match tokio::time::timeout(policy.timeout, routed).await {
             Ok(Ok(Ok(response))) => response,
             Ok(Ok(Err(never))) => match never {},
-            Ok(Err(panic)) => panicked(panic),
+            Ok(Err(panic)) => Error::from(Panic::from(panic)).into_response(),
             Err(_) => late.into_response(),
         };
         tracing::debug!(
@@ -115,16 +116,6 @@ fn request_id(request: &Request) -> HeaderValue {
         let id = format!("{:016x}", rand::random::<u64>());
         HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("-"))
     })
-}
-
-/// Turns a handler's panic into a 500 in the envelope, and into a log line with its message.
-fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
-    let message = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned());
-    Error::Internal(format!("panic: {message}")).into_response()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //!    none.
 //! 2. [`buy`] (below) hands the purchase to [`purchase::PurchaseService`]; the sale is looked up and must be open
 //!    (`voucher/sales.rs`).
-//! 3. The purchase moves into a task of its own: a client that hangs up does not stop it half-way.
+//! 3. A client that hangs up does not stop the purchase half-way ([`crate::request::to_its_end`]).
 //! 4. The sale's [`strategy`] takes over: one file or folder each. All of them read and write through
 //!    [`store`]; what a transaction can do is a method of [`store::OrderTransaction`].
 //! 5. The order row and the lowered stock are committed together, and only then is the id returned.

@@ -1,12 +1,11 @@
 //! [`PurchaseService`]: runs a purchase from its request to a definite outcome. What all strategies have in common is
-//! here: the cheap refusals, the task that outlives its client, and the retries.
+//! here: the cheap refusals, the work that outlives its client, and the retries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::Retryable;
 use quick_cache::sync::Cache;
-use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
 use super::context::{Purchase, PurchaseContext};
@@ -18,7 +17,7 @@ use super::stats::PurchaseStats;
 use super::strategy;
 use crate::error::Error;
 use crate::request::admission::InFlightPermit;
-use crate::request::context::in_current_context;
+use crate::request::to_its_end::{Panic, to_its_end};
 use crate::request::trace;
 use crate::voucher::sales::{Sale, SaleCache};
 use workload::ladder::Strategy;
@@ -90,11 +89,11 @@ impl PurchaseService {
         let purchased =
             if sale.strategy.is_deferred() { Purchased::Pending } else { Purchased::Committed };
         let inner = self.0.clone();
-        let task = self.0.tasks.spawn(in_current_context(async move {
+        let work = async move {
             let _permit = permit;
             inner.buy_with_retries(buyer, &sale, deadline).await
-        }));
-        outcome_of(task.await).map(purchased)
+        };
+        outcome_of(to_its_end(&self.0.tasks, work).await).map(purchased)
     }
 
     /// Waits until no purchase is in flight. New ones can still begin: to be called when no request
@@ -163,9 +162,9 @@ impl Inner {
 }
 
 /// What a purchase came to, unless it panicked, which may have been after the commit.
-fn outcome_of(ended: Result<Result<i64, Error>, JoinError>) -> Result<i64, Error> {
-    ended.unwrap_or_else(|error| {
-        tracing::error!(%error, "a purchase ended without an outcome");
+fn outcome_of(ended: Result<Result<i64, Error>, Panic>) -> Result<i64, Error> {
+    ended.unwrap_or_else(|panic| {
+        tracing::error!(%panic, "a purchase ended without an outcome");
         Err(Error::OutcomeUnknown(None))
     })
 }
@@ -176,8 +175,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_outcome_of_a_purchase_that_panics_is_unknown() {
-        let task = tokio::spawn(async { panic!("after its commit") });
-        assert!(matches!(outcome_of(task.await), Err(Error::OutcomeUnknown(None))));
+        let ended = to_its_end(&TaskTracker::new(), async { panic!("after its commit") }).await;
+        assert!(matches!(outcome_of(ended), Err(Error::OutcomeUnknown(None))));
     }
 
     fn size<'a, F: Future>(_: fn(&'a PurchaseService, Buyer, InFlightPermit) -> F) -> usize {

@@ -7,4 +7,5 @@ pub mod client_address;
 pub mod context;
 pub mod rate_limiter;
 pub mod step_trace;
+pub mod to_its_end;
 pub mod trace;

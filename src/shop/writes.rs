@@ -6,21 +6,20 @@ use super::model::ShopChange;
 use super::reads::{Inner, Shops};
 use crate::error::Error;
 use crate::idempotency::RecordedWrite;
+use crate::request::to_its_end::to_its_end;
 use cache::InvalidationStatus;
 
 impl Shops {
     /// Inserts a shop that passed [`ShopChange::check_new`]; returns its id, or that of the request with the same key.
     pub async fn create(&self, write: RecordedWrite, shop: ShopChange) -> Result<i64, Error> {
         let inner = self.0.clone();
-        let task = self.0.tasks.spawn(async move { inner.create(write, shop).await });
-        task.await.map_err(|error| Error::Internal(format!("shop write: {error}")))?
+        to_its_end(&self.0.tasks, async move { inner.create(write, shop).await }).await?
     }
 
     /// Changes the fields that are given.
     pub async fn update(&self, id: i64, change: ShopChange) -> Result<(), Error> {
         let inner = self.0.clone();
-        let task = self.0.tasks.spawn(async move { inner.update(id, change).await });
-        task.await.map_err(|error| Error::Internal(format!("shop write: {error}")))?
+        to_its_end(&self.0.tasks, async move { inner.update(id, change).await }).await?
     }
 
     /// Waits for writes under way, then ends the cache's background work.

@@ -17,7 +17,7 @@ use crate::connection::http_post::PostError;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
-use crate::request::context::in_current_context;
+use crate::request::to_its_end::to_its_end;
 use crate::scripts::{ADDRESS_COUNT, CODE_USE};
 
 pub mod webhook;
@@ -85,9 +85,7 @@ impl Codes {
     pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
         self.count(SENDS, from, self.limits.code_sends_per_address, 1).await?;
         let (codes, phone) = (self.clone(), phone.clone());
-        let work = async move { codes.send_and_store(&phone).await };
-        let task = self.tasks.spawn(in_current_context(work));
-        task.await.unwrap_or_else(|error| Err(Error::Internal(format!("sending a code: {error}"))))
+        to_its_end(&self.tasks, async move { codes.send_and_store(&phone).await }).await?
     }
 
     async fn send_and_store(&self, phone: &Phone) -> Result<(), Error> {
