@@ -5,7 +5,10 @@ use crate::plan::{
     options::PlanOptions,
     sale::{self, Outcome},
 };
-use workload::Error;
+use workload::{
+    Error,
+    markdown::{bytes, count, figure, time},
+};
 
 /// Orders in one transaction of `group-commit`, and its transactions of an instance at once: the size of a batch, and the
 /// default of `--group-in-flight`.
@@ -24,7 +27,10 @@ const SALE_SHARD: &str = "the sale's Redis shard";
 const ROW: &str = "the lock of the sale's row";
 
 /// A rate, and what limits it.
-pub type Limit = (f64, &'static str);
+type Limit = (f64, &'static str);
+
+/// The figures of a plan by name, in the order of the report.
+pub type Plan = Vec<(&'static str, String)>;
 
 /// Processors, or what else does so many things at once; and how long an answer takes one of them, seconds.
 #[derive(Debug)]
@@ -101,12 +107,12 @@ impl<'a> Model<'a> {
     }
 
     /// Orders a second of one sale at most.
-    pub fn orders_per_s(&self) -> Limit {
+    fn orders_per_s(&self) -> Limit {
         lowest(&self.stations, |station| station.order_s)
     }
 
     /// Refusals a second at most.
-    pub fn refusals_per_s(&self) -> Limit {
+    fn refusals_per_s(&self) -> Limit {
         lowest(&self.stations, |station| station.refusal_s)
     }
 
@@ -122,14 +128,9 @@ impl<'a> Model<'a> {
         sale::sale(self.options, rates, self.alone_s)
     }
 
-    /// Answers a second that are needed so that 99 % of them come within the target; `None` where no rate is enough.
-    pub fn needed_rate(&self) -> Option<f64> {
-        sale::needed_rate(self.options, self.own_orders_per_s())
-    }
-
     /// Instances of the given size, Redis servers, and processors of the database that are needed for so many answers a
     /// second.
-    pub fn needed(&self, answers_per_s: f64) -> [f64; 3] {
+    fn needed(&self, answers_per_s: f64) -> [f64; 3] {
         let orders_per_s = answers_per_s.min(self.own_orders_per_s());
         let needed = |name: &str| {
             let found = self.stations.iter().filter(|station| station.name == name);
@@ -144,6 +145,48 @@ impl<'a> Model<'a> {
             needed(DATABASE),
         ]
     }
+}
+
+/// Calculates the plan of one sale.
+pub fn plan(figures: &Figures, options: &PlanOptions) -> Result<Plan, Error> {
+    let model = Model::new(figures, options)?;
+    let Outcome { sold_out_s, answered_s, p99_s, room_s } = model.formula();
+    let limit = |(rate, what): Limit| format!("{} by {what}", figure(rate));
+    let mut plan = vec![
+        ("sold out after", sold_out_s.map_or_else(|| "–".to_owned(), time)),
+        ("all answered after", time(answered_s)),
+        ("99 % wait at most", time(p99_s)),
+        ("orders/s at most", limit(model.orders_per_s())),
+        ("refusals/s at most", limit(model.refusals_per_s())),
+    ];
+    plan.extend(room_s.map(|longest| ("longest in the waiting room", time(longest))));
+    let gives_way_first = match sale::needed_rate(options, model.own_orders_per_s()) {
+        // The orders of one sale have a limit of their own.
+        None => "the sale itself".to_owned(),
+        Some(rate) => {
+            let [instances, redis, database] = model.needed(rate);
+            let sessions = options.buyers as f64 * figures.memory.session_redis;
+            plan.extend([
+                ("answers/s needed", figure(rate)),
+                ("instances", count(instances as u64)),
+                ("Redis", count(redis as u64)),
+                ("database cores", figure(database)),
+                ("sessions", bytes(sessions)),
+                ("requests at once", figure(rate * options.target)),
+            ]);
+            let times = [
+                ("instances", instances / f64::from(options.nodes)),
+                ("Redis", redis / f64::from(options.redis_shards)),
+                ("database", database / options.database_cores),
+            ];
+            match times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+                Some((name, times)) if times > 1.0 => format!("{name} ({})", figure(times)),
+                _ => "nothing".to_owned(),
+            }
+        }
+    };
+    plan.push(("gives way first (times as much is needed)", gives_way_first));
+    Ok(plan)
 }
 
 /// The station that allows the lowest rate.
