@@ -108,8 +108,8 @@ impl Stage {
         ids: Vec<u64>,
     ) -> Result<(Vec<Read>, Counts), Error> {
         let mut readers = self.connect(1).await?;
-        let (due, silent) = (Some(Instant::now()), (Progress::Silent, ""));
-        self.counting(read_all(&mut readers, Some(strategy), ids, due, silent)).await
+        let due = Some(Instant::now());
+        self.counting(read_all(&mut readers, strategy, ids, due, Progress::Silent)).await
     }
 
     /// What instances and database have counted so far.

@@ -125,7 +125,7 @@ async fn burst(
     begin: Instant,
 ) -> Result<Vec<Read>, Error> {
     let ids = vec![shop; connections.count()];
-    read_all(connections, Some(strategy), ids, Some(begin), (Progress::Silent, "")).await
+    read_all(connections, strategy, ids, Some(begin), Progress::Silent).await
 }
 
 /// Stores the shop anew, by a read on each instance.
@@ -201,7 +201,7 @@ async fn round(
 }
 
 fn slowest_ms(reads: &[Read]) -> f64 {
-    reads.iter().map(Read::latency).max().unwrap_or_default().as_secs_f64() * 1e3
+    reads.iter().map(|read| read.latency).max().unwrap_or_default().as_secs_f64() * 1e3
 }
 
 /// Checks all rounds of a read strategy: each by what the strategy promises about an expiry.

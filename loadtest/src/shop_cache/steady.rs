@@ -69,7 +69,7 @@ impl Case for Options {
             let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
             seconds.resize_with(seconds.len().max(second + 1), Second::new);
             seconds[second].answers.count(read.answer);
-            seconds[second].latency.record(read.latency());
+            seconds[second].latency.record(read.latency);
         };
         let (ids, absent) = (stage.shops.clone(), reads::absent(ABSENT));
         let draws = draws(self.rate, ids, absent, begin, begin + duration);

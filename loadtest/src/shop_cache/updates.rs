@@ -255,7 +255,7 @@ mod tests {
     /// A read of a version, sent so many milliseconds after `begin` to instance 0 or 1.
     fn read(state: &mut State, begin: Instant, target: usize, ms: u32, version: Option<u64>) {
         let (sent, answer) = (begin + ms * MS, Answer::Shop);
-        let read = Read { target, due: sent, sent, ended: sent + MS, answer, name: "".into() };
+        let read = Read { target, sent, ended: sent + MS, latency: MS, answer, name: "".into() };
         state.take(&read, version);
     }
 
