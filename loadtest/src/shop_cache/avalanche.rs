@@ -10,8 +10,9 @@ use clap::{Args, value_parser};
 use workload::Error;
 
 use super::{
+    Case,
     reads::{Answer, Read, ReadStrategy, read_all},
-    stage::{CONNECTIONS, Case, Stage},
+    stage::{CONNECTIONS, Stage},
 };
 use crate::report::{Check, Checked};
 

@@ -14,7 +14,6 @@ use workload::{Access, Error, redis_connection};
 const BATCH: usize = 1000;
 
 /// A connection to the service's Redis that comes back after an outage.
-#[derive(Clone)]
 pub struct RedisKeys {
     url: String,
     redis: RoutedConnection,

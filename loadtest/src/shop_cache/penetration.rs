@@ -14,9 +14,9 @@ use testkit::wait::poll;
 use workload::{Error, driver::Connections};
 
 use super::{
-    counts::Counts,
+    Case,
     reads::{Answer, ReadStrategy, Tally, absent, read_all},
-    stage::{CONNECTIONS, Case, Stage},
+    stage::{CONNECTIONS, Counts, Stage},
 };
 use crate::report::{Check, Checked};
 

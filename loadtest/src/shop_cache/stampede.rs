@@ -16,10 +16,10 @@ use tokio::time::{sleep, sleep_until};
 use workload::{Error, driver::Connections, live::Progress};
 
 use super::{
-    counts::Counts,
+    Case,
     reads::{Answer, Read, ReadStrategy, read_all},
     shops::unlock,
-    stage::{Case, Stage},
+    stage::{Counts, Stage},
 };
 use crate::report::{Check, CheckResult, Checked};
 

@@ -16,9 +16,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use workload::{Error, latency::Recorder, live::Live};
 
 use super::{
+    Case,
     keys::RedisKeys,
     reads::{self, Answer, Read, ReadStrategy, Tally},
-    stage::{CONNECTIONS, Case, Stage},
+    stage::{CONNECTIONS, Stage},
 };
 use crate::{
     options::positive,

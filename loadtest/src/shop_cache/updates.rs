@@ -23,8 +23,9 @@ use workload::{
 };
 
 use super::{
+    Case,
     reads::{self, Answer, LIMIT, Read, ReadStrategy, Tally, lock},
-    stage::{Case, Stage},
+    stage::Stage,
 };
 use crate::report::{Check, Checked};
 
