@@ -16,7 +16,7 @@ use workload::{Error, driver::Connections};
 use super::{
     Case,
     reads::{Answer, ReadStrategy, Tally, absent, read_all},
-    stage::{CONNECTIONS, Counts, Stage},
+    stage::{CONNECTIONS, Counts, Stage, disturbed},
 };
 use crate::report::{Check, Checked};
 
@@ -25,6 +25,8 @@ const LAPS: u32 = 10;
 /// The service's rate of false positives of the filter, and how long it remembers a cached null, in seconds.
 const FALSE_POSITIVES: f64 = 0.01;
 const NULL_TTL: u64 = 120;
+/// The pause between two removals of the filters, so that next to nothing is filtered.
+const REMOVE_EVERY: Duration = Duration::from_millis(5);
 /// Longest wait for a filter that is being filled, and the pause between two looks.
 const FILTER_WAIT: Duration = Duration::from_secs(15);
 const FILTER_PAUSE: Duration = Duration::from_millis(200);
@@ -52,8 +54,11 @@ impl Case for Options {
         for (strategy, requests) in
             [(nulls, requests), (ReadStrategy::CacheAside, requests.div_ceil(10))]
         {
+            let filters = stage.keys.filters().await?;
+            stage.keys.unlink(&filters).await?;
             let passing = pass(stage, &mut readers, strategy, distinct, requests);
-            checks.extend(stage.keys.without_filters(passing).await?);
+            let keep_away = async || stage.keys.unlink(&filters).await.map(drop);
+            checks.extend(disturbed(passing, REMOVE_EVERY, keep_away).await?);
         }
         Ok(Checked {
             scenario: "cache penetration",

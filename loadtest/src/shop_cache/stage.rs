@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
 use workload::{
     Access, Error, Target,
     driver::Connections,
@@ -79,6 +80,26 @@ impl Stage {
             counts.add(node).await?;
         }
         Ok(counts)
+    }
+}
+
+/// Does `work`, and meanwhile `disturb` over and over, with this pause before each time.
+pub async fn disturbed<T>(
+    work: impl Future<Output = Result<T, Error>>,
+    pause: Duration,
+    mut disturb: impl AsyncFnMut() -> Result<(), Error>,
+) -> Result<T, Error> {
+    let disturbing = async {
+        loop {
+            sleep(pause).await;
+            if let Err(error) = disturb().await {
+                return error;
+            }
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        error = disturbing => Err(error),
     }
 }
 
