@@ -32,13 +32,13 @@ type Limit = (f64, &'static str);
 /// The figures of a plan by name, in the order of the report.
 pub type Plan = Vec<(&'static str, String)>;
 
-/// Processors, or what else does so many things at once; and how long an answer takes one of them, seconds.
+/// Processors, or what else does so many things at once.
 #[derive(Debug)]
 struct Station {
     name: &'static str,
     servers: f64,
-    order_s: f64,
-    refusal_s: f64,
+    /// How long an order, and a refusal, takes one of them, seconds.
+    takes_s: [f64; 2],
 }
 
 /// A sale on its machines.
@@ -62,29 +62,24 @@ impl<'a> Model<'a> {
         // On `stream` one sale's keys are on one shard, which does one thing at a time.
         let (spread, own) = if strategy == "stream" { (0.0, rest) } else { (rest, 0.0) };
         let nodes = f64::from(options.nodes);
-        let station = |name, servers, order_us: f64, refusal_us: f64| Station {
+        let station = |name, servers, takes_us: [f64; 2]| Station {
             name,
             servers,
-            order_s: order_us / 1e6,
-            refusal_s: refusal_us / 1e6,
+            takes_s: takes_us.map(|us| us / 1e6),
         };
-        let service = nodes * options.node_cores;
         let mut stations = vec![
-            station(SERVICE, service, order.service_us, refusal.service_us),
-            station(REDIS, options.redis_shards.into(), session + spread, session),
-            station(SALE_SHARD, 1.0, own, 0.0),
-            station(DATABASE, options.database_cores, order.database_us, refusal.database_us),
+            station(SERVICE, nodes * options.node_cores, [order.service_us, refusal.service_us]),
+            station(REDIS, options.redis_shards.into(), [session + spread, session]),
+            station(SALE_SHARD, 1.0, [own, 0.0]),
+            station(DATABASE, options.database_cores, [order.database_us, refusal.database_us]),
         ];
+        let mut alone_s =
+            [0, 1].map(|of| stations.iter().map(|station| station.takes_s[of]).sum::<f64>());
         if let Some(cores) = options.one_machine {
-            let sum = |of: fn(&Station) -> f64| 1e6 * stations.iter().map(of).sum::<f64>();
-            let order_us = order.client_us + sum(|station| station.order_s);
-            let refusal_us = refusal.client_us + sum(|station| station.refusal_s);
-            stations = vec![station("the machine", cores, order_us, refusal_us)];
+            alone_s[0] += order.client_us / 1e6;
+            alone_s[1] += refusal.client_us / 1e6;
+            stations = vec![Station { name: "the machine", servers: cores, takes_s: alone_s }];
         }
-        let mut alone_s: [f64; 2] = [
-            stations.iter().map(|station| station.order_s).sum(),
-            stations.iter().map(|station| station.refusal_s).sum(),
-        ];
         // Of `stream` the rows come later: Redis has admitted the order.
         if strategy != "stream" {
             let (batch, in_flight) = match strategy {
@@ -93,38 +88,30 @@ impl<'a> Model<'a> {
             };
             // The sale's row is locked for a transaction's commit, one at a time.
             let commit_us = 1e3 * options.commit_ms.unwrap_or(figures.commit_ms);
-            let transaction_us = commit_us / batch + order.database_us;
-            stations.push(station(ROW, 1.0, commit_us / batch, 0.0));
-            stations.push(station(
-                "transactions in flight",
-                nodes * in_flight,
-                transaction_us,
-                0.0,
-            ));
+            let locked_us = commit_us / batch;
+            let transaction_us = locked_us + order.database_us;
+            let in_flight = nodes * in_flight;
+            stations.push(station(ROW, 1.0, [locked_us, 0.0]));
+            stations.push(station("transactions in flight", in_flight, [transaction_us, 0.0]));
             alone_s[0] += commit_us / 1e6;
         }
         Ok(Self { options, stations, alone_s })
     }
 
-    /// Orders a second of one sale at most.
-    fn orders_per_s(&self) -> Limit {
-        lowest(&self.stations, |station| station.order_s)
-    }
-
-    /// Refusals a second at most.
-    fn refusals_per_s(&self) -> Limit {
-        lowest(&self.stations, |station| station.refusal_s)
+    /// Orders a second of one sale at most, and refusals.
+    fn limits(&self) -> [Limit; 2] {
+        [0, 1].map(|of| lowest(&self.stations, of))
     }
 
     /// Orders a second that one sale can have, however many servers there are.
     fn own_orders_per_s(&self) -> f64 {
         let is_own = |station: &&Station| [SALE_SHARD, ROW].contains(&station.name);
-        lowest(self.stations.iter().filter(is_own), |station| station.order_s).0
+        lowest(self.stations.iter().filter(is_own), 0).0
     }
 
     /// How the sale goes, by the formula.
     pub fn formula(&self) -> Outcome {
-        let rates = [self.orders_per_s().0, self.refusals_per_s().0];
+        let rates = self.limits().map(|(rate, _)| rate);
         sale::sale(self.options, rates, self.alone_s)
     }
 
@@ -134,8 +121,8 @@ impl<'a> Model<'a> {
         let orders_per_s = answers_per_s.min(self.own_orders_per_s());
         let needed = |name: &str| {
             let found = self.stations.iter().filter(|station| station.name == name);
-            let busy = found.map(|station| {
-                (orders_per_s * station.order_s).max(answers_per_s * station.refusal_s)
+            let busy = found.map(|Station { takes_s: [order_s, refusal_s], .. }| {
+                (orders_per_s * order_s).max(answers_per_s * refusal_s)
             });
             busy.sum::<f64>() / PLANNED_LOAD
         };
@@ -151,13 +138,14 @@ impl<'a> Model<'a> {
 pub fn plan(figures: &Figures, options: &PlanOptions) -> Result<Plan, Error> {
     let model = Model::new(figures, options)?;
     let Outcome { sold_out_s, answered_s, p99_s, room_s } = model.formula();
-    let limit = |(rate, what): Limit| format!("{} by {what}", figure(rate));
+    let [orders, refusals] =
+        model.limits().map(|(rate, what)| format!("{} by {what}", figure(rate)));
     let mut plan = vec![
         ("sold out after", sold_out_s.map_or_else(|| "–".to_owned(), time)),
         ("all answered after", time(answered_s)),
         ("99 % wait at most", time(p99_s)),
-        ("orders/s at most", limit(model.orders_per_s())),
-        ("refusals/s at most", limit(model.refusals_per_s())),
+        ("orders/s at most", orders),
+        ("refusals/s at most", refusals),
     ];
     plan.extend(room_s.map(|longest| ("longest in the waiting room", time(longest))));
     let gives_way_first = match sale::needed_rate(options, model.own_orders_per_s()) {
@@ -189,12 +177,9 @@ pub fn plan(figures: &Figures, options: &PlanOptions) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// The station that allows the lowest rate.
-fn lowest<'a>(
-    stations: impl IntoIterator<Item = &'a Station>,
-    takes_s: fn(&Station) -> f64,
-) -> Limit {
-    let used = stations.into_iter().filter(|station| takes_s(station) > 0.0);
-    let limits = used.map(|station| (station.servers / takes_s(station), station.name));
+/// What allows the lowest rate of orders (0) or refusals (1).
+fn lowest<'a>(stations: impl IntoIterator<Item = &'a Station>, of: usize) -> Limit {
+    let used = stations.into_iter().filter(|station| station.takes_s[of] > 0.0);
+    let limits = used.map(|station| (station.servers / station.takes_s[of], station.name));
     limits.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, "nothing"))
 }
