@@ -35,7 +35,6 @@ impl Case for Options {
         self.keys
     }
 
-    /// Reads each shop once, and looks when its key expires.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let begin = Instant::now();

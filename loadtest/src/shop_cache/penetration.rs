@@ -44,7 +44,6 @@ impl Case for Options {
         0
     }
 
-    /// Makes all passes.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         await_filter(stage).await?;
         let mut readers = stage.connect(CONNECTIONS).await?;

@@ -85,7 +85,6 @@ impl Case for Options {
         1
     }
 
-    /// Runs all rounds of all read strategies.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         stage.progress.say("opening connections");
         let mut readers = stage.connect(self.waiters).await?;

@@ -59,7 +59,6 @@ impl Case for Options {
         SHOPS
     }
 
-    /// Reads for so long.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let (begin, duration) = (Instant::now(), Duration::from_secs(self.seconds));
@@ -103,7 +102,6 @@ impl Case for Options {
     }
 }
 
-/// Draws the ids, each due at its time.
 fn draws(
     rate: f64,
     ids: Vec<u64>,

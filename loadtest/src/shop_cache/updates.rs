@@ -57,7 +57,6 @@ impl Case for Options {
         1
     }
 
-    /// Makes the changes, and judges the reads.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let token = stage.access.admin_header("changing a shop")?;
         let state = Arc::new(Mutex::new(State::new(stage.nodes.len())));
@@ -105,7 +104,6 @@ fn version(name: &str) -> Option<u64> {
     }
 }
 
-/// Makes the changes.
 async fn write(
     updates: u64,
     token: &HeaderValue,
