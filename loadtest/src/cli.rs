@@ -60,15 +60,9 @@ pub enum Scenario {
 pub struct BurstArgs {
     /// The sale's strategy
     #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
-    strategy: String,
+    pub strategy: String,
     #[command(flatten)]
-    burst: BurstOptions,
-}
-
-impl BurstArgs {
-    pub fn options(self) -> BurstOptions {
-        BurstOptions { strategy: self.strategy, ..self.burst }
-    }
+    pub burst: BurstOptions,
 }
 
 #[derive(Debug, Args)]

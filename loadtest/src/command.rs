@@ -11,7 +11,7 @@ use anyhow::Error;
 use clap::Parser;
 use serde::Serialize;
 use workload::{
-    burst,
+    burst::{self, BurstOptions},
     comparison::{self, RunState},
     conformance::Conformance,
     publish,
@@ -19,7 +19,7 @@ use workload::{
 
 use crate::{
     bench, chaos,
-    cli::{Cli, Command, CompareArgs, PublishArgs, Scenario},
+    cli::{BurstArgs, Cli, Command, CompareArgs, PublishArgs, Scenario},
     interrupt::or_interrupted,
     ladder,
     options::Run,
@@ -59,8 +59,8 @@ async fn load(scenario: Scenario) -> ExitCode {
 
 async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
     match scenario {
-        Scenario::Burst(Run { options, json }) => {
-            let report = burst::run(&options.options()).await?;
+        Scenario::Burst(Run { options: BurstArgs { strategy, burst }, json }) => {
+            let report = burst::run(&BurstOptions { strategy, ..burst }).await?;
             finish(&report, CheckResult::of_burst(&report), json).await
         }
         Scenario::Ladder(Run { options, json }) => {
@@ -132,16 +132,13 @@ async fn finish(
 ) -> Result<ExitCode, Error> {
     println!("{report}");
     if let Some(path) = json {
-        write(&path, pretty(report)).await?;
+        let text = serde_json::to_string_pretty(report).map(|text| text + "\n");
+        write(&path, text).await?;
     }
     if matches!(result, CheckResult::DidNotShow | CheckResult::Unclear) {
         eprintln!("loadtest: nothing was proved: see above");
     }
     Ok(result.exit_code())
-}
-
-fn pretty(report: &impl Serialize) -> serde_json::Result<String> {
-    Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
 /// Writes a file, and the folders above it.

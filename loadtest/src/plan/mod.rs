@@ -1,28 +1,47 @@
 //! The capacity plan: how a sale goes on given machines, and which machines it needs.
 //!
 //! - [`figures`]: what an answer costs, as measured.
-//! - [`model`]: stations and what an answer takes of them; what a target needs. [`sale`]: the formula of the queue.
-//! - [`report`]: the report; [`tables`]: the tables of the documents, among them the comparison with a measured sale;
-//!   [`growth`]: those of measured growth.
+//! - [`model`]: stations and what an answer takes of them; the plan. [`sale`]: the formula of the queue.
+//! - [`tables`]: the tables of the documents.
 
 pub mod figures;
-pub mod growth;
 pub mod model;
 pub mod options;
-pub mod report;
 pub mod sale;
 pub mod tables;
 
 use figures::Figures;
 use options::PlanOptions;
-use report::Plan;
-use workload::Error;
+use workload::{
+    Error,
+    markdown::{count, figure, time},
+    table::render,
+};
 
-/// Calculates the plan; with `--write` writes the tables of the documents too.
-pub fn run(options: &PlanOptions) -> Result<Plan, Error> {
+/// Calculates the plan, and reports it; with `--write` writes the tables of the documents too.
+pub fn run(options: &PlanOptions) -> Result<String, Error> {
     let figures = Figures::read(options.figures.as_deref())?;
     if options.write {
         tables::write(&figures)?;
     }
-    Plan::of(&figures, options)
+    let plan = model::plan(&figures, options)?.into_iter();
+    let rows: Vec<_> = plan.map(|(name, text)| vec![name.to_owned(), text]).collect();
+    let PlanOptions { buyers, tries, stock, strategy, over, .. } = options;
+    Ok(format!(
+        "{} buyers × {tries} attempts, 63 % within {over} s, {} vouchers by {strategy}\n\
+         on {} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit\n\
+         needed: for 99 % of the answers within {}, on processors busy for 70 % of the time\n\n\
+         {}\n\
+         Measured, and calculated from: {}",
+        count(*buyers),
+        count(*stock),
+        options.nodes,
+        options.node_cores,
+        options.redis_shards,
+        options.database_cores,
+        figure(options.commit_ms.unwrap_or(figures.commit_ms)),
+        time(options.target),
+        render(&["", "calculated"], &rows),
+        figures.conditions
+    ))
 }

@@ -5,7 +5,10 @@ use crate::plan::{
     options::PlanOptions,
     sale::{self, Outcome},
 };
-use workload::Error;
+use workload::{
+    Error,
+    markdown::{bytes, count, figure, time},
+};
 
 /// Orders in one transaction of `group-commit`, and its transactions of an instance at once: the size of a batch, and the
 /// default of `--group-in-flight`.
@@ -24,15 +27,18 @@ const SALE_SHARD: &str = "the sale's Redis shard";
 const ROW: &str = "the lock of the sale's row";
 
 /// A rate, and what limits it.
-pub type Limit = (f64, &'static str);
+type Limit = (f64, &'static str);
 
-/// Processors, or what else does so many things at once; and how long an answer takes one of them, seconds.
+/// The figures of a plan by name, in the order of the report.
+pub type Plan = Vec<(&'static str, String)>;
+
+/// Processors, or what else does so many things at once.
 #[derive(Debug)]
 struct Station {
     name: &'static str,
     servers: f64,
-    order_s: f64,
-    refusal_s: f64,
+    /// How long an order, and a refusal, takes one of them, seconds.
+    takes_s: [f64; 2],
 }
 
 /// A sale on its machines.
@@ -56,29 +62,24 @@ impl<'a> Model<'a> {
         // On `stream` one sale's keys are on one shard, which does one thing at a time.
         let (spread, own) = if strategy == "stream" { (0.0, rest) } else { (rest, 0.0) };
         let nodes = f64::from(options.nodes);
-        let station = |name, servers, order_us: f64, refusal_us: f64| Station {
+        let station = |name, servers, takes_us: [f64; 2]| Station {
             name,
             servers,
-            order_s: order_us / 1e6,
-            refusal_s: refusal_us / 1e6,
+            takes_s: takes_us.map(|us| us / 1e6),
         };
-        let service = nodes * options.node_cores;
         let mut stations = vec![
-            station(SERVICE, service, order.service_us, refusal.service_us),
-            station(REDIS, options.redis_shards.into(), session + spread, session),
-            station(SALE_SHARD, 1.0, own, 0.0),
-            station(DATABASE, options.database_cores, order.database_us, refusal.database_us),
+            station(SERVICE, nodes * options.node_cores, [order.service_us, refusal.service_us]),
+            station(REDIS, options.redis_shards.into(), [session + spread, session]),
+            station(SALE_SHARD, 1.0, [own, 0.0]),
+            station(DATABASE, options.database_cores, [order.database_us, refusal.database_us]),
         ];
+        let mut alone_s =
+            [0, 1].map(|of| stations.iter().map(|station| station.takes_s[of]).sum::<f64>());
         if let Some(cores) = options.one_machine {
-            let sum = |of: fn(&Station) -> f64| 1e6 * stations.iter().map(of).sum::<f64>();
-            let order_us = order.client_us + sum(|station| station.order_s);
-            let refusal_us = refusal.client_us + sum(|station| station.refusal_s);
-            stations = vec![station("the machine", cores, order_us, refusal_us)];
+            alone_s[0] += order.client_us / 1e6;
+            alone_s[1] += refusal.client_us / 1e6;
+            stations = vec![Station { name: "the machine", servers: cores, takes_s: alone_s }];
         }
-        let mut alone_s: [f64; 2] = [
-            stations.iter().map(|station| station.order_s).sum(),
-            stations.iter().map(|station| station.refusal_s).sum(),
-        ];
         // Of `stream` the rows come later: Redis has admitted the order.
         if strategy != "stream" {
             let (batch, in_flight) = match strategy {
@@ -87,54 +88,41 @@ impl<'a> Model<'a> {
             };
             // The sale's row is locked for a transaction's commit, one at a time.
             let commit_us = 1e3 * options.commit_ms.unwrap_or(figures.commit_ms);
-            let transaction_us = commit_us / batch + order.database_us;
-            stations.push(station(ROW, 1.0, commit_us / batch, 0.0));
-            stations.push(station(
-                "transactions in flight",
-                nodes * in_flight,
-                transaction_us,
-                0.0,
-            ));
+            let locked_us = commit_us / batch;
+            let transaction_us = locked_us + order.database_us;
+            let in_flight = nodes * in_flight;
+            stations.push(station(ROW, 1.0, [locked_us, 0.0]));
+            stations.push(station("transactions in flight", in_flight, [transaction_us, 0.0]));
             alone_s[0] += commit_us / 1e6;
         }
         Ok(Self { options, stations, alone_s })
     }
 
-    /// Orders a second of one sale at most.
-    pub fn orders_per_s(&self) -> Limit {
-        lowest(&self.stations, |station| station.order_s)
-    }
-
-    /// Refusals a second at most.
-    pub fn refusals_per_s(&self) -> Limit {
-        lowest(&self.stations, |station| station.refusal_s)
+    /// Orders a second of one sale at most, and refusals.
+    fn limits(&self) -> [Limit; 2] {
+        [0, 1].map(|of| lowest(&self.stations, of))
     }
 
     /// Orders a second that one sale can have, however many servers there are.
     fn own_orders_per_s(&self) -> f64 {
         let is_own = |station: &&Station| [SALE_SHARD, ROW].contains(&station.name);
-        lowest(self.stations.iter().filter(is_own), |station| station.order_s).0
+        lowest(self.stations.iter().filter(is_own), 0).0
     }
 
     /// How the sale goes, by the formula.
     pub fn formula(&self) -> Outcome {
-        let rates = [self.orders_per_s().0, self.refusals_per_s().0];
+        let rates = self.limits().map(|(rate, _)| rate);
         sale::sale(self.options, rates, self.alone_s)
-    }
-
-    /// Answers a second that are needed so that 99 % of them come within the target; `None` where no rate is enough.
-    pub fn needed_rate(&self) -> Option<f64> {
-        sale::needed_rate(self.options, self.own_orders_per_s())
     }
 
     /// Instances of the given size, Redis servers, and processors of the database that are needed for so many answers a
     /// second.
-    pub fn needed(&self, answers_per_s: f64) -> [f64; 3] {
+    fn needed(&self, answers_per_s: f64) -> [f64; 3] {
         let orders_per_s = answers_per_s.min(self.own_orders_per_s());
         let needed = |name: &str| {
             let found = self.stations.iter().filter(|station| station.name == name);
-            let busy = found.map(|station| {
-                (orders_per_s * station.order_s).max(answers_per_s * station.refusal_s)
+            let busy = found.map(|Station { takes_s: [order_s, refusal_s], .. }| {
+                (orders_per_s * order_s).max(answers_per_s * refusal_s)
             });
             busy.sum::<f64>() / PLANNED_LOAD
         };
@@ -146,12 +134,52 @@ impl<'a> Model<'a> {
     }
 }
 
-/// The station that allows the lowest rate.
-fn lowest<'a>(
-    stations: impl IntoIterator<Item = &'a Station>,
-    takes_s: fn(&Station) -> f64,
-) -> Limit {
-    let used = stations.into_iter().filter(|station| takes_s(station) > 0.0);
-    let limits = used.map(|station| (station.servers / takes_s(station), station.name));
+/// Calculates the plan of one sale.
+pub fn plan(figures: &Figures, options: &PlanOptions) -> Result<Plan, Error> {
+    let model = Model::new(figures, options)?;
+    let Outcome { sold_out_s, answered_s, p99_s, room_s } = model.formula();
+    let [orders, refusals] =
+        model.limits().map(|(rate, what)| format!("{} by {what}", figure(rate)));
+    let mut plan = vec![
+        ("sold out after", sold_out_s.map_or_else(|| "–".to_owned(), time)),
+        ("all answered after", time(answered_s)),
+        ("99 % wait at most", time(p99_s)),
+        ("orders/s at most", orders),
+        ("refusals/s at most", refusals),
+    ];
+    plan.extend(room_s.map(|longest| ("longest in the waiting room", time(longest))));
+    let gives_way_first = match sale::needed_rate(options, model.own_orders_per_s()) {
+        // The orders of one sale have a limit of their own.
+        None => "the sale itself".to_owned(),
+        Some(rate) => {
+            let [instances, redis, database] = model.needed(rate);
+            let sessions = options.buyers as f64 * figures.memory.session_redis;
+            plan.extend([
+                ("answers/s needed", figure(rate)),
+                ("instances", count(instances as u64)),
+                ("Redis", count(redis as u64)),
+                ("database cores", figure(database)),
+                ("sessions", bytes(sessions)),
+                ("requests at once", figure(rate * options.target)),
+            ]);
+            let times = [
+                ("instances", instances / f64::from(options.nodes)),
+                ("Redis", redis / f64::from(options.redis_shards)),
+                ("database", database / options.database_cores),
+            ];
+            match times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+                Some((name, times)) if times > 1.0 => format!("{name} ({})", figure(times)),
+                _ => "nothing".to_owned(),
+            }
+        }
+    };
+    plan.push(("gives way first (times as much is needed)", gives_way_first));
+    Ok(plan)
+}
+
+/// What allows the lowest rate of orders (0) or refusals (1).
+fn lowest<'a>(stations: impl IntoIterator<Item = &'a Station>, of: usize) -> Limit {
+    let used = stations.into_iter().filter(|station| station.takes_s[of] > 0.0);
+    let limits = used.map(|station| (station.servers / station.takes_s[of], station.name));
     limits.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, "nothing"))
 }

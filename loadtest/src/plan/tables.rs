@@ -1,18 +1,25 @@
-//! The tables of docs/SCALING.md (and, with those of [`growth`], of docs/BENCHMARKS.md), and the comparison of the formulas with a measured sale.
+//! The tables of docs/SCALING.md, among them the comparison of the formulas with a measured sale; and those of measured
+//! growth and memory in docs/BENCHMARKS.md.
 
 use crate::{
     options::defaults,
-    plan::{figures::Figures, growth, model::Model, options::PlanOptions, report::Plan},
+    plan::{
+        figures::{Answer, Figures, Level},
+        model::{self, Model},
+        options::PlanOptions,
+    },
 };
 use workload::{
     Error,
-    markdown::{self, count, table, time},
+    markdown::{self, bytes, count, figure, table, time},
 };
 
 /// Sizes of a sale: buyers and vouchers.
 const SIZES: [(u64, u64); 3] = [(10_000, 100), (1_000_000, 10_000), (100_000_000, 200_000)];
 /// What a waiting room lets through in the tables, attempts a second.
 const WAITING_ROOM: f64 = 200_000.0;
+/// Growth beyond this is set in bold, and explained in the document.
+const EXPECTED: f64 = 1.2;
 
 /// The figures of a plan in each table, as columns.
 const OF_SIZE: [&str; 4] = [
@@ -32,15 +39,15 @@ const OF_ADDITION: [&str; 7] = [
 ];
 
 /// All tables: document, name of the place, table.
-pub fn all(figures: &Figures) -> Result<Vec<(&'static str, &'static str, String)>, Error> {
-    let plan = [
-        ("plan-sizes", sizes(figures)?),
-        ("plan-additions", additions(figures)?),
-        ("plan-comparison", compared(figures)?),
-    ];
-    let plan = plan.map(|(name, table)| ("SCALING.md", name, table));
-    let growth = growth::tables(figures).map(|(name, table)| ("BENCHMARKS.md", name, table));
-    Ok(plan.into_iter().chain(growth).collect())
+pub fn all(figures: &Figures) -> Result<[(&'static str, &'static str, String); 6], Error> {
+    Ok([
+        ("SCALING.md", "plan-sizes", sizes(figures)?),
+        ("SCALING.md", "plan-additions", additions(figures)?),
+        ("SCALING.md", "plan-comparison", compared(figures)?),
+        ("BENCHMARKS.md", "scale-growth", growth(figures)),
+        ("BENCHMARKS.md", "scale-memory", memory(figures)),
+        ("BENCHMARKS.md", "scale-conditions", conditions(figures)),
+    ])
 }
 
 /// Writes them into the documents.
@@ -51,11 +58,22 @@ pub fn write(figures: &Figures) -> Result<(), Error> {
     Ok(())
 }
 
+/// The figures with these names of a plan, which are the titles of columns.
+fn row(figures: &Figures, options: &PlanOptions, titles: &[&str]) -> Result<Vec<String>, Error> {
+    let plan = model::plan(figures, options)?;
+    let cell = |title: &&str| {
+        let name = title.trim_start_matches('>');
+        let found = plan.iter().find(|(known, _)| *known == name);
+        found.map_or("–".to_owned(), |(_, text)| text.clone())
+    };
+    Ok(titles.iter().map(cell).collect())
+}
+
 fn sizes(figures: &Figures) -> Result<String, Error> {
     let mut rows = Vec::new();
     for (buyers, stock) in SIZES {
-        let plan = Plan::of(figures, &PlanOptions { buyers, stock, ..defaults() })?;
-        rows.push([vec![count(buyers), count(stock)], plan.row(&OF_SIZE)].concat());
+        let cells = row(figures, &PlanOptions { buyers, stock, ..defaults() }, &OF_SIZE)?;
+        rows.push([vec![count(buyers), count(stock)], cells].concat());
     }
     Ok(table(&[&[">buyers", ">vouchers"], &OF_SIZE[..]].concat(), &rows))
 }
@@ -73,8 +91,8 @@ fn additions(figures: &Figures) -> Result<String, Error> {
             ("and sessions in the instances' memory", memory),
             ("and a waiting room", room),
         ] {
-            let plan = Plan::of(figures, &options)?;
-            rows.push([vec![count(buyers), name.to_owned()], plan.row(&OF_ADDITION)].concat());
+            let cells = row(figures, &options, &OF_ADDITION)?;
+            rows.push([vec![count(buyers), name.to_owned()], cells].concat());
         }
     }
     Ok(table(&[&[">buyers", "added"], &OF_ADDITION[..]].concat(), &rows))
@@ -107,6 +125,61 @@ fn compared(figures: &Figures) -> Result<String, Error> {
         vec![what.to_owned(), time(measured_s), beside]
     });
     Ok(table(&["after", ">measured", ">formula (÷ measured)"], &rows))
+}
+
+fn growth(figures: &Figures) -> String {
+    let titles = [
+        "",
+        ">service µs",
+        ">database µs",
+        ">Redis µs",
+        ">÷ smallest",
+        ">range",
+        ">p99 ms",
+        ">÷ smallest",
+        ">orders a commit",
+    ];
+    let orders = figures.growth.iter().map(|level| grown("an order", level, &level.order));
+    let refusals = figures.growth.iter().map(|level| grown("a refusal", level, &level.refusal));
+    let rows: Vec<_> = orders.chain(refusals).collect();
+    table(&titles, &rows)
+}
+
+fn grown(kind: &str, level: &Level, answer: &Answer) -> Vec<String> {
+    let [median, least, most] = answer.growth;
+    let times = |value: f64| match value > EXPECTED {
+        true => format!("**{value:.2}**"),
+        false => format!("{value:.2}"),
+    };
+    vec![
+        format!("{kind}, {} {}", count(level.count), level.dimension),
+        figure(answer.cost.service_us),
+        figure(answer.cost.database_us),
+        figure(answer.cost.redis_us),
+        times(median),
+        format!("{least:.2} – {most:.2}"),
+        figure(answer.p99_ms),
+        times(answer.p99_growth),
+        answer.batch.map_or(String::new(), figure),
+    ]
+}
+
+fn memory(figures: &Figures) -> String {
+    let memory = &figures.memory;
+    let rows = [
+        ("a session", "Redis", memory.session_redis),
+        ("a session in memory", "the instance", memory.session_instance),
+        ("an open sale", "the instance", memory.sale_instance),
+        ("an idle keep-alive connection", "the instance", memory.connection_instance),
+        ("an order with its index entries", "the database", memory.order_database),
+    ];
+    let rows = rows.map(|(what, place, size)| vec![what.to_owned(), place.to_owned(), bytes(size)]);
+    table(&["", "in", ">memory"], &rows)
+}
+
+fn conditions(figures: &Figures) -> String {
+    let unfit = if figures.quick { "**A quick run, not fit for conclusions.** " } else { "" };
+    format!("{unfit}{}\n", figures.conditions)
 }
 
 #[cfg(test)]

@@ -1,20 +1,18 @@
 //! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at these keys, makes them
 //! expire, and removes what it caused; it never invents a value.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use chrono::Utc;
 use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 use workload::{Access, Error, redis_connection};
 
 /// Keys in one pipeline.
 const BATCH: usize = 1000;
 
 /// A connection to the service's Redis that comes back after an outage.
-#[derive(Clone)]
 pub struct RedisKeys {
     url: String,
     redis: RoutedConnection,
@@ -98,14 +96,19 @@ impl RedisKeys {
         Ok(expiries)
     }
 
-    /// Removes the keys of these shops; returns how many were there.
+    /// Removes these keys; returns how many were there.
+    pub async fn unlink(&self, keys: &[String]) -> Result<u64, Error> {
+        Ok(self.each("UNLINK", keys).await?.into_iter().sum::<i64>().unsigned_abs())
+    }
+
+    /// The same of the keys of these shops.
     pub async fn remove(&self, ids: &[u64]) -> Result<u64, Error> {
         let keys: Vec<_> = ids.iter().copied().map(key).collect();
-        Ok(self.each("UNLINK", &keys).await?.into_iter().sum::<i64>().unsigned_abs())
+        self.unlink(&keys).await
     }
 
     /// The keys of the shops' Bloom filters.
-    async fn filters(&self) -> Result<Vec<String>, Error> {
+    pub async fn filters(&self) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
         for mut redis in redis_connection::masters(&self.url).await? {
             let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
@@ -120,28 +123,7 @@ impl RedisKeys {
     /// Removes the Bloom filters. The service answers "maybe" until it has filled them anew from the table, by itself,
     /// within seconds.
     pub async fn drop_filters(&self) -> Result<(), Error> {
-        self.each("UNLINK", &self.filters().await?).await.map(drop)
-    }
-
-    /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
-    pub async fn without_filters<T>(
-        &self,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let filters = self.filters().await?;
-        self.each("UNLINK", &filters).await?;
-        let removing = async {
-            loop {
-                sleep(Duration::from_millis(5)).await;
-                if let Err(error) = self.each("UNLINK", &filters).await {
-                    return error;
-                }
-            }
-        };
-        tokio::select! {
-            done = work => done,
-            error = removing => Err(error),
-        }
+        self.unlink(&self.filters().await?).await.map(drop)
     }
 
     /// Cuts every connection that has subscribed to a channel; returns how many those were.

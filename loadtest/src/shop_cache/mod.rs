@@ -1,19 +1,19 @@
 //! Reads of shops, and what their cache promises: the ways in which a cache lets the database down, each made to happen and
 //! each measured.
 //!
-//! All cases share one frame: `stage` makes temporary shops and removes them, a case has them read by the one driver of
-//! reads (`reads`) and returns its checks. The instances are asked themselves, not through a proxy, because
-//! `GET /metrics` of each counts its loads.
+//! All cases share one frame: temporary shops are made and removed, a case has them read by the one driver of reads
+//! (`reads`) and returns its checks. The instances are asked themselves, not through a proxy, because `GET /metrics` of
+//! each counts its loads.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
+use testkit::wait::until;
 use workload::{Environment, Error};
 
 use crate::{options::Run, report::Checked};
 
 mod avalanche;
-mod counts;
 mod keys;
 mod penetration;
 mod reads;
@@ -23,7 +23,21 @@ mod stampede;
 mod steady;
 mod updates;
 
-use stage::{Case, Stage};
+use keys::RedisKeys;
+use shops::ShopTable;
+use stage::Stage;
+
+/// How long the clean-up waits for a server that is away.
+const CLEAN_UP: Duration = Duration::from_secs(15);
+
+/// A case, with its options.
+trait Case: Args {
+    /// How many temporary shops it needs.
+    fn shops(&self) -> u64;
+
+    /// Has shops read, and judges what came of it.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
+}
 
 /// The cases.
 #[derive(Debug, Subcommand)]
@@ -53,17 +67,50 @@ impl Scenario {
     /// Runs it; its report, and where that goes as JSON.
     pub async fn run(self) -> Result<(Checked, Option<PathBuf>), Error> {
         match self {
-            Self::Stampede(run) => on_stage(run).await,
-            Self::Penetration(run) => on_stage(run).await,
-            Self::Avalanche(run) => on_stage(run).await,
-            Self::Updates(run) => on_stage(run).await,
-            Self::Read(run) => on_stage(run).await,
+            Self::Stampede(run) => on_shops(run).await,
+            Self::Penetration(run) => on_shops(run).await,
+            Self::Avalanche(run) => on_shops(run).await,
+            Self::Updates(run) => on_shops(run).await,
+            Self::Read(run) => on_shops(run).await,
         }
     }
 }
 
-async fn on_stage<C: Case + Args>(
+/// Runs a case on temporary shops. Whatever happens in it, rows and keys are removed afterwards.
+async fn on_shops<C: Case>(
     Run { options: On { case, environment }, json }: Run<On<C>>,
 ) -> Result<(Checked, Option<PathBuf>), Error> {
-    Ok((Stage::run(&case, environment).await?, json))
+    let (count, Environment { access, nodes, progress, .. }) = (case.shops(), environment);
+    let table = ShopTable::open(&access.database_url).await?;
+    let keys = RedisKeys::open(&access).await?;
+    let mut stage = Stage { access, nodes, progress, table, keys, shops: Vec::new() };
+    if count == 0 {
+        return Ok((case.run(&stage).await?, json));
+    }
+    let running = async {
+        progress.say(&format!("making {count} temporary shops"));
+        stage.shops = stage.table.make_temporary(count).await?;
+        stage.keys.remove(&stage.shops).await?;
+        // It does not know the new rows; the service fills it anew, with them.
+        stage.keys.drop_filters().await?;
+        case.run(&stage).await
+    };
+    let result = running.await;
+    let mut cleaned = Ok(());
+    until(CLEAN_UP, async || {
+        cleaned = clean_up(&stage).await;
+        cleaned.is_ok()
+    })
+    .await;
+    if let Err(error) = cleaned {
+        progress.say(&format!("not all was cleaned up: {error}"));
+    }
+    Ok((result?, json))
+}
+
+async fn clean_up(stage: &Stage) -> Result<(), Error> {
+    // Rows first, so that they are not cached again.
+    stage.table.remove_temporary().await?;
+    stage.keys.remove(&stage.shops).await?;
+    stage.keys.drop_filters().await
 }

@@ -14,9 +14,9 @@ use testkit::wait::poll;
 use workload::{Error, driver::Connections};
 
 use super::{
-    counts::Counts,
+    Case,
     reads::{Answer, ReadStrategy, Tally, absent, read_all},
-    stage::{CONNECTIONS, Case, Stage},
+    stage::{CONNECTIONS, Counts, Stage, disturbed},
 };
 use crate::report::{Check, Checked};
 
@@ -25,6 +25,8 @@ const LAPS: u32 = 10;
 /// The service's rate of false positives of the filter, and how long it remembers a cached null, in seconds.
 const FALSE_POSITIVES: f64 = 0.01;
 const NULL_TTL: u64 = 120;
+/// The pause between two removals of the filters, so that next to nothing is filtered.
+const REMOVE_EVERY: Duration = Duration::from_millis(5);
 /// Longest wait for a filter that is being filled, and the pause between two looks.
 const FILTER_WAIT: Duration = Duration::from_secs(15);
 const FILTER_PAUSE: Duration = Duration::from_millis(200);
@@ -42,7 +44,6 @@ impl Case for Options {
         0
     }
 
-    /// Makes all passes.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         await_filter(stage).await?;
         let mut readers = stage.connect(CONNECTIONS).await?;
@@ -52,8 +53,11 @@ impl Case for Options {
         for (strategy, requests) in
             [(nulls, requests), (ReadStrategy::CacheAside, requests.div_ceil(10))]
         {
+            let filters = stage.keys.filters().await?;
+            stage.keys.unlink(&filters).await?;
             let passing = pass(stage, &mut readers, strategy, distinct, requests);
-            checks.extend(stage.keys.without_filters(passing).await?);
+            let keep_away = async || stage.keys.unlink(&filters).await.map(drop);
+            checks.extend(disturbed(passing, REMOVE_EVERY, keep_away).await?);
         }
         Ok(Checked {
             scenario: "cache penetration",
@@ -93,35 +97,26 @@ async fn pass(
 ) -> Result<Vec<Check>, Error> {
     let ids = absent(distinct as usize).into_iter().cycle().take(requests as usize).collect();
     readers.open().await?;
-    let what = format!("{strategy}, {distinct} ids");
-    let reading = read_all(readers, Some(strategy), ids, None, (stage.progress, &what));
+    let reading = read_all(readers, strategy, ids, None, stage.progress);
     let (reads, counts) = stage.counting(reading).await?;
-    let most_loads = match strategy {
-        ReadStrategy::CacheAside => None,
-        ReadStrategy::NullCaching => {
-            Some(u64::from(distinct) * (1 + counts.time.as_secs() / NULL_TTL))
-        }
-        _ => Some((FALSE_POSITIVES * f64::from(requests)) as u64),
-    };
     let answers = reads.iter().map(|read| read.answer).collect();
-    Ok(check(strategy, most_loads, counts, &answers))
+    Ok(check(strategy, distinct, counts, &answers))
 }
 
-/// Checks a pass by its counts: it may cause so many loads, or as many as it likes.
-fn check(
-    strategy: ReadStrategy,
-    most_loads: Option<u64>,
-    counts: Counts,
-    answers: &Tally,
-) -> Vec<Check> {
+/// Checks a pass over so many ids by its counts.
+fn check(strategy: ReadStrategy, distinct: u32, counts: Counts, answers: &Tally) -> Vec<Check> {
     let what = |what: &str| format!("{strategy}: {what}");
-    let Counts { filtered, loads, statements, .. } = counts;
-    let Some(most) = most_loads else {
-        let phantoms = answers.of(&[Answer::Shop, Answer::Unexpected]);
-        return vec![
-            Check::none(what("shops that do not exist"), phantoms),
-            Check::shown(what("loads"), loads),
-        ];
+    let Counts { filtered, loads, statements, time, .. } = counts;
+    let most = match strategy {
+        ReadStrategy::CacheAside => {
+            let phantoms = answers.of(&[Answer::Shop, Answer::Unexpected]);
+            return vec![
+                Check::none(what("shops that do not exist"), phantoms),
+                Check::shown(what("loads"), loads),
+            ];
+        }
+        ReadStrategy::NullCaching => u64::from(distinct) * (1 + time.as_secs() / NULL_TTL),
+        _ => (FALSE_POSITIVES * answers.total() as f64) as u64,
     };
     let (absent, half) = (answers.of(&[Answer::Absent]), answers.total() / 2);
     let mut checks = vec![
@@ -141,15 +136,10 @@ mod tests {
     use super::*;
     use crate::report::CheckResult;
 
-    /// The worst result of a pass with these counts, and with this one more answer.
-    fn result(
-        strategy: ReadStrategy,
-        most: Option<u64>,
-        counts: Counts,
-        more: Answer,
-    ) -> CheckResult {
-        let answers = std::iter::repeat_n(Answer::Absent, 999).chain([more]).collect();
-        CheckResult::worst(&check(strategy, most, counts, &answers))
+    /// The worst result of a pass over 100 ids with these counts, and with this answer last of 1,000.
+    fn result(strategy: ReadStrategy, counts: Counts, last: Answer) -> CheckResult {
+        let answers = std::iter::repeat_n(Answer::Absent, 999).chain([last]).collect();
+        CheckResult::worst(&check(strategy, 100, counts, &answers))
     }
 
     fn counts(loads: u64, statements: u64) -> Counts {
@@ -159,14 +149,14 @@ mod tests {
     #[test]
     fn one_load_too_many_and_wrong_answers_are_found() {
         for (strategy, most) in [(ReadStrategy::Layered, 10), (ReadStrategy::NullCaching, 100)] {
-            let of = |counts, more| result(strategy, Some(most), counts, more);
+            let of = |counts, last| result(strategy, counts, last);
             assert_eq!(of(counts(most, most), Answer::Absent), CheckResult::Holds);
             assert_eq!(of(counts(most + 1, most), Answer::Absent), CheckResult::Violation);
             for wrong in [Answer::ServerError, Answer::Shop] {
                 assert_eq!(of(counts(1, 1), wrong), CheckResult::Violation);
             }
         }
-        let naive = |more| result(ReadStrategy::CacheAside, None, counts(1000, 1000), more);
+        let naive = |last| result(ReadStrategy::CacheAside, counts(1000, 1000), last);
         assert_eq!(naive(Answer::Absent), CheckResult::Shown);
         assert_eq!(naive(Answer::Shop), CheckResult::Violation);
     }
@@ -175,7 +165,7 @@ mod tests {
     fn the_database_counts_too_and_the_instances_own_statements_are_allowed_for() {
         let of = |statements, seconds| {
             let counts = Counts { time: Duration::from_secs(seconds), ..counts(1, statements) };
-            result(ReadStrategy::Layered, Some(10), counts, Answer::Absent)
+            result(ReadStrategy::Layered, counts, Answer::Absent)
         };
         assert_eq!(of(1000, 33), CheckResult::Violation);
         // Two instances execute some 8 a second by themselves.
@@ -186,7 +176,7 @@ mod tests {
     #[test]
     fn filtered_requests_prove_nothing_about_cached_nulls() {
         let idle = Counts { filtered: 900, ..counts(5, 5) };
-        let of = |strategy| result(strategy, Some(100), idle, Answer::Absent);
+        let of = |strategy| result(strategy, idle, Answer::Absent);
         assert_eq!(of(ReadStrategy::NullCaching), CheckResult::Unclear);
         assert_eq!(of(ReadStrategy::Layered), CheckResult::Holds);
     }

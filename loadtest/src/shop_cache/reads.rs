@@ -148,23 +148,16 @@ pub fn absent(count: usize) -> Vec<u64> {
 pub struct Read {
     /// Index of the instance asked.
     pub target: usize,
-    /// When it was due.
-    pub due: Instant,
     /// When it was sent.
     pub sent: Instant,
     /// When the last byte of its answer was there.
     pub ended: Instant,
+    /// From when it was due to its end: queueing in this tool counts, too.
+    pub latency: Duration,
     /// What came.
     pub answer: Answer,
     /// The shop's name, if the shop came.
     pub name: Box<str>,
-}
-
-impl Read {
-    /// From when it was due to its end: queueing in this tool counts, too.
-    pub fn latency(&self) -> Duration {
-        self.ended.saturating_duration_since(self.due)
-    }
 }
 
 /// When a read is due; `None`: as soon as a connection is free.
@@ -198,7 +191,8 @@ pub async fn read<S: Default + Send + 'static>(
         let Done { what: id, target, due, sent, ended, answer } = done;
         let (answer, name) = Answer::of(id, &answer);
         counted.count(false);
-        take(&mut lock(&taken), Read { target, due, sent, ended, answer, name });
+        let latency = ended.saturating_duration_since(due);
+        take(&mut lock(&taken), Read { target, sent, ended, latency, answer, name });
     };
     connections.drive(live, next, ended).await?;
     let seen = std::mem::take(&mut *lock(&seen));
@@ -208,15 +202,15 @@ pub async fn read<S: Default + Send + 'static>(
 /// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection.
 pub async fn read_all(
     connections: &mut Connections,
-    strategy: Option<ReadStrategy>,
+    strategy: ReadStrategy,
     ids: Vec<u64>,
     due: Due,
-    (progress, what): (Progress, &str),
+    progress: Progress,
 ) -> Result<Vec<Read>, Error> {
-    let (total, live) = (ids.len() as u64, Arc::default());
+    let (what, total, live) = (strategy.to_string(), ids.len() as u64, Arc::default());
     let ids = ids.into_iter().map(move |id| (id, due));
-    let reading = read(connections, strategy, &live, ids, Vec::push);
-    progress.watch(what, total, &live, reading).await
+    let reading = read(connections, Some(strategy), &live, ids, Vec::push);
+    progress.watch(&what, total, &live, reading).await
 }
 
 /// Locks what reads on all connections share.

@@ -1,31 +1,28 @@
-//! Where a case runs: the instances, and the servers behind them, with temporary shops that are removed afterwards.
+//! What a case works with: the instances, the servers behind them, and what reads of shops cost there, by two independent
+//! counts: the instances' own metrics (`GET /metrics`, Prometheus text format 0.0.4), and the statements that the database
+//! says it has executed.
 
 use std::time::{Duration, Instant};
 
-use testkit::wait::until;
-use workload::{Access, Environment, Error, Target, driver::Connections, live::Progress};
+use tokio::time::sleep;
+use workload::{
+    Access, Error, Target,
+    driver::Connections,
+    http::{Call, Connection},
+    live::Progress,
+};
 
 use super::{
-    counts::Counts,
     keys::RedisKeys,
     reads::{LIMIT, Read, ReadStrategy, read_all},
     shops::ShopTable,
 };
-use crate::report::Checked;
 
 /// Connections of the readers to each instance, in most cases.
 pub const CONNECTIONS: u32 = 64;
-/// How long the clean-up waits for a server that is away.
-const CLEAN_UP: Duration = Duration::from_secs(15);
-
-/// A case, with its options.
-pub trait Case {
-    /// How many temporary shops it needs.
-    fn shops(&self) -> u64;
-
-    /// Has shops read, and judges what came of it.
-    async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
-}
+/// Statements of other clients during any measurement, and those that an instance executes each second by itself (some 4).
+const OTHERS: f64 = 20.0;
+const BACKGROUND_PER_S: f64 = 10.0;
 
 /// What a case works with.
 pub struct Stage {
@@ -41,43 +38,6 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Runs `case` on temporary shops. Whatever happens in it, rows and keys are removed afterwards.
-    pub async fn run(case: &impl Case, environment: Environment) -> Result<Checked, Error> {
-        let (count, Environment { access, nodes, progress, .. }) = (case.shops(), environment);
-        let table = ShopTable::open(&access.database_url).await?;
-        let keys = RedisKeys::open(&access).await?;
-        let mut stage = Self { access, nodes, progress, table, keys, shops: Vec::new() };
-        if count == 0 {
-            return case.run(&stage).await;
-        }
-        let running = async {
-            progress.say(&format!("making {count} temporary shops"));
-            stage.shops = stage.table.make_temporary(count).await?;
-            stage.keys.remove(&stage.shops).await?;
-            // It does not know the new rows; the service fills it anew, with them.
-            stage.keys.drop_filters().await?;
-            case.run(&stage).await
-        };
-        let result = running.await;
-        let mut cleaned = Ok(());
-        until(CLEAN_UP, async || {
-            cleaned = stage.clean_up().await;
-            cleaned.is_ok()
-        })
-        .await;
-        if let Err(error) = cleaned {
-            progress.say(&format!("not all was cleaned up: {error}"));
-        }
-        result
-    }
-
-    async fn clean_up(&self) -> Result<(), Error> {
-        // Rows first, so that they are not cached again.
-        self.table.remove_temporary().await?;
-        self.keys.remove(&self.shops).await?;
-        self.keys.drop_filters().await
-    }
-
     /// So many open connections to each instance.
     pub async fn connect(&self, each: u32) -> Result<Connections, Error> {
         let count = self.nodes.len() * each as usize;
@@ -108,8 +68,8 @@ impl Stage {
         ids: Vec<u64>,
     ) -> Result<(Vec<Read>, Counts), Error> {
         let mut readers = self.connect(1).await?;
-        let (due, silent) = (Some(Instant::now()), (Progress::Silent, ""));
-        self.counting(read_all(&mut readers, Some(strategy), ids, due, silent)).await
+        let due = Some(Instant::now());
+        self.counting(read_all(&mut readers, strategy, ids, due, Progress::Silent)).await
     }
 
     /// What instances and database have counted so far.
@@ -120,5 +80,91 @@ impl Stage {
             counts.add(node).await?;
         }
         Ok(counts)
+    }
+}
+
+/// Does `work`, and meanwhile `disturb` over and over, with this pause before each time.
+pub async fn disturbed<T>(
+    work: impl Future<Output = Result<T, Error>>,
+    pause: Duration,
+    mut disturb: impl AsyncFnMut() -> Result<(), Error>,
+) -> Result<T, Error> {
+    let disturbing = async {
+        loop {
+            sleep(pause).await;
+            if let Err(error) = disturb().await {
+                return error;
+            }
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        error = disturbing => Err(error),
+    }
+}
+
+/// Counts since the start of the servers, or during some work.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Reads that the Bloom filter answered.
+    pub filtered: u64,
+    /// Reads of the database.
+    pub loads: u64,
+    /// Loads under way.
+    pub running: u64,
+    /// Reads for which Redis did not answer in time.
+    pub bypassed: u64,
+    /// Prepared statements that the database has executed, of whatever client.
+    pub statements: u64,
+    /// The instances that were asked.
+    pub instances: u32,
+    /// How long the work took.
+    pub time: Duration,
+}
+
+impl Counts {
+    /// Adds what an instance says.
+    async fn add(&mut self, node: &Target) -> Result<(), Error> {
+        let failed = |reason: String| Error::Unreachable {
+            url: node.to_string(),
+            what: "GET /metrics",
+            reason,
+        };
+        let response = Connection::new(node.clone(), LIMIT).send(&Call::get("/metrics")).await;
+        let response = response.map_err(|error| failed(error.to_string()))?;
+        let page = String::from_utf8_lossy(&response.body);
+        self.instances += 1;
+        for (sum, series) in [
+            (&mut self.filtered, "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}"),
+            (&mut self.loads, "seckill_cache_loads_total{cache=\"shop\"}"),
+            (&mut self.running, "seckill_cache_loads_running"),
+            (&mut self.bypassed, "seckill_cache_bypassed_total{cache=\"shop\"}"),
+        ] {
+            let value = |line: &str| line.strip_prefix(series)?.trim_start().parse::<u64>().ok();
+            let count = page.lines().find_map(value);
+            *sum += count.ok_or_else(|| {
+                let status = response.status;
+                failed(format!("HTTP {status} without {series}; is it a proxy, or a Java node?"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What happened since `before`, in this time; nothing where an instance was started anew.
+    fn since(self, before: Self, time: Duration) -> Self {
+        Self {
+            filtered: self.filtered.saturating_sub(before.filtered),
+            loads: self.loads.saturating_sub(before.loads),
+            bypassed: self.bypassed.saturating_sub(before.bypassed),
+            statements: self.statements.saturating_sub(before.statements),
+            time,
+            ..self
+        }
+    }
+
+    /// Statements that may have been executed meanwhile besides loads.
+    pub fn others(&self) -> u64 {
+        let background = BACKGROUND_PER_S * f64::from(self.instances) * self.time.as_secs_f64();
+        (OTHERS + background) as u64
     }
 }

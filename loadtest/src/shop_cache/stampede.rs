@@ -16,10 +16,10 @@ use tokio::time::{sleep, sleep_until};
 use workload::{Error, driver::Connections, live::Progress};
 
 use super::{
-    counts::Counts,
+    Case,
     reads::{Answer, Read, ReadStrategy, read_all},
     shops::unlock,
-    stage::{Case, Stage},
+    stage::{Counts, Stage},
 };
 use crate::report::{Check, CheckResult, Checked};
 
@@ -85,7 +85,6 @@ impl Case for Options {
         1
     }
 
-    /// Runs all rounds of all read strategies.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         stage.progress.say("opening connections");
         let mut readers = stage.connect(self.waiters).await?;
@@ -125,7 +124,7 @@ async fn burst(
     begin: Instant,
 ) -> Result<Vec<Read>, Error> {
     let ids = vec![shop; connections.count()];
-    read_all(connections, Some(strategy), ids, Some(begin), (Progress::Silent, "")).await
+    read_all(connections, strategy, ids, Some(begin), Progress::Silent).await
 }
 
 /// Stores the shop anew, by a read on each instance.
@@ -201,7 +200,7 @@ async fn round(
 }
 
 fn slowest_ms(reads: &[Read]) -> f64 {
-    reads.iter().map(Read::latency).max().unwrap_or_default().as_secs_f64() * 1e3
+    reads.iter().map(|read| read.latency).max().unwrap_or_default().as_secs_f64() * 1e3
 }
 
 /// Checks all rounds of a read strategy: each by what the strategy promises about an expiry.

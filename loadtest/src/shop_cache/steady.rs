@@ -5,20 +5,18 @@
 //! Requests are due at fixed times whatever the service does, and latency counts from then.
 
 use std::{
-    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use clap::{Args, value_parser};
 use rand::Rng;
-use tokio::time::{MissedTickBehavior, interval};
 use workload::{Error, latency::Recorder, live::Live};
 
 use super::{
-    keys::RedisKeys,
+    Case,
     reads::{self, Answer, Read, ReadStrategy, Tally},
-    stage::{CONNECTIONS, Case, Stage},
+    stage::{CONNECTIONS, Stage, disturbed},
 };
 use crate::{
     options::positive,
@@ -61,7 +59,6 @@ impl Case for Options {
         SHOPS
     }
 
-    /// Reads for so long.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let (begin, duration) = (Instant::now(), Duration::from_secs(self.seconds));
@@ -69,17 +66,21 @@ impl Case for Options {
             let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
             seconds.resize_with(seconds.len().max(second + 1), Second::new);
             seconds[second].answers.count(read.answer);
-            seconds[second].latency.record(read.latency());
+            seconds[second].latency.record(read.latency);
         };
         let (ids, absent) = (stage.shops.clone(), reads::absent(ABSENT));
         let draws = draws(self.rate, ids, absent, begin, begin + duration);
         let (live, mut expired) = (Arc::<Live>::default(), 0);
         let reading = reads::read(&mut readers, self.read_strategy, &live, draws, take);
         let due = (self.rate * duration.as_secs_f64()) as u64;
-        let seconds = tokio::select! {
-            seconds = stage.progress.watch("reads", due, &live, reading) => seconds?,
-            never = expire(&stage.keys, &stage.shops, &mut expired) => match never {},
+        let expire = async || {
+            let id = stage.shops[rand::rng().random_range(0..stage.shops.len())];
+            // A Redis that is away is part of the show.
+            expired += stage.keys.remove(&[id]).await.unwrap_or(0);
+            Ok::<_, Error>(())
         };
+        let reading = stage.progress.watch("reads", due, &live, reading);
+        let seconds = disturbed(reading, EXPIRE_EVERY, expire).await?;
         let elapsed_s = begin.elapsed().as_secs_f64().max(1e-6);
         Ok(Checked {
             scenario: "cache read",
@@ -101,7 +102,6 @@ impl Case for Options {
     }
 }
 
-/// Draws the ids, each due at its time.
 fn draws(
     rate: f64,
     ids: Vec<u64>,
@@ -145,18 +145,6 @@ impl Second {
 
     fn has_failed(&self) -> bool {
         self.answers.of(&FAILURES) > 0
-    }
-}
-
-/// Removes keys, as long as Redis lets it. Never ends.
-async fn expire(keys: &RedisKeys, ids: &[u64], expired: &mut u64) -> Infallible {
-    let mut tick = interval(EXPIRE_EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        let id = ids[rand::rng().random_range(0..ids.len())];
-        // A Redis that is away is part of the show.
-        *expired += keys.remove(&[id]).await.unwrap_or(0);
     }
 }
 

@@ -23,8 +23,9 @@ use workload::{
 };
 
 use super::{
+    Case,
     reads::{self, Answer, LIMIT, Read, ReadStrategy, Tally, lock},
-    stage::{Case, Stage},
+    stage::Stage,
 };
 use crate::report::{Check, Checked};
 
@@ -56,7 +57,6 @@ impl Case for Options {
         1
     }
 
-    /// Makes the changes, and judges the reads.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let token = stage.access.admin_header("changing a shop")?;
         let state = Arc::new(Mutex::new(State::new(stage.nodes.len())));
@@ -104,7 +104,6 @@ fn version(name: &str) -> Option<u64> {
     }
 }
 
-/// Makes the changes.
 async fn write(
     updates: u64,
     token: &HeaderValue,
@@ -255,7 +254,7 @@ mod tests {
     /// A read of a version, sent so many milliseconds after `begin` to instance 0 or 1.
     fn read(state: &mut State, begin: Instant, target: usize, ms: u32, version: Option<u64>) {
         let (sent, answer) = (begin + ms * MS, Answer::Shop);
-        let read = Read { target, due: sent, sent, ended: sent + MS, answer, name: "".into() };
+        let read = Read { target, sent, ended: sent + MS, latency: MS, answer, name: "".into() };
         state.take(&read, version);
     }
 
