@@ -7,7 +7,7 @@ use redisson_lock::{Error, LockConfig, Locks, Server};
 
 use super::{nothing_left, query};
 use testkit::redis_cluster::RedisCluster;
-use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
+use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync, replication_says};
 use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
@@ -184,16 +184,9 @@ async fn replicas_of_the_new_master_acknowledge_after_a_failover() {
     let locks = Locks::connect(server, config(1, Duration::from_millis(300))).await.unwrap();
     let lock = locks.lock(NAME);
     super::soon("it is acquired", lock.acquire()).await.unwrap().release().await.unwrap();
-    let mut any = sentinel.sentinels[0].conn().await;
-    let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
-    // Sentinel closes the connections to a server whose role it changes.
-    let role = async |server: &RedisServer| {
-        let mut raw = server.client().get_multiplexed_async_connection().await.ok()?;
-        let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut raw).await.ok()?;
-        role.first().cloned()
-    };
-    let master = Some(redis::Value::BulkString(b"master".to_vec()));
-    super::eventually("the replica is a master", async || role(new).await == master).await;
+    sentinel.ask_for_failover().await;
+    let is_master = async |server: &RedisServer| replication_says(server, "role:master").await;
+    super::eventually("the replica is a master", async || is_master(new).await).await;
     super::eventually("it is acquired on the new master", async || {
         let there = match lock.try_acquire().await {
             Ok(Some(guard)) => {
@@ -204,7 +197,7 @@ async fn replicas_of_the_new_master_acknowledge_after_a_failover() {
             }
             _ => false,
         };
-        assert_eq!(role(old).await, master, "too late: it is a replica");
+        assert!(is_master(old).await, "too late: it is a replica");
         there
     })
     .await;

@@ -9,7 +9,7 @@ use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
 use super::loss_at_once::{held_and_tracked, tracked};
 use super::majority::{acquire_on_all, process_with, servers};
 use super::users::set_user;
-use super::{eventually, nothing_left, query, renewed, soon, start_with};
+use super::{eventually, nothing_left, renewed, soon, start_with};
 use testkit::proxy::{Mode, Proxy};
 use testkit::raw::info;
 use testkit::redis_cluster::RedisCluster;
@@ -176,8 +176,7 @@ async fn a_new_master_of_sentinel_is_followed() {
         new_master.exists::<_, bool>("lock").await.unwrap()
     })
     .await;
-    let mut raw = sentinel.sentinels[0].conn().await;
-    let _: () = query(&mut raw, "SENTINEL", &["FAILOVER", MASTER]).await;
+    sentinel.ask_for_failover().await;
     // The sentinels close every connection when they promote a replica, also one that is just made.
     let new_master = sentinel.servers[1].client();
     let followed = async || {
