@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisConnectionInfo};
-use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
+use redisson_lock::{Error, Guard, LockConfig, Locks, LostReason, Majority, Server};
 
 use super::loss_at_once::{held_and_tracked, tracked};
-use super::majority::{acquire_on_all, process_with, servers};
+use super::majority::{acquire_on_all, nothing_left_on, process_with, servers};
 use super::users::set_user;
 use super::{eventually, nothing_left, renewed, soon, start_with};
 use testkit::proxy::{Mode, Proxy};
@@ -130,6 +130,9 @@ async fn a_majority_that_is_taken_away_is_reported() {
         let _: redis::Value = take.query_async(&mut raw).await.unwrap();
     }
     assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Taken);
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Taken)));
+    nothing_left_on(&servers[..1], &[&locks[..1]]).await;
 }
 
 async fn tracked_on(cluster: &RedisCluster, node: usize, keys: u64) -> MultiplexedConnection {
