@@ -6,6 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisConnectionInfo};
 use redisson_lock::{Error, Guard, LockConfig, Locks, LostReason, Majority, Server};
 
+use super::all_kinds::hold_as_another_owner;
 use super::loss_at_once::{held_and_tracked, tracked};
 use super::majority::{acquire_on_all, nothing_left_on, process_with, servers};
 use super::users::set_user;
@@ -124,10 +125,7 @@ async fn a_majority_that_is_taken_away_is_reported() {
     }
     for server in &servers[1..] {
         // Another owner has it, so that it cannot be acquired anew.
-        let mut raw = server.conn().await;
-        let mut take = redis::pipe();
-        take.atomic().del("lock").hset("lock", "another:1", 1);
-        let _: redis::Value = take.query_async(&mut raw).await.unwrap();
+        hold_as_another_owner(&mut server.conn().await, "lock").await;
     }
     assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Taken);
     assert_eq!(guard.valid_for(), Duration::ZERO);
