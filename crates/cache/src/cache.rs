@@ -34,7 +34,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) inner: Arc<Inner>,
-    /// Ends the background tasks, which hold the parts but not this.
+    /// Ends the background tasks, which hold the other field but not this.
     _stop_on_drop: Arc<DropGuard>,
 }
 
@@ -48,26 +48,19 @@ pub(crate) struct Inner {
     /// waits for one of these.
     pub(crate) rebuilds: Arc<SingleFlight>,
     pub(crate) load_limiter: LoadLimiter,
-    pub(crate) invalidator: Arc<Invalidator>,
+    pub(crate) invalidator: Invalidator,
     pub(crate) tasks: TaskTracker,
+    subscriber: InvalidationSubscriber,
     counters: Arc<CacheCounters>,
     stop: CancellationToken,
 }
 
-/// What goes on beside reads and invalidations.
-struct Background {
-    subscriber: InvalidationSubscriber,
-    invalidator: Arc<Invalidator>,
-    redis: Arc<RedisCommands>,
-    stop: CancellationToken,
-}
-
-impl Background {
+impl Inner {
     /// Receives invalidations, retries those that are pending, and probes Redis while the circuit breaker is open; until
     /// `stop`.
-    async fn run(&self) {
+    async fn run_background(&self) {
         tokio::join!(
-            self.subscriber.run(),
+            self.subscriber.run(&self.stop),
             self.invalidator.retry_pending(&self.subscriber.connected, &self.stop),
             self.stop.run_until_cancelled(self.redis.probe()),
         );
@@ -106,9 +99,7 @@ impl Cache {
         let connection = SuppliedConnection::new(connection);
         let redis = Arc::new(RedisCommands::new(connection, &config, counters.clone()));
         let local = Arc::new(LocalCache::new(config.local_capacity));
-        let invalidator =
-            Arc::new(Invalidator::new(redis.clone(), local.clone(), counters.clone()));
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let invalidator = Invalidator::new(redis.clone(), local.clone(), counters.clone());
         let subscriber = InvalidationSubscriber {
             clients: Box::new(clients),
             channel: config.invalidation_channel.clone(),
@@ -116,18 +107,8 @@ impl Cache {
             local: local.clone(),
             counters: counters.clone(),
             connected: Notify::new(),
-            stop: stop.clone(),
         };
-        let background = Arc::new(Background {
-            subscriber,
-            invalidator: invalidator.clone(),
-            redis: redis.clone(),
-            stop: stop.clone(),
-        });
-        supervise(&tasks, "cache", move || {
-            let background = background.clone();
-            async move { background.run().await }
-        });
+        let stop = CancellationToken::new();
         let inner = Arc::new(Inner {
             redis,
             local,
@@ -135,9 +116,15 @@ impl Cache {
             rebuilds: Arc::default(),
             load_limiter: LoadLimiter::new(&config),
             invalidator,
-            tasks,
+            tasks: TaskTracker::new(),
+            subscriber,
             counters,
             stop: stop.clone(),
+        });
+        let background = inner.clone();
+        supervise(&inner.tasks, "cache", move || {
+            let inner = background.clone();
+            async move { inner.run_background().await }
         });
         Self { inner, _stop_on_drop: Arc::new(stop.drop_guard()) }
     }
@@ -147,11 +134,11 @@ impl Cache {
     /// connection. It completes even if the returned future is dropped after its first poll.
     pub async fn invalidate<K: AsRef<str>>(&self, keys: &[K]) -> InvalidationStatus {
         let keys: Vec<String> = keys.iter().map(|key| key.as_ref().to_owned()).collect();
-        let invalidator = self.inner.invalidator.clone();
+        let inner = self.inner.clone();
         let work = self.inner.tasks.spawn(async move {
             let sent = stream::iter(keys).map(|key| {
-                let invalidator = invalidator.clone();
-                async move { invalidator.invalidate(&key).await }
+                let inner = inner.clone();
+                async move { inner.invalidator.invalidate(&key).await }
             });
             sent.buffer_unordered(CONCURRENT_INVALIDATIONS)
                 .fold(true, async |all, delivered| all && delivered)
