@@ -16,6 +16,7 @@ use crate::config::CacheConfig;
 use crate::connection::redis_commands::RedisCommands;
 use crate::connection::supplied::{ClientSource, SuppliedConnection};
 use crate::invalidation::invalidator::Invalidator;
+use crate::invalidation::pending::PendingInvalidations;
 use crate::invalidation::subscriber::InvalidationSubscriber;
 use crate::local_cache::LocalCache;
 use crate::read::load::LoadLimiter;
@@ -99,11 +100,16 @@ impl Cache {
         let connection = SuppliedConnection::new(connection);
         let redis = Arc::new(RedisCommands::new(connection, &config, counters.clone()));
         let local = Arc::new(LocalCache::new(config.local_capacity));
-        let invalidator = Invalidator::new(redis.clone(), local.clone(), counters.clone());
+        let invalidator = Invalidator {
+            redis: redis.clone(),
+            local: local.clone(),
+            counters: counters.clone(),
+            pending: PendingInvalidations::default(),
+        };
         let subscriber = InvalidationSubscriber {
             clients: Box::new(clients),
             channel: config.invalidation_channel.clone(),
-            node_id: redis.node_id().to_owned(),
+            node_id: redis.node_id.clone(),
             local: local.clone(),
             counters: counters.clone(),
             connected: Notify::new(),
@@ -185,8 +191,8 @@ impl Cache {
         let inner = &self.inner;
         CacheStats {
             counts: inner.counters.read(),
-            pending_invalidations: inner.invalidator.pending().len() as u64,
-            breaker_open: inner.redis.breaker().is_open(),
+            pending_invalidations: inner.invalidator.pending.len() as u64,
+            breaker_open: inner.redis.breaker.is_open(),
             local_enabled: inner.local.is_enabled(),
             local_entries: inner.local.len() as u64,
             loads_running: inner.load_limiter.running() as u64,
@@ -201,7 +207,7 @@ impl Cache {
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.inner.tasks.len(), "cache tasks left unfinished");
         }
-        let pending = self.inner.invalidator.pending().len();
+        let pending = self.inner.invalidator.pending.len();
         if pending > 0 {
             tracing::error!(pending, "invalidations not delivered; times to live bound them");
         }

@@ -88,12 +88,12 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
             // After the wait timeout, load without the mutex: its owner may be dead.
             let waited = reason == RebuildReason::Miss && Instant::now() >= deadline;
             let mutex = (!waited).then(|| RebuildMutex {
-                key: mutex_key(key, redis.one_slot()),
+                key: mutex_key(key, redis.one_slot),
                 owner: token.clone(),
                 ttl: policy.mutex_ttl,
             });
             let mutex = mutex.as_ref();
-            let was_open = redis.breaker().is_open();
+            let was_open = redis.breaker.is_open();
             let reply = match redis.lease_get(key, &token, mutex, replace).await {
                 Ok(reply) => reply,
                 Err(error) => {
