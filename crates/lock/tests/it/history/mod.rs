@@ -84,14 +84,9 @@ async fn disturb(proxy: &Proxy) {
 async fn recovered(workers: &Workers) {
     let over = now();
     eventually("every process has acquired the lock again", async || {
-        let events = workers.so_far().events;
-        let again = |process: u64| {
-            events.iter().any(|event| {
-                event.guard >> 32 == process
-                    && event.at > over
-                    && matches!(event.kind, EventKind::Granted { .. })
-            })
-        };
+        let history = workers.so_far();
+        let again =
+            |process: u64| history.granted_after(over).any(|event| event.guard >> 32 == process);
         (0..3).all(again)
     })
     .await;
@@ -310,12 +305,8 @@ async fn a_holder_is_killed() {
     held_guard(&workers, 0).await;
     workers.kill(0).await;
     let died = now();
-    eventually("the others go on", async || {
-        let events = workers.so_far().events;
-        let later = events.iter().filter(|event| event.at > died);
-        later.filter(|event| matches!(event.kind, EventKind::Granted { .. })).count() > 20
-    })
-    .await;
+    let go_on = async || workers.so_far().granted_after(died).count() > 20;
+    eventually("the others go on", go_on).await;
     workers.finish(&[0]).await.assert_holds();
 }
 

@@ -165,14 +165,8 @@ async fn grants_nothing(workers: &Workers) {
 
 /// Waits until the lock was granted after this moment.
 pub async fn granted_after(workers: &Workers, moment: Nanos) {
-    eventually("the lock is granted anew", async || {
-        workers
-            .so_far()
-            .events
-            .iter()
-            .any(|event| matches!(event.kind, EventKind::Granted { .. }) && event.at > moment)
-    })
-    .await;
+    let granted = async || workers.so_far().granted_after(moment).next().is_some();
+    eventually("the lock is granted anew", granted).await;
 }
 
 /// Waits until this guard reports its lock as valid after this moment.
