@@ -16,6 +16,7 @@ use crate::config::CacheConfig;
 use crate::connection::redis_commands::RedisCommands;
 use crate::connection::supplied::{ClientSource, SuppliedConnection};
 use crate::invalidation::invalidator::Invalidator;
+use crate::invalidation::pending::PendingInvalidations;
 use crate::invalidation::subscriber::InvalidationSubscriber;
 use crate::local_cache::LocalCache;
 use crate::read::load::LoadLimiter;
@@ -34,7 +35,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) inner: Arc<Inner>,
-    /// Ends the background tasks, which hold the parts but not this.
+    /// Ends the background tasks, which hold the other field but not this.
     _stop_on_drop: Arc<DropGuard>,
 }
 
@@ -48,26 +49,19 @@ pub(crate) struct Inner {
     /// waits for one of these.
     pub(crate) rebuilds: Arc<SingleFlight>,
     pub(crate) load_limiter: LoadLimiter,
-    pub(crate) invalidator: Arc<Invalidator>,
+    pub(crate) invalidator: Invalidator,
     pub(crate) tasks: TaskTracker,
+    subscriber: InvalidationSubscriber,
     counters: Arc<CacheCounters>,
     stop: CancellationToken,
 }
 
-/// What goes on beside reads and invalidations.
-struct Background {
-    subscriber: InvalidationSubscriber,
-    invalidator: Arc<Invalidator>,
-    redis: Arc<RedisCommands>,
-    stop: CancellationToken,
-}
-
-impl Background {
+impl Inner {
     /// Receives invalidations, retries those that are pending, and probes Redis while the circuit breaker is open; until
     /// `stop`.
-    async fn run(&self) {
+    async fn run_background(&self) {
         tokio::join!(
-            self.subscriber.run(),
+            self.subscriber.run(&self.stop),
             self.invalidator.retry_pending(&self.subscriber.connected, &self.stop),
             self.stop.run_until_cancelled(self.redis.probe()),
         );
@@ -106,28 +100,21 @@ impl Cache {
         let connection = SuppliedConnection::new(connection);
         let redis = Arc::new(RedisCommands::new(connection, &config, counters.clone()));
         let local = Arc::new(LocalCache::new(config.local_capacity));
-        let invalidator =
-            Arc::new(Invalidator::new(redis.clone(), local.clone(), counters.clone()));
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let invalidator = Invalidator {
+            redis: redis.clone(),
+            local: local.clone(),
+            counters: counters.clone(),
+            pending: PendingInvalidations::default(),
+        };
         let subscriber = InvalidationSubscriber {
             clients: Box::new(clients),
             channel: config.invalidation_channel.clone(),
-            node_id: redis.node_id().to_owned(),
+            node_id: redis.node_id.clone(),
             local: local.clone(),
             counters: counters.clone(),
             connected: Notify::new(),
-            stop: stop.clone(),
         };
-        let background = Arc::new(Background {
-            subscriber,
-            invalidator: invalidator.clone(),
-            redis: redis.clone(),
-            stop: stop.clone(),
-        });
-        supervise(&tasks, "cache", move || {
-            let background = background.clone();
-            async move { background.run().await }
-        });
+        let stop = CancellationToken::new();
         let inner = Arc::new(Inner {
             redis,
             local,
@@ -135,9 +122,15 @@ impl Cache {
             rebuilds: Arc::default(),
             load_limiter: LoadLimiter::new(&config),
             invalidator,
-            tasks,
+            tasks: TaskTracker::new(),
+            subscriber,
             counters,
             stop: stop.clone(),
+        });
+        let background = inner.clone();
+        supervise(&inner.tasks, "cache", move || {
+            let inner = background.clone();
+            async move { inner.run_background().await }
         });
         Self { inner, _stop_on_drop: Arc::new(stop.drop_guard()) }
     }
@@ -147,11 +140,11 @@ impl Cache {
     /// connection. It completes even if the returned future is dropped after its first poll.
     pub async fn invalidate<K: AsRef<str>>(&self, keys: &[K]) -> InvalidationStatus {
         let keys: Vec<String> = keys.iter().map(|key| key.as_ref().to_owned()).collect();
-        let invalidator = self.inner.invalidator.clone();
+        let inner = self.inner.clone();
         let work = self.inner.tasks.spawn(async move {
             let sent = stream::iter(keys).map(|key| {
-                let invalidator = invalidator.clone();
-                async move { invalidator.invalidate(&key).await }
+                let inner = inner.clone();
+                async move { inner.invalidator.invalidate(&key).await }
             });
             sent.buffer_unordered(CONCURRENT_INVALIDATIONS)
                 .fold(true, async |all, delivered| all && delivered)
@@ -198,8 +191,8 @@ impl Cache {
         let inner = &self.inner;
         CacheStats {
             counts: inner.counters.read(),
-            pending_invalidations: inner.invalidator.pending().len() as u64,
-            breaker_open: inner.redis.breaker().is_open(),
+            pending_invalidations: inner.invalidator.pending.len() as u64,
+            breaker_open: inner.redis.breaker.is_open(),
             local_enabled: inner.local.is_enabled(),
             local_entries: inner.local.len() as u64,
             loads_running: inner.load_limiter.running() as u64,
@@ -214,7 +207,7 @@ impl Cache {
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.inner.tasks.len(), "cache tasks left unfinished");
         }
-        let pending = self.inner.invalidator.pending().len();
+        let pending = self.inner.invalidator.pending.len();
         if pending > 0 {
             tracing::error!(pending, "invalidations not delivered; times to live bound them");
         }

@@ -62,6 +62,11 @@ impl RedisSentinel {
         Self { servers: vec![master, replica], sentinels }
     }
 
+    /// Asks for a failover while the master is alive; returns when it has begun.
+    pub async fn ask_for_failover(&self) {
+        query(&mut self.sentinels[0].conn().await, "SENTINEL", &["FAILOVER", MASTER]).await
+    }
+
     /// The addresses of the sentinels.
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(RedisServer::url).collect()
@@ -76,12 +81,16 @@ pub async fn in_sync(master: &RedisServer, replica: &RedisServer) {
 /// Whether both report that the replica follows its master. The master does so later, and counts
 /// the replica's acknowledgements only from then on.
 pub async fn is_in_sync(master: &RedisServer, replica: &RedisServer) -> bool {
-    let says = async |server: &RedisServer, fact: &str| {
-        let asking = async {
-            let mut raw = server.client().get_multiplexed_async_connection().await?;
-            command("INFO", &["replication"]).query_async::<String>(&mut raw).await
-        };
-        asking.await.is_ok_and(|said| said.contains(fact))
+    replication_says(master, "state=online").await
+        && replication_says(replica, "master_link_status:up").await
+}
+
+/// Whether a server says this of its replication, such as `role:master`. On a connection of its own: a server whose role
+/// changes closes those that it has.
+pub async fn replication_says(server: &RedisServer, fact: &str) -> bool {
+    let asking = async {
+        let mut raw = server.client().get_multiplexed_async_connection().await?;
+        command("INFO", &["replication"]).query_async::<String>(&mut raw).await
     };
-    says(master, "state=online").await && says(replica, "master_link_status:up").await
+    asking.await.is_ok_and(|said| said.contains(fact))
 }

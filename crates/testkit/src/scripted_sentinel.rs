@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use redis::RedisResult;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -99,13 +100,16 @@ impl ScriptedSentinel {
 
 /// Answers one client until it hangs up.
 async fn serve(
-    client: TcpStream,
+    mut client: TcpStream,
     mut script: watch::Receiver<Says>,
     answered: &watch::Sender<u64>,
-) -> io::Result<()> {
-    let mut client = BufReader::new(client);
+) -> RedisResult<()> {
+    let mut decoder = Default::default();
     loop {
-        let command = read_command(&mut client).await?.to_ascii_uppercase();
+        // A command has the form of a reply that is an array of texts.
+        let words = redis::parse_redis_value_async(&mut decoder, &mut client).await?;
+        let words: Vec<String> = redis::from_redis_value(words)?;
+        let command = words.join(" ").to_ascii_uppercase();
         // Fails only when the sentinel is dropped.
         let says = script.wait_for(|says| *says != Says::Nothing).await.map(|says| says.clone());
         let says = says.map_err(io::Error::other)?;
@@ -127,27 +131,7 @@ async fn serve(
     }
 }
 
-/// The words of the next command, with a space between.
-async fn read_command(client: &mut BufReader<TcpStream>) -> io::Result<String> {
-    let mut words = Vec::new();
-    for _ in 0..read_number(client).await? {
-        let length = read_number(client).await?;
-        let mut word = vec![0; length + 2];
-        client.read_exact(&mut word).await?;
-        words.push(String::from_utf8_lossy(&word[..length]).into_owned());
-    }
-    Ok(words.join(" "))
-}
-
-/// A line such as `*3` or `$5`.
-async fn read_number(client: &mut BufReader<TcpStream>) -> io::Result<usize> {
-    let mut line = String::new();
-    client.read_line(&mut line).await?;
-    let number = line.get(1..).unwrap_or_default().trim();
-    number.parse().map_err(|_| io::ErrorKind::UnexpectedEof.into())
-}
-
-/// An array of texts, which has the form of a command.
+/// An array of texts.
 fn array(first: &str, others: &[&str]) -> Vec<u8> {
     command(first, others).get_packed_command()
 }

@@ -43,11 +43,12 @@ pub(crate) struct RebuildMutex {
 pub(crate) struct RedisCommands {
     connection: SuppliedConnection,
     timeout: Duration,
-    one_slot: bool,
+    /// Whether a key's mutex has to be in its slot.
+    pub(crate) one_slot: bool,
     invalidation_channel: String,
     /// Identifies this process in invalidation messages, so that it can skip its own.
-    node_id: String,
-    breaker: CircuitBreaker,
+    pub(crate) node_id: String,
+    pub(crate) breaker: CircuitBreaker,
     counters: Arc<CacheCounters>,
     lease_get: Script,
     lease_set: Script,
@@ -74,20 +75,6 @@ impl RedisCommands {
             mutex_release: Script::new(include_str!("../../lua/mutex_release.lua")),
             invalidate: Script::new(include_str!("../../lua/invalidate.lua")),
         }
-    }
-
-    /// The id of this process in invalidation messages.
-    pub(crate) fn node_id(&self) -> &str {
-        &self.node_id
-    }
-
-    /// Whether a key's mutex has to be in its slot.
-    pub(crate) fn one_slot(&self) -> bool {
-        self.one_slot
-    }
-
-    pub(crate) fn breaker(&self) -> &CircuitBreaker {
-        &self.breaker
     }
 
     /// Gets a value's text.

@@ -20,29 +20,17 @@ const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// Invalidates keys in this process, in Redis and on every other node.
 pub(crate) struct Invalidator {
-    redis: Arc<RedisCommands>,
-    local: Arc<LocalCache>,
-    counters: Arc<CacheCounters>,
-    pending: PendingInvalidations,
+    pub(crate) redis: Arc<RedisCommands>,
+    pub(crate) local: Arc<LocalCache>,
+    pub(crate) counters: Arc<CacheCounters>,
+    pub(crate) pending: PendingInvalidations,
 }
 
 impl Invalidator {
-    pub(crate) fn new(
-        redis: Arc<RedisCommands>,
-        local: Arc<LocalCache>,
-        counters: Arc<CacheCounters>,
-    ) -> Self {
-        Self { redis, local, counters, pending: PendingInvalidations::default() }
-    }
-
-    pub(crate) fn pending(&self) -> &PendingInvalidations {
-        &self.pending
-    }
-
     /// Invalidates one key. Returns `false` if Redis did not confirm, so that it is retried.
     pub(crate) async fn invalidate(&self, key: &str) -> bool {
         // With the circuit breaker open this is left to the retries, which are frequent.
-        if !self.redis.breaker().is_open() && self.send(key).await {
+        if !self.redis.breaker.is_open() && self.send(key).await {
             return true;
         }
         // From here on this process does not read the key from Redis.

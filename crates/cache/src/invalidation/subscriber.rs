@@ -37,12 +37,11 @@ pub(crate) struct InvalidationSubscriber {
     pub(crate) counters: Arc<CacheCounters>,
     /// Notified on each successful subscription.
     pub(crate) connected: Notify,
-    pub(crate) stop: CancellationToken,
 }
 
 impl InvalidationSubscriber {
     /// Subscribes, receives and reconnects until `stop`.
-    pub(crate) async fn run(&self) {
+    pub(crate) async fn run(&self, stop: &CancellationToken) {
         // After a panic this is started again, and messages in between are lost.
         self.local.disable();
         // One warning per outage, not per attempt.
@@ -50,7 +49,7 @@ impl InvalidationSubscriber {
         loop {
             let end = tokio::select! {
                 end = self.receive() => Some(end),
-                () = self.stop.cancelled() => None,
+                () = stop.cancelled() => None,
             };
             let was_connected = self.local.disable();
             let Some(cause) = end else { return };
@@ -66,7 +65,7 @@ impl InvalidationSubscriber {
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.stop.cancelled() => return,
+                () = stop.cancelled() => return,
             }
             pause = (pause * 2).min(MAX_PAUSE);
         }

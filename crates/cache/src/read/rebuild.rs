@@ -88,19 +88,19 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
             // After the wait timeout, load without the mutex: its owner may be dead.
             let waited = reason == RebuildReason::Miss && Instant::now() >= deadline;
             let mutex = (!waited).then(|| RebuildMutex {
-                key: mutex_key(key, redis.one_slot()),
+                key: mutex_key(key, redis.one_slot),
                 owner: token.clone(),
                 ttl: policy.mutex_ttl,
             });
             let mutex = mutex.as_ref();
-            let was_open = redis.breaker().is_open();
+            let was_open = redis.breaker.is_open();
             let reply = match redis.lease_get(key, &token, mutex, replace).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     tracing::debug!(key, %error, "loading without Redis");
                     // The command may have been executed, unless the breaker kept it back or Redis refused it.
                     let may_have_run = !was_open && !matches!(error, Error::Rejected(_));
-                    if may_have_run && let Some(mutex) = mutex {
+                    if may_have_run {
                         self.release_later(mutex);
                     }
                     if reason == RebuildReason::Stale {
@@ -117,9 +117,7 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
                 Decoded::Missing | Decoded::Stale(_) | Decoded::Unreadable => None,
             };
             if let Some(value) = cached {
-                if reply.lease.is_some()
-                    && let Some(mutex) = mutex
-                {
+                if reply.lease.is_some() {
                     self.release(mutex).await;
                 }
                 return Ok(Rebuilt::new(value, true));
@@ -142,9 +140,7 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
             let value = match self.inner.load_limiter.run(policy, &self.loader).await {
                 Ok(value) => value,
                 Err(error) => {
-                    if let Some(mutex) = mutex {
-                        self.release(mutex).await;
-                    }
+                    self.release(mutex).await;
                     return Err(error);
                 }
             };
@@ -197,25 +193,26 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
             Ok(stored) => Some(stored),
             Err(error) => {
                 tracing::warn!(key, %error, "a loaded value was not stored");
-                if let Some(mutex) = mutex {
-                    self.release_later(mutex);
-                }
+                self.release_later(mutex);
                 None
             }
         }
     }
 
-    async fn release(&self, mutex: &RebuildMutex) {
-        if let Err(error) = self.inner.redis.release(mutex).await {
-            tracing::debug!(key = mutex.key, %error, "rebuild mutex not released yet");
+    /// Releases the mutex, if there is one.
+    async fn release(&self, mutex: Option<&RebuildMutex>) {
+        let Some(held) = mutex else { return };
+        if let Err(error) = self.inner.redis.release(held).await {
+            tracing::debug!(key = held.key, %error, "rebuild mutex not released yet");
             self.release_later(mutex);
         }
     }
 
     /// Retries in the background to release a mutex that may be ours, so that others do not have to
     /// wait until it expires.
-    fn release_later(&self, mutex: &RebuildMutex) {
-        let (inner, mutex) = (self.inner.clone(), mutex.clone());
+    fn release_later(&self, mutex: Option<&RebuildMutex>) {
+        let Some(mutex) = mutex.cloned() else { return };
+        let inner = self.inner.clone();
         self.inner.tasks.spawn(async move {
             let deadline = Instant::now() + mutex.ttl.min(RELEASE_TIMEOUT);
             while Instant::now() < deadline {

@@ -180,7 +180,7 @@ impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> 
     /// less than that left to live is stale.
     async fn get_from_redis(&self, refresh_ahead: Option<Duration>) -> Option<Decoded<T>> {
         let (redis, key, counters) = (&self.inner.redis, &self.key, &self.policy.counters);
-        if self.inner.invalidator.pending().contains(key) {
+        if self.inner.invalidator.pending.contains(key) {
             return None;
         }
         let reply = match refresh_ahead {

@@ -11,7 +11,7 @@ const MUTEX: &str = "{cache:product:1}:lock";
 
 /// A cluster of one node.
 async fn cluster() -> RedisServer {
-    let server = RedisServer::start_with_arguments(Role::ClusterNode(60_000), Vec::new()).await;
+    let server = RedisServer::start_as(Role::ClusterNode(60_000)).await;
     let mut raw = server.conn().await;
     let _: () = command(&mut raw, "CLUSTER", &["ADDSLOTSRANGE", "0", "16383"]).await;
     super::eventually("it serves", async || {
@@ -23,7 +23,7 @@ async fn cluster() -> RedisServer {
 }
 
 #[tokio::test]
-async fn every_strategy_and_invalidations_work_on_a_cluster() {
+async fn every_strategy_invalidations_and_the_filter_work_on_a_cluster() {
     let server = cluster().await;
     let mut raw = server.conn().await;
     let config = CacheConfig { one_slot: true, ..patient() };
@@ -41,23 +41,7 @@ async fn every_strategy_and_invalidations_work_on_a_cluster() {
         assert_eq!(source.loads(), loads, "{strategy}: loaded twice");
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}: the mutex is released");
     }
-}
-
-#[tokio::test]
-async fn the_mutex_is_in_the_slot_of_its_key() {
-    let server = cluster().await;
-    let mut raw = server.conn().await;
-    let cache = node_with(&server, CacheConfig { one_slot: true, ..patient() }).await;
-    let source = Source::closed();
-    let policy = policy();
-    let reading = version(&cache, ReadStrategy::Mutex, &policy, &source);
-    let looking = async {
-        super::eventually("the mutex is held", async || get(&mut raw, MUTEX).await.is_some()).await;
-        source.open();
-    };
-    assert_eq!(tokio::join!(reading, looking).0, Some(1));
-
-    let filter = cache.bloom_filter("product", BloomSize::for_items(1000, 0.01));
+    let filter = here.bloom_filter("product", BloomSize::for_items(1000, 0.01));
     let pages = async |last: Option<String>| -> Result<Vec<String>, super::Broken> {
         Ok(if last.is_none() { vec!["1".to_owned()] } else { Vec::new() })
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cache_aside::{InvalidationStatus, ReadStrategy};
 
 use super::{
-    EXPIRED, KEY, LEASE, MUTEX, Source, eventually, flush, get, nodes, policy, redis_server,
+    EXPIRED, KEY, LEASE, MUTEX, Source, eventually, get, nodes, policy, redis_server,
     spawn_version, version,
 };
 
@@ -67,20 +67,4 @@ async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() 
         }
         assert!(get(&mut raw, KEY).await.is_none_or(|text| text.contains(r#""version":2"#)));
     }
-}
-
-/// A Redis that loses its data loses the lease as well.
-#[tokio::test]
-async fn a_load_is_not_stored_after_redis_lost_its_data() {
-    let (server, mut raw) = redis_server().await;
-    let nodes = nodes(&server).await;
-    let source = Source::closed();
-    let reader = spawn_version(&nodes[0], ReadStrategy::NullCaching, &policy(), &source);
-    eventually("the old row is read", async || source.running() == 1).await;
-    source.change();
-    assert_eq!(nodes[1].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
-    flush(&mut raw).await;
-    source.open();
-    reader.await.unwrap();
-    assert_eq!(get(&mut raw, KEY).await, None);
 }

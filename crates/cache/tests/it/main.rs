@@ -27,6 +27,7 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnecti
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
+use testkit::raw::query as command;
 use testkit::redis_server::RedisServer;
 
 /// The key of most tests.
@@ -230,19 +231,6 @@ fn spawn_version(
 /// Waits until `condition` holds.
 async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     testkit::wait::eventually(what, WAIT_LIMIT, condition).await;
-}
-
-/// Sends a raw command.
-async fn command<T: redis::FromRedisValue>(
-    raw: &mut MultiplexedConnection,
-    name: &str,
-    args: &[&str],
-) -> T {
-    let mut command = redis::cmd(name);
-    for arg in args {
-        command.arg(arg);
-    }
-    command.query_async(raw).await.expect(name)
 }
 
 /// Removes all keys.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cache_aside::{Cache, CacheConfig, CachePolicy, InvalidationStatus, ReadStrategy};
-use redis::Client;
 
 use super::{KEY, Source, command, eventually, manager, node, policy, redis_server, version};
 use testkit::proxy::{Mode, Proxy};
@@ -12,10 +11,8 @@ use testkit::redis_server::RedisServer;
 
 /// A node that sends commands directly to Redis and subscribes through a proxy.
 async fn behind_proxy(server: &RedisServer) -> (Cache, Proxy) {
-    let address = server.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
-    let proxy = Proxy::start(address).await.unwrap();
-    let client = Client::open(format!("redis://{}/", proxy.address)).unwrap();
-    let cache = Cache::new(manager(server).await, client, CacheConfig::default());
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let cache = Cache::new(manager(server).await, proxy.redis(), CacheConfig::default());
     eventually("the node is subscribed", async || cache.stats().local_enabled).await;
     (cache, proxy)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 
 use crate::client_process::{Actor, Language, WAKEUP_LIMIT, WATCH};
 use crate::scenarios::{LOCK, RedissonDefect, hand_over};
-use crate::test_bed::{Launcher, Scene};
+use crate::test_bed::{Launcher, Scene, WATCHDOG};
 
 /// What Java's names are mapped with.
 const PREFIX: &str = "mapped:";
@@ -46,13 +46,13 @@ pub async fn dead_waiter(scene: &Scene<'_>) -> anyhow::Result<String> {
     doomed.kill().await?;
     let begun = Instant::now();
     holder.get("unlock").await?;
-    second.reply(scene.lease() + WAKEUP_LIMIT).await.context("the one behind it")?.ok()?;
+    second.reply(WATCHDOG + WAKEUP_LIMIT).await.context("the one behind it")?.ok()?;
     let took = begun.elapsed().as_millis();
     third.waits(WATCH).await?;
     hand_over(&mut second, "unlock", &mut third).await?;
     third.get("unlock").await?;
     scene.gone().await?;
-    Ok(format!("removed in {took} ms, lease {} ms", scene.lease().as_millis()))
+    Ok(format!("removed in {took} ms, lease {} ms", WATCHDOG.as_millis()))
 }
 
 /// A waiter that gives up at its time limit leaves no place in the queue: the lock is free for a try

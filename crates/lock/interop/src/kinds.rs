@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::client_process::{Language, WATCH};
 use crate::scenarios::{LOCK, LONG, RedissonDefect, hand_over};
-use crate::test_bed::{Launcher, Scene};
+use crate::test_bed::{Launcher, Scene, WATCHDOG};
 
 /// Readers of both languages hold the lock together; a writer waits for the last of them.
 pub async fn readers_share(scene: &Scene<'_>) -> anyhow::Result<String> {
@@ -83,7 +83,7 @@ pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// Two versions of Redisson and Rust read together, each with its watchdog; then a writer of the second
 /// version is woken by the last of them, and wakes them all.
 pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (launcher, lease) = (&scene.bed.launcher, scene.lease());
+    let (launcher, lease) = (&scene.bed.launcher, WATCHDOG);
     let launcher = Launcher { redisson: launcher.second.clone(), ..launcher.clone() };
     let second = launcher.start(Language::Java).await?;
     let mut readers =
@@ -122,7 +122,7 @@ pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String
 /// The watchdog of one reader leaves the longer lease of another reader as it is.
 pub async fn own_renewal(scene: &Scene<'_>) -> anyhow::Result<String> {
     let (mut renewing, mut other) = (scene.holder(), scene.other());
-    let lease = scene.lease();
+    let lease = WATCHDOG;
     other.get(LOCK).await?;
     let pattern = format!("*{}*:rwlock_timeout:1", scene.name);
     let keys: Vec<String> = scene.redis().keys(pattern).await?;

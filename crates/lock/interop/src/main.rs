@@ -24,16 +24,13 @@ use testkit::redis_server::RedisServer;
 
 use report::Outcome;
 use rust_client::Fault;
-use test_bed::{Launcher, Redisson, TestBed};
+use test_bed::{Launcher, Redisson, TestBed, WATCHDOG};
 
 /// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
 /// releases have a latch, and its leased semaphores several permits in one acquire.
 const VERSIONS: [&str; 3] = [OLDEST, "3.38.1", NEWEST];
 const OLDEST: &str = "3.17.7";
 const NEWEST: &str = "4.7.0";
-
-/// The watchdog's lease: short, so that leases end during a row; long enough for a busy machine.
-const WATCHDOG: Duration = Duration::from_millis(1500);
 
 #[derive(Parser)]
 #[command(about = "Interoperability tests of this repository's locks with Redisson's")]
@@ -82,7 +79,6 @@ async fn main() -> anyhow::Result<()> {
             second: compile(if version == NEWEST { OLDEST } else { NEWEST })?,
             prefix: None,
             fault: None,
-            watchdog: WATCHDOG,
             url: redis.url(),
             logs: logs.clone(),
         })

@@ -8,7 +8,7 @@ use redis::AsyncCommands;
 use tokio::time::sleep;
 
 use crate::client_process::{Actor, Language, WAKEUP_LIMIT, WATCH};
-use crate::test_bed::{Launcher, Scene};
+use crate::test_bed::{Launcher, Scene, WATCHDOG};
 
 /// A lease in ms, so long that a wake-up by its end cannot pass for one by a message.
 pub const LONG: u64 = 20_000;
@@ -121,7 +121,7 @@ pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// A watchdog renews the lease until the release.
 pub async fn watchdog(scene: &Scene<'_>) -> anyhow::Result<String> {
     let (mut holder, mut rival) = (scene.holder(), scene.rival(scene.waiter));
-    let lease = scene.lease();
+    let lease = WATCHDOG;
     holder.get("lock").await?;
     let begun = Instant::now();
     let mut lowest = i64::MAX;
@@ -148,7 +148,7 @@ pub async fn killed(scene: &Scene<'_>) -> anyhow::Result<String> {
 }
 
 async fn outlived(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (lease, doomed) = (scene.lease(), scene.bed.launcher.start(scene.holder).await?);
+    let (lease, doomed) = (WATCHDOG, scene.bed.launcher.start(scene.holder).await?);
     let (mut holder, mut waiter) = (scene.on(&doomed), scene.rival(scene.waiter));
     holder.get("lock").await?;
     waiter.send("lock").await?;
@@ -295,7 +295,7 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
     }
     if !is_semaphore {
         rust.get("lock").await.context("with a watchdog")?;
-        sleep(scene.lease() + WATCH).await;
+        sleep(WATCHDOG + WATCH).await;
         java.refused("try 0").await.context("the renewal")?;
         rust.shows("force", true).await?;
         scene.gone().await?;

@@ -8,7 +8,7 @@ use redis::AsyncCommands;
 
 use crate::client_process::{Language, WAKEUP_LIMIT};
 use crate::scenarios::{self, LONG, hand_over, unless_java_fails_alone};
-use crate::test_bed::Scene;
+use crate::test_bed::{Scene, WATCHDOG};
 
 /// Both languages count permits alike, and a released permit wakes a waiter of the other language.
 pub async fn permits(scene: &Scene<'_>) -> anyhow::Result<String> {
@@ -86,7 +86,7 @@ pub async fn added_if_exists(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// The permit of a holder that is killed is free when its lease ends, not before, also for a waiter of
 /// the other language, which no message wakes.
 pub async fn killed(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (lease, doomed) = (scene.lease(), scene.bed.launcher.start(scene.holder).await?);
+    let (lease, doomed) = (WATCHDOG, scene.bed.launcher.start(scene.holder).await?);
     let (mut holder, mut waiter) = (scene.on(&doomed), scene.other());
     holder.get("permits 1").await?;
     let held = holder.ask(&format!("lock {}", lease.as_millis())).await?;
@@ -105,7 +105,7 @@ pub async fn killed(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// A permit whose lease is extended stays acquired, as the other language observes.
 pub async fn extended(scene: &Scene<'_>) -> anyhow::Result<String> {
     let (mut holder, mut other) = (scene.holder(), scene.other());
-    let lease = scene.lease();
+    let lease = WATCHDOG;
     holder.get("permits 1").await?;
     holder.get(&format!("lock {}", lease.as_millis())).await?;
     holder.get(&format!("extend {LONG}")).await?;

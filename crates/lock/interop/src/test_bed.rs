@@ -17,6 +17,9 @@ use tokio::process::Command;
 use crate::client_process::{Actor, ClientProcess, Language, Unsupported};
 use crate::rust_client::Fault;
 
+/// The lease that both watchdogs renew: short, so that leases end during a row; long enough for a busy machine.
+pub const WATCHDOG: Duration = Duration::from_millis(1500);
+
 /// A version of Redisson.
 #[derive(Debug, Clone)]
 pub struct Redisson {
@@ -35,8 +38,6 @@ pub struct Launcher {
     pub prefix: Option<String>,
     /// The fault of the Rust client, if any.
     pub fault: Option<Fault>,
-    /// The lease that both watchdogs renew.
-    pub watchdog: Duration,
     /// The private Redis.
     pub url: String,
     /// The folder of the client processes' logs.
@@ -62,7 +63,7 @@ impl Launcher {
                 command
             }
         };
-        command.args([&self.url, &self.watchdog.as_millis().to_string()]);
+        command.args([&self.url, &WATCHDOG.as_millis().to_string()]);
         match language {
             Language::Java => command.args(&self.prefix),
             Language::Rust => command.args(self.fault.map(|fault| format!("--fault={fault:?}"))),
@@ -169,11 +170,6 @@ impl Scene<'_> {
     pub fn alternately(&self, first: Language, count: usize) -> Vec<Actor> {
         let language = |number| if number % 2 == 0 { first } else { first.other() };
         (0..count).map(|number| self.actor(language(number), number / 2)).collect()
-    }
-
-    /// The lease that watchdogs renew.
-    pub fn lease(&self) -> Duration {
-        self.bed.launcher.watchdog
     }
 
     /// A connection to look at keys.

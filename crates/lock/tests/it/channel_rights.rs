@@ -56,16 +56,22 @@ pub(super) fn rights() -> Vec<&'static str> {
 async fn the_rights_in_the_readme_are_enough() {
     let server = RedisServer::start().await;
     set_user(&server, "app", &rights()).await;
-    let app = Server::from(server.client()).with_login(Some("app"), "secret").unwrap();
-    let config = LockConfig::default().with_lease(LEASE);
-    let locks = Locks::connect(app.clone(), config).await.unwrap();
-    every_kind(&locks).await;
-    assert_eq!(locks.refusals(), ChannelRefusals::default());
+    let _locks = every_kind_as_app(Server::from(server.client())).await;
     assert!(connections_of(&mut server.conn().await, "app").await >= 1);
     // Holds with a longer lease are tracked.
+    let app = Server::from(server.client()).with_login(Some("app"), "secret").unwrap();
     let locks = Locks::connect(app, LockConfig::default().with_lease(LONG_LEASE)).await.unwrap();
     held_and_tracked(&server, &locks, "lock").await.release().await.unwrap();
     assert_eq!(locks.refusals(), ChannelRefusals::default());
+}
+
+/// Locks of the user `app`, with whom every kind works, and who is refused nothing.
+pub(super) async fn every_kind_as_app(server: Server) -> Locks {
+    let app = server.with_login(Some("app"), "secret").unwrap();
+    let locks = Locks::connect(app, LockConfig::default().with_lease(LEASE)).await.unwrap();
+    every_kind(&locks).await;
+    assert_eq!(locks.refusals(), ChannelRefusals::default());
+    locks
 }
 
 /// Acquires, renews, awaits, queries and releases with every kind of lock and semaphore.

@@ -17,9 +17,9 @@ use super::{
 use testkit::proxy::Mode;
 use testkit::redis_server::RedisServer;
 
-const NAME: &str = "printer";
-const QUEUE: &str = "redisson_lock_queue:{printer}";
-const TIMES: &str = "redisson_lock_timeout:{printer}";
+pub(super) const NAME: &str = "printer";
+pub(super) const QUEUE: &str = "redisson_lock_queue:{printer}";
+pub(super) const TIMES: &str = "redisson_lock_timeout:{printer}";
 const ALIVE: &str = "lock_waiters_alive:{printer}";
 /// Redisson's timeout per waiter in the queue, in ms (`threadWaitTime`).
 const WAITER_TIMEOUT: f64 = 300_000.0;
@@ -67,15 +67,8 @@ impl Printer {
         let _: () = self.raw.zadd(TIMES, owner, until).await.unwrap();
     }
 
-    /// Waits until the queue has `count` waiters, and each of this library has subscribed to its channel.
     async fn queued(&mut self, count: usize) {
-        eventually("they are queued and subscribed", async || {
-            let channels: Vec<String> = query(&mut self.raw, "PUBSUB", &["CHANNELS"]).await;
-            let queue = self.queue().await;
-            let foreign = queue.iter().filter(|owner| owner.starts_with("another:")).count();
-            queue.len() == count && channels.len() + foreign == count
-        })
-        .await;
+        queued(&mut self.raw, QUEUE, count).await;
     }
 
     /// The owners in the queue, in order.
@@ -103,6 +96,17 @@ impl Printer {
         assert_eq!(*self.order.lock().unwrap(), expected);
         nothing_left(&self.server, &[&self.locks]).await;
     }
+}
+
+/// Waits until this queue has `count` waiters, and each but `another:…` has subscribed to its channel.
+pub(super) async fn queued(raw: &mut MultiplexedConnection, queue: &str, count: usize) {
+    eventually("they are queued and subscribed", async || {
+        let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
+        let owners: Vec<String> = raw.lrange(queue, 0, -1).await.unwrap();
+        let foreign = owners.iter().filter(|owner| owner.starts_with("another:")).count();
+        owners.len() == count && channels.len() + foreign == count
+    })
+    .await;
 }
 
 fn channel(owner: Owner) -> String {

@@ -207,25 +207,6 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
 }
 
 #[tokio::test]
-async fn votes_of_servers_that_lose_the_key_are_lost() {
-    let (servers, locks, lock) = three(LEASE).await;
-    let guard = acquire_on_all(&lock, 3).await;
-    // Of a vote that another owner has, nothing is taken back.
-    let lose = async |server: &RedisServer| {
-        let mut raw = server.conn().await;
-        hold_as_another_owner(&mut raw, NAME).await;
-    };
-    lose(&servers[0]).await;
-    eventually("one vote is lost", async || guard.held() == 2).await;
-    renewed(|| guard.valid_for()).await;
-    lose(&servers[1]).await;
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Taken);
-    assert_eq!(guard.valid_for(), Duration::ZERO);
-    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Taken)));
-    nothing_left_on(&servers[2..], &[&locks[2..]]).await;
-}
-
-#[tokio::test]
 async fn a_paused_minority_is_not_waited_for() {
     let servers = servers::<3>().await;
     let locks = patient_process(&servers, LONG);

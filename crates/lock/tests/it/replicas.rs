@@ -7,7 +7,7 @@ use redisson_lock::{Error, LockConfig, Locks, Server};
 
 use super::{nothing_left, query};
 use testkit::redis_cluster::RedisCluster;
-use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
+use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync, replication_says};
 use testkit::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
@@ -156,24 +156,10 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
     }
 }
 
-#[tokio::test]
-async fn replicas_of_a_sentinel_master_acknowledge() {
-    let sentinel = RedisSentinel::start().await;
-    let login = redis::RedisConnectionInfo::default();
-    let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
-    let locks = Locks::connect(server.clone(), config(1, GENEROUS)).await.unwrap();
-    let lock = locks.lock(NAME);
-    lock.acquire().await.unwrap().release().await.unwrap();
-    let timeout = Duration::from_millis(100);
-    let locks = Locks::connect(server, config(2, timeout)).await.unwrap();
-    fails_as!(locks.lock(NAME).try_acquire().await, Unavailable);
-    assert_eq!(lock.is_locked().await, Ok(false));
-}
-
 /// The replaced master answers as a master for some eight seconds more. It is not asked about replicas of
 /// the new one.
 #[tokio::test]
-async fn replicas_of_the_new_master_acknowledge_after_a_failover() {
+async fn replicas_of_the_master_acknowledge_before_and_after_a_failover() {
     let sentinel = RedisSentinel::start().await;
     let [old, new] = sentinel.servers.as_slice() else { panic!("two servers") };
     // The new master has a replica from the start.
@@ -181,19 +167,15 @@ async fn replicas_of_the_new_master_acknowledge_after_a_failover() {
     in_sync(new, &next).await;
     let login = redis::RedisConnectionInfo::default();
     let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
+    let too_few = Locks::connect(server.clone(), config(2, Duration::from_millis(100))).await;
     let locks = Locks::connect(server, config(1, Duration::from_millis(300))).await.unwrap();
     let lock = locks.lock(NAME);
     super::soon("it is acquired", lock.acquire()).await.unwrap().release().await.unwrap();
-    let mut any = sentinel.sentinels[0].conn().await;
-    let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
-    // Sentinel closes the connections to a server whose role it changes.
-    let role = async |server: &RedisServer| {
-        let mut raw = server.client().get_multiplexed_async_connection().await.ok()?;
-        let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut raw).await.ok()?;
-        role.first().cloned()
-    };
-    let master = Some(redis::Value::BulkString(b"master".to_vec()));
-    super::eventually("the replica is a master", async || role(new).await == master).await;
+    fails_as!(too_few.unwrap().lock(NAME).try_acquire().await, Unavailable);
+    assert_eq!(lock.is_locked().await, Ok(false));
+    sentinel.ask_for_failover().await;
+    let is_master = async |server: &RedisServer| replication_says(server, "role:master").await;
+    super::eventually("the replica is a master", async || is_master(new).await).await;
     super::eventually("it is acquired on the new master", async || {
         let there = match lock.try_acquire().await {
             Ok(Some(guard)) => {
@@ -204,7 +186,7 @@ async fn replicas_of_the_new_master_acknowledge_after_a_failover() {
             }
             _ => false,
         };
-        assert_eq!(role(old).await, master, "too late: it is a replica");
+        assert!(is_master(old).await, "too late: it is a replica");
         there
     })
     .await;

@@ -3,22 +3,15 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LockConfig, Locks, LostReason, Semaphore};
+use redisson_lock::{Error, LockConfig, LostReason, Plain};
 
-use super::semaphores::{all_back, waiting};
+use super::semaphores::{all_back, gate, waiting};
 use super::{
     LONG_LEASE, eventually, messages, next_message, query, soon, start, start_with, subscribers,
 };
 
 const NAME: &str = "gate";
 const CHANNEL: &str = "redisson_sc:{gate}";
-
-/// A new semaphore with `permits`.
-async fn semaphore(locks: &Locks, permits: u32) -> Semaphore {
-    let semaphore = locks.semaphore(NAME);
-    assert!(semaphore.try_set_permits(permits).await.expect("set permits"));
-    semaphore
-}
 
 #[tokio::test]
 async fn the_wire_format_is_that_of_redisson() {
@@ -61,7 +54,7 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
     let gate = locks.semaphore(NAME);
     assert!(!gate.add_permits_if_exists(2).await.unwrap());
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
-    semaphore(&locks, 0).await;
+    assert!(gate.try_set_permits(0).await.unwrap());
     let waiting = waiting(&gate, 2);
     eventually("it waits", async || locks.usage().channels == 1).await;
     assert!(gate.add_permits_if_exists(2).await.unwrap());
@@ -73,7 +66,7 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
 async fn permits_that_too_few_replicas_have_are_released() {
     let config = LockConfig::default().with_replicas(1, Duration::from_millis(100));
     let (_server, mut raw, [locks]) = start_with(config).await;
-    let gate = semaphore(&locks, 5).await;
+    let gate = gate::<Plain>(&locks, 5).await;
     fails_as!(gate.try_acquire(2).await, Unavailable);
     assert_eq!(gate.available().await.unwrap(), 5);
     all_back(&mut raw, &[&locks], 5).await;
@@ -112,7 +105,7 @@ async fn an_acquire_that_arrives_after_its_undo_acquires_nothing() {
 #[tokio::test]
 async fn permits_of_a_deleted_semaphore_are_not_held() {
     let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
-    let gate = semaphore(&locks, 5).await;
+    let gate = gate::<Plain>(&locks, 5).await;
     let (one, two) = (gate.acquire(1).await.unwrap(), gate.acquire(2).await.unwrap());
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
     assert_eq!(one.release().await, Err(Error::Lost(LostReason::Expired)));

@@ -25,7 +25,7 @@ const LEASES: &str = "{gate}:timeout";
 const LONG: Duration = Duration::from_secs(600);
 
 /// Either kind of semaphore.
-trait Gate: SemaphoreKind + Sized {
+pub(super) trait Gate: SemaphoreKind + Sized {
     fn of(locks: &Locks, name: &str) -> Semaphore<Self>;
 }
 
@@ -42,7 +42,7 @@ impl Gate for Leased {
 }
 
 /// A new semaphore with `permits`.
-async fn gate<G: Gate>(locks: &Locks, permits: u32) -> Semaphore<G> {
+pub(super) async fn gate<G: Gate>(locks: &Locks, permits: u32) -> Semaphore<G> {
     let gate = G::of(locks, NAME);
     assert!(gate.try_set_permits(permits).await.expect("set permits"));
     gate

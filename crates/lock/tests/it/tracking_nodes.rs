@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisConnectionInfo};
-use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
+use redisson_lock::{Error, Guard, LockConfig, Locks, LostReason, Majority, Server};
 
+use super::all_kinds::hold_as_another_owner;
 use super::loss_at_once::{held_and_tracked, tracked};
-use super::majority::{acquire_on_all, process_with, servers};
+use super::majority::{acquire_on_all, nothing_left_on, process_with, servers};
 use super::users::set_user;
-use super::{eventually, nothing_left, query, renewed, soon, start_with};
+use super::{eventually, nothing_left, renewed, soon, start_with};
 use testkit::proxy::{Mode, Proxy};
 use testkit::raw::info;
 use testkit::redis_cluster::RedisCluster;
@@ -124,12 +125,12 @@ async fn a_majority_that_is_taken_away_is_reported() {
     }
     for server in &servers[1..] {
         // Another owner has it, so that it cannot be acquired anew.
-        let mut raw = server.conn().await;
-        let mut take = redis::pipe();
-        take.atomic().del("lock").hset("lock", "another:1", 1);
-        let _: redis::Value = take.query_async(&mut raw).await.unwrap();
+        hold_as_another_owner(&mut server.conn().await, "lock").await;
     }
     assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Taken);
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Taken)));
+    nothing_left_on(&servers[..1], &[&locks[..1]]).await;
 }
 
 async fn tracked_on(cluster: &RedisCluster, node: usize, keys: u64) -> MultiplexedConnection {
@@ -176,8 +177,7 @@ async fn a_new_master_of_sentinel_is_followed() {
         new_master.exists::<_, bool>("lock").await.unwrap()
     })
     .await;
-    let mut raw = sentinel.sentinels[0].conn().await;
-    let _: () = query(&mut raw, "SENTINEL", &["FAILOVER", MASTER]).await;
+    sentinel.ask_for_failover().await;
     // The sentinels close every connection when they promote a replica, also one that is just made.
     let new_master = sentinel.servers[1].client();
     let followed = async || {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use redis::RedisConnectionInfo;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{ChannelRefusals, Error, LockConfig, Locks, Server};
+use redisson_lock::{Error, LockConfig, Locks, Server};
 
-use super::channel_rights::{every_kind, rights};
-use super::{LEASE, eventually, query, soon};
+use super::channel_rights::{every_kind_as_app, rights};
+use super::{eventually, query, soon};
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::{MASTER, RedisSentinel};
 use testkit::redis_server::RedisServer;
@@ -88,12 +88,7 @@ async fn the_rights_in_the_readme_are_enough_on_a_cluster() {
     for node in &cluster.nodes {
         set_user(node, "app", &rights).await;
     }
-    let server = Server::cluster(cluster.urls()).unwrap();
-    let server = server.with_login(Some("app"), "secret").unwrap();
-    let config = LockConfig::default().with_lease(LEASE);
-    let locks = Locks::connect(server, config).await.unwrap();
-    every_kind(&locks).await;
-    assert_eq!(locks.refusals(), ChannelRefusals::default());
+    let _locks = every_kind_as_app(Server::cluster(cluster.urls()).unwrap()).await;
     let mut connections = 0;
     for node in &cluster.nodes {
         connections += connections_of(&mut node.conn().await, "app").await;
@@ -113,11 +108,7 @@ async fn the_rights_in_the_readme_are_enough_with_sentinel() {
     let sentinels =
         sentinel.sentinels.iter().map(|s| format!("redis://watcher:secret@{}/", s.address()));
     let server = Server::sentinel(sentinels, MASTER, RedisConnectionInfo::default()).unwrap();
-    let server = server.with_login(Some("app"), "secret").unwrap();
-    let config = LockConfig::default().with_lease(LEASE);
-    let locks = Locks::connect(server, config).await.unwrap();
-    every_kind(&locks).await;
-    assert_eq!(locks.refusals(), ChannelRefusals::default());
+    let _locks = every_kind_as_app(server).await;
     let mut master = sentinel.servers[0].conn().await;
     assert!(connections_of(&mut master, "app").await >= 2);
     let mut one = sentinel.sentinels[0].conn().await;

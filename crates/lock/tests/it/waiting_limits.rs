@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks};
 
+use super::fair::queued;
 use super::{
     LONG_LEASE, TIMEOUT, eventually, locks, nothing_left, query, soon, start, start_behind_proxy,
     start_with, stats_of, wait_for,
@@ -123,12 +124,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
                 order.lock().unwrap().push(who);
                 guard.release().await
             }));
-            eventually("it is queued and subscribed", async || {
-                let subscribed: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
-                raw.llen::<_, usize>(QUEUE).await.unwrap() == count + 1
-                    && subscribed.len() == count + 1
-            })
-            .await;
+            queued(&mut raw, QUEUE, count + 1).await;
         }
         // The first waiter is woken; its try arrives when nobody listens for the answer any more.
         proxy.set(Mode::HoldRequests("EVALSHA"));

@@ -41,8 +41,8 @@ async fn a_replaced_master_is_left_before_it_is_demoted() {
     let sentinel = RedisSentinel::start().await;
     let (redis, _watch) = behind(sentinel.urls(), MASTER, PATIENT);
     count(&redis, "n").await.unwrap();
+    sentinel.ask_for_failover().await;
     let mut any = sentinel.sentinels[0].conn().await;
-    let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
     let new_master = ("127.0.0.1".to_owned(), sentinel.servers[1].port());
     eventually("the sentinels have switched", async || {
         let address: (String, u16) =

@@ -90,7 +90,7 @@ pub fn violations(history: &History, timing: Timing) -> Vec<String> {
 
 /// How many acquires were granted.
 pub fn grants(history: &History) -> usize {
-    history.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. })).count()
+    history.granted_after(0).count()
 }
 
 fn acquires(events: &[Event]) -> Vec<Acquire> {

@@ -81,6 +81,12 @@ pub struct History {
 }
 
 impl History {
+    /// What was granted after this moment.
+    pub fn granted_after(&self, moment: Nanos) -> impl Iterator<Item = &Event> {
+        let granted = |event: &&Event| matches!(event.kind, EventKind::Granted { .. });
+        self.events.iter().filter(granted).filter(move |event| event.at > moment)
+    }
+
     /// A guard that reported its lock as valid after this moment and did not begin to release it.
     pub fn holder_after(&self, moment: Nanos) -> Option<u64> {
         let valid = |event: &&Event| matches!(event.kind, EventKind::Valid { .. });

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use redisson_lock::kind::{Fenced, LockKind};
-use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
+use redisson_lock::{Error, Guard, Lock, LockConfig, Locks, Owner, Server};
 use serde::{Deserialize, Serialize};
 
 /// The name of the lock that all processes of a history share.
@@ -37,13 +37,6 @@ pub struct Settings {
     pub replicas: u32,
 }
 
-/// One process's access to the lock.
-#[derive(Clone)]
-pub struct LockUnderTest {
-    locks: Locks,
-    kind: Kind,
-}
-
 /// A guard of any kind of lock.
 pub trait AnyGuard: Send + Sync {
     fn valid_for(&self) -> Duration;
@@ -66,39 +59,33 @@ impl<K: LockKind> AnyGuard for Guard<K> {
     }
 }
 
-impl LockUnderTest {
-    pub fn new(settings: &Settings) -> Self {
+impl Settings {
+    /// The locks of one process.
+    pub fn locks(&self) -> Locks {
         let config = LockConfig::default()
-            .with_lease(settings.lease)
+            .with_lease(self.lease)
             .with_command_timeout(COMMAND)
             .with_connect_timeout(COMMAND)
-            .with_replicas(settings.replicas, COMMAND);
-        let server = Server::from_url(&settings.redis).expect("an address");
-        Self { locks: Locks::lazy(server, config).expect("locks"), kind: settings.kind }
+            .with_replicas(self.replicas, COMMAND);
+        let server = Server::from_url(&self.redis).expect("an address");
+        Locks::lazy(server, config).expect("locks")
     }
+}
 
-    pub fn owner(&self) -> Owner {
-        self.locks.owner()
-    }
-
+impl Kind {
     /// Acquires the lock, waiting up to `limit`. After an error it may or may not be held.
     pub async fn acquire(
-        &self,
+        self,
+        locks: &Locks,
         owner: &Owner,
         limit: Duration,
     ) -> Result<Option<Box<dyn AnyGuard>>, Error> {
-        let locks = &self.locks;
-        match self.kind {
-            Kind::Reentrant => acquire_kind(&locks.lock(NAME), owner, limit).await,
-            Kind::Fenced => acquire_kind(&locks.fenced(NAME), owner, limit).await,
-            Kind::Fair => acquire_kind(&locks.fair(NAME), owner, limit).await,
-            Kind::Write => acquire_kind(locks.read_write(NAME).write(), owner, limit).await,
+        match self {
+            Self::Reentrant => acquire_kind(&locks.lock(NAME), owner, limit).await,
+            Self::Fenced => acquire_kind(&locks.fenced(NAME), owner, limit).await,
+            Self::Fair => acquire_kind(&locks.fair(NAME), owner, limit).await,
+            Self::Write => acquire_kind(locks.read_write(NAME).write(), owner, limit).await,
         }
-    }
-
-    /// Whether nothing is left in this process: no entry, no renewal, no subscription.
-    pub fn is_clean(&self) -> bool {
-        self.locks.usage() == LockUsage::default()
     }
 }
 

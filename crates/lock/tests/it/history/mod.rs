@@ -45,29 +45,33 @@ fn few_owners(plan: &mut worker::Plan) {
     (plan.tasks, plan.long, plan.new_owner) = (1, 0.3, 0.0);
 }
 
+/// All connections hang for a command timeout and are cut, or the next reply is lost.
+async fn hang_or_lose_reply(proxy: &Proxy, hang: bool) {
+    if !hang {
+        return proxy.set(Mode::LoseReply);
+    }
+    proxy.set(Mode::Hang);
+    tokio::time::sleep(COMMAND).await;
+    proxy.set(Mode::Cut);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    proxy.set(Mode::Forward);
+}
+
 /// Loses replies, and passes requests on late: after they were sent again, or, for releases, after the
 /// client has given up waiting for the reply.
 async fn disturb(proxy: &Proxy) {
     let fault = async || {
-        let (number, late) = {
-            let mut random = rand::rng();
-            (random.random_range(0..20), random.random_range(200..500))
-        };
-        let (mode, duration) = match number {
-            0 => (Mode::Hang, COMMAND),
-            1..6 => (Mode::LoseReply, Duration::ZERO),
-            6..10 => (Mode::DelayRequest, Duration::ZERO),
+        let number = rand::rng().random_range(0..20);
+        match number {
+            0..6 => hang_or_lose_reply(proxy, number == 0).await,
+            6..10 => proxy.set(Mode::DelayRequest),
             _ => {
-                let late = Duration::from_millis(late);
-                (Mode::DelayRequests("redisson_unlock_latch", late), Duration::from_millis(20))
+                let late = Duration::from_millis(rand::rng().random_range(200..500));
+                proxy.set(Mode::DelayRequests("redisson_unlock_latch", late));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                proxy.set(Mode::Forward);
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
-        };
-        proxy.set(mode);
-        if !duration.is_zero() {
-            tokio::time::sleep(duration).await;
-            proxy.set(if number == 0 { Mode::Cut } else { Mode::Forward });
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            proxy.set(Mode::Forward);
         }
     };
     for _ in 0..2 {
@@ -80,14 +84,9 @@ async fn disturb(proxy: &Proxy) {
 async fn recovered(workers: &Workers) {
     let over = now();
     eventually("every process has acquired the lock again", async || {
-        let events = workers.so_far().events;
-        let again = |process: u64| {
-            events.iter().any(|event| {
-                event.guard >> 32 == process
-                    && event.at > over
-                    && matches!(event.kind, EventKind::Granted { .. })
-            })
-        };
+        let history = workers.so_far();
+        let again =
+            |process: u64| history.granted_after(over).any(|event| event.guard >> 32 == process);
         (0..3).all(again)
     })
     .await;
@@ -134,14 +133,8 @@ async fn no_violation_without_faults() {
 async fn check_with_network_faults(kind: Kind) {
     let (server, proxy, workers) = behind_proxy(kind, |_| {}).await;
     repeat_fault(0..40, async || {
-        let fault = rand::rng().random_range(0..20);
-        proxy.set(if fault == 0 { Mode::Hang } else { Mode::LoseReply });
-        if fault == 0 {
-            tokio::time::sleep(COMMAND).await;
-            proxy.set(Mode::Cut);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            proxy.set(Mode::Forward);
-        }
+        let hang = rand::rng().random_range(0..20) == 0;
+        hang_or_lose_reply(&proxy, hang).await;
     })
     .await;
     proxy.set(Mode::Forward);
@@ -312,12 +305,8 @@ async fn a_holder_is_killed() {
     held_guard(&workers, 0).await;
     workers.kill(0).await;
     let died = now();
-    eventually("the others go on", async || {
-        let events = workers.so_far().events;
-        let later = events.iter().filter(|event| event.at > died);
-        later.filter(|event| matches!(event.kind, EventKind::Granted { .. })).count() > 20
-    })
-    .await;
+    let go_on = async || workers.so_far().granted_after(died).count() > 20;
+    eventually("the others go on", go_on).await;
     workers.finish(&[0]).await.assert_holds();
 }
 

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use redisson_lock::{Error, Owner};
+use redisson_lock::{Error, LockUsage, Locks, Owner};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::event::{Event, EventKind, Recorder, nanos, now};
-use super::lock_under_test::{AnyGuard, COMMAND, LockUnderTest, Settings};
+use super::lock_under_test::{AnyGuard, COMMAND, Settings};
 
 /// The environment variable with a worker's plan, as JSON.
 pub const PLAN: &str = "LOCK_HISTORY_PLAN";
@@ -61,17 +61,17 @@ fn worker() {
 }
 
 async fn run(plan: Plan, stop: CancellationToken) {
-    let lock = LockUnderTest::new(&plan.lock);
+    let locks = plan.lock.locks();
     let shared = Arc::new(Shared {
         recorder: Recorder::create(&plan.file),
-        lock: lock.clone(),
+        locks: locks.clone(),
         next: AtomicU64::new(plan.process << 32),
     });
     let tasks: Vec<_> = (0..plan.tasks)
         .map(|task| {
             let random = StdRng::seed_from_u64(plan.seed ^ (plan.process << 8 | task));
             let mut turns = Turns {
-                owner: lock.owner(),
+                owner: locks.owner(),
                 number: shared.number(),
                 plan: plan.clone(),
                 shared: shared.clone(),
@@ -90,7 +90,7 @@ async fn run(plan: Plan, stop: CancellationToken) {
     }
     // Clean-ups in progress end with the lease at the latest.
     let deadline = Instant::now() + plan.lock.lease * 4 + COMMAND * 4;
-    while !lock.is_clean() {
+    while locks.usage() != LockUsage::default() {
         assert!(Instant::now() < deadline, "something is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -98,7 +98,7 @@ async fn run(plan: Plan, stop: CancellationToken) {
 
 struct Shared {
     recorder: Recorder,
-    lock: LockUnderTest,
+    locks: Locks,
     next: AtomicU64,
 }
 
@@ -137,7 +137,7 @@ impl Turns {
     /// Acquires the lock once or several times, holds it for a while, and releases it.
     async fn turn(&mut self) {
         if self.random.random_bool(self.plan.new_owner) {
-            (self.owner, self.number) = (self.shared.lock.owner(), self.shared.number());
+            (self.owner, self.number) = (self.shared.locks.owner(), self.shared.number());
         }
         let Some(first) = self.acquire().await else {
             let pause = Duration::from_micros(self.random.random_range(0..5_000));
@@ -187,7 +187,7 @@ impl Turns {
             false => Duration::MAX,
         };
         self.record(number, EventKind::Acquire);
-        let acquire = self.shared.lock.acquire(&self.owner, limit);
+        let acquire = self.plan.lock.kind.acquire(&self.shared.locks, &self.owner, limit);
         let held = match tokio::time::timeout(cancel_after, acquire).await {
             Ok(Ok(Some(held))) => held,
             // Only a call that does not wait says that another owner holds the lock: a limit may also

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +12,7 @@ use super::event::{History, Span, nanos, now, read};
 use super::lock_under_test::{COMMAND, Kind, LEASE, Settings};
 use super::worker::{PLAN, Plan};
 use crate::{eventually, soon};
+use testkit::process::TemporaryFolder;
 
 /// The number of processes, and of tasks in each.
 const PROCESSES: u64 = 3;
@@ -25,33 +25,30 @@ const GRANTS: usize = 20;
 pub struct Workers {
     seed: u64,
     workers: Vec<(Child, PathBuf)>,
-    folder: PathBuf,
     lease: Duration,
     hold: PathBuf,
     wipes: Vec<Span>,
     failovers: Vec<Span>,
     replies_lost_at_wipe: bool,
+    // Dropped last: the workers write to it.
+    _folder: TemporaryFolder,
 }
 
 impl Workers {
     /// Starts workers on this Redis, with plans that `change` may change; returns when each of them has
     /// held the lock.
     pub async fn start(kind: Kind, redis: &str, change: impl Fn(&mut Plan)) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let seed = match std::env::var("LOCK_HISTORY_SEED") {
             Ok(seed) => seed.parse().expect("LOCK_HISTORY_SEED is a number"),
             Err(_) => rand::random(),
         };
         println!("LOCK_HISTORY_SEED={seed}");
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lock-history-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("create the history's folder");
-        let hold = folder.join("hold");
+        let folder = TemporaryFolder::new().expect("create the history's folder");
+        let hold = folder.path().join("hold");
         let mut lease = LEASE;
         let mut workers = Vec::new();
         for process in 0..PROCESSES {
-            let file = folder.join(format!("{process}.jsonl"));
+            let file = folder.path().join(format!("{process}.jsonl"));
             let mut plan = Plan {
                 lock: Settings { kind, redis: redis.to_owned(), lease, replicas: 0 },
                 process,
@@ -77,12 +74,12 @@ impl Workers {
         let workers = Self {
             seed,
             workers,
-            folder,
             lease,
             hold,
             wipes: Vec::new(),
             failovers: Vec::new(),
             replies_lost_at_wipe: false,
+            _folder: folder,
         };
         for (_, file) in &workers.workers {
             let granted = async || {
@@ -218,14 +215,6 @@ impl Workers {
             found[..found.len().min(5)].join("\n")
         );
         assert!(grants >= GRANTS, "only {grants} grants");
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            eprintln!("{}: {error}", self.folder.display());
-        }
     }
 }
 

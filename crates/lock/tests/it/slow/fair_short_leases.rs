@@ -5,16 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::AsyncCommands;
-use redis::aio::MultiplexedConnection;
 use redisson_lock::Locks;
 
+use crate::fair::{NAME, QUEUE, TIMES, queued};
 use crate::{LONG_LEASE, eventually, query, start};
 use testkit::redis_server::RedisServer;
-
-const NAME: &str = "printer";
-const QUEUE: &str = "redisson_lock_queue:{printer}";
-const TIMES: &str = "redisson_lock_timeout:{printer}";
 
 /// The lease of every holder, which then dies.
 const SHORT: Duration = Duration::from_secs(1);
@@ -98,15 +93,6 @@ async fn spawn_redisson_waiter(server: &RedisServer, ahead: i64, number: usize, 
     });
 }
 
-async fn queued(raw: &mut MultiplexedConnection, count: usize) {
-    eventually("it is queued and subscribed", async || {
-        let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
-        let length: usize = raw.llen(QUEUE).await.unwrap();
-        length == count && channels.len() == count
-    })
-    .await;
-}
-
 /// Eight waiters, those in `redisson` of the other library, behind a holder that releases the lock.
 async fn all_follow_each_other(redisson: &[usize]) {
     let (server, mut raw, both) = start::<2>(LONG_LEASE).await;
@@ -118,7 +104,7 @@ async fn all_follow_each_other(redisson: &[usize]) {
         } else {
             spawn_waiter(&both[number % 2], number, &order);
         }
-        queued(&mut raw, number + 1).await;
+        queued(&mut raw, QUEUE, number + 1).await;
     }
     holder.release().await.unwrap();
     // Seven leases have to end in between; by themselves the waiters would try again much later.
@@ -150,9 +136,9 @@ async fn the_last_waiter_follows_though_its_clock_is_ahead() {
     let holder = locks.fair(NAME).acquire().await.unwrap();
     let order = Order::default();
     spawn_waiter(&locks, 0, &order);
-    queued(&mut raw, 1).await;
+    queued(&mut raw, QUEUE, 1).await;
     spawn_redisson_waiter(&server, 500, 1, &order).await;
-    queued(&mut raw, 2).await;
+    queued(&mut raw, QUEUE, 2).await;
     holder.release().await.unwrap();
     eventually("both have acquired it", async || order.lock().unwrap().len() == 2).await;
 }

@@ -11,6 +11,7 @@ use crate::history::worker::Plan;
 use crate::history::workers::Workers;
 use crate::history::{RUN, recovered};
 use crate::{eventually, query};
+use testkit::redis_sentinel::replication_says;
 use testkit::redis_server::RedisServer;
 
 /// A lease that is not over when a failover takes long on a busy machine.
@@ -118,7 +119,7 @@ pub async fn a_lagging_replica_is_detected_without_acknowledgement<R: Replicated
 /// The replica gets nothing more of what its master does, and stays as it is, without the lock. The
 /// master goes on. Returns when the replica is behind.
 async fn stop_replication(workers: &Workers, [master, replica]: [&mut RedisServer; 2]) {
-    let (mut raw, mut copy) = (master.conn().await, replica.conn().await);
+    let mut raw = master.conn().await;
     eventually("replication was stopped while nobody held the lock", async || {
         workers.signal_all(Signal::STOP);
         // What they have sent is executed.
@@ -133,8 +134,7 @@ async fn stop_replication(workers: &Workers, [master, replica]: [&mut RedisServe
     })
     .await;
     eventually("the replica has lost its master", async || {
-        let facts: String = query(&mut copy, "INFO", &["replication"]).await;
-        facts.contains("master_link_status:down")
+        replication_says(replica, "master_link_status:down").await
     })
     .await;
 }
@@ -165,14 +165,8 @@ async fn grants_nothing(workers: &Workers) {
 
 /// Waits until the lock was granted after this moment.
 pub async fn granted_after(workers: &Workers, moment: Nanos) {
-    eventually("the lock is granted anew", async || {
-        workers
-            .so_far()
-            .events
-            .iter()
-            .any(|event| matches!(event.kind, EventKind::Granted { .. }) && event.at > moment)
-    })
-    .await;
+    let granted = async || workers.so_far().granted_after(moment).next().is_some();
+    eventually("the lock is granted anew", granted).await;
 }
 
 /// Waits until this guard reports its lock as valid after this moment.

@@ -71,19 +71,6 @@ async fn switched(sentinel: &RedisSentinel) {
     }
 }
 
-/// Waits until the old master has become a replica, which closes its connections.
-async fn demoted(sentinel: &RedisSentinel) {
-    eventually("the old master is a replica", async || {
-        let client = sentinel.servers[0].client();
-        let Ok(mut raw) = client.get_multiplexed_async_connection().await else { return false };
-        let role: Result<Vec<redis::Value>, _> = redis::cmd("ROLE").query_async(&mut raw).await;
-        let replica = redis::Value::BulkString(b"slave".to_vec());
-        role.is_ok_and(|role| role.first() == Some(&replica))
-    })
-    .await;
-    in_sync(&sentinel.servers[1], &sentinel.servers[0]).await;
-}
-
 /// The master's writers are paused until its replica has all, and until the master is a replica itself.
 /// The holder keeps its lock.
 #[tokio::test]
@@ -104,15 +91,14 @@ async fn a_graceful_failover_loses_nothing() {
         at(&mut raw).await == at(&mut copy).await
     })
     .await;
-    let mut any = sentinel.sentinels[0].conn().await;
-    let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
+    sentinel.ask_for_failover().await;
     switched(&sentinel).await;
     still_held(&workers, holder).await;
     // The sentinels' own connections are paused too.
     let port = replica.port().to_string();
     let _: () = query(&mut raw, "REPLICAOF", &["127.0.0.1", &port]).await;
     let _: () = query(&mut raw, "CLIENT", &["UNPAUSE"]).await;
-    demoted(&sentinel).await;
+    in_sync(replica, master).await;
     workers.let_go();
     granted_after(&workers, now()).await;
     check(workers, &sentinel.servers[1..]).await;
@@ -124,10 +110,10 @@ async fn a_replaced_master_grants_nothing_without_a_replica() {
     let sentinel = RedisSentinel::start().await;
     let mut workers = start(&sentinel.url(), plan(1)).await;
     let failover = async {
-        let mut any = sentinel.sentinels[0].conn().await;
-        let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
+        sentinel.ask_for_failover().await;
         switched(&sentinel).await;
-        demoted(&sentinel).await;
+        // The old master is a replica, which closes its connections.
+        in_sync(&sentinel.servers[1], &sentinel.servers[0]).await;
     };
     workers.failover(failover).await;
     check(workers, &sentinel.servers[1..]).await;

@@ -22,10 +22,14 @@ final class Actions {
 
     String carryOut(String[] words) throws Exception {
         String command = words[1];
-        if (words[2].equals("semaphore") || words[2].equals("leased")) {
-            return command.equals("count")
-                    ? count(() -> semaphore(words, "lock"), () -> semaphore(words, "unlock"), words)
-                    : semaphore(words, command);
+        if (command.equals("count")) {
+            return count(words);
+        }
+        if (words[2].equals("semaphore")) {
+            return semaphores.plain(words);
+        }
+        if (words[2].equals("leased")) {
+            return semaphores.leased(words);
         }
         RLock lock = lock(words[2], words[3]);
         if (lock == null) {
@@ -57,39 +61,26 @@ final class Actions {
             case "fence":
                 // By reflection, as the oldest version has no fenced lock to compile against.
                 return "ok " + lock.getClass().getMethod("getToken").invoke(lock);
-            case "count":
-                return count(lock::lock, lock::unlock, words);
             default:
                 return "unsupported";
         }
     }
 
-    /** One command of a semaphore: that of the words, or a step of {@code count}. */
-    private String semaphore(String[] words, String command) throws Exception {
-        String[] step = command.equals(words[1])
-                ? words
-                : new String[] {words[0], command, words[2], words[3]};
-        return words[2].equals("leased") ? semaphores.leased(step) : semaphores.plain(step);
-    }
-
     /** Reads, adds one and writes back: loses updates if the lock does not exclude. */
-    private String count(Step acquire, Step release, String[] words) throws Exception {
+    private String count(String[] words) throws Exception {
+        String[] lock = {words[0], "lock", words[2], words[3]};
+        String[] unlock = {words[0], "unlock", words[2], words[3]};
         RBucket<String> bucket = client.getBucket(words[4], StringCodec.INSTANCE);
         for (int i = Integer.parseInt(words[5]); i > 0; i--) {
-            acquire.run();
+            carryOut(lock);
             try {
                 String value = bucket.get();
                 bucket.set(String.valueOf((value == null ? 0 : Long.parseLong(value)) + 1));
             } finally {
-                release.run();
+                carryOut(unlock);
             }
         }
         return "ok";
-    }
-
-    /** Acquires or releases a lock or a permit. */
-    private interface Step {
-        void run() throws Exception;
     }
 
     private RLock lock(String kind, String name) throws ReflectiveOperationException {
