@@ -195,9 +195,6 @@ pub struct LaneResult {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Story {
     pub kind: StoryKind,
-    /// How many read the same stock and took one, of whom the requests are the first; where that is what it shows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub readers: Option<usize>,
     /// The fault that its requests met, where one was injected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<&'static str>,

@@ -122,11 +122,8 @@ impl<'a> Attempts<'a> {
         let two = self.two_orders().into_iter().min_by_key(rank);
         let two = two.map(|chosen| story(StoryKind::TwoOrders, chosen, faults));
         // The first of several, which is that of the fewest vouchers.
-        let oversold = self.oversold().into_iter().min_by_key(|(_, chosen)| missed(chosen));
-        let oversold = oversold.map(|(readers, chosen)| Story {
-            readers: Some(readers),
-            ..story(StoryKind::Oversold, chosen, faults)
-        });
+        let oversold = self.oversold().into_iter().min_by_key(missed);
+        let oversold = oversold.map(|chosen| story(StoryKind::Oversold, chosen, faults));
         let mut found: Vec<Story> = two.into_iter().chain(oversold).collect();
         if found.is_empty() {
             let held = self.held().into_iter().min_by_key(rank);
@@ -169,9 +166,9 @@ impl<'a> Attempts<'a> {
         several.collect()
     }
 
-    /// Those who read the same number of vouchers and took one, where they were more than that, and their number; the
-    /// fewest vouchers first.
-    fn oversold(&self) -> Vec<(usize, Chosen<'_>)> {
+    /// The first of those who read the same number of vouchers and took one, where they were more than that; the fewest
+    /// vouchers first.
+    fn oversold(&self) -> Vec<Chosen<'_>> {
         let mut readers: BTreeMap<i64, Chosen<'_>> = BTreeMap::new();
         for attempt in self.0.iter().filter(|attempt| attempt.order_id().is_some()) {
             // Only where the stock that was read is what let it through.
@@ -183,13 +180,12 @@ impl<'a> Attempts<'a> {
         }
         readers.retain(|stock, readers| readers.len() as i64 > *stock);
         let chosen = readers.into_values().map(|mut readers| {
-            let count = readers.len();
             readers.sort_by_key(|attempt| attempt.at_us);
             readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
             readers.truncate(MOST);
-            (count, readers)
+            readers
         });
-        chosen.filter(|(_, readers)| readers.len() > 1).collect()
+        chosen.filter(|readers| readers.len() > 1).collect()
     }
 
     /// Each user's order, and the attempts at the same time that did not get one.
@@ -229,7 +225,6 @@ fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[&Event]) -> S
     let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
     Story {
         kind,
-        readers: None,
         fault: met(&chosen, faults),
         moral: None,
         requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
@@ -340,7 +335,7 @@ mod tests {
             record(3, "b", 0, 20, Reply::Ordered(3), &saw(1)),
         ];
         let found = stories(&records);
-        assert_eq!((found[0].kind, found[0].readers), (StoryKind::Oversold, Some(2)));
+        assert_eq!((found[0].kind, found[0].requests.len()), (StoryKind::Oversold, 2));
         assert_eq!(found[0].requests[0].steps[0].saw["stock"], 1);
         assert_eq!(found[0].requests[0].steps[0].saw["order"], false);
         // Three who read that three are left took no more than there were.
@@ -441,9 +436,9 @@ mod tests {
             record(5, "a", 0, 2_000_010, Reply::Ordered(5), &saw(1)),
         ];
         let attempts = Attempts::of(&records, &HashMap::new());
-        let readers = |faults: &[Event]| attempts.stories(faults)[0].readers;
-        assert_eq!(readers(&[]), Some(2));
-        assert_eq!(readers(&[Event { what: "empty-redis", ..Event::default() }]), Some(3));
+        let readers = |faults: &[Event]| attempts.stories(faults)[0].requests.len();
+        assert_eq!(readers(&[]), 2);
+        assert_eq!(readers(&[Event { what: "empty-redis", ..Event::default() }]), 3);
     }
 
     #[test]
