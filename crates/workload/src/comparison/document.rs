@@ -18,8 +18,6 @@ pub struct Document {
     /// What the arrivals were drawn from.
     pub seed: u64,
     pub state: State,
-    /// The present step, as a text for people.
-    pub doing: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Local date-time.
@@ -131,9 +129,6 @@ pub struct Lane {
     pub idea: Text,
     /// Whether nothing can go wrong in it, on so many instances and with so many attempts of each buyer.
     pub safe: bool,
-    /// Its voucher, once it is published.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub voucher_id: Option<u64>,
     /// How it went; as many as the other lane has.
     pub samples: Vec<Sample>,
     /// Attempts by the reply they got, up to the last sample.

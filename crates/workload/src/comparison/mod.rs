@@ -15,7 +15,6 @@ use std::{
 use crate::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
-    buyers::Buyer,
     conformance::Conformance,
     descriptors,
     ladder::{Strategy, Text},
@@ -108,7 +107,6 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         selling.targets = vec![first.clone()];
     }
     let each = setting.buyers as usize;
-    run_state.set(State::Preparing, &format!("signing in {} buyers", 2 * each));
     let buyers = sessions::signed_in(&environment.access, 2 * each).await?;
     let buyers = run_state.buyers.get_or_init(|| buyers);
     let buyers: [Arc<[_]>; 2] = [buyers[..each].into(), buyers[each..].into()];
@@ -125,25 +123,16 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         traced: true,
         ..BurstOptions::new(selling.clone())
     });
-    let mut vouchers = [0; 2];
-    for lane in 0..2 {
-        vouchers[lane] = burst::publish(&lanes[lane]).await?;
-        run_state.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
-    }
-    run_state.set(State::Preparing, "opening connections");
+    let vouchers = [burst::publish(&lanes[0]).await?, burst::publish(&lanes[1]).await?];
     let (order_rows, commits) = (&order_rows, Default::default());
     let sampler = Sampler { run: run_state, order_rows, vouchers, commits };
-    let [left, right] = &lanes;
+    let sell =
+        |lane: usize| burst::on(vouchers[lane], &lanes[lane], order_rows, buyers[lane].clone());
     let selling = async {
-        let sell = async |lane: &BurstOptions, voucher, buyers: &Arc<[Buyer]>| {
-            burst::on(voucher, lane, order_rows, buyers.clone()).await
-        };
-        let (left, right) =
-            (sell(left, vouchers[0], &buyers[0]), sell(right, vouchers[1], &buyers[1]));
         if setting.in_turn {
-            Ok::<_, Error>((left.await?, right.await?))
+            Ok::<_, Error>((sell(0).await?, sell(1).await?))
         } else {
-            tokio::try_join!(left, right)
+            tokio::try_join!(sell(0), sell(1))
         }
     };
     let watching = async {
@@ -153,7 +142,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             live.opened().await;
         }
         run_state.begun.get_or_init(Instant::now);
-        run_state.set(State::Running, "selling");
+        run_state.set(State::Running);
         sampler.run().await;
     };
     let judging = async {
@@ -161,7 +150,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         for live in &run_state.live {
             tokio::select! { () = live.reached(total) => {}, () = live.stopped() => {} }
         }
-        run_state.set(State::Judging, "waiting for the last orders, then judging");
+        run_state.set(State::Judging);
         std::future::pending::<()>().await;
     };
     let (left, right) = tokio::select! {
@@ -207,7 +196,6 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
     // Before the state that says that all is there.
     run_state.records.get_or_init(|| kept);
     document.state = state;
-    document.doing = String::new();
 }
 
 /// What is learnt from a story of this kind, where it ended as the strategy makes it end on so many instances.

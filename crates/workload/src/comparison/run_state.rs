@@ -38,7 +38,6 @@ impl RunState {
         let document = Document {
             id,
             seed,
-            doing: "signing in buyers".to_owned(),
             started_at,
             lanes: setting.lanes.iter().map(lane).collect(),
             setting,
@@ -89,10 +88,8 @@ impl RunState {
         self.begun.get().map_or(0.0, |begun| begun.elapsed().as_secs_f64())
     }
 
-    pub(super) fn set(&self, state: State, doing: &str) {
-        let mut document = self.lock();
-        document.state = state;
-        document.doing = doing.to_owned();
+    pub(super) fn set(&self, state: State) {
+        self.lock().state = state;
     }
 
     /// Marks the run as failed, with the reason.
@@ -100,7 +97,6 @@ impl RunState {
         let mut document = self.lock();
         document.state = State::Failed;
         document.failure = Some(why.to_string());
-        document.doing = String::new();
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Document> {
