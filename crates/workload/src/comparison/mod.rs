@@ -8,7 +8,8 @@
 //! - [`report`] writes its results as files.
 
 use std::{
-    sync::{Arc, PoisonError},
+    cell::RefCell,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -160,9 +161,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         }
     };
     sampler.take(0.2).await;
-    let commits =
-        sampler.commits.map(|seen| seen.into_inner().unwrap_or_else(PoisonError::into_inner));
-    finish(run_state, &setting, [left, right], commits);
+    finish(run_state, &setting, [left, right], sampler.commits.map(RefCell::into_inner));
     Ok(())
 }
 
