@@ -67,6 +67,7 @@ mod tests {
     fn every_name_reads_back() {
         for strategy in Strategy::ALL {
             assert_eq!(strategy.name().parse(), Ok(strategy));
+            assert_eq!(serde_json::to_value(strategy).unwrap(), strategy.name());
         }
         assert_eq!("Naive".parse::<Strategy>(), Err(UnknownStrategy));
         assert_eq!(Strategy::default(), Strategy::ReentrantLock);

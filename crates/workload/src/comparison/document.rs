@@ -7,7 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{burst::Report, conformance::Conformance, ladder::Text, trace::Step};
+use crate::{
+    burst::Report,
+    conformance::Conformance,
+    ladder::{Strategy, Text},
+    trace::Step,
+};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -63,7 +68,7 @@ pub struct Setting {
     /// The two strategies
     #[arg(long, num_args = 2, value_names = ["LEFT", "RIGHT"],
           default_values = ["process-lock", "reentrant-lock"])]
-    pub lanes: Vec<String>,
+    pub lanes: Vec<Strategy>,
     /// Users, in each lane
     #[arg(long, default_value_t = 300)]
     pub buyers: u32,
@@ -124,7 +129,7 @@ impl Event {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lane {
-    pub strategy: String,
+    pub strategy: Strategy,
     /// How that sells, in English and Chinese.
     pub idea: Text,
     /// Whether nothing can go wrong in it, on so many instances and with so many attempts of each buyer.

@@ -26,14 +26,11 @@ impl RunState {
     pub fn new(id: String, setting: Setting, started_at: String) -> Self {
         let seed = setting.seed.unwrap_or_else(|| rand::random_range(1..1_000_000));
         let setting = Setting { seed: Some(seed), ..setting };
-        let lane = |strategy: &String| {
-            let known = strategy.parse::<Strategy>().ok();
-            Lane {
-                strategy: strategy.clone(),
-                idea: known.map(|known| known.row().idea).unwrap_or_default(),
-                safe: known.is_some_and(|known| setting.is_safe(known)),
-                ..Lane::default()
-            }
+        let lane = |strategy: &Strategy| Lane {
+            strategy: *strategy,
+            idea: strategy.row().idea,
+            safe: setting.is_safe(*strategy),
+            ..Lane::default()
         };
         let document = Document {
             id,

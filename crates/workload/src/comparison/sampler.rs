@@ -10,10 +10,7 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{document::Sample, run_state::RunState};
-use crate::{
-    ladder::Strategy,
-    order_rows::{OrderRows, Snapshot},
-};
+use crate::order_rows::{OrderRows, Snapshot};
 
 /// From one sample to the next.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -53,8 +50,7 @@ impl Sampler<'_> {
 
     /// Ends at once where the lane's strategy answers only after the commit.
     async fn watch_commits(&self, lane: usize) {
-        let strategy = self.run.lock().lanes[lane].strategy.parse::<Strategy>();
-        if !strategy.is_ok_and(Strategy::is_deferred) {
+        if !self.run.lock().lanes[lane].strategy.is_deferred() {
             return;
         }
         loop {

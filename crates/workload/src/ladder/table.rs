@@ -1,5 +1,7 @@
 //! The table itself: a row for each strategy, in the order in which a learner meets them.
 
+use serde::{Deserialize, Serialize};
+
 use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
 use super::row::{Row, Text};
 
@@ -7,7 +9,8 @@ use super::row::{Row, Text};
 macro_rules! table {
     ($( $(#[$attribute:meta])* $strategy:ident = $row:expr; )+) => {
         /// How a sale sells; chosen when it is published.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
         pub enum Strategy { $( $(#[$attribute])* $strategy, )+ }
 
         impl Strategy {
