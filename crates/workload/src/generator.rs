@@ -4,7 +4,7 @@
 //! they truly overlap, on one instance and across them.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,7 @@ use crate::{
     checker::ObservedReply,
     driver::{Connections, Done, Job},
     http::{Call, TRACE},
-    live::Live,
+    live::{Live, lock},
     reply::Reply,
     trace::Trace,
 };
@@ -132,10 +132,6 @@ fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Vec<Attempt<T>>> {
         queues[(one.buyer + one.attempt as usize) % targets].push(*one);
     }
     queues
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The attempts of a burst: all of one buyer at the same moment.

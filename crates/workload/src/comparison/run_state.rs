@@ -1,12 +1,15 @@
 //! The state of a comparison while it runs: the runner writes it, pages and progress lines read it.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use crate::ladder::Strategy;
-
 use super::document::{Document, Event, Lane, Setting, State};
-use crate::{buyers::Buyer, generator::Record, live::Live};
+use crate::{
+    buyers::Buyer,
+    generator::Record,
+    ladder::Strategy,
+    live::{Live, lock},
+};
 
 /// A comparison's state, shared.
 #[derive(Debug, Default)]
@@ -97,6 +100,6 @@ impl RunState {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Document> {
-        self.document.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.document)
     }
 }

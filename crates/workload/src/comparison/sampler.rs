@@ -10,7 +10,10 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{document::Sample, run_state::RunState};
-use crate::order_rows::{OrderRows, Snapshot};
+use crate::{
+    latency::Latency,
+    order_rows::{OrderRows, Snapshot},
+};
 
 /// From one sample to the next.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -91,7 +94,11 @@ impl Sampler<'_> {
         let first = Sample { stock: issued.into(), ..Sample::default() };
         let last = last.unwrap_or(first);
         let (requests, orders) = (live.done(), live.orders());
-        let (latency, batch) = live.take_window();
+        let window = live.take_window();
+        let latency = Latency::of(window.iter().map(|(latency, _)| *latency));
+        // Each order is its share of a commit.
+        let shared = window.iter().filter_map(|(_, orders)| *orders);
+        let commits: f64 = shared.clone().map(|orders| 1.0 / orders as f64).sum();
         let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.max(1e-3);
         let (stock, rows, people, repeated) =
             snapshot.map_or((last.stock, last.rows, last.people, last.repeated), count);
@@ -109,7 +116,7 @@ impl Sampler<'_> {
             orders_per_s: rate(orders, last.orders),
             p50_ms: (latency.count > 0).then_some(latency.p50_ms),
             p99_ms: (latency.count > 0).then_some(latency.p99_ms),
-            batch,
+            batch: (commits > 0.0).then(|| shared.count() as f64 / commits),
         }
     }
 }
