@@ -135,7 +135,7 @@ async fn kill(
     let call = Call::post("/lab/instance/kill").admin(&admin);
     // A killed process does not answer.
     if let Ok(Response { status, .. }) = connection.send(&call).await {
-        return Err(Error::server("the instance to be killed", format!("HTTP {status}")));
+        return Err(Error::Usage(format!("the instance to be killed answered HTTP {status}")));
     }
     let index = run.record_event(|at| Event { node: Some(node.authority()), ..event(at) });
     let begun = Instant::now();
@@ -160,6 +160,8 @@ async fn kill(
         }
         sleep(Duration::from_millis(50)).await;
     }
-    let text = format!("not back within {} s: its supervisor must start it again", BACK.as_secs());
-    Err(Error::server("the killed instance", text))
+    let limit = BACK.as_secs();
+    Err(Error::Usage(format!(
+        "the killed instance was not back within {limit} s: its supervisor must start it again"
+    )))
 }
