@@ -157,7 +157,7 @@ pub async fn generate(
     connections.open().await?;
     let (begin, buyers, traced) = (Instant::now(), buyers.clone(), options.traced);
     let purchases = Purchases { voucher_id, buyers, attempts, begin, traced };
-    options.live.open();
+    options.live.opened.cancel();
     let live = options.live.clone();
     let count = move |_: &Attempt, record: &Record| {
         let reply = &record.observed.reply;

@@ -10,10 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{
-    sync::watch,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 /// Counters of one run, shared with its observers: a progress line, or a test that injects a fault halfway.
 #[derive(Debug, Default)]
@@ -26,10 +24,10 @@ pub struct Live {
     window: Mutex<Vec<(Duration, Option<u64>)>>,
     /// Attempts by the label of their reply.
     replies: Mutex<BTreeMap<String, u64>>,
-    /// Set once, when all connections are open and the first request is sent.
-    open: watch::Sender<bool>,
-    /// Set once, when what has not been sent yet shall not be.
-    stop: watch::Sender<bool>,
+    /// Cancelled when all connections are open and the first request is sent.
+    pub opened: CancellationToken,
+    /// Cancelled when nothing more shall be sent; what is under way is waited for.
+    pub stop: CancellationToken,
 }
 
 impl Live {
@@ -54,33 +52,6 @@ impl Live {
     /// Attempts so far, by the label of their reply.
     pub fn replies(&self) -> BTreeMap<String, u64> {
         lock(&self.replies).clone()
-    }
-
-    /// The first request is being sent.
-    pub fn open(&self) {
-        self.open.send_replace(true);
-    }
-
-    /// Waits for it.
-    pub async fn opened(&self) {
-        // The sender is ours: this cannot fail while we live.
-        self.open.subscribe().wait_for(|open| *open).await.ok();
-    }
-
-    /// Nothing more is sent; what is under way is waited for.
-    pub fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    /// Whether [`Live::stop`] was called.
-    pub fn is_stopped(&self) -> bool {
-        *self.stop.borrow()
-    }
-
-    /// Waits for it.
-    pub async fn stopped(&self) {
-        // The sender is ours: this cannot fail while we live.
-        self.stop.subscribe().wait_for(|stop| *stop).await.ok();
     }
 
     /// Requests finished so far.

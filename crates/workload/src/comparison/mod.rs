@@ -138,7 +138,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         // In turn, the second sale opens its connections when the first is over.
         let first = if setting.in_turn { &run_state.live[..1] } else { &run_state.live[..] };
         for live in first {
-            live.opened().await;
+            live.opened.cancelled().await;
         }
         run_state.begun.get_or_init(Instant::now);
         run_state.set(State::Running);
@@ -147,7 +147,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
     let judging = async {
         let total = u64::from(setting.buyers) * u64::from(setting.tries);
         for live in &run_state.live {
-            tokio::select! { () = live.reached(total) => {}, () = live.stopped() => {} }
+            tokio::select! { () = live.reached(total) => {}, () = live.stop.cancelled() => {} }
         }
         run_state.set(State::Judging);
         std::future::pending::<()>().await;
@@ -164,7 +164,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
 }
 
 fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits: [Commits; 2]) {
-    let stopped = run_state.live.iter().any(|live| live.is_stopped());
+    let stopped = run_state.live.iter().any(|live| live.stop.is_cancelled());
     let state = if stopped { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);

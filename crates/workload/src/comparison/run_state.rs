@@ -72,7 +72,7 @@ impl RunState {
 
     /// Stops the load: no attempt is begun any more; those under way are finished and judged.
     pub fn stop(&self) {
-        self.live.iter().for_each(|live| live.stop());
+        self.live.iter().for_each(|live| live.stop.cancel());
     }
 
     /// Adds an event; returns its index.
