@@ -66,11 +66,17 @@ impl Attempt<'_> {
     }
 }
 
+/// From the first request to the last answer, µs.
+fn span(chosen: &[&Attempt<'_>]) -> (i64, i64) {
+    let begin = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
+    let end = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
+    (begin, end)
+}
+
 /// The fault that the attempts met, the first of several.
 fn met(chosen: &[&Attempt<'_>], faults: &[&Event]) -> Option<&'static str> {
-    let sent = chosen.iter().map(|attempt| attempt.sent_us()).min()?;
-    let answered = chosen.iter().map(|attempt| attempt.answered_us()).max()?;
-    let (begin, end) = (sent as f64 / 1e6, answered as f64 / 1e6);
+    let (begin, end) = span(chosen);
+    let (begin, end) = (begin as f64 / 1e6, end as f64 / 1e6);
     let met = faults.iter().find(|fault| begin < fault.end() && fault.at < end)?;
     Some(met.what)
 }
@@ -119,14 +125,15 @@ impl<'a> Attempts<'a> {
         let faults = &faults[..];
         let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
         let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
-        let two = self.two_orders().into_iter().min_by_key(rank);
+        let (several, held) = self.of_each_user();
+        let two = several.into_iter().min_by_key(rank);
         let two = two.map(|chosen| story(StoryKind::TwoOrders, chosen, faults));
         // The first of several, which is that of the fewest vouchers.
         let oversold = self.oversold().into_iter().min_by_key(missed);
         let oversold = oversold.map(|chosen| story(StoryKind::Oversold, chosen, faults));
         let mut found: Vec<Story> = two.into_iter().chain(oversold).collect();
         if found.is_empty() {
-            let held = self.held().into_iter().min_by_key(rank);
+            let held = held.into_iter().min_by_key(rank);
             found.extend(held.map(|chosen| story(StoryKind::Held, chosen, faults)));
         }
         found
@@ -147,23 +154,39 @@ impl<'a> Attempts<'a> {
         sizes.into_iter().map(|(size, commits)| (size, commits.round() as u64)).collect()
     }
 
-    /// The attempts of each user: those that got an order, and the others.
-    fn by_user(&self) -> impl Iterator<Item = (Chosen<'_>, Chosen<'_>)> {
+    /// Of each user: the orders, where there are several; or the order, and the attempts at the same time that did not get
+    /// one.
+    fn of_each_user(&self) -> (Vec<Chosen<'_>>, Vec<Chosen<'_>>) {
         let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
         for attempt in &self.0 {
             let (ordered, others) = users.entry(attempt.record.observed.user_id).or_default();
             if attempt.order_id().is_some() { ordered } else { others }.push(attempt);
         }
-        users.into_values()
-    }
-
-    /// Each user's orders, where there are several.
-    fn two_orders(&self) -> Vec<Chosen<'_>> {
-        let several = self.by_user().filter_map(|(mut ordered, _)| {
-            ordered.truncate(MOST);
-            (ordered.len() > 1).then_some(ordered)
-        });
-        several.collect()
+        let (mut several, mut held) = (Vec::new(), Vec::new());
+        for (mut ordered, mut others) in users.into_values() {
+            if ordered.len() > 1 {
+                ordered.truncate(MOST);
+                several.push(ordered);
+                continue;
+            }
+            let [ordered] = ordered[..] else { continue };
+            // One that met a server in trouble tells nothing of the strategy.
+            others.retain(|other| {
+                other.overlaps(ordered) && !other.record.observed.reply.is_trouble()
+            });
+            // Those that the index alone refused are the clearest, then those that met the lock, on another node.
+            others.sort_by_key(|other| {
+                let busy = other.trace.step("lock-busy").is_some();
+                let here = other.trace.node == ordered.trace.node;
+                (!other.is_index_refused(), here, !busy, other.at_us)
+            });
+            others.truncate(MOST - 1);
+            others.push(ordered);
+            if others.len() > 1 {
+                held.push(others);
+            }
+        }
+        (several, held)
     }
 
     /// The first of those who read the same number of vouchers and took one, where they were more than that; the fewest
@@ -187,42 +210,20 @@ impl<'a> Attempts<'a> {
         });
         chosen.filter(|readers| readers.len() > 1).collect()
     }
-
-    /// Each user's order, and the attempts at the same time that did not get one.
-    fn held(&self) -> Vec<Chosen<'_>> {
-        let contrasts = self.by_user().filter_map(|(ordered, mut others)| {
-            let [ordered] = ordered[..] else { return None };
-            // One that met a server in trouble tells nothing of the strategy.
-            others.retain(|other| {
-                other.overlaps(ordered) && !other.record.observed.reply.is_trouble()
-            });
-            // Those that the index alone refused are the clearest, then those that met the lock, on another node.
-            others.sort_by_key(|other| {
-                let busy = other.trace.step("lock-busy").is_some();
-                let here = other.trace.node == ordered.trace.node;
-                (!other.is_index_refused(), here, !busy, other.at_us)
-            });
-            others.truncate(MOST - 1);
-            others.push(ordered);
-            (others.len() > 1).then_some(others)
-        });
-        contrasts.collect()
-    }
 }
 
 /// How little a story shows: whether the index refused nothing in it, whether it is of one node only, and how long it took,
 /// in µs.
 fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
     let one_node = chosen.iter().all(|attempt| attempt.trace.node == chosen[0].trace.node);
-    let from = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
-    let to = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
+    let (begin, end) = span(chosen);
     let refused = chosen.iter().any(|attempt| attempt.is_index_refused());
-    (!refused, one_node, to - from)
+    (!refused, one_node, end - begin)
 }
 
 fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[&Event]) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
-    let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
+    let (zero, _) = span(&chosen);
     Story {
         kind,
         fault: met(&chosen, faults),
