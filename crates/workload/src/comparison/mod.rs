@@ -158,7 +158,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             return Err(Error::Usage("the sampler ended by itself".to_owned()));
         }
     };
-    sampler.take(0.2).await;
+    sampler.take().await;
     finish(run_state, &setting, [left, right], sampler.commits.map(RefCell::into_inner));
     Ok(())
 }

@@ -1,13 +1,9 @@
 //! Samples both sales five times a second while they run: the client's counters, and the tables. Where orders are
 //! committed after the answer, notes when each was first seen in the table.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 
 use super::{document::Sample, run_state::RunState};
 use crate::{
@@ -39,15 +35,9 @@ impl Sampler<'_> {
     }
 
     async fn sample_both(&self) {
-        let mut tick = interval(PERIOD);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = Instant::now();
-        tick.tick().await;
         loop {
-            tick.tick().await;
-            let elapsed = before.elapsed().as_secs_f64();
-            before = Instant::now();
-            self.take(elapsed).await;
+            sleep(PERIOD).await;
+            self.take().await;
         }
     }
 
@@ -69,13 +59,13 @@ impl Sampler<'_> {
         }
     }
 
-    /// Adds a sample to each lane; `elapsed` seconds after the last one.
-    pub async fn take(&self, elapsed: f64) {
+    /// Adds a sample to each lane.
+    pub async fn take(&self) {
         let mut samples = Vec::with_capacity(2);
         for lane in 0..2 {
             // The database may be away for a moment: a fault may have been injected.
             let snapshot = self.order_rows.read(self.vouchers[lane]).await.ok();
-            samples.push(self.sample(lane, elapsed, snapshot));
+            samples.push(self.sample(lane, snapshot));
         }
         let mut document = self.run.lock();
         document.elapsed_s = self.run.seconds();
@@ -85,7 +75,7 @@ impl Sampler<'_> {
         }
     }
 
-    fn sample(&self, lane: usize, elapsed: f64, snapshot: Option<Snapshot>) -> Sample {
+    fn sample(&self, lane: usize, snapshot: Option<Snapshot>) -> Sample {
         let live = &self.run.live[lane];
         let (last, issued) = {
             let document = self.run.lock();
@@ -99,11 +89,12 @@ impl Sampler<'_> {
         // Each order is its share of a commit.
         let shared = window.iter().filter_map(|(_, orders)| *orders);
         let commits: f64 = shared.clone().map(|orders| 1.0 / orders as f64).sum();
-        let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.max(1e-3);
+        let at = self.run.seconds();
+        let rate = |now: u64, before: u64| (now - before) as f64 / (at - last.at).max(1e-3);
         let (stock, rows, people, repeated) =
             snapshot.map_or((last.stock, last.rows, last.people, last.repeated), count);
         Sample {
-            at: self.run.seconds(),
+            at,
             requests,
             orders,
             stock,
