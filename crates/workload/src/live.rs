@@ -13,7 +13,7 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Counters of one run, shared with its observers: a progress line, or a test that injects a fault halfway.
+/// Counters of one run, shared with its observers, such as a progress line; and its signals.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Requests answered, or given up on.
@@ -62,16 +62,6 @@ impl Live {
     /// Successes so far.
     pub fn orders(&self) -> u64 {
         self.orders.load(Ordering::Relaxed)
-    }
-
-    /// Waits until `done` requests have finished: the moment for a test to break something.
-    ///
-    /// Waits for ever if the run ends before that; `select!` it with the run.
-    pub async fn reached(&self, done: u64) {
-        let mut tick = interval(Duration::from_millis(1));
-        while self.done() < done {
-            tick.tick().await;
-        }
     }
 }
 

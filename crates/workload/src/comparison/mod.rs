@@ -141,22 +141,12 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
             live.opened.cancelled().await;
         }
         run_state.begun.get_or_init(Instant::now);
-        run_state.set(State::Running);
+        run_state.lock().state = State::Running;
         sampler.run().await;
-    };
-    let judging = async {
-        let total = u64::from(setting.buyers) * u64::from(setting.tries);
-        for live in &run_state.live {
-            tokio::select! { () = live.reached(total) => {}, () = live.stop.cancelled() => {} }
-        }
-        run_state.set(State::Judging);
-        std::future::pending::<()>().await;
     };
     let (left, right) = tokio::select! {
         reports = selling => reports?,
-        () = async { tokio::join!(watching, judging); } => {
-            return Err(Error::Usage("the sampler ended by itself".to_owned()));
-        }
+        () = watching => return Err(Error::Usage("the sampler ended by itself".to_owned())),
     };
     sampler.take().await;
     finish(run_state, &setting, [left, right], sampler.commits.map(RefCell::into_inner));

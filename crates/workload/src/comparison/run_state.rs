@@ -88,10 +88,6 @@ impl RunState {
         self.begun.get().map_or(0.0, |begun| begun.elapsed().as_secs_f64())
     }
 
-    pub(super) fn set(&self, state: State) {
-        self.lock().state = state;
-    }
-
     /// Marks the run as failed, with the reason.
     pub fn fail(&self, why: &impl ToString) {
         let mut document = self.lock();

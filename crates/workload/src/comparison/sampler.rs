@@ -5,7 +5,10 @@ use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{document::Sample, run_state::RunState};
+use super::{
+    document::{Sample, State},
+    run_state::RunState,
+};
 use crate::{
     latency::Latency,
     order_rows::{OrderRows, Snapshot},
@@ -59,7 +62,7 @@ impl Sampler<'_> {
         }
     }
 
-    /// Adds a sample to each lane.
+    /// Adds a sample to each lane, and says when all buyers have been answered.
     pub async fn take(&self) {
         let mut samples = Vec::with_capacity(2);
         for lane in 0..2 {
@@ -69,6 +72,11 @@ impl Sampler<'_> {
         }
         let mut document = self.run.lock();
         document.elapsed_s = self.run.seconds();
+        let attempts = u64::from(document.setting.buyers) * u64::from(document.setting.tries);
+        let mut lanes = self.run.live.iter();
+        if lanes.all(|live| live.done() >= attempts || live.stop.is_cancelled()) {
+            document.state = State::Judging;
+        }
         for ((lane, sample), live) in document.lanes.iter_mut().zip(samples).zip(&self.run.live) {
             lane.samples.push(sample);
             lane.replies = live.replies();
