@@ -75,11 +75,10 @@ impl RunState {
         self.live.iter().for_each(|live| live.stop.cancel());
     }
 
-    /// Adds an event; returns its index.
-    pub fn record_event(&self, event: impl FnOnce(f64) -> Event) -> usize {
-        let at = self.seconds();
+    /// Adds an event, which happens now; returns its index.
+    pub fn record_event(&self, event: Event) -> usize {
         let mut document = self.lock();
-        document.events.push(event(at));
+        document.events.push(Event { at: self.seconds(), ..event });
         document.events.len() - 1
     }
 
