@@ -91,7 +91,7 @@ pub struct Setting {
     /// What their order and moments are drawn from [default: a random one, which is printed]
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
+    pub seed: Option<u32>,
 }
 
 /// A fault that was injected into the servers, or an instance that is back.

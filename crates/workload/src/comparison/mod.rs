@@ -81,16 +81,9 @@ impl Setting {
                 return usage(format!("{name} must be {least} to {most}"));
             }
         }
-        match self.seed {
-            // Beyond that, a page could not repeat it: JavaScript's numbers end there.
-            Some(seed) if seed > MOST_SEED => usage(format!("seed must be at most {MOST_SEED}")),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
-
-/// 2^53 − 1.
-const MOST_SEED: u64 = 9_007_199_254_740_991;
 
 /// Runs the comparison of `run_state`, and leaves it judged.
 ///
@@ -118,7 +111,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
         spread: Duration::from_secs(setting.spread_seconds.into()),
-        seed: setting.seed.unwrap_or_default(),
+        seed: setting.seed.unwrap_or_default().into(),
         traced: true,
         ..BurstOptions::new(selling.clone())
     });

@@ -37,7 +37,7 @@ impl RunState {
         };
         let document = Document {
             id,
-            seed,
+            seed: seed.into(),
             started_at,
             lanes: setting.lanes.iter().map(lane).collect(),
             setting,
