@@ -211,6 +211,6 @@ fn an_order_whose_reply_was_lost_is_counted_and_not_a_violation() {
     case.tell(ANN, Reply::lost("TIME_OUT"));
     case.sell(1, ANN);
     case.stock_up(2);
-    let issued = Verdict { orders: 1, issued: 3, stock_left: 2, ..Verdict::default() };
-    assert_eq!(case.verdict(), Verdict { unacknowledged: 1, ..issued });
+    let counted = Verdict { orders: 1, issued: 3, stock_left: 2, ..Verdict::default() };
+    assert_eq!(case.verdict(), Verdict { unacknowledged: 1, ..counted });
 }
