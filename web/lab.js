@@ -111,7 +111,7 @@
       make('label', null, make('input', { type: 'radio', name: 'instances', value: count, checked: setting.instances === count, disabled: count > about.nodes,
         onchange: () => { setting.instances = count; showForm(); } }), ' ', t(`unit.instances.${count}`)))));
     const seed = make('label', { class: 'field' }, make('span', null, t('form.seed')),
-      make('input', { name: 'seed', type: 'number', inputmode: 'numeric', min: 0, max: Number.MAX_SAFE_INTEGER, value: setting.seed,
+      make('input', { name: 'seed', type: 'number', inputmode: 'numeric', min: 0, max: 2 ** 32 - 1, value: setting.seed,
         oninput: (event) => { setting.seed = event.target.value === '' ? null : Number(event.target.value); } }));
     id('numbers').replaceChildren(...NUMBERS.map(field), seed, instances);
     id('in-turn').checked = Boolean(setting.inTurn);

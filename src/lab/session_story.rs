@@ -10,8 +10,8 @@ use rand::Rng;
 use serde::Serialize;
 use serde_json::{Value, json};
 use workload::Target;
-use workload::buyers::Envelope;
 use workload::http::{Call, Connection, TRACE};
+use workload::reply::Envelope;
 use workload::trace::Trace;
 
 use crate::error::Error;

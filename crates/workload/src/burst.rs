@@ -79,11 +79,6 @@ impl Report {
         self.records.iter().any(|record| record.observed.reply.is_trouble())
     }
 
-    /// How many attempts got the reply with this label, such as [`TIME_OUT`](crate::reply::TIME_OUT).
-    pub fn count(&self, label: &str) -> u64 {
-        self.replies.get(label).copied().unwrap_or(0)
-    }
-
     /// This burst and a later one of the same buyers on the same voucher, as one report: all attempts, as if the later one
     /// had begun at the end of this one, judged against the tables as it left them.
     #[must_use]

@@ -8,9 +8,8 @@ use serde::Deserialize;
 use crate::{
     Error,
     http::{Call, Connection, Response},
+    reply::Envelope,
 };
-
-pub use crate::reply::Envelope;
 
 /// Time limit of one preparatory request.
 pub const LIMIT: Duration = Duration::from_secs(20);

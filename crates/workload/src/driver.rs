@@ -143,10 +143,10 @@ async fn is_due(due: Option<Instant>, live: &Live) -> bool {
     if let Some(due) = due.filter(|due| *due > Instant::now()) {
         tokio::select! {
             () = sleep_until(due.into()) => {}
-            () = live.stopped() => {}
+            () = live.stop.cancelled() => {}
         }
     }
-    !live.is_stopped()
+    !live.stop.is_cancelled()
 }
 
 #[cfg(test)]

@@ -35,9 +35,6 @@ pub enum Error {
         "Redis failed {what}: {source}. REDIS_URL must be the service's own (`./dev env` prints it)"
     )]
     Redis { what: &'static str, source: redis::RedisError },
-    /// A server that the tool itself runs failed it.
-    #[error("{what}: {reason}")]
-    Server { what: &'static str, reason: String },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
@@ -56,11 +53,6 @@ impl Error {
         Self::Usage(format!(
             "{needed}: set {variable} to the service's own (`eval \"$(./dev env)\"`) or give --{flag}"
         ))
-    }
-
-    /// [`Error::Server`].
-    pub fn server(what: &'static str, reason: String) -> Self {
-        Self::Server { what, reason }
     }
 
     /// [`Error::File`].

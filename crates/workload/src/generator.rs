@@ -4,7 +4,7 @@
 //! they truly overlap, on one instance and across them.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,7 @@ use crate::{
     checker::ObservedReply,
     driver::{Connections, Done, Job},
     http::{Call, TRACE},
-    live::Live,
+    live::{Live, lock},
     reply::Reply,
     trace::Trace,
 };
@@ -134,10 +134,6 @@ fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Vec<Attempt<T>>> {
     queues
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The attempts of a burst: all of one buyer at the same moment.
 fn attempts(options: &BurstOptions, buyers: usize) -> Vec<Attempt> {
     let of = |(buyer, due)| {
@@ -161,7 +157,7 @@ pub async fn generate(
     connections.open().await?;
     let (begin, buyers, traced) = (Instant::now(), buyers.clone(), options.traced);
     let purchases = Purchases { voucher_id, buyers, attempts, begin, traced };
-    options.live.open();
+    options.live.opened.cancel();
     let live = options.live.clone();
     let count = move |_: &Attempt, record: &Record| {
         let reply = &record.observed.reply;

@@ -4,41 +4,30 @@ use std::{
     collections::BTreeMap,
     io::{IsTerminal, Write},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use tokio::{
-    sync::watch,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
-use crate::latency::{Latency, Recorder};
-
-/// Counters of one run, shared with its observers: a progress line, or a test that injects a fault halfway.
+/// Counters of one run, shared with its observers, such as a progress line; and its signals.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Requests answered, or given up on.
     done: AtomicU64,
     /// Successes among them.
     orders: AtomicU64,
-    /// What was counted since somebody last took it.
-    window: Mutex<Window>,
+    /// Of each attempt since somebody last took them: its latency, and how many orders its commit had.
+    window: Mutex<Vec<(Duration, Option<u64>)>>,
     /// Attempts by the label of their reply.
     replies: Mutex<BTreeMap<String, u64>>,
-    /// Set once, when all connections are open and the first request is sent.
-    open: watch::Sender<bool>,
-    /// Set once, when what has not been sent yet shall not be.
-    stop: watch::Sender<bool>,
-}
-
-#[derive(Debug, Default)]
-struct Window {
-    latency: Option<Recorder>,
-    /// Orders that shared a commit, and their commits: each order is its share of one.
-    shared: (u64, f64),
+    /// Cancelled when all connections are open and the first request is sent.
+    pub opened: CancellationToken,
+    /// Cancelled when nothing more shall be sent; what is under way is waited for.
+    pub stop: CancellationToken,
 }
 
 impl Live {
@@ -51,58 +40,18 @@ impl Live {
     /// Counts one finished attempt to buy, by the label of its reply. Its order may have been one of `batch` in a commit.
     pub fn attempt(&self, label: &str, ordered: bool, latency: Duration, batch: Option<u64>) {
         self.count(ordered);
-        let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-        match replies.get_mut(label) {
-            Some(count) => *count += 1,
-            None => drop(replies.insert(label.to_owned(), 1)),
-        }
-        drop(replies);
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        window.latency.get_or_insert_with(|| Recorder::new(2)).record(latency);
-        if let Some(orders) = batch {
-            window.shared.0 += 1;
-            window.shared.1 += 1.0 / orders as f64;
-        }
+        *lock(&self.replies).entry(label.to_owned()).or_default() += 1;
+        lock(&self.window).push((latency, batch));
     }
 
-    /// Of the attempts that finished since the last call: their latencies, and how many orders there were in a commit.
-    pub fn take_window(&self) -> (Latency, Option<f64>) {
-        let window = &mut *self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let Window { latency, shared: (orders, commits) } = std::mem::take(window);
-        let latency = latency.map(|recorder| recorder.summary()).unwrap_or_default();
-        (latency, (orders > 0).then(|| orders as f64 / commits))
+    /// Of each attempt that finished since the last call: its latency, and how many orders its commit had, where told.
+    pub fn take_window(&self) -> Vec<(Duration, Option<u64>)> {
+        std::mem::take(&mut *lock(&self.window))
     }
 
     /// Attempts so far, by the label of their reply.
     pub fn replies(&self) -> BTreeMap<String, u64> {
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The first request is being sent.
-    pub fn open(&self) {
-        self.open.send_replace(true);
-    }
-
-    /// Waits for it.
-    pub async fn opened(&self) {
-        // The sender is ours: this cannot fail while we live.
-        self.open.subscribe().wait_for(|open| *open).await.ok();
-    }
-
-    /// Nothing more is sent; what is under way is waited for.
-    pub fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    /// Whether [`Live::stop`] was called.
-    pub fn is_stopped(&self) -> bool {
-        *self.stop.borrow()
-    }
-
-    /// Waits for it.
-    pub async fn stopped(&self) {
-        // The sender is ours: this cannot fail while we live.
-        self.stop.subscribe().wait_for(|stop| *stop).await.ok();
+        lock(&self.replies).clone()
     }
 
     /// Requests finished so far.
@@ -114,16 +63,11 @@ impl Live {
     pub fn orders(&self) -> u64 {
         self.orders.load(Ordering::Relaxed)
     }
+}
 
-    /// Waits until `done` requests have finished: the moment for a test to break something.
-    ///
-    /// Waits for ever if the run ends before that; `select!` it with the run.
-    pub async fn reached(&self, done: u64) {
-        let mut tick = interval(Duration::from_millis(1));
-        while self.done() < done {
-            tick.tick().await;
-        }
-    }
+/// What a panic left is as good as ever: counts and records.
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where progress goes.

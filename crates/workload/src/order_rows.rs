@@ -81,15 +81,12 @@ impl OrderRows {
         Ok(self.read_all(voucher_id..=voucher_id).await?.swap_remove(0))
     }
 
-    /// Reads the sales of these vouchers, at one instant.
-    ///
-    /// # Errors
-    /// [`Error::Database`], also when one of them is no sale.
-    pub async fn read_all(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, Error> {
+    async fn read_all(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, Error> {
         let read = self.snapshots(vouchers).await;
         read.map_err(|source| Error::Database { what: "while reading the sale", source })
     }
 
+    /// The sales of these vouchers, at one instant; an error where one of them is no sale.
     async fn snapshots(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, sqlx::Error> {
         let count = vouchers.clone().count();
         let (first, last) = vouchers.into_inner();

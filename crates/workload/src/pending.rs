@@ -6,10 +6,7 @@
 //! reply becomes [`Reply::Withdrawn`], and the checker says whether the no is one. What is not decided at the
 //! limit is left as it is, and the checker calls it lost.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use hyper::header::HeaderValue;
 use redis_link::Redis;
@@ -55,7 +52,11 @@ pub async fn wait(
     order_rows: &OrderRows,
     records: &mut [Record],
 ) -> Result<Option<Duration>, Error> {
-    let mut open: HashSet<i64> = records.iter().filter_map(pending_id).collect();
+    let pending = |(at, record): (usize, &Record)| match record.observed.reply {
+        Reply::Pending(id) => Some((at, id)),
+        _ => None,
+    };
+    let mut open: Vec<_> = records.iter().enumerate().filter_map(pending).collect();
     if open.is_empty() {
         return Ok(None);
     }
@@ -70,23 +71,18 @@ pub async fn wait(
     loop {
         // A database that is away for a moment may be part of the test.
         if let Ok(snapshot) = order_rows.read(scene.voucher_id).await {
-            open.retain(|id| snapshot.rows.binary_search_by_key(id, |row| row.id).is_err());
+            open.retain(|(_, id)| snapshot.rows.binary_search_by_key(id, |row| row.id).is_err());
         }
         if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
-            let asking = records
-                .iter_mut()
-                .filter(|record| pending_id(record).is_some_and(|id| open.contains(&id)));
-            let mut refused = Vec::new();
-            for record in asking.take(LOOK_UPS) {
-                let Some(id) = pending_id(record) else { continue };
-                let token = tokens.get(&record.observed.user_id).copied();
-                let reply = look_up(&mut connections, token, id).await;
+            for (at, id) in open.iter().take(LOOK_UPS) {
+                let observed = &mut records[*at].observed;
+                let token = tokens.get(&observed.user_id).copied();
+                let reply = look_up(&mut connections, token, *id).await;
                 if matches!(reply, Reply::Withdrawn { .. }) {
-                    record.observed.reply = reply;
-                    refused.push(id);
+                    observed.reply = reply;
                 }
             }
-            open.retain(|id| !refused.contains(id));
+            open.retain(|(at, _)| matches!(records[*at].observed.reply, Reply::Pending(_)));
             looked_up = Instant::now();
         }
         let over = begin.elapsed() >= scene.limit;
@@ -98,13 +94,6 @@ pub async fn wait(
             }
         }
         sleep(POLL).await;
-    }
-}
-
-fn pending_id(record: &Record) -> Option<i64> {
-    match record.observed.reply {
-        Reply::Pending(id) => Some(id),
-        _ => None,
     }
 }
 

@@ -14,9 +14,8 @@ pub fn render(titles: &[&str], rows: &[Vec<String>]) -> String {
         })
         .collect();
     let line = |cells: &[&str]| {
-        let padded = cells.iter().zip(&right).zip(&widths).map(|((cell, right), width)| {
-            let fill = " ".repeat(width.saturating_sub(cell.chars().count()));
-            if *right { format!("{fill}{cell}") } else { format!("{cell}{fill}") }
+        let padded = cells.iter().zip(&right).zip(&widths).map(|((cell, right), &width)| {
+            if *right { format!("{cell:>width$}") } else { format!("{cell:width$}") }
         });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };

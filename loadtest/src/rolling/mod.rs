@@ -261,7 +261,7 @@ async fn buy<T>(
     let live = Arc::new(Live::default());
     let until = async {
         let value = during.await;
-        live.stop();
+        live.stop.cancel();
         value
     };
     let (made, value) = tokio::join!(purchases.make(&mut connections, &live, |_, _| ()), until);

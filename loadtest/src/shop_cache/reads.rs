@@ -12,10 +12,10 @@ use rand::Rng;
 use serde::Deserialize;
 use workload::{
     Error,
-    buyers::Envelope,
     driver::{Connections, Done, Job},
     http::{Call, Failure, Response},
     live::{Live, Progress},
+    reply::Envelope,
 };
 
 /// Ids that do not exist are taken from here, far above those in use.

@@ -73,7 +73,7 @@ impl Case for Options {
             let written = write(self.updates, &token, stage, &state, &changes).await;
             // The readers must see for themselves that the last version is there everywhere.
             sleep(Duration::from_millis(self.bound_ms) + TAIL).await;
-            live.stop();
+            live.stop.cancel();
             written
         };
         let both = async { tokio::join!(reading, writing) };

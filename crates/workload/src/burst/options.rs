@@ -50,7 +50,7 @@ pub struct BurstOptions {
     /// Whether the service is asked for the steps of each attempt.
     #[arg(skip)]
     pub traced: bool,
-    /// Counters to watch the run by; a test injects its fault when [`Live::reached`] says so.
+    /// Counters to watch the run by, and its signals.
     #[arg(skip)]
     pub live: Arc<Live>,
 }

@@ -1,289 +1,216 @@
-//! The checker, judged: an honest sale is clean, and each planted lie is found as just that lie.
+//! The checker, judged: honest sales are clean, and what is planted in them is found as just that.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
 
-/// Three sold of five on sale; user 4 lost the reply, user 5 came when the lock was busy.
-fn honest() -> (Sale, Vec<ObservedReply>, Vec<OrderRow>) {
-    let asked = vec![
-        asked(1, Reply::Ordered(101)),
-        asked(1, Reply::AlreadyOrdered(Some(101))),
-        asked(2, Reply::Ordered(102)),
-        asked(2, Reply::AlreadyOrdered(None)),
-        asked(2, refused("LOCK_BUSY")),
-        asked(4, Reply::lost("TIME_OUT")),
-        asked(5, refused("LOCK_BUSY")),
-        asked(5, Reply::not_sent()),
-        asked(6, refused("STOCK_CHANGED")),
-    ];
-    let rows = vec![row(101, 1), row(102, 2), row(104, 4)];
-    (Sale { issued: 5, stock_left: 2, added: 0 }, asked, rows)
+/// A sale: what its buyers were told, and what is in the tables.
+#[derive(Clone, Default)]
+struct Case {
+    sale: Sale,
+    told: Vec<ObservedReply>,
+    rows: Vec<OrderRow>,
 }
 
-fn asked(user_id: u64, reply: Reply) -> ObservedReply {
-    ObservedReply { user_id, attempt: 0, reply }
+impl Case {
+    fn tell(&mut self, user_id: u64, reply: Reply) {
+        self.told.push(ObservedReply { user_id, attempt: 0, reply });
+    }
+
+    /// One voucher more, and its order.
+    fn sell(&mut self, id: i64, user_id: u64) {
+        self.sale.issued += 1;
+        self.rows.push(OrderRow { id, user_id, status: 1 });
+    }
+
+    /// So many vouchers more, which nobody bought.
+    fn stock_up(&mut self, count: i64) {
+        self.sale.issued += count;
+        self.sale.stock_left += count;
+    }
+
+    fn sell_out(&mut self) {
+        self.stock_up(-self.sale.stock_left);
+    }
+
+    /// An order that was told and then cancelled; so much stock came back.
+    fn cancel(&mut self, id: i64, user_id: u64, returned: i64) {
+        self.tell(user_id, Reply::Ordered(id));
+        self.sale.issued += 1;
+        self.sale.stock_left += returned;
+        self.rows.push(OrderRow { id, user_id, status: CANCELLED });
+    }
+
+    fn verdict(&self) -> Verdict {
+        judge(self.sale, &self.told, &self.rows)
+    }
 }
 
 fn refused(code: &'static str) -> Reply {
     Reply::Refused(code.into())
 }
 
-fn row(id: i64, user_id: u64) -> OrderRow {
-    OrderRow { id, user_id, status: 1 }
-}
-
-/// Plants one change in the honest sale and expects exactly these violations.
-#[track_caller]
-fn plant(
-    change: impl FnOnce(&mut Sale, &mut Vec<ObservedReply>, &mut Vec<OrderRow>),
-    expected: &[(&'static str, i64)],
-) {
-    let (mut sale, mut asked, mut rows) = honest();
-    change(&mut sale, &mut asked, &mut rows);
-    let verdict = judge(sale, &asked, &rows);
-    assert_eq!(verdict.violations(), expected, "{verdict:#?}");
-    assert_eq!(verdict.is_clean(), expected.is_empty());
-}
-
-#[test]
-fn an_honest_sale_is_clean() {
-    plant(|_, _, _| (), &[]);
-    let (sale, asked, rows) = honest();
-    let verdict = judge(sale, &asked, &rows);
-    assert_eq!((verdict.orders, verdict.issued, verdict.stock_left), (3, 5, 2));
-    assert_eq!(verdict.unacknowledged, 1, "user 4's order");
-    assert_eq!(verdict.examples, Vec::<String>::new());
-}
-
-#[test]
-fn a_lost_update_shows_as_overselling_and_drift() {
-    plant(
-        |sale, _, _| *sale = Sale { issued: 2, stock_left: 0, added: 0 },
-        &[("oversold", 1), ("drift", -1)],
-    );
-}
-
-#[test]
-fn every_order_beyond_the_first_counts() {
-    plant(
-        |sale, asked, rows| {
-            for id in [111, 112] {
-                asked.push(self::asked(1, Reply::Ordered(id)));
-                rows.push(row(id, 1));
-            }
-            sale.stock_left -= 2;
-        },
-        &[("duplicates", 2)],
-    );
-}
-
-#[test]
-fn a_success_whose_row_belongs_to_someone_else_is_lost() {
-    plant(|_, asked, _| asked.push(self::asked(5, Reply::Ordered(101))), &[("lost", 1)]);
-}
-
-#[test]
-fn a_row_of_a_stranger_is_a_phantom() {
-    plant(
-        |sale, _, rows| {
-            rows.push(row(199, 99));
-            sale.stock_left -= 1;
-        },
-        &[("phantom", 1)],
-    );
-}
-
-#[test]
-fn a_row_under_another_id_than_told_is_lost_and_phantom() {
-    plant(|_, _, rows| rows[0].id = 111, &[("lost", 1), ("phantom", 1), ("false duplicate", 1)]);
-}
-
-#[test]
-fn sold_out_is_true_when_nothing_is_left_or_only_a_cancellation_returned() {
-    plant(
-        |sale, asked, _| {
-            *sale = Sale { issued: 3, stock_left: 0, added: 0 };
-            asked.push(self::asked(5, refused(SOLD_OUT)));
-        },
-        &[],
-    );
-    plant(
-        |sale, asked, rows| {
-            *sale = Sale { issued: 3, stock_left: 1, added: 0 };
-            rows[0].status = CANCELLED;
-            asked.push(self::asked(5, refused(SOLD_OUT)));
-        },
-        &[],
-    );
-}
-
-#[test]
-fn a_success_without_an_id_is_malformed_and_owns_its_row() {
-    plant(
-        |sale, asked, rows| {
-            asked.push(self::asked(5, Reply::Malformed));
-            rows.push(row(105, 5));
-            sale.stock_left -= 1;
-        },
-        &[("malformed", 1)],
-    );
-}
-
-/// What a consumer that acknowledges first does to an order when it dies before the commit.
-#[test]
-fn a_pending_order_that_never_comes_is_lost() {
-    plant(|_, asked, _| asked.push(self::asked(5, Reply::Pending(105))), &[("lost", 1)]);
-}
-
-fn withdrawn(id: i64) -> Reply {
-    Reply::Withdrawn { id, code: SOLD_OUT.into() }
-}
-
-#[test]
-fn a_pending_order_may_be_refused_when_nothing_is_left() {
-    plant(
-        |sale, asked, _| {
-            *sale = Sale { issued: 3, stock_left: 0, added: 0 };
-            asked.push(self::asked(5, withdrawn(105)));
-            // While it was pending, that was true.
-            asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105))));
-        },
-        &[],
-    );
-}
-
-#[test]
-fn a_pending_order_that_is_refused_with_stock_left_is_lost() {
-    plant(|_, asked, _| asked.push(self::asked(5, withdrawn(105))), &[("lost", 1)]);
-}
-
-#[test]
-fn a_pending_order_of_which_nothing_is_known_is_lost_unless_its_user_has_another() {
-    for (user, lost) in [(5, 1), (1, 0)] {
-        let (mut sale, mut asked, rows) = honest();
-        (sale.issued, sale.stock_left) = (3, 0);
-        let code = ORDER_NOT_FOUND.into();
-        asked.push(self::asked(user, Reply::Withdrawn { id: 105, code }));
-        assert_eq!(judge(sale, &asked, &rows).lost, lost);
-    }
-}
-
-#[test]
-fn a_row_of_a_pending_order_that_was_refused_is_a_phantom() {
-    plant(
-        |sale, asked, rows| {
-            asked.push(self::asked(5, withdrawn(105)));
-            rows.push(row(105, 5));
-            sale.stock_left -= 1;
-        },
-        &[("phantom", 1)],
-    );
-}
-
-#[test]
-fn a_cancelled_order_returns_its_stock_once_and_not_twice_or_never() {
-    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
-    {
-        plant(
-            |sale, _, rows| {
-                rows[0].status = CANCELLED;
-                sale.stock_left += returned;
-            },
-            expected,
-        );
-        // Bought again: the first order's stock came back, and went again.
-        plant(
-            |sale, asked, rows| {
-                rows[0].status = CANCELLED;
-                rows.push(row(111, 1));
-                asked.push(self::asked(1, Reply::Ordered(111)));
-                sale.stock_left += returned - 1;
-            },
-            expected,
-        );
-    }
+/// The order 1, of which nothing came.
+fn withdrawn(code: &'static str) -> Reply {
+    Reply::Withdrawn { id: 1, code: code.into() }
 }
 
 /// A random honest sale: every user's replies and rows agree by construction.
-fn random_honest(rng: &mut StdRng) -> (Sale, Vec<ObservedReply>, Vec<OrderRow>) {
-    let (mut replies, mut rows) = (Vec::new(), Vec::new());
-    let users = rng.random_range(1..60_u64);
-    let issued = rng.random_range(0..40_i64);
-    for user in 1..=users {
+fn random_honest(rng: &mut StdRng) -> Case {
+    let mut case = Case::default();
+    for user in 1..rng.random_range(2..61_u64) {
         let id = 1_000 + i64::try_from(user).unwrap();
-        let sold = i64::try_from(rows.len()).unwrap() < issued && rng.random_bool(0.5);
+        let sold = rng.random_bool(0.5);
         if sold {
-            rows.push(row(id, user));
+            case.sell(id, user);
             let owner = match rng.random_range(0..4) {
                 0 => Reply::Ordered(id),
                 1 => Reply::Pending(id),
                 2 => Reply::lost("CONNECTION_LOST"),
                 _ => Reply::AlreadyOrdered(Some(id)),
             };
-            replies.push(asked(user, owner));
+            case.tell(user, owner);
         }
         for _ in 0..rng.random_range(1..4) {
-            replies.push(asked(
-                user,
-                match rng.random_range(0..3) {
-                    0 if sold => Reply::AlreadyOrdered(None),
-                    1 => refused("LOCK_BUSY"),
-                    _ => Reply::lost("TIME_OUT"),
-                },
-            ));
+            let other = match rng.random_range(0..3) {
+                0 if sold => Reply::AlreadyOrdered(None),
+                1 => refused("LOCK_BUSY"),
+                _ => Reply::lost("TIME_OUT"),
+            };
+            case.tell(user, other);
         }
     }
-    let stock_left = issued - i64::try_from(rows.len()).unwrap();
-    (Sale { issued, stock_left, added: 0 }, replies, rows)
+    case.stock_up(rng.random_range(0..20));
+    case
 }
 
-/// A change that breaks one invariant of any honest sale, once, and no other. It gets a user whom nobody knows.
-type Lie = fn(u64, &mut Sale, &mut Vec<ObservedReply>, &mut Vec<OrderRow>);
+/// Two users of whom no honest sale knows.
+const ANN: u64 = 9_001;
+const BOB: u64 = 9_002;
 
-/// One lie for each invariant, under its name.
-const LIES: [(&str, Lie); 8] = [
-    ("oversold", |_, sale, _, rows| {
-        let orders = i64::try_from(rows.len()).unwrap();
-        *sale = Sale { issued: orders - 1, stock_left: -1, added: 0 };
+/// What is planted in an honest sale, the violations that it makes, and how.
+type Planted = (&'static str, &'static [(&'static str, i64)], fn(&mut Case));
+
+const PLANTED: &[Planted] = &[
+    ("nothing", &[], |_| ()),
+    ("a lost update", &[("oversold", 1), ("drift", -1)], |case| {
+        case.sell_out();
+        case.sale.issued -= 1;
     }),
-    ("duplicates", |user, sale, replies, rows| {
-        for id in [9_001, 9_002] {
-            replies.push(asked(user, Reply::Ordered(id)));
-            rows.push(row(id, user));
+    ("stock below zero", &[("oversold", 1)], |case| {
+        case.sell_out();
+        case.stock_up(-1);
+    }),
+    ("every order beyond the first", &[("duplicates", 2)], |case| {
+        for id in [1, 2, 3] {
+            case.tell(ANN, Reply::Ordered(id));
+            case.sell(id, ANN);
         }
-        sale.issued += 2;
     }),
-    ("lost", |user, _, replies, _| replies.push(asked(user, Reply::Ordered(9_001)))),
-    ("phantom", |user, sale, replies, rows| {
-        replies.push(asked(user, refused("LOCK_BUSY")));
-        rows.push(row(9_001, user));
-        sale.issued += 1;
+    ("an order without a row", &[("lost", 1)], |case| case.tell(ANN, Reply::Ordered(1))),
+    ("an order that is someone else's", &[("lost", 1)], |case| {
+        case.tell(ANN, Reply::Ordered(1));
+        case.tell(BOB, Reply::Ordered(1));
+        case.sell(1, BOB);
     }),
-    ("drift", |_, sale, _, _| sale.issued += 1),
-    ("false sold-out", |user, sale, replies, _| {
-        replies.push(asked(user, refused(SOLD_OUT)));
-        sale.issued += 1;
-        sale.stock_left += 1;
+    // What a consumer that acknowledges first does to an order when it dies before the commit.
+    ("a pending order that never comes", &[("lost", 1)], |case| case.tell(ANN, Reply::Pending(1))),
+    ("a row of a stranger", &[("phantom", 1)], |case| case.sell(1, ANN)),
+    ("a row of a user who was refused", &[("phantom", 1)], |case| {
+        case.tell(ANN, refused("LOCK_BUSY"));
+        case.sell(1, ANN);
     }),
-    ("false duplicate", |user, _, replies, _| {
-        replies.push(asked(user, Reply::AlreadyOrdered(None)));
+    (
+        "a row under another id than told",
+        &[("lost", 1), ("phantom", 1), ("false duplicate", 1)],
+        |case| {
+            case.tell(ANN, Reply::Ordered(1));
+            case.tell(ANN, Reply::AlreadyOrdered(Some(1)));
+            case.sell(2, ANN);
+        },
+    ),
+    ("stranded stock", &[("drift", 1)], |case| case.sale.issued += 1),
+    ("sold out, with stock left", &[("false sold-out", 1)], |case| {
+        case.tell(ANN, refused(SOLD_OUT));
+        case.stock_up(1);
     }),
-    ("malformed", |user, _, replies, _| replies.push(asked(user, Reply::Malformed))),
+    ("sold out, with nothing left", &[], |case| {
+        case.tell(ANN, refused(SOLD_OUT));
+        case.sell_out();
+    }),
+    ("sold out, where only a cancellation and an addition left some", &[], |case| {
+        case.tell(ANN, refused(SOLD_OUT));
+        case.sell_out();
+        case.cancel(1, BOB, 1);
+        case.stock_up(1);
+        case.sale.added = 1;
+    }),
+    ("an earlier order that does not exist", &[("false duplicate", 1)], |case| {
+        case.tell(ANN, Reply::AlreadyOrdered(None))
+    }),
+    ("a success without an id", &[("malformed", 1)], |case| case.tell(ANN, Reply::Malformed)),
+    ("a success without an id, which owns its row", &[("malformed", 1)], |case| {
+        case.tell(ANN, Reply::Malformed);
+        case.sell(1, ANN);
+    }),
+    ("a pending order that was refused when nothing was left", &[], |case| {
+        case.sell_out();
+        case.tell(ANN, withdrawn(SOLD_OUT));
+        // While it was pending, that was true.
+        case.tell(ANN, Reply::AlreadyOrdered(Some(1)));
+    }),
+    ("a pending order that was refused with stock left", &[("lost", 1)], |case| {
+        case.stock_up(1);
+        case.tell(ANN, withdrawn(SOLD_OUT));
+    }),
+    ("a pending order of which nothing is known", &[("lost", 1)], |case| {
+        case.sell_out();
+        case.tell(ANN, withdrawn(ORDER_NOT_FOUND));
+    }),
+    ("the same, of a user who has another order", &[], |case| {
+        case.tell(ANN, withdrawn(ORDER_NOT_FOUND));
+        case.tell(ANN, Reply::Ordered(2));
+        case.sell(2, ANN);
+    }),
+    ("a row of a pending order that was refused", &[("phantom", 1)], |case| {
+        case.tell(ANN, withdrawn(SOLD_OUT));
+        case.sell(1, ANN);
+    }),
+    ("a cancelled order that never returned its stock", &[("drift", 1)], |case| {
+        case.cancel(1, ANN, 0)
+    }),
+    ("a cancelled order that returned it twice", &[("drift", -1)], |case| case.cancel(1, ANN, 2)),
+    ("a cancelled order that returned it once, and a new one of the same user", &[], |case| {
+        case.cancel(1, ANN, 1);
+        case.tell(ANN, Reply::Ordered(2));
+        case.sell(2, ANN);
+    }),
 ];
 
 #[test]
-fn random_honest_sales_are_clean_and_each_lie_is_seen_as_what_it_is() {
-    assert_eq!(LIES.map(|(name, _)| name), Verdict::default().invariants().map(|(name, _)| name));
+fn random_honest_sales_are_clean_and_what_is_planted_is_seen_as_what_it_is() {
+    for (name, _) in Verdict::default().invariants() {
+        let breaks = |(_, found, _): &Planted| found.iter().any(|(broken, _)| *broken == name);
+        assert!(PLANTED.iter().any(breaks), "{name}");
+    }
     for seed in 0..300 {
-        let (sale, replies, rows) = random_honest(&mut StdRng::seed_from_u64(seed));
-        let verdict = judge(sale, &replies, &rows);
-        assert!(verdict.is_clean(), "seed {seed}: {verdict:#?}");
-        for (name, lie) in LIES {
-            let (mut sale, mut replies, mut rows) = (sale, replies.clone(), rows.clone());
-            lie(9_999, &mut sale, &mut replies, &mut rows);
-            let verdict = judge(sale, &replies, &rows);
-            assert_eq!(verdict.violations(), [(name, 1)], "seed {seed}: {verdict:#?}");
+        let honest = random_honest(&mut StdRng::seed_from_u64(seed));
+        for (what, found, plant) in PLANTED {
+            let mut case = honest.clone();
+            plant(&mut case);
+            let verdict = case.verdict();
+            assert_eq!(verdict.violations(), *found, "{what}, seed {seed}: {verdict:#?}");
+            assert_eq!(verdict.is_clean(), found.is_empty());
         }
     }
+}
+
+#[test]
+fn an_order_whose_reply_was_lost_is_counted_and_not_a_violation() {
+    let mut case = Case::default();
+    case.tell(ANN, Reply::lost("TIME_OUT"));
+    case.sell(1, ANN);
+    case.stock_up(2);
+    let counted = Verdict { orders: 1, issued: 3, stock_left: 2, ..Verdict::default() };
+    assert_eq!(case.verdict(), Verdict { unacknowledged: 1, ..counted });
 }

@@ -7,7 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{burst::Report, conformance::Conformance, ladder::Text, trace::Step};
+use crate::{
+    burst::Report,
+    conformance::Conformance,
+    ladder::{Strategy, Text},
+    trace::Step,
+};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -18,8 +23,6 @@ pub struct Document {
     /// What the arrivals were drawn from.
     pub seed: u64,
     pub state: State,
-    /// The present step, as a text for people.
-    pub doing: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Local date-time.
@@ -65,7 +68,7 @@ pub struct Setting {
     /// The two strategies
     #[arg(long, num_args = 2, value_names = ["LEFT", "RIGHT"],
           default_values = ["process-lock", "reentrant-lock"])]
-    pub lanes: Vec<String>,
+    pub lanes: Vec<Strategy>,
     /// Users, in each lane
     #[arg(long, default_value_t = 300)]
     pub buyers: u32,
@@ -88,7 +91,7 @@ pub struct Setting {
     /// What their order and moments are drawn from [default: a random one, which is printed]
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
+    pub seed: Option<u32>,
 }
 
 /// A fault that was injected into the servers, or an instance that is back.
@@ -126,14 +129,11 @@ impl Event {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lane {
-    pub strategy: String,
+    pub strategy: Strategy,
     /// How that sells, in English and Chinese.
     pub idea: Text,
     /// Whether nothing can go wrong in it, on so many instances and with so many attempts of each buyer.
     pub safe: bool,
-    /// Its voucher, once it is published.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub voucher_id: Option<u64>,
     /// How it went; as many as the other lane has.
     pub samples: Vec<Sample>,
     /// Attempts by the reply they got, up to the last sample.
@@ -195,9 +195,6 @@ pub struct LaneResult {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Story {
     pub kind: StoryKind,
-    /// How many read the same stock and took one, of whom the requests are the first; where that is what it shows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub readers: Option<usize>,
     /// The fault that its requests met, where one was injected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<&'static str>,

@@ -60,8 +60,8 @@ impl InjectedFault {
 
     /// Injects the fault, records it as an event of the run, and returns when it is over.
     pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
-        let event = |at| Event { at, what: self.name(), ..Event::default() };
-        let lasting = |at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) };
+        let event = Event { what: self.name(), ..Event::default() };
+        let lasting = Event { seconds: Some(LASTS.as_secs_f64()), ..event.clone() };
         match self {
             Self::PauseRedis => {
                 let lasts = LASTS.as_millis() as u64;
@@ -122,11 +122,7 @@ async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, RedisError
     Ok(ended.into_iter().sum())
 }
 
-async fn kill(
-    environment: &Environment,
-    run: &RunState,
-    event: impl FnOnce(f64) -> Event,
-) -> Result<(), Error> {
+async fn kill(environment: &Environment, run: &RunState, event: Event) -> Result<(), Error> {
     let [_, .., node] = &environment.nodes[..] else {
         return Err(Error::Usage("there is only one instance, which runs the lab".to_owned()));
     };
@@ -135,9 +131,10 @@ async fn kill(
     let call = Call::post("/lab/instance/kill").admin(&admin);
     // A killed process does not answer.
     if let Ok(Response { status, .. }) = connection.send(&call).await {
-        return Err(Error::server("the instance to be killed", format!("HTTP {status}")));
+        return Err(Error::Usage(format!("the instance to be killed answered HTTP {status}")));
     }
-    let index = run.record_event(|at| Event { node: Some(node.authority()), ..event(at) });
+    let event = Event { node: Some(node.authority()), ..event };
+    let index = run.record_event(event.clone());
     let begun = Instant::now();
     let ready = Call::get("/health/ready");
     while begun.elapsed() < BACK {
@@ -150,16 +147,13 @@ async fn kill(
             connection.send(&call).await.ok();
         } else if connection.send(&ready).await.is_ok_and(|response| response.status == 200) {
             run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
-            run.record_event(|at| Event {
-                at,
-                what: INSTANCE_BACK,
-                node: Some(node.authority()),
-                ..Event::default()
-            });
+            run.record_event(Event { what: INSTANCE_BACK, ..event });
             return Ok(());
         }
         sleep(Duration::from_millis(50)).await;
     }
-    let text = format!("not back within {} s: its supervisor must start it again", BACK.as_secs());
-    Err(Error::server("the killed instance", text))
+    let limit = BACK.as_secs();
+    Err(Error::Usage(format!(
+        "the killed instance was not back within {limit} s: its supervisor must start it again"
+    )))
 }

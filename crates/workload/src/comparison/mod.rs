@@ -8,14 +8,14 @@
 //! - [`report`] writes its results as files.
 
 use std::{
-    sync::{Arc, PoisonError},
+    cell::RefCell,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
-    buyers::Buyer,
     conformance::Conformance,
     descriptors,
     ladder::{Strategy, Text},
@@ -67,10 +67,8 @@ impl Setting {
     /// Refuses what cannot be run on `nodes` instances, with a text that says what can.
     pub fn check(&self, nodes: usize) -> Result<(), Error> {
         let usage = |text: String| Err(Error::Usage(text));
-        let known = self.lanes.iter().filter(|lane| lane.parse::<Strategy>().is_ok());
-        if (known.count(), self.lanes.len()) != (2, 2) {
-            let names = Strategy::ALL.map(Strategy::name).join(", ");
-            return usage(format!("lanes must be two of {names}"));
+        if self.lanes.len() != 2 {
+            return usage("lanes must be two strategies".to_owned());
         }
         for (name, value, least, most) in [
             ("buyers", self.buyers, 1, MOST.buyers),
@@ -83,16 +81,9 @@ impl Setting {
                 return usage(format!("{name} must be {least} to {most}"));
             }
         }
-        match self.seed {
-            // Beyond that, a page could not repeat it: JavaScript's numbers end there.
-            Some(seed) if seed > MOST_SEED => usage(format!("seed must be at most {MOST_SEED}")),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
-
-/// 2^53 − 1.
-const MOST_SEED: u64 = 9_007_199_254_740_991;
 
 /// Runs the comparison of `run_state`, and leaves it judged.
 ///
@@ -108,12 +99,11 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         selling.targets = vec![first.clone()];
     }
     let each = setting.buyers as usize;
-    run_state.set(State::Preparing, &format!("signing in {} buyers", 2 * each));
     let buyers = sessions::signed_in(&environment.access, 2 * each).await?;
     let buyers = run_state.buyers.get_or_init(|| buyers);
     let buyers: [Arc<[_]>; 2] = [buyers[..each].into(), buyers[each..].into()];
     let lanes = [0, 1].map(|lane| BurstOptions {
-        strategy: setting.lanes[lane].clone(),
+        strategy: setting.lanes[lane].to_string(),
         tries: setting.tries,
         stock: setting.stock,
         connections: CONNECTIONS,
@@ -121,64 +111,43 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
         spread: Duration::from_secs(setting.spread_seconds.into()),
-        seed: setting.seed.unwrap_or_default(),
+        seed: setting.seed.unwrap_or_default().into(),
         traced: true,
         ..BurstOptions::new(selling.clone())
     });
-    let mut vouchers = [0; 2];
-    for lane in 0..2 {
-        vouchers[lane] = burst::publish(&lanes[lane]).await?;
-        run_state.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
-    }
-    run_state.set(State::Preparing, "opening connections");
+    let vouchers = [burst::publish(&lanes[0]).await?, burst::publish(&lanes[1]).await?];
     let (order_rows, commits) = (&order_rows, Default::default());
     let sampler = Sampler { run: run_state, order_rows, vouchers, commits };
-    let [left, right] = &lanes;
+    let sell =
+        |lane: usize| burst::on(vouchers[lane], &lanes[lane], order_rows, buyers[lane].clone());
     let selling = async {
-        let sell = async |lane: &BurstOptions, voucher, buyers: &Arc<[Buyer]>| {
-            burst::on(voucher, lane, order_rows, buyers.clone()).await
-        };
-        let (left, right) =
-            (sell(left, vouchers[0], &buyers[0]), sell(right, vouchers[1], &buyers[1]));
         if setting.in_turn {
-            Ok::<_, Error>((left.await?, right.await?))
+            Ok::<_, Error>((sell(0).await?, sell(1).await?))
         } else {
-            tokio::try_join!(left, right)
+            tokio::try_join!(sell(0), sell(1))
         }
     };
     let watching = async {
         // In turn, the second sale opens its connections when the first is over.
         let first = if setting.in_turn { &run_state.live[..1] } else { &run_state.live[..] };
         for live in first {
-            live.opened().await;
+            live.opened.cancelled().await;
         }
         run_state.begun.get_or_init(Instant::now);
-        run_state.set(State::Running, "selling");
+        run_state.lock().state = State::Running;
         sampler.run().await;
-    };
-    let judging = async {
-        let total = u64::from(setting.buyers) * u64::from(setting.tries);
-        for live in &run_state.live {
-            tokio::select! { () = live.reached(total) => {}, () = live.stopped() => {} }
-        }
-        run_state.set(State::Judging, "waiting for the last orders, then judging");
-        std::future::pending::<()>().await;
     };
     let (left, right) = tokio::select! {
         reports = selling => reports?,
-        () = async { tokio::join!(watching, judging); } => {
-            return Err(Error::Usage("the sampler ended by itself".to_owned()));
-        }
+        () = watching => return Err(Error::Usage("the sampler ended by itself".to_owned())),
     };
-    sampler.take(0.2).await;
-    let commits =
-        sampler.commits.map(|seen| seen.into_inner().unwrap_or_else(PoisonError::into_inner));
-    finish(run_state, &setting, [left, right], commits);
+    sampler.take().await;
+    finish(run_state, &setting, [left, right], sampler.commits.map(RefCell::into_inner));
     Ok(())
 }
 
 fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits: [Commits; 2]) {
-    let stopped = run_state.live.iter().any(|live| live.is_stopped());
+    let stopped = run_state.live.iter().any(|live| live.stop.is_cancelled());
     let state = if stopped { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
@@ -187,16 +156,13 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
         let records = std::mem::take(&mut report.records);
         let attempts = story::Attempts::of(&records, commits);
         lane.stories = attempts.stories(events);
-        if let Ok(strategy) = lane.strategy.parse() {
-            let instances = setting.instances;
-            for story in &mut lane.stories {
-                story.moral = moral(strategy, story.kind, instances);
-            }
+        for story in &mut lane.stories {
+            story.moral = moral(lane.strategy, story.kind, setting.instances);
         }
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency()));
         lane.result = Some(LaneResult {
-            conformance: conformance(setting, &report),
+            conformance: conformance(setting, lane.strategy, &report),
             report,
             index_refused: attempts.index_refused(),
             curve: CURVE.map(|share| (share, recorder.at_ms(share))).to_vec(),
@@ -207,7 +173,6 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
     // Before the state that says that all is there.
     run_state.records.get_or_init(|| kept);
     document.state = state;
-    document.doing = String::new();
 }
 
 /// What is learnt from a story of this kind, where it ended as the strategy makes it end on so many instances.
@@ -224,19 +189,15 @@ fn moral(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<Text> {
 
 /// The verdict compared to the guarantees. Unsold vouchers are no violation here: buyers may have been too few, or
 /// turned away while a server was ill.
-fn conformance(setting: &Setting, report: &Report) -> Conformance {
-    match report.strategy.parse() {
-        Ok(strategy) if report.tables_unchanged => {
-            match Conformance::of(strategy, setting.instances, &report.verdict, true) {
-                Conformance::NotSeen(_) | Conformance::DidNotShow(_)
-                    if setting.is_safe(strategy) =>
-                {
-                    Conformance::Holds
-                }
-                other => other,
-            }
+fn conformance(setting: &Setting, strategy: Strategy, report: &Report) -> Conformance {
+    if !report.tables_unchanged {
+        return Conformance::Violation("the tables never stood still".to_owned());
+    }
+    match Conformance::of(strategy, setting.instances, &report.verdict, true) {
+        Conformance::NotSeen(_) | Conformance::DidNotShow(_) if setting.is_safe(strategy) => {
+            Conformance::Holds
         }
-        _ => Conformance::Violation("the tables never stood still".to_owned()),
+        other => other,
     }
 }
 

@@ -1,12 +1,15 @@
 //! The state of a comparison while it runs: the runner writes it, pages and progress lines read it.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use crate::ladder::Strategy;
-
 use super::document::{Document, Event, Lane, Setting, State};
-use crate::{buyers::Buyer, generator::Record, live::Live};
+use crate::{
+    buyers::Buyer,
+    generator::Record,
+    ladder::Strategy,
+    live::{Live, lock},
+};
 
 /// A comparison's state, shared.
 #[derive(Debug, Default)]
@@ -26,19 +29,15 @@ impl RunState {
     pub fn new(id: String, setting: Setting, started_at: String) -> Self {
         let seed = setting.seed.unwrap_or_else(|| rand::random_range(1..1_000_000));
         let setting = Setting { seed: Some(seed), ..setting };
-        let lane = |strategy: &String| {
-            let known = strategy.parse::<Strategy>().ok();
-            Lane {
-                strategy: strategy.clone(),
-                idea: known.map(|known| known.row().idea).unwrap_or_default(),
-                safe: known.is_some_and(|known| setting.is_safe(known)),
-                ..Lane::default()
-            }
+        let lane = |strategy: &Strategy| Lane {
+            strategy: *strategy,
+            idea: strategy.row().idea,
+            safe: setting.is_safe(*strategy),
+            ..Lane::default()
         };
         let document = Document {
             id,
-            seed,
-            doing: "signing in buyers".to_owned(),
+            seed: seed.into(),
             started_at,
             lanes: setting.lanes.iter().map(lane).collect(),
             setting,
@@ -73,14 +72,13 @@ impl RunState {
 
     /// Stops the load: no attempt is begun any more; those under way are finished and judged.
     pub fn stop(&self) {
-        self.live.iter().for_each(|live| live.stop());
+        self.live.iter().for_each(|live| live.stop.cancel());
     }
 
-    /// Adds an event; returns its index.
-    pub fn record_event(&self, event: impl FnOnce(f64) -> Event) -> usize {
-        let at = self.seconds();
+    /// Adds an event, which happens now; returns its index.
+    pub fn record_event(&self, event: Event) -> usize {
         let mut document = self.lock();
-        document.events.push(event(at));
+        document.events.push(Event { at: self.seconds(), ..event });
         document.events.len() - 1
     }
 
@@ -89,21 +87,14 @@ impl RunState {
         self.begun.get().map_or(0.0, |begun| begun.elapsed().as_secs_f64())
     }
 
-    pub(super) fn set(&self, state: State, doing: &str) {
-        let mut document = self.lock();
-        document.state = state;
-        document.doing = doing.to_owned();
-    }
-
     /// Marks the run as failed, with the reason.
     pub fn fail(&self, why: &impl ToString) {
         let mut document = self.lock();
         document.state = State::Failed;
         document.failure = Some(why.to_string());
-        document.doing = String::new();
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Document> {
-        self.document.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.document)
     }
 }

@@ -1,17 +1,16 @@
 //! Samples both sales five times a second while they run: the client's counters, and the tables. Where orders are
 //! committed after the answer, notes when each was first seen in the table.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+use std::{cell::RefCell, collections::HashMap, time::Duration};
+
+use tokio::time::sleep;
+
+use super::{
+    document::{Sample, State},
+    run_state::RunState,
 };
-
-use tokio::time::{MissedTickBehavior, interval, sleep};
-
-use super::{document::Sample, run_state::RunState};
 use crate::{
-    ladder::Strategy,
+    latency::Latency,
     order_rows::{OrderRows, Snapshot},
 };
 
@@ -29,7 +28,7 @@ pub(super) struct Sampler<'a> {
     pub order_rows: &'a OrderRows,
     pub vouchers: [u64; 2],
     /// Of each lane, the orders that were committed after the answer.
-    pub commits: [Mutex<Commits>; 2],
+    pub commits: [RefCell<Commits>; 2],
 }
 
 impl Sampler<'_> {
@@ -39,29 +38,22 @@ impl Sampler<'_> {
     }
 
     async fn sample_both(&self) {
-        let mut tick = interval(PERIOD);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = Instant::now();
-        tick.tick().await;
         loop {
-            tick.tick().await;
-            let elapsed = before.elapsed().as_secs_f64();
-            before = Instant::now();
-            self.take(elapsed).await;
+            sleep(PERIOD).await;
+            self.take().await;
         }
     }
 
     /// Ends at once where the lane's strategy answers only after the commit.
     async fn watch_commits(&self, lane: usize) {
-        let strategy = self.run.lock().lanes[lane].strategy.parse::<Strategy>();
-        if !strategy.is_ok_and(Strategy::is_deferred) {
+        if !self.run.lock().lanes[lane].strategy.is_deferred() {
             return;
         }
         loop {
             // The database may be away for a moment: a fault may have been injected.
             if let Ok(snapshot) = self.order_rows.read(self.vouchers[lane]).await {
                 let now = self.run.seconds();
-                let mut seen = self.commits[lane].lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = self.commits[lane].borrow_mut();
                 for row in snapshot.rows {
                     seen.entry(row.id).or_insert(now);
                 }
@@ -70,23 +62,28 @@ impl Sampler<'_> {
         }
     }
 
-    /// Adds a sample to each lane; `elapsed` seconds after the last one.
-    pub async fn take(&self, elapsed: f64) {
+    /// Adds a sample to each lane, and says when all buyers have been answered.
+    pub async fn take(&self) {
         let mut samples = Vec::with_capacity(2);
         for lane in 0..2 {
             // The database may be away for a moment: a fault may have been injected.
             let snapshot = self.order_rows.read(self.vouchers[lane]).await.ok();
-            samples.push(self.sample(lane, elapsed, snapshot));
+            samples.push(self.sample(lane, snapshot));
         }
         let mut document = self.run.lock();
         document.elapsed_s = self.run.seconds();
+        let attempts = u64::from(document.setting.buyers) * u64::from(document.setting.tries);
+        let mut lanes = self.run.live.iter();
+        if lanes.all(|live| live.done() >= attempts || live.stop.is_cancelled()) {
+            document.state = State::Judging;
+        }
         for ((lane, sample), live) in document.lanes.iter_mut().zip(samples).zip(&self.run.live) {
             lane.samples.push(sample);
             lane.replies = live.replies();
         }
     }
 
-    fn sample(&self, lane: usize, elapsed: f64, snapshot: Option<Snapshot>) -> Sample {
+    fn sample(&self, lane: usize, snapshot: Option<Snapshot>) -> Sample {
         let live = &self.run.live[lane];
         let (last, issued) = {
             let document = self.run.lock();
@@ -95,12 +92,17 @@ impl Sampler<'_> {
         let first = Sample { stock: issued.into(), ..Sample::default() };
         let last = last.unwrap_or(first);
         let (requests, orders) = (live.done(), live.orders());
-        let (latency, batch) = live.take_window();
-        let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.max(1e-3);
+        let window = live.take_window();
+        let latency = Latency::of(window.iter().map(|(latency, _)| *latency));
+        // Each order is its share of a commit.
+        let shared = window.iter().filter_map(|(_, orders)| *orders);
+        let commits: f64 = shared.clone().map(|orders| 1.0 / orders as f64).sum();
+        let at = self.run.seconds();
+        let rate = |now: u64, before: u64| (now - before) as f64 / (at - last.at).max(1e-3);
         let (stock, rows, people, repeated) =
             snapshot.map_or((last.stock, last.rows, last.people, last.repeated), count);
         Sample {
-            at: self.run.seconds(),
+            at,
             requests,
             orders,
             stock,
@@ -113,7 +115,7 @@ impl Sampler<'_> {
             orders_per_s: rate(orders, last.orders),
             p50_ms: (latency.count > 0).then_some(latency.p50_ms),
             p99_ms: (latency.count > 0).then_some(latency.p99_ms),
-            batch,
+            batch: (commits > 0.0).then(|| shared.count() as f64 / commits),
         }
     }
 }

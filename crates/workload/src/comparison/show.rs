@@ -35,7 +35,7 @@ impl fmt::Display for Document {
                 let result = lane.result.as_ref()?;
                 let (report, verdict) = (&result.report, &result.report.verdict);
                 Some(vec![
-                    lane.strategy.clone(),
+                    lane.strategy.to_string(),
                     report.requests.to_string(),
                     verdict.orders.to_string(),
                     verdict.oversold.to_string(),

@@ -66,11 +66,17 @@ impl Attempt<'_> {
     }
 }
 
+/// From the first request to the last answer, µs.
+fn span(chosen: &[&Attempt<'_>]) -> (i64, i64) {
+    let begin = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
+    let end = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
+    (begin, end)
+}
+
 /// The fault that the attempts met, the first of several.
 fn met(chosen: &[&Attempt<'_>], faults: &[&Event]) -> Option<&'static str> {
-    let sent = chosen.iter().map(|attempt| attempt.sent_us()).min()?;
-    let answered = chosen.iter().map(|attempt| attempt.answered_us()).max()?;
-    let (begin, end) = (sent as f64 / 1e6, answered as f64 / 1e6);
+    let (begin, end) = span(chosen);
+    let (begin, end) = (begin as f64 / 1e6, end as f64 / 1e6);
     let met = faults.iter().find(|fault| begin < fault.end() && fault.at < end)?;
     Some(met.what)
 }
@@ -119,17 +125,15 @@ impl<'a> Attempts<'a> {
         let faults = &faults[..];
         let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
         let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
-        let two = self.two_orders().into_iter().min_by_key(rank);
+        let (several, held) = self.of_each_user();
+        let two = several.into_iter().min_by_key(rank);
         let two = two.map(|chosen| story(StoryKind::TwoOrders, chosen, faults));
         // The first of several, which is that of the fewest vouchers.
-        let oversold = self.oversold().into_iter().min_by_key(|(_, chosen)| missed(chosen));
-        let oversold = oversold.map(|(readers, chosen)| Story {
-            readers: Some(readers),
-            ..story(StoryKind::Oversold, chosen, faults)
-        });
+        let oversold = self.oversold().into_iter().min_by_key(missed);
+        let oversold = oversold.map(|chosen| story(StoryKind::Oversold, chosen, faults));
         let mut found: Vec<Story> = two.into_iter().chain(oversold).collect();
         if found.is_empty() {
-            let held = self.held().into_iter().min_by_key(rank);
+            let held = held.into_iter().min_by_key(rank);
             found.extend(held.map(|chosen| story(StoryKind::Held, chosen, faults)));
         }
         found
@@ -150,52 +154,22 @@ impl<'a> Attempts<'a> {
         sizes.into_iter().map(|(size, commits)| (size, commits.round() as u64)).collect()
     }
 
-    /// The attempts of each user: those that got an order, and the others.
-    fn by_user(&self) -> impl Iterator<Item = (Chosen<'_>, Chosen<'_>)> {
+    /// Of each user: the orders, where there are several; or the order, and the attempts at the same time that did not get
+    /// one.
+    fn of_each_user(&self) -> (Vec<Chosen<'_>>, Vec<Chosen<'_>>) {
         let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
         for attempt in &self.0 {
             let (ordered, others) = users.entry(attempt.record.observed.user_id).or_default();
             if attempt.order_id().is_some() { ordered } else { others }.push(attempt);
         }
-        users.into_values()
-    }
-
-    /// Each user's orders, where there are several.
-    fn two_orders(&self) -> Vec<Chosen<'_>> {
-        let several = self.by_user().filter_map(|(mut ordered, _)| {
-            ordered.truncate(MOST);
-            (ordered.len() > 1).then_some(ordered)
-        });
-        several.collect()
-    }
-
-    /// Those who read the same number of vouchers and took one, where they were more than that, and their number; the
-    /// fewest vouchers first.
-    fn oversold(&self) -> Vec<(usize, Chosen<'_>)> {
-        let mut readers: BTreeMap<i64, Chosen<'_>> = BTreeMap::new();
-        for attempt in self.0.iter().filter(|attempt| attempt.order_id().is_some()) {
-            // Only where the stock that was read is what let it through.
-            if attempt.trace.step("placed").is_none()
-                && let Some(stock) = attempt.saw_stock().filter(|stock| *stock > 0)
-            {
-                readers.entry(stock).or_default().push(attempt);
+        let (mut several, mut held) = (Vec::new(), Vec::new());
+        for (mut ordered, mut others) in users.into_values() {
+            if ordered.len() > 1 {
+                ordered.truncate(MOST);
+                several.push(ordered);
+                continue;
             }
-        }
-        readers.retain(|stock, readers| readers.len() as i64 > *stock);
-        let chosen = readers.into_values().map(|mut readers| {
-            let count = readers.len();
-            readers.sort_by_key(|attempt| attempt.at_us);
-            readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
-            readers.truncate(MOST);
-            (count, readers)
-        });
-        chosen.filter(|(_, readers)| readers.len() > 1).collect()
-    }
-
-    /// Each user's order, and the attempts at the same time that did not get one.
-    fn held(&self) -> Vec<Chosen<'_>> {
-        let contrasts = self.by_user().filter_map(|(ordered, mut others)| {
-            let [ordered] = ordered[..] else { return None };
+            let [ordered] = ordered[..] else { continue };
             // One that met a server in trouble tells nothing of the strategy.
             others.retain(|other| {
                 other.overlaps(ordered) && !other.record.observed.reply.is_trouble()
@@ -208,9 +182,33 @@ impl<'a> Attempts<'a> {
             });
             others.truncate(MOST - 1);
             others.push(ordered);
-            (others.len() > 1).then_some(others)
+            if others.len() > 1 {
+                held.push(others);
+            }
+        }
+        (several, held)
+    }
+
+    /// The first of those who read the same number of vouchers and took one, where they were more than that; the fewest
+    /// vouchers first.
+    fn oversold(&self) -> Vec<Chosen<'_>> {
+        let mut readers: BTreeMap<i64, Chosen<'_>> = BTreeMap::new();
+        for attempt in self.0.iter().filter(|attempt| attempt.order_id().is_some()) {
+            // Only where the stock that was read is what let it through.
+            if attempt.trace.step("placed").is_none()
+                && let Some(stock) = attempt.saw_stock().filter(|stock| *stock > 0)
+            {
+                readers.entry(stock).or_default().push(attempt);
+            }
+        }
+        readers.retain(|stock, readers| readers.len() as i64 > *stock);
+        let chosen = readers.into_values().map(|mut readers| {
+            readers.sort_by_key(|attempt| attempt.at_us);
+            readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
+            readers.truncate(MOST);
+            readers
         });
-        contrasts.collect()
+        chosen.filter(|readers| readers.len() > 1).collect()
     }
 }
 
@@ -218,18 +216,16 @@ impl<'a> Attempts<'a> {
 /// in µs.
 fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
     let one_node = chosen.iter().all(|attempt| attempt.trace.node == chosen[0].trace.node);
-    let from = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
-    let to = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
+    let (begin, end) = span(chosen);
     let refused = chosen.iter().any(|attempt| attempt.is_index_refused());
-    (!refused, one_node, to - from)
+    (!refused, one_node, end - begin)
 }
 
 fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[&Event]) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
-    let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
+    let (zero, _) = span(&chosen);
     Story {
         kind,
-        readers: None,
         fault: met(&chosen, faults),
         moral: None,
         requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
@@ -332,38 +328,20 @@ mod tests {
     }
 
     #[test]
-    fn those_who_read_the_same_last_voucher_oversold_it() {
-        let saw = |stock| format!("looked@10+20:stock={stock},order=no decremented@50+10");
-        let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), &saw(3)),
-            record(2, "a", 0, 10, Reply::Ordered(2), &saw(1)),
-            record(3, "b", 0, 20, Reply::Ordered(3), &saw(1)),
-        ];
-        let found = stories(&records);
-        assert_eq!((found[0].kind, found[0].readers), (StoryKind::Oversold, Some(2)));
-        assert_eq!(found[0].requests[0].steps[0].saw["stock"], 1);
-        assert_eq!(found[0].requests[0].steps[0].saw["order"], false);
-        // Three who read that three are left took no more than there were.
-        let fine: Vec<_> =
-            (0..3).map(|user| record(user, "a", 0, user, Reply::Ordered(1), &saw(3))).collect();
-        assert_eq!(stories(&fine), []);
-    }
-
-    #[test]
     fn where_it_held_the_contrast_is_told() {
-        let busy = "lock-busy@100+10:place=redis";
         let records = [
             record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
-            record(1, "b", 0, 300, refused("LOCK_BUSY"), busy),
+            // A server in trouble tells nothing of the strategy.
+            record(1, "b", 0, 10, refused("OVERLOADED"), "arrived@1+0"),
             // Later, and therefore no contrast.
-            record(1, "b", 0, 900_000, refused("ALREADY_ORDERED"), ""),
+            record(1, "b", 0, 900_000, Reply::AlreadyOrdered(None), "arrived@1+0"),
+            record(1, "b", 0, 300, refused("LOCK_BUSY"), "lock-busy@100+10:place=redis"),
         ];
-        let records: Vec<_> = records.into_iter().filter(|r| r.trace.is_some()).collect();
-        let found = stories(&records[..2]);
+        let found = stories(&records);
         assert_eq!(found[0].kind, StoryKind::Held);
-        assert_eq!(found[0].requests.len(), 2);
-        assert_eq!(found[0].requests[1].reply, "LOCK_BUSY");
-        assert_eq!(stories(&records[..1]), []);
+        let replies: Vec<_> = found[0].requests.iter().map(|one| one.reply.as_str()).collect();
+        assert_eq!(replies, ["ORDERED", "LOCK_BUSY"]);
+        assert_eq!(stories(&records[..3]), []);
     }
 
     #[test]
@@ -375,20 +353,6 @@ mod tests {
         let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
         let records: Vec<_> = (0..).zip(sizes).map(|(user, orders)| of(user, orders)).collect();
         assert_eq!(Attempts::of(&records, &HashMap::new()).batches(), [(1, 2), (4, 2)]);
-    }
-
-    #[test]
-    fn a_refusal_for_want_of_a_server_is_no_contrast() {
-        let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
-            record(1, "b", 0, 10, refused("OVERLOADED"), "arrived@1+0"),
-            record(1, "a", 0, 30, Reply::AlreadyOrdered(None), "arrived@1+0"),
-        ];
-        let replies = |story: &Story| -> Vec<String> {
-            story.requests.iter().map(|request| request.reply.clone()).collect()
-        };
-        assert_eq!(replies(&stories(&records)[0]), ["ORDERED", "ALREADY_ORDERED"]);
-        assert_eq!(stories(&records[..2]), []);
     }
 
     #[test]
@@ -431,19 +395,25 @@ mod tests {
     }
 
     #[test]
-    fn vouchers_that_were_sold_twice_are_told_from_inside_a_fault() {
+    fn those_who_read_the_same_last_vouchers_oversold_them_best_told_from_inside_a_fault() {
         let saw = |stock| format!("looked@10+20:stock={stock},order=no decremented@50+10");
         let records = [
             record(1, "a", 0, 0, Reply::Ordered(1), &saw(2)),
             record(2, "a", 0, 10, Reply::Ordered(2), &saw(2)),
             record(3, "a", 0, 20, Reply::Ordered(3), &saw(2)),
             record(4, "a", 0, 2_000_000, Reply::Ordered(4), &saw(1)),
-            record(5, "a", 0, 2_000_010, Reply::Ordered(5), &saw(1)),
+            record(5, "b", 0, 2_000_010, Reply::Ordered(5), &saw(1)),
         ];
         let attempts = Attempts::of(&records, &HashMap::new());
-        let readers = |faults: &[Event]| attempts.stories(faults)[0].readers;
-        assert_eq!(readers(&[]), Some(2));
-        assert_eq!(readers(&[Event { what: "empty-redis", ..Event::default() }]), Some(3));
+        let told = |faults: &[Event]| attempts.stories(faults).remove(0);
+        let last = told(&[]);
+        assert_eq!((last.kind, last.requests.len()), (StoryKind::Oversold, 2));
+        assert_eq!(last.requests[0].steps[0].saw["stock"], 1);
+        assert_eq!(last.requests[0].steps[0].saw["order"], false);
+        let fault = Event { what: "empty-redis", ..Event::default() };
+        assert_eq!(told(&[fault]).requests.len(), 3);
+        // Two who read that two are left took no more than there were.
+        assert_eq!(stories(&records[..2]), []);
     }
 
     #[test]

@@ -108,7 +108,7 @@ async fn what_is_stopped_sends_no_more() {
         while all.lock().unwrap().is_empty() {
             sleep(Duration::from_millis(1)).await;
         }
-        live.stop();
+        live.stop.cancel();
     };
     tokio::join!(drive(&mut connections, &live, 9, due, &all), stopping);
     assert_eq!(all.lock().unwrap().len(), 1);

@@ -1,13 +1,16 @@
 //! The table itself: a row for each strategy, in the order in which a learner meets them.
 
-use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
-use super::row::{Row, Text};
+use serde::{Deserialize, Serialize};
+
+use super::Guarantee::{Never, NeverWhile, Possible, Shown};
+use super::{Row, Text};
 
 /// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {
     ($( $(#[$attribute:meta])* $strategy:ident = $row:expr; )+) => {
         /// How a sale sells; chosen when it is published.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
         pub enum Strategy { $( $(#[$attribute])* $strategy, )+ }
 
         impl Strategy {
