@@ -6,11 +6,12 @@ use std::path::Path;
 use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{Method, Uri};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::instance::Instance;
-use crate::support::nginx::{Nginx, RawReply};
+use crate::support::nginx::Nginx;
 use crate::support::stack::Stack;
 
 /// An HTTP server that answers every request with its name and what was asked for; ends when dropped.
@@ -62,7 +63,7 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
         ("/shop/docs", "/shop/docs"),
     ] {
         let reply = nginx.request("GET", path, "").await;
-        assert_eq!((reply.status, reply.body), (200, format!("node GET {passed}")));
+        assert_eq!((reply.status, &reply.body), (200, &json!(format!("node GET {passed}"))));
     }
 
     let send = async |request: String| nginx.send_from("127.0.0.1", &request).await;
@@ -97,9 +98,10 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
     let ask = async |method: &str, path: &str, passed: &str| {
         let mut nodes = std::collections::BTreeSet::new();
         for _ in 0..8 {
-            let RawReply { status, body, .. } = nginx.request(method, path, "").await;
-            let (node, asked) = body.split_once(' ').expect("a name and a request");
-            assert_eq!((status, asked), (200, &*format!("{method} {passed}")), "{path}");
+            let reply = nginx.request(method, path, "").await;
+            let text = reply.body.as_str().expect("a text");
+            let (node, asked) = text.split_once(' ').expect("a name and a request");
+            assert_eq!((reply.status, asked), (200, &*format!("{method} {passed}")), "{path}");
             nodes.insert(node.to_owned());
         }
         Vec::from_iter(nodes).join(" ")
@@ -212,9 +214,12 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
     drop(java);
     for _ in 0..8 {
         let reply = nginx.request("GET", "/api/shop/1", "").await;
-        assert_eq!((reply.status, &*reply.body), (200, "ours GET /shop/1"));
+        assert_eq!((reply.status, &reply.body), (200, &json!("ours GET /shop/1")));
         let reply = nginx.request("POST", "/voucher-order/seckill/7", "").await;
-        assert_eq!((reply.status, &*reply.body), (200, "ours POST /voucher-order/seckill/7"));
+        assert_eq!(
+            (reply.status, &reply.body),
+            (200, &json!("ours POST /voucher-order/seckill/7"))
+        );
     }
     nginx.request("GET", "/blog/hot", "").await.refused(503, "UNAVAILABLE");
 }
@@ -227,8 +232,8 @@ async fn a_reply_has_its_requests_id() {
     let nginx = Nginx::start("nginx.conf", &values).await;
     let ids = async |headers: &str| {
         let reply = nginx.request("GET", "/api/health/live", headers).await;
-        let ids = reply.headers.lines().filter_map(|line| line.strip_prefix("x-request-id: "));
-        ids.map(str::to_owned).collect::<Vec<_>>()
+        let ids = reply.headers.get_all("x-request-id").iter();
+        ids.map(|id| id.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(ids("x-request-id: abc-123\r\n").await, ["abc-123"]);
     let [own] = &ids("").await[..] else { panic!("not one id") };

@@ -50,6 +50,7 @@ impl Answer {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.body["success"], false, "{self:?}");
         assert_eq!(self.body["code"], code, "{self:?}");
+        assert_eq!(self.headers["content-type"], "application/json", "{self:?}");
         self.omits_what_is_absent();
         if matches!(status, 429 | 503) {
             let after = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
