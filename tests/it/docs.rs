@@ -2,11 +2,11 @@
 //! the web pages may load. `./dev test api` asks for every operation, and checks the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::support::api::{get, post};
+use crate::support::read;
 use crate::support::stack::Stack;
 
 /// Method and path.
@@ -27,19 +27,12 @@ pub fn documented() -> BTreeMap<Route, Value> {
     found
 }
 
-fn project(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
-}
-
-fn read(file: &str) -> String {
-    std::fs::read_to_string(project(file)).unwrap()
-}
-
 #[test]
 fn the_text_equals_its_snapshot_and_has_every_error() {
     let text = seckill::router::api_document().text().unwrap();
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
-        std::fs::write(project("docs/openapi.json"), &text).unwrap();
+        let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
+        std::fs::write(snapshot, &text).unwrap();
     }
     let known = read("docs/openapi.json");
     let advice = "if that is intended, write docs/openapi.json with `UPDATE_OPENAPI=1 ./dev test docs` and review it";

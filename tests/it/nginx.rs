@@ -1,8 +1,6 @@
 //! The shipped nginx configurations, run by a real nginx in front of small HTTP servers: what is public, nginx's own
 //! errors, and which kind of node gets which request.
 
-use std::path::Path;
-
 use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{Method, Uri};
@@ -12,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::instance::Instance;
 use crate::support::nginx::Nginx;
+use crate::support::read;
 use crate::support::stack::Stack;
 
 /// An HTTP server that answers every request with its name and what was asked for; ends when dropped.
@@ -279,8 +278,7 @@ fn the_shipped_proxies_close_idle_connections_before_the_service_does() {
     let (_, idle) = idle.split_once("[default: ").expect("its default");
     let idle: u64 = idle.split_once(']').expect("its end").0.parse().expect("milliseconds");
     for file in ["nginx.conf", "nginx-mixed.conf"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file);
-        let text = std::fs::read_to_string(path).expect("the configuration");
+        let text = read(&format!("deploy/{file}"));
         let upstreams: Vec<&str> = text.split("\n    upstream ").skip(1).collect();
         assert!(!upstreams.is_empty(), "{file}");
         for upstream in upstreams {

@@ -1,7 +1,6 @@
 //! A throw-away nginx with one of the configurations in `deploy/`, and requests to it as bytes.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::process::Command;
 
 use hyper::header::{HeaderMap, HeaderName};
@@ -12,7 +11,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::api::Answer;
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, eventually, read};
 
 /// A running nginx; killed when dropped.
 pub struct Nginx {
@@ -29,8 +28,7 @@ impl Nginx {
         let port = free_port().expect("a free port");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let folder = TemporaryFolder::new().expect("a folder");
-        let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file);
-        let mut text = std::fs::read_to_string(template).expect("the configuration");
+        let mut text = read(&format!("deploy/{file}"));
         let own = [
             ("NGX_LISTEN", address.to_string()),
             ("NGX_FILES", "1024".to_owned()),
