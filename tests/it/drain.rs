@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_millis(500);
 async fn drain_beyond_the_grace(stack: &mut Stack) {
     let mut idle = stack.instances.pop().expect("a second instance");
     for instance in [&stack.instances[0], &idle] {
-        instance.signal("TERM");
+        instance.terminate();
         instance.wait_for_line("draining").await;
     }
     idle.ended().await;
@@ -76,7 +76,7 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_for_a_read_and_for_id
     let mut idle = Connection::new(target.clone(), PATIENCE);
     assert!(!closes(&idle.send(&live).await.unwrap()));
     let told = Instant::now();
-    stack.instances[0].signal("TERM");
+    stack.instances[0].terminate();
     stack.instances[0].wait_for_line("draining").await;
     let mut new = Connection::new(target, PATIENCE);
     if let Ok(reply) = new.send(&Call::get("/health/ready")).await {

@@ -264,8 +264,7 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     // One that would go on for long does not hold a shutdown up.
     let long = json!({"buyers": 200, "spreadSeconds": 30, "instances": 1});
     start(&stack, setting(["naive", "row-lock"], long)).await.data();
-    stack.instances[0].signal("TERM");
     let ended = Instant::now();
-    stack.instances[0].ended().await;
+    stack.instances[0].stop().await;
     assert!(ended.elapsed() < Duration::from_secs(15), "{:?}", ended.elapsed());
 }

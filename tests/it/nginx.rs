@@ -261,8 +261,7 @@ async fn the_other_instance_is_tried_where_one_was_killed_or_has_ended() {
         if killed {
             stack.instances[1].kill();
         } else {
-            stack.instances[1].signal("TERM");
-            stack.instances[1].ended().await;
+            stack.instances[1].stop().await;
         }
         all_answered().await;
     }

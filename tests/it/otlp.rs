@@ -59,9 +59,7 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     sent.refused(404, "NOT_FOUND");
     assert_eq!(collector.count(), 0, "exported in batches, not one by one");
 
-    let mut instance = stack.instances.pop().unwrap();
-    instance.signal("TERM");
-    instance.ended().await;
+    stack.instances.pop().unwrap().stop().await;
     let spans = spans(&collector);
     let find = |name: &str, value: &str| {
         let is_it = |span: &Span| texts(&span.attributes).get(name).is_some_and(|it| it == value);

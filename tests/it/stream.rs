@@ -213,8 +213,7 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     let present: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
     assert!(!present.is_empty(), "one of them has read an entry");
     for instance in &mut stack.instances {
-        instance.signal("TERM");
-        instance.ended().await;
+        instance.stop().await;
     }
     let present: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
     assert_eq!(present.len(), 0);

@@ -52,10 +52,8 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     let users = stack.users(3).await;
     let holder = stack.lock_sale(sale).await;
     let pending = stack.pending_orders(&users, sale).await.len() as i64;
-    let mut leaving = stack.instances.pop().unwrap();
-    leaving.signal("TERM");
     // Within the drain's deadline, or it fails.
-    leaving.ended().await;
+    stack.instances.pop().unwrap().stop().await;
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     stack.stream_drained().await;

@@ -65,8 +65,7 @@ async fn a_java_node_goes_on_alone_after_us() {
     java.acknowledge(&dropped).await;
     stack.told(&users[1], 71, "ORDER_FAILED").await;
     stack.stream_drained().await;
-    stack.instances[0].signal("TERM");
-    stack.instances[0].ended().await;
+    stack.instances[0].stop().await;
 
     assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
     let Reply::Admitted(order) = java.buy(users[1].id, sale).await else { panic!("not admitted") };

@@ -185,8 +185,7 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     .unwrap();
     let key: String = sqlx::Row::get(&plan[0], "key");
     assert_eq!(key, "idx_status_create_time");
-    stack.instances[1].signal("TERM");
-    stack.instances[1].ended().await;
+    stack.instances[1].stop().await;
     // But for the last purchase above.
     let left = unpaid(&stack).await - 1;
     assert_eq!(accounts(&stack, sale).await, (3990 - left, left + 10, 3990 - left));
