@@ -50,7 +50,6 @@ pub enum Reply {
     Error(String),
 }
 
-/// An entry as it was delivered.
 pub struct Delivered {
     pub entry: String,
     pub user: i64,
@@ -91,7 +90,6 @@ impl JavaNode {
         id.cast_signed()
     }
 
-    /// A purchase.
     pub async fn buy(&self, user: i64, voucher: i64) -> Reply {
         let mut redis = self.redis.clone();
         let now = Utc::now().with_timezone(&chrono_tz::Asia::Shanghai).naive_local();
@@ -140,7 +138,6 @@ impl JavaNode {
         self.acknowledge(delivered).await;
     }
 
-    /// How many entries are pending under its name.
     pub async fn pending(&self) -> usize {
         let mut redis = self.redis.clone();
         let pending: StreamPendingCountReply = redis

@@ -71,13 +71,11 @@ impl Answer {
     }
 }
 
-/// A request to be sent, on a connection of its own.
 pub struct Call {
     target: Target,
     call: http::Call,
 }
 
-/// `method` on `path` of the instance at `base`.
 pub fn call(method: Method, base: &str, path: &str) -> Call {
     let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
     Call { target: base.parse().expect("a URL"), call: http::Call::new(method, path) }
@@ -92,7 +90,6 @@ pub fn post(base: &str, path: &str) -> Call {
 }
 
 impl Call {
-    /// Signed in with this token.
     pub fn token(self, token: &str) -> Self {
         self.header(AUTHORIZATION.as_str(), token)
     }
@@ -108,12 +105,10 @@ impl Call {
         self
     }
 
-    /// With a JSON body.
     pub fn json(self, body: Value) -> Self {
         self.body("application/json", body.to_string())
     }
 
-    /// With a body of any kind.
     pub fn body(self, kind: &str, body: impl Into<Bytes>) -> Self {
         let mut call = self.header(CONTENT_TYPE.as_str(), kind);
         call.call.body = body.into();
@@ -150,7 +145,6 @@ impl Call {
         connection.send(&self.call).await.map_err(|failure| failure.to_string())
     }
 
-    /// Sends it and expects a complete answer.
     pub async fn send(self) -> Answer {
         self.try_send().await.expect("an answer")
     }

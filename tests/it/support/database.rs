@@ -24,7 +24,6 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// A new, empty database.
     pub async fn empty() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let server = match std::env::var("TEST_DATABASE_URL") {
@@ -73,7 +72,6 @@ impl TestDatabase {
         self.run(shop).await;
     }
 
-    /// Its address.
     pub fn url(&self) -> SecretString {
         at(&self.server, &self.name).into()
     }
@@ -91,12 +89,10 @@ impl TestDatabase {
         format!("{url}?ssl-mode=DISABLED")
     }
 
-    /// Whether its server is MariaDB, not MySQL.
     pub async fn is_mariadb(&self) -> bool {
         self.number("VERSION() LIKE '%MariaDB%'").await == 1
     }
 
-    /// One number from the database.
     pub async fn number(&self, sql: &str) -> i64 {
         sqlx::query_scalar(&format!("SELECT CAST(({sql}) AS SIGNED)"))
             .fetch_one(&self.pool)
@@ -173,7 +169,6 @@ impl TestDatabase {
         .await;
     }
 
-    /// Runs a statement.
     pub async fn run(&self, sql: &str) {
         self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }

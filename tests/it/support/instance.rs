@@ -92,12 +92,10 @@ impl Instance {
         self.log().into_iter().filter(|line| line.contains(text)).collect()
     }
 
-    /// The log so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Kills it (SIGKILL).
     pub fn kill(&mut self) {
         self.child.kill().expect("kill the instance");
         self.child.wait().expect("wait for the instance");
@@ -114,7 +112,6 @@ impl Instance {
         self.ended().await;
     }
 
-    /// Whether it has not ended yet.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("look at the instance").is_none()
     }

@@ -54,7 +54,6 @@ impl Nginx {
         nginx
     }
 
-    /// Its address as a URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

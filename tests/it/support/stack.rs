@@ -47,12 +47,10 @@ pub struct Proxies {
     pub redis: Proxy,
 }
 
-/// A signed-in user.
 #[derive(Clone, Debug)]
 pub struct SignedIn {
     /// `tb_user.id`.
     pub id: i64,
-    /// The session's token.
     pub token: String,
 }
 
@@ -135,7 +133,6 @@ impl Stack {
         self.add_instance_with(args, &self.env()).await;
     }
 
-    /// Adds an instance with this environment.
     pub async fn add_instance_with(&mut self, args: &[&str], env: &[(&str, String)]) {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.instances.push(Instance::start(&args, env).await);
@@ -191,7 +188,6 @@ impl Stack {
         })
     }
 
-    /// Publishes a sale that is on now; returns the voucher's id.
     pub async fn publish(&self, stock: i64, strategy: &str) -> i64 {
         self.publish_as(Self::sale(stock, strategy)).await
     }
@@ -254,7 +250,6 @@ impl Stack {
         order
     }
 
-    /// Tries until a purchase at the first instance succeeds.
     pub async fn buy_eventually(&self, user: &SignedIn, sale: i64) {
         buy_eventually(self.url(), user, sale).await;
     }
@@ -275,7 +270,6 @@ impl Stack {
         self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await
     }
 
-    /// Waits until a purchase of the user holds its lock.
     pub async fn wait_for_purchase_lock(&self, user: &SignedIn) {
         let key = format!("lock:order:{}", user.id);
         let mut redis = self.redis.conn().await;
@@ -283,7 +277,6 @@ impl Stack {
         eventually("the purchase holds its lock", holds).await;
     }
 
-    /// Waits until the user's order is inserted, and not committed yet.
     pub async fn wait_for_insert(&self, user: &SignedIn) {
         let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
         let is_inserted = async || self.database.uncommitted(&orders).await == 1;
@@ -300,7 +293,6 @@ impl Stack {
         eventually("no purchase is in flight", async || in_flight().await == 0).await;
     }
 
-    /// How many orders there are of a sale, cancelled ones included.
     pub async fn orders(&self, sale: i64) -> i64 {
         self.database.orders(sale).await
     }
@@ -466,12 +458,10 @@ pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) ->
     SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
 }
 
-/// Buys one voucher at the instance `base`.
 pub async fn buy(base: &str, user: &SignedIn, voucher: i64) -> api::Answer {
     post(base, &format!("/voucher-order/seckill/{voucher}")).token(&user.token).send().await
 }
 
-/// Tries until a purchase at the instance `base` succeeds.
 pub async fn buy_eventually(base: &str, user: &SignedIn, voucher: i64) {
     let buys = async || buy(base, user, voucher).await.body["success"] == true;
     eventually(&format!("sale {voucher} sells"), buys).await;
