@@ -10,8 +10,7 @@ use workload::burst;
 use crate::law;
 use crate::reads::PATHS;
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::{Answer, call, get, metric, post};
-use crate::support::eventually;
+use crate::support::api::{Answer, call, get, metric, metric_is, post};
 use crate::support::stack::{Proxies, SignedIn, Stack, buy};
 use testkit::proxy::Mode;
 
@@ -32,10 +31,7 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
     // Two purchases hang in the database.
     database.set(Mode::Hang);
     let stuck: Vec<_> = users[..2].iter().map(|user| stack.start_buying(user, sale)).collect();
-    eventually("both are in flight", || async {
-        metric(&url, "seckill_purchases_in_flight").await == 2
-    })
-    .await;
+    metric_is(&url, "seckill_purchases_in_flight", 2).await;
     let before = (redis.requests(), database.requests());
     // Each has a session that is not cached. All at once, because a refusal is delayed.
     let began = Instant::now();

@@ -9,7 +9,7 @@ use sqlx::{Executor, MySql, pool::PoolConnection};
 use tokio::task::JoinSet;
 
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::{get, metric};
+use crate::support::api::{get, metric, metric_is};
 use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
 
@@ -52,16 +52,9 @@ async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
         connections.insert(waiting_connection(&stack, path).await);
         read.abort();
         // But for the one that asks for the metrics.
-        eventually("the service notices", async || {
-            metric(stack.url(), "seckill_http_connections_open").await == 1
-        })
-        .await;
+        metric_is(stack.url(), "seckill_http_connections_open", 1).await;
         unlock(stranger).await;
-        eventually("the read ends", async || {
-            let busy = "seckill_database_read_connections{state=\"in_use\"}";
-            metric(stack.url(), busy).await == 0
-        })
-        .await;
+        metric_is(stack.url(), "seckill_database_read_connections{state=\"in_use\"}", 0).await;
     }
     assert_eq!(connections.len(), 1, "{connections:?}");
 }

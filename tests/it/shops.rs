@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use crate::support::api::{Answer, call, get, metric, post};
+use crate::support::api::{Answer, call, get, metric, metric_is, post};
 use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::proxy::Mode;
@@ -210,10 +210,7 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
         })
         .await;
     }
-    eventually("the invalidation is delivered", || async {
-        metric(&urls[0], "seckill_cache_pending_invalidations").await == 0
-    })
-    .await;
+    metric_is(&urls[0], "seckill_cache_pending_invalidations", 0).await;
 }
 
 #[tokio::test]

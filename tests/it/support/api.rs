@@ -8,6 +8,8 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use serde_json::Value;
 use workload::{Target, http};
 
+use super::eventually;
+
 /// The secret for admin writes in tests.
 pub const ADMIN_TOKEN: &str = "the-tests-admin-token";
 
@@ -154,4 +156,9 @@ pub async fn metric(base: &str, name: &str) -> u64 {
     let text = get(base, "/metrics").text().await;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
+}
+
+/// Waits until the metric is this.
+pub async fn metric_is(base: &str, name: &str, value: u64) {
+    eventually(&format!("{name} is {value}"), async || metric(base, name).await == value).await;
 }

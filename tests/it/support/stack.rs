@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use workload::buyers::Buyer;
 use workload::{Access, Target, sessions};
 
-use super::api::{self, ADMIN_TOKEN, get, metric, post};
+use super::api::{self, ADMIN_TOKEN, get, metric_is, post};
 use super::database::TestDatabase;
 use super::eventually;
 use super::instance::Instance;
@@ -289,8 +289,7 @@ impl Stack {
 
     /// Waits until the first instance has no purchase in flight.
     pub async fn idle(&self) {
-        let in_flight = async || metric(self.url(), "seckill_purchases_in_flight").await;
-        eventually("no purchase is in flight", async || in_flight().await == 0).await;
+        metric_is(self.url(), "seckill_purchases_in_flight", 0).await;
     }
 
     pub async fn orders(&self, sale: i64) -> i64 {
