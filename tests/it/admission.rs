@@ -10,15 +10,9 @@ use workload::burst;
 use crate::law;
 use crate::reads::PATHS;
 use crate::resilience::while_sale_is_locked;
-use crate::support::api::{Answer, call, get, metric, metric_is, post};
-use crate::support::stack::{Proxies, SignedIn, Stack, buy};
+use crate::support::api::{Answer, call, get, metric, metric_is};
+use crate::support::stack::{Proxies, Stack, buy};
 use testkit::proxy::Mode;
-
-/// Buys as a client at `address` behind a trusted proxy.
-async fn buy_from(address: &str, base: &str, user: &SignedIn, sale: i64) -> Answer {
-    let call = post(base, &format!("/voucher-order/seckill/{sale}")).token(&user.token);
-    call.header("x-forwarded-for", address).send().await
-}
 
 #[tokio::test]
 async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases_no_permit() {
@@ -114,7 +108,9 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         let other = ask_from(&format!("203.0.113.{at}"), &users[10 + at].token).await;
         assert_eq!(other.status, 200, "{path}: {other:?}");
         if path != purchase {
-            buy_from(&format!("203.0.114.{at}"), stack.url(), &users[at], sale).await.data();
+            let address = format!("203.0.114.{at}");
+            let purchase = stack.purchase(&users[at], sale).header("x-forwarded-for", &address);
+            purchase.send().await.data();
         }
 
         let (address, began) = (format!("192.0.2.{at}"), Instant::now());

@@ -47,8 +47,8 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     let path = format!("/voucher-order/seckill/{sale}");
     let (trace, caller) =
         (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128, 0x00f0_67aa_0ba9_02b7_u64);
-    let answer = api::post(stack.url(), &path)
-        .token(&user.token)
+    let answer = stack
+        .purchase(user, sale)
         .header("x-request-id", "the-purchase")
         .header("traceparent", &format!("00-{trace:032x}-{caller:016x}-01"))
         .send()

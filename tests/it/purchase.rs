@@ -240,11 +240,7 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
         let taken = taken.collect::<Vec<_>>().join(" UNION ALL ");
         let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id)";
         stack.database.run(&format!("{insert} {taken}")).await;
-        let bought = post(stack.url(), &format!("/voucher-order/seckill/{sale}"))
-            .token(&user.token)
-            .header("x-request-id", "def-456")
-            .send()
-            .await;
+        let bought = stack.purchase(&user, sale).header("x-request-id", "def-456").send().await;
         let row = format!("SELECT user_id FROM tb_voucher_order WHERE id = {}", bought.bought());
         assert_eq!(stack.database.number(&row).await, user.id);
         stack.instances[0].wait_for_line("order id already taken").await;

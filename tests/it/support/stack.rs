@@ -240,7 +240,12 @@ impl Stack {
     }
 
     pub async fn buy(&self, user: &SignedIn, sale: i64) -> api::Answer {
-        buy(self.url(), user, sale).await
+        self.purchase(user, sale).send().await
+    }
+
+    /// A purchase at the first instance, to be sent.
+    pub fn purchase(&self, user: &SignedIn, sale: i64) -> api::Call {
+        purchase(self.url(), user, sale)
     }
 
     /// Buys at the first instance, and waits until the order is committed; returns its id.
@@ -458,7 +463,11 @@ pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) ->
 }
 
 pub async fn buy(base: &str, user: &SignedIn, voucher: i64) -> api::Answer {
-    post(base, &format!("/voucher-order/seckill/{voucher}")).token(&user.token).send().await
+    purchase(base, user, voucher).send().await
+}
+
+fn purchase(base: &str, user: &SignedIn, voucher: i64) -> api::Call {
+    post(base, &format!("/voucher-order/seckill/{voucher}")).token(&user.token)
 }
 
 pub async fn buy_eventually(base: &str, user: &SignedIn, voucher: i64) {
