@@ -141,18 +141,14 @@ impl TestDatabase {
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// The statements that run in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary
-    /// table, and crashed once when it dropped one.
-    pub async fn running(&self) -> Vec<String> {
-        self.processes("Info").await
-    }
-
     /// How many statements wait for a table that somebody has locked.
     pub async fn waiting(&self) -> usize {
         let states = self.processes("State").await;
         states.iter().filter(|state| state.contains("metadata lock")).count()
     }
 
+    /// Of what runs in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary table, and crashed
+    /// once when it dropped one.
     async fn processes(&self, column: &str) -> Vec<String> {
         let all = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(&self.pool).await;
         let text =
@@ -164,7 +160,7 @@ impl TestDatabase {
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
     pub async fn wait_for_statement(&self, text: &str) {
         eventually(&format!("a statement runs: {text}"), async || {
-            self.running().await.iter().any(|statement| statement.contains(text))
+            self.processes("Info").await.iter().any(|statement| statement.contains(text))
         })
         .await;
     }

@@ -271,10 +271,6 @@ impl Stack {
         self.database.hold(&format!("{lock} = {sale} FOR UPDATE")).await
     }
 
-    pub async fn lock_all_sales(&self) -> Transaction<'static, MySql> {
-        self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await
-    }
-
     pub async fn wait_for_purchase_lock(&self, user: &SignedIn) {
         let key = format!("lock:order:{}", user.id);
         let mut redis = self.redis.conn().await;
