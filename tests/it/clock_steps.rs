@@ -94,9 +94,7 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     {
         ids[class].push(order(&stack, sale, user, age, id_age).await);
     }
-    let stock =
-        format!("UPDATE tb_seckill_voucher SET stock = stock - 11 WHERE voucher_id = {sale}");
-    stack.database.run(&stock).await;
+    stack.database.set_sale(sale, "stock = stock - 11").await;
     for (id, ages) in ids[1].iter().zip(old) {
         let is_cancelled = async || status(&stack, *id).await == 4;
         eventually(&format!("{ages:?} is cancelled"), is_cancelled).await;

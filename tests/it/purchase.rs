@@ -97,8 +97,7 @@ async fn every_refusal_has_the_contracts_text_and_bad_input_has_no_effect() {
         (json!("2037-01-01T00:00:00"), json!("2037-02-01T00:00:00"));
     let sale = stack.publish_as(body).await;
     buy(url, &users[0], sale).await.refused(200, "SALE_NOT_BEGUN");
-    let soon = "UPDATE tb_seckill_voucher SET begin_time = NOW() + INTERVAL 2 SECOND";
-    stack.database.run(&format!("{soon} WHERE voucher_id = {sale}")).await;
+    stack.database.set_sale(sale, "begin_time = NOW() + INTERVAL 2 SECOND").await;
     buy_eventually(url, &users[0], sale).await;
     let sold = format!(
         "SELECT COUNT(*) FROM tb_voucher_order o JOIN tb_seckill_voucher s USING (voucher_id) \

@@ -32,8 +32,7 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let stack = Stack::start(2, &[]).await;
     let (big, small) = (stack.publish(LEFT, "stream").await, stack.publish(5, "stream").await);
     insert_orders(&stack, big).await;
-    let issued = format!("UPDATE tb_seckill_voucher SET issued = stock + {ORDERS}");
-    stack.database.run(&format!("{issued} WHERE voucher_id = {big}")).await;
+    stack.database.set_sale(big, &format!("issued = stock + {ORDERS}")).await;
     let mut redis = stack.redis.conn().await;
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
     let users = stack.users(4).await;

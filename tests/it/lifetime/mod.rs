@@ -43,9 +43,7 @@ async fn old_orders(stack: &Stack, sale: i64, count: i64) {
         .collect();
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) VALUES ";
     stack.database.run(&(insert.to_owned() + &rows.join(","))).await;
-    let lower =
-        format!("UPDATE tb_seckill_voucher SET stock = stock - {count} WHERE voucher_id = {sale}");
-    stack.database.run(&lower).await;
+    stack.database.set_sale(sale, &format!("stock = stock - {count}")).await;
 }
 
 /// Makes an order two hours old, by the database's clock and by the seconds in its id; returns its new id.

@@ -108,8 +108,18 @@ impl TestDatabase {
 
     /// What is left of a sale.
     pub async fn stock(&self, sale: i64) -> i64 {
-        let stock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
-        self.number(&format!("{stock} {sale}")).await
+        self.of_sale(sale, "stock").await
+    }
+
+    /// A number of a sale's row, such as `issued`.
+    pub async fn of_sale(&self, sale: i64, number: &str) -> i64 {
+        let row = format!("SELECT {number} FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+        self.number(&row).await
+    }
+
+    /// Changes a sale's row.
+    pub async fn set_sale(&self, sale: i64, to: &str) {
+        self.run(&format!("UPDATE tb_seckill_voucher SET {to} WHERE voucher_id = {sale}")).await;
     }
 
     /// Both.
