@@ -18,19 +18,19 @@ use crate::support::stack::Stack;
 async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no_sale() {
     let stack = Stack::behind_proxies(&[]).await;
     let user = stack.users(1).await.remove(0);
+    let fault = async || {
+        stack.database.wait_for_statement("UPDATE").await;
+        stack.proxies.database.set(Mode::HalfOpen);
+    };
     for strategy in ["reentrant-lock", "group-commit", "row-lock"] {
         let sale = stack.publish(5, strategy).await;
         while_sale_is_locked(&stack, sale, async {
             let buying = stack.buy(&user, sale);
-            let fault = async {
-                stack.database.wait_for_statement("UPDATE").await;
-                stack.proxies.database.set(Mode::HalfOpen);
-            };
             // On a busy machine the purchase may end before: then nothing was done either.
             let mut buying = std::pin::pin!(buying);
             let answer = tokio::select! {
                 answer = &mut buying => answer,
-                () = fault => buying.await,
+                () = fault() => buying.await,
             };
             if strategy != "row-lock" && answer.body["code"] == "OUTCOME_UNKNOWN" {
                 // The row is waited for in the request that commits: what became of it is looked up, until the time
@@ -51,10 +51,6 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     // The strategy whose transactions hold the row while they wait for a request.
     let sale = stack.publish(5, "row-lock").await;
     while_sale_is_locked(&stack, sale, async {
-        let fault = async {
-            stack.database.wait_for_statement("UPDATE").await;
-            stack.proxies.database.set(Mode::HalfOpen);
-        };
         // A purchase that a busy machine ends before is followed by another.
         let buying = async {
             loop {
@@ -63,7 +59,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
         };
         tokio::select! {
             () = buying => {}
-            () = fault => {}
+            () = fault() => {}
         }
     })
     .await;

@@ -12,10 +12,9 @@ use crate::java_node::{JavaNode, Reply};
 use crate::support::stack::{SignedIn, Stack};
 use testkit::wait::eventually;
 
-/// Within this time after a yes its buyer can know the outcome: 10 s, or more on a busy machine.
+/// Within this time after a yes its buyer can know the outcome (10 s, or more on a busy machine), and after the first wave
+/// everything is sold.
 const DEFINITE: Duration = Duration::from_secs(30);
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 const STOCK: i64 = 100;
 /// Stock that is added in the middle.
 const ADDED: i64 = 10;
@@ -51,7 +50,7 @@ async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
     };
     tokio::join!(first_wave(stack, &java, users, sale, seed), adding);
     // Those who were told no try again, until everything is sold.
-    eventually("everything is sold", TIMEOUT, || async {
+    eventually("everything is sold", DEFINITE, || async {
         for user in users {
             if stack.orders(sale).await == STOCK + ADDED {
                 return true;
