@@ -52,12 +52,8 @@ impl TestDatabase {
     /// server is read-only.
     pub async fn on_own_server() -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let server = DatabaseServer::start_in(folder, Settings::default()).await;
-        Self::on_server(server.expect("start a database server")).await
-    }
-
-    /// The same on this one.
-    pub async fn on_server(own: DatabaseServer) -> Self {
+        let own = DatabaseServer::start_in(folder, Settings::default()).await;
+        let own = own.expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
         let database = TestDatabase { server, name, pool, own_server: Some(own) };
