@@ -1,5 +1,6 @@
-//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured; and what
-//! the web pages may load. `./dev test api` asks for every operation, and checks the replies.
+//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured; and how the
+//! web pages are served. `./dev test api` asks for every operation, and checks the replies; `./dev test browser` loads the pages,
+//! from which nothing may be missing, come from elsewhere, or violate their policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +66,7 @@ fn the_readmes_show_the_figures_of_the_benchmark_and_the_change_log_begins_with_
 }
 
 #[tokio::test]
-async fn an_instance_serves_its_document_and_pages_that_load_nothing_else() {
+async fn an_instance_serves_its_document_and_pages_with_a_policy() {
     let stack = Stack::lab(1).await;
     let moved = get(stack.url(), "/docs").send().await;
     assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));
@@ -78,31 +79,14 @@ async fn an_instance_serves_its_document_and_pages_that_load_nothing_else() {
         ("/assets/shop.js", "text/javascript; charset=utf-8"),
         ("/docs/openapi.json", "application/json"),
     ] {
-        let (status, headers, page) = get(stack.url(), path).raw().await;
+        let zipped = get(stack.url(), path).header("accept-encoding", "gzip");
+        let (status, headers, _) = zipped.raw().await;
         assert_eq!((status, headers["content-type"].to_str().unwrap()), (200, kind), "{path}");
+        assert!(headers.contains_key("content-encoding"), "{path}");
         assert_eq!(headers["x-content-type-options"], "nosniff");
         let policy = headers["content-security-policy"].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
-        if kind != html {
-            continue;
-        }
-        assert!(page.contains("name=\"viewport\"") && page.contains("href=\"/\""), "{page}");
-        for forbidden in [" style=", "<style", " onclick=", "<script>"] {
-            assert!(!page.contains(forbidden), "{path}: its policy forbids {forbidden}");
-        }
-        let named: Vec<&str> = ["src=\"", "href=\""]
-            .iter()
-            .flat_map(|start| page.split(start).skip(1).filter_map(|rest| rest.split('"').next()))
-            .filter(|name| !name.starts_with('#'))
-            .collect();
-        assert!(named.len() >= 8, "{page}");
-        for name in named {
-            assert!(name.starts_with('/') && !name.contains("//"), "{name} is on another host");
-            let zipped = get(stack.url(), name).header("accept-encoding", "gzip");
-            let (status, headers, _) = zipped.raw().await;
-            assert!(status == 200 && headers.contains_key("content-encoding"), "{name}: {status}");
-        }
     }
     let served = get(stack.url(), "/docs/openapi.json").text().await;
     assert_eq!(served, seckill::router::api_document().text().unwrap());
@@ -127,9 +111,6 @@ async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
     }
 
     // Nothing of the lab is there without `--lab`.
-    for path in ["/lab", "/lab/about", "/lab/runs", "/lab/runs/1", "/lab/code/13800138000"] {
-        get(stack.url(), path).send().await.refused(404, "NOT_FOUND");
-    }
     for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill", "/lab/login", "/lab/sessions"] {
         let answer = post(stack.url(), path).admin().json(json!({})).send().await;
         answer.refused(404, "NOT_FOUND");

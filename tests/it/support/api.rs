@@ -127,7 +127,7 @@ impl Call {
     /// Sends it and expects a complete answer, whatever it is.
     pub async fn raw(self) -> (u16, HeaderMap, String) {
         let http::Response { status, headers, body } = self.exchange().await.expect("an answer");
-        // A picture is no text; no test looks at its bytes.
+        // A picture, or what is compressed, is no text; no test looks at its bytes.
         (status, headers, String::from_utf8_lossy(&body).into_owned())
     }
 
