@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hyper::Method;
-use workload::burst;
 
-use crate::law;
 use crate::reads::PATHS;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, call, get, metric, metric_is};
@@ -133,20 +131,4 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
     assert!(count("purchases", "address").await >= refused[1]);
     assert_eq!(count("reads", "user").await, refused[2] + refused[4] + refused[6]);
     assert!(count("reads", "address").await >= refused[3] + refused[5] + refused[7]);
-}
-
-/// Far more requests at once than permits: every reply is true, and everything is sold in the end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_overloaded_sale_violates_no_invariant() {
-    let stack = Stack::start(2, &["--max-purchases", "8"]).await;
-    for strategy in
-        [workload::ladder::Strategy::ReentrantLock, workload::ladder::Strategy::GroupCommit]
-    {
-        let mut options = law::options(&stack, strategy, 150, 1000);
-        options.tries = 3;
-        let report = burst::run(&options).await.expect("the burst runs");
-        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
-        assert!(report.replies.contains_key("OVERLOADED"), "{strategy}: {:?}", report.replies);
-        assert!(report.verdict.orders > 0, "{strategy}: {:?}", report.replies);
-    }
 }
