@@ -429,11 +429,6 @@ impl Stack {
         eventually("it is settled", async || seconds().await > began + UNSURE_SECONDS + 1).await;
     }
 
-    /// Registers and signs in a user through the API, with the code from Redis.
-    pub async fn sign_in(&self, phone: &str) -> SignedIn {
-        sign_in(self.url(), &mut self.redis.conn().await, phone).await
-    }
-
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
         let count = usize::try_from(count).expect("a number");
