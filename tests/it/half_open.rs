@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use seckill::connection::{mysql, redis as redis_connection};
+use seckill::connection::redis as redis_connection;
 use testkit::proxy::{Mode, Proxy};
 use testkit::raw::command;
 use testkit::redis_server::RedisServer;
 use testkit::wait::until;
 
 use crate::resilience::while_sale_is_locked;
-use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
@@ -69,27 +68,6 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     let is_sold = until(Duration::from_secs(seconds), sold).await;
     assert!(is_sold, "the row is still held");
     assert_eq!(stack.orders(sale).await, 1);
-}
-
-/// A connection whose statement was answered must give its place back, even if it goes silent at that moment.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back() {
-    let database = TestDatabase::empty().await;
-    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
-    let url = database.url_through(proxy.address).into();
-    let limit = Duration::from_secs(2);
-    let pool = mysql::connect(&url, 1, limit).await.expect("connect");
-    for _ in 0..3 {
-        let mut connection = pool.pool.acquire().await.expect("the only connection");
-        let one = sqlx::query_scalar::<_, i64>("SELECT 1").fetch_one(&mut *connection).await;
-        proxy.set(Mode::HalfOpen);
-        assert_eq!(one.expect("a reply"), 1);
-        drop(connection);
-        // It is handed on untested, or not; either way the place is free in time.
-        eventually("the database answers", async || mysql::ping(&pool).await.is_ok()).await;
-    }
-    let [idle, in_use, _] = pool.pool.usage();
-    assert_eq!(in_use + idle, 1, "{in_use} in use, {idle} idle");
 }
 
 #[tokio::test]
