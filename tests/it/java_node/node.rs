@@ -46,8 +46,6 @@ pub enum Reply {
     SoldOut,
     /// "不能重复下单！"
     AlreadyOrdered,
-    /// "服务器异常": the script failed.
-    Error(String),
 }
 
 pub struct Delivered {
@@ -103,7 +101,7 @@ impl JavaNode {
             Ok(0) => Reply::Admitted(id),
             Ok(1) => Reply::SoldOut,
             Ok(_) => Reply::AlreadyOrdered,
-            Err(error) => Reply::Error(error.to_string()),
+            Err(error) => panic!("the Java script failed: {error}"),
         }
     }
 
