@@ -7,20 +7,16 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use testkit::proxy::Mode;
 
-use crate::support::api::{get, metric, post};
+use crate::support::api::{get, metric, metric_is, post};
 use crate::support::stack::{SignedIn, Stack};
 use crate::support::{acl, eventually};
 
 /// For how long a session is used that is not tracked. One that is tracked is used for minutes, unless its end is reported.
 const TRUST: Duration = Duration::from_millis(800);
 
-async fn is_tracked(base: &str) -> bool {
-    metric(base, "seckill_sessions_tracked").await == 1
-}
-
 /// Waits until Redis reports ended sessions to an instance.
 pub async fn tracked(base: &str) {
-    eventually("sessions are tracked", async || is_tracked(base).await).await;
+    metric_is(base, "seckill_sessions_tracked", 1).await;
 }
 
 async fn status(base: &str, user: &SignedIn) -> u16 {
@@ -136,7 +132,7 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     })
     .await;
     assert!(began.elapsed() >= 2 * TRUST, "3 look-ups in {:?}", began.elapsed());
-    assert!(!is_tracked(base).await);
+    assert_eq!(metric(base, "seckill_sessions_tracked").await, 0);
     delete(&mut stack.redis.conn().await, user).await;
     refused_in_time(base, user).await;
     assert_eq!(instance.lines_with("does not report").len(), 1);
