@@ -254,7 +254,6 @@ async fn stack_with_several() -> Stack {
     stack
 }
 
-/// Orders and stock of each sale.
 async fn tables(stack: &Stack) -> [(i64, i64); 3] {
     [stack.tables(SALE).await, stack.tables(SCARCE).await, stack.tables(OTHER).await]
 }

@@ -19,7 +19,6 @@ fn before_midnight() -> i64 {
     "2026-07-01T23:59:58".parse::<NaiveDateTime>().unwrap().and_utc().timestamp()
 }
 
-/// A node whose clock shows `seconds`.
 async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<IdGenerator> {
     node_with(server, move || seconds.load(Ordering::Relaxed), block, Duration::from_secs(5)).await
 }

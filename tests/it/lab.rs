@@ -37,7 +37,6 @@ async fn document(stack: &Stack, id: &str) -> Value {
     get(stack.url(), &format!("/lab/runs/{id}")).send().await.data().clone()
 }
 
-/// Waits until the run is in that state.
 async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

@@ -30,14 +30,9 @@ fn assert_not_known(answer: &Answer, route: (&str, &str)) {
 }
 
 /// A purchase that has inserted its order: whether it commits is open.
-async fn inserted(
-    stack: &Stack,
-    user: &SignedIn,
-    sale: i64,
-    id: i64,
-) -> Transaction<'static, MySql> {
+async fn inserted(stack: &Stack, user: &SignedIn, sale: i64) -> Transaction<'static, MySql> {
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
-    stack.database.hold(&format!("{insert} ({id}, {}, {sale})", user.id)).await
+    stack.database.hold(&format!("{insert} ({ORDER}, {}, {sale})", user.id)).await
 }
 
 #[tokio::test]
@@ -47,12 +42,12 @@ async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server
     stack.settled().await;
     // `pay` is not among them: its UPDATE waits for the row by itself, and longer.
     for route in [ROUTES[0], ROUTES[1]] {
-        let purchase = inserted(&stack, &user, sale, ORDER).await;
+        let purchase = inserted(&stack, &user, sale).await;
         assert_not_known(&ask(&stack, &user, ORDER, route).await, route);
         purchase.rollback().await.expect("a rollback");
         ask(&stack, &user, ORDER, route).await.refused(200, "ORDER_NOT_FOUND");
 
-        let purchase = inserted(&stack, &user, sale, ORDER).await;
+        let purchase = inserted(&stack, &user, sale).await;
         assert_not_known(&ask(&stack, &user, ORDER, route).await, route);
         purchase.commit().await.expect("a commit");
         assert_eq!(ask(&stack, &user, ORDER, route).await.data()["id"], ORDER, "{route:?}");
@@ -60,7 +55,7 @@ async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server
     }
 
     // A read-only server never says that an order is missing.
-    inserted(&stack, &user, sale, ORDER).await.commit().await.expect("a commit");
+    inserted(&stack, &user, sale).await.commit().await.expect("a commit");
     stack.database.run("SET GLOBAL read_only = 1").await;
     for route in ROUTES {
         assert_not_known(&ask(&stack, &user, ORDER + 1, route).await, route);

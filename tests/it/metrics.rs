@@ -23,7 +23,6 @@ impl Page {
         Page(series)
     }
 
-    /// One sample.
     fn get(&self, series: &str) -> f64 {
         *self.0.get(series).unwrap_or_else(|| panic!("no {series}"))
     }

@@ -43,8 +43,7 @@ async fn waiting_connection(stack: &Stack, path: &str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
-    let args = ["--read-connections", "1"];
-    let stack = Stack::start(1, &args).await;
+    let stack = Stack::start(1, &["--read-connections", "1"]).await;
     let user = stack.users(1).await.remove(0);
     let mut connections = BTreeSet::new();
     for path in PATHS {

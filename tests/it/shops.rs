@@ -26,7 +26,6 @@ fn ids(answer: &Answer) -> Vec<i64> {
     answer.data().as_array().unwrap().iter().map(|s| s["id"].as_i64().unwrap()).collect()
 }
 
-/// The ids that a list has.
 async fn listed(stack: &Stack, path: &str) -> Vec<i64> {
     ids(&get(stack.url(), path).send().await)
 }

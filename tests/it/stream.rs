@@ -9,12 +9,10 @@ use crate::support::api::get;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
-/// A sale's stock counter and claims.
 async fn counter_and_claims(stack: &Stack, sale: i64) -> (Option<i64>, Vec<i64>) {
     (stack.counter(sale).await, stack.claims(sale).await)
 }
 
-/// The fields of an entry.
 fn entry(user: i64, sale: i64, id: i64) -> [(&'static str, i64); 3] {
     [("userId", user), ("voucherId", sale), ("id", id)]
 }

@@ -19,7 +19,6 @@ mod faults;
 /// Orders expire after an hour: none that a test buys is that old, unless the test makes it so.
 const HOUR: [&str; 2] = ["--unpaid-seconds", "3600"];
 
-/// Pays or cancels.
 pub async fn act(base: &str, what: &str, user: &SignedIn, order: i64) -> Answer {
     post(base, &format!("/voucher-order/{order}/{what}")).token(&user.token).send().await
 }

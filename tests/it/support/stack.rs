@@ -17,6 +17,7 @@ use super::database::TestDatabase;
 use super::eventually;
 use super::instance::Instance;
 use testkit::proxy::Proxy;
+use testkit::raw::command;
 use testkit::redis_server::{RedisServer, Role};
 
 /// No test waits for half a minute until an order is said not to exist; but an entry that a Java node adds may be unknown for a
@@ -76,8 +77,7 @@ impl Stack {
     pub async fn in_cluster_style(count: usize, args: &[&str]) -> Self {
         let redis = RedisServer::start_as(Role::ClusterNode(60_000)).await;
         let mut raw = redis.conn().await;
-        let mut slots = redis::cmd("CLUSTER");
-        slots.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
+        let slots = command("CLUSTER", &["ADDSLOTSRANGE", "0", "16383"]);
         slots.exec_async(&mut raw).await.expect("all slots");
         eventually("it serves", async || raw.set::<_, _, ()>("a", 1).await.is_ok()).await;
         Self::start_with(TestDatabase::migrated().await, redis, KeyStyle::Cluster, count, args)
