@@ -214,11 +214,9 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
     for _ in 0..8 {
         let reply = nginx.request("GET", "/api/shop/1", "").await;
         assert_eq!((reply.status, &reply.body), (200, &json!("ours GET /shop/1")));
-        let reply = nginx.request("POST", "/voucher-order/seckill/7", "").await;
-        assert_eq!(
-            (reply.status, &reply.body),
-            (200, &json!("ours POST /voucher-order/seckill/7"))
-        );
+        let path = "/voucher-order/seckill/7";
+        let reply = nginx.request("POST", path, "").await;
+        assert_eq!((reply.status, &reply.body), (200, &json!(format!("ours POST {path}"))));
     }
     nginx.request("GET", "/blog/hot", "").await.refused(503, "UNAVAILABLE");
 }
