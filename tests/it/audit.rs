@@ -40,9 +40,7 @@ async fn plant(stack: &Stack, sale: i64, user: i64, n: i64, unguarded: bool, ago
 }
 
 async fn take(stack: &Stack, sale: i64, count: i64) {
-    let update =
-        format!("UPDATE tb_seckill_voucher SET stock = stock - {count} WHERE voucher_id = {sale}");
-    stack.database.run(&update).await;
+    stack.database.set_sale(sale, &format!("stock = stock - {count}")).await;
 }
 
 /// Asserts a violation that is reported as this, and only this, broken number.
@@ -155,11 +153,8 @@ async fn real_orders_are_no_violations_and_others_are() {
     // written late, as by `stream` after an outage, is none. No strategy may do that, not even one that is meant to fail.
     let window = async |begin: &str, end: &str| {
         let sale = stack.publish(10, "naive").await;
-        let update = format!(
-            "UPDATE tb_seckill_voucher SET begin_time = NOW() {begin}, end_time = NOW() {end} \
-             WHERE voucher_id = {sale}"
-        );
-        stack.database.run(&update).await;
+        let window = format!("begin_time = NOW() {begin}, end_time = NOW() {end}");
+        stack.database.set_sale(sale, &window).await;
         sale
     };
     let sale = window("- INTERVAL 1 HOUR", "+ INTERVAL 1 HOUR").await;

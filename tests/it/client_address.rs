@@ -65,9 +65,10 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
             let path = format!("/api/user/code?phone=138{area:04}{n:04}");
             let forged = format!("x-forwarded-for: 198.51.100.{n}\r\n");
             let reply = nginx.request_from(visitor, "POST", &path, &forged).await;
-            match reply.status {
-                200 => sent += 1,
-                _ => reply.refused(429, "TOO_MANY_REQUESTS"),
+            if reply.status == 200 {
+                sent += 1;
+            } else {
+                reply.refused(429, "TOO_MANY_REQUESTS");
             }
         }
         assert_eq!(sent, may, "for {visitor}");
@@ -85,12 +86,7 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
         let sent = codes_sent(stack.url(), area, |_, call| call.header(FORWARDED, forged)).await;
         assert!(sent <= 3, "{sent} codes for `{forged}`");
     }
-    // The trusted proxy appended the address that it saw, the last; the client made up the ones before.
-    let forged = |n: u32, call: Call| {
-        call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.{n}.9, 203.0.113.7"))
-    };
-    assert_eq!(codes_sent(stack.url(), 31, forged).await, 3);
-    // The same in two lines of the header, which are one list.
+    // Made up by the client, and appended by the trusted proxy: two lines of the header are one list.
     let lines = |n: u32, call: Call| {
         call.header(FORWARDED, &format!("198.51.100.{n}")).header(FORWARDED, "203.0.113.8")
     };

@@ -1,33 +1,20 @@
-//! Clocks of servers that are stepped under a running service, by libfaketime (Debian's package `faketime`, which `./dev
-//! test` installs); and every combination of clocks that an order's age can be seen by.
+//! A Redis whose clock is stepped under a running service, by libfaketime (Debian's package `faketime`, which `./dev test`
+//! installs); and every combination of clocks that an order's age can be seen by. The database's clock is stepped in
+//! [`crate::slow`].
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::clock;
-use testkit::database_server::{DatabaseServer, Settings};
-use testkit::process::TemporaryFolder;
 use testkit::raw::query;
-
-/// The file in this folder that a server's clock is to follow.
-fn clock_in(folder: &Path) -> PathBuf {
-    assert!(
-        clock::library().is_some(),
-        "libfaketime is missing: install the package faketime, as `./dev test` does"
-    );
-    let file = folder.join("clock");
-    clock::step(&file, 0).unwrap();
-    file
-}
 
 /// By a clock that was stepped back, a dead consumer's entries were delivered in the future, and are not idle for an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps_back() {
+    let advice = "libfaketime is missing: install the package faketime, as `./dev test` does";
+    assert!(clock::library().is_some(), "{advice}");
     let mut stack = Stack::start(0, &[]).await;
-    let file = clock_in(stack.redis.data());
+    let file = stack.redis.data().join("clock");
+    clock::step(&file, 0).unwrap();
     stack.redis.environment = clock::environment(&file);
     stack.redis.restart().await;
     stack.add_instance(&[]).await;
@@ -94,42 +81,12 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     {
         ids[class].push(order(&stack, sale, user, age, id_age).await);
     }
-    let stock =
-        format!("UPDATE tb_seckill_voucher SET stock = stock - 11 WHERE voucher_id = {sale}");
-    stack.database.run(&stock).await;
+    stack.database.set_sale(sale, "stock = stock - 11").await;
     for (id, ages) in ids[1].iter().zip(old) {
         let is_cancelled = async || status(&stack, *id).await == 4;
         eventually(&format!("{ages:?} is cancelled"), is_cancelled).await;
     }
     for (id, ages) in ids[0].iter().zip(young) {
         assert_eq!(status(&stack, *id).await, 1, "{ages:?}");
-    }
-}
-
-/// An hour forward, and then an hour back from the truth: an order that was just bought stays, and one that is old by its id
-/// expires both times.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
-    let folder = Arc::new(TemporaryFolder::new().unwrap());
-    let file = clock_in(folder.path());
-    let settings = Settings { environment: clock::environment(&file), ..Settings::default() };
-    let server = DatabaseServer::start_in(folder, settings).await.unwrap();
-    let database = TestDatabase::on_server(server).await;
-    let stack = Stack::start_on(database, 1, &["--unpaid-seconds", "1800"]).await;
-    let sale = stack.publish(9, "reentrant-lock").await;
-    let user = stack.users(1).await.remove(0);
-    let young = stack.buy(&user, sale).await.bought();
-    for (buyer, seconds) in [(1, 3600), (2, -3600)] {
-        clock::step(&file, seconds).unwrap();
-        let seconds = i64::from(seconds);
-        eventually("the database's clock is stepped", || async {
-            let now = stack.database.number("SELECT UNIX_TIMESTAMP()").await;
-            (now - chrono::Utc::now().timestamp() - seconds).abs() < 60
-        })
-        .await;
-        // Two hours old in truth.
-        let old = order(&stack, sale, buyer, 7200 + seconds, 7200).await;
-        eventually("the old one is cancelled", || async { status(&stack, old).await == 4 }).await;
-        assert_eq!(status(&stack, young).await, 1, "it was just bought: {seconds}");
     }
 }

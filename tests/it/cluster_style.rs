@@ -11,7 +11,7 @@ use crate::slow::redis_sentinel::read_shops;
 use crate::support::api::{get, post};
 use crate::support::eventually;
 use crate::support::instance::Instance;
-use crate::support::stack::{Stack, buy, buy_eventually};
+use crate::support::stack::{Stack, buy, buy_eventually, sign_in};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sales_are_sold_and_nothing_touches_two_slots() {
@@ -20,7 +20,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     let [one, two] = [stack.instances[0].url.as_str(), stack.instances[1].url.as_str()];
 
     // Sessions, one slot each, and codes, beside an address's counters.
-    let signed_in = stack.sign_in("13800000001").await;
+    let signed_in = sign_in(one, &mut stack.redis.conn().await, "13800000001").await;
     let me = get(two, "/user/me").token(&signed_in.token).send().await;
     assert_eq!(me.data()["id"], signed_in.id);
     read_shops(two).await;

@@ -1,12 +1,13 @@
-//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured; and what
-//! the web pages may load. `./dev test api` asks for every operation, and checks the replies.
+//! The API's document agrees with its snapshot and with a running instance, and the READMEs with what was measured; and how the
+//! web pages are served. `./dev test api` asks for every operation, and checks the replies; `./dev test browser` loads the pages,
+//! from which nothing may be missing, come from elsewhere, or violate their policy.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::support::api::{get, post};
+use crate::support::read;
 use crate::support::stack::Stack;
 
 /// Method and path.
@@ -27,19 +28,12 @@ pub fn documented() -> BTreeMap<Route, Value> {
     found
 }
 
-fn project(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
-}
-
-fn read(file: &str) -> String {
-    std::fs::read_to_string(project(file)).unwrap()
-}
-
 #[test]
 fn the_text_equals_its_snapshot_and_has_every_error() {
     let text = seckill::router::api_document().text().unwrap();
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
-        std::fs::write(project("docs/openapi.json"), &text).unwrap();
+        let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
+        std::fs::write(snapshot, &text).unwrap();
     }
     let known = read("docs/openapi.json");
     let advice = "if that is intended, write docs/openapi.json with `UPDATE_OPENAPI=1 ./dev test docs` and review it";
@@ -72,7 +66,7 @@ fn the_readmes_show_the_figures_of_the_benchmark_and_the_change_log_begins_with_
 }
 
 #[tokio::test]
-async fn an_instance_serves_its_document_and_pages_that_load_nothing_else() {
+async fn an_instance_serves_its_document_and_pages_with_a_policy() {
     let stack = Stack::lab(1).await;
     let moved = get(stack.url(), "/docs").send().await;
     assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));
@@ -85,31 +79,14 @@ async fn an_instance_serves_its_document_and_pages_that_load_nothing_else() {
         ("/assets/shop.js", "text/javascript; charset=utf-8"),
         ("/docs/openapi.json", "application/json"),
     ] {
-        let (status, headers, page) = get(stack.url(), path).raw().await;
+        let zipped = get(stack.url(), path).header("accept-encoding", "gzip");
+        let (status, headers, _) = zipped.raw().await;
         assert_eq!((status, headers["content-type"].to_str().unwrap()), (200, kind), "{path}");
+        assert!(headers.contains_key("content-encoding"), "{path}");
         assert_eq!(headers["x-content-type-options"], "nosniff");
         let policy = headers["content-security-policy"].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
-        if kind != html {
-            continue;
-        }
-        assert!(page.contains("name=\"viewport\"") && page.contains("href=\"/\""), "{page}");
-        for forbidden in [" style=", "<style", " onclick=", "<script>"] {
-            assert!(!page.contains(forbidden), "{path}: its policy forbids {forbidden}");
-        }
-        let named: Vec<&str> = ["src=\"", "href=\""]
-            .iter()
-            .flat_map(|start| page.split(start).skip(1).filter_map(|rest| rest.split('"').next()))
-            .filter(|name| !name.starts_with('#'))
-            .collect();
-        assert!(named.len() >= 8, "{page}");
-        for name in named {
-            assert!(name.starts_with('/') && !name.contains("//"), "{name} is on another host");
-            let zipped = get(stack.url(), name).header("accept-encoding", "gzip");
-            let (status, headers, _) = zipped.raw().await;
-            assert!(status == 200 && headers.contains_key("content-encoding"), "{name}: {status}");
-        }
     }
     let served = get(stack.url(), "/docs/openapi.json").text().await;
     assert_eq!(served, seckill::router::api_document().text().unwrap());
@@ -134,9 +111,6 @@ async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
     }
 
     // Nothing of the lab is there without `--lab`.
-    for path in ["/lab", "/lab/about", "/lab/runs", "/lab/runs/1", "/lab/code/13800138000"] {
-        get(stack.url(), path).send().await.refused(404, "NOT_FOUND");
-    }
     for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill", "/lab/login", "/lab/sessions"] {
         let answer = post(stack.url(), path).admin().json(json!({})).send().await;
         answer.refused(404, "NOT_FOUND");
@@ -144,8 +118,6 @@ async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
     // Nor does a purchase tell its steps.
     let voucher = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
-    let path = format!("/voucher-order/seckill/{voucher}");
-    let bought =
-        post(stack.url(), &path).token(&user.token).header("x-lab-trace", "1").send().await;
+    let bought = stack.purchase(user, voucher).header("x-lab-trace", "1").send().await;
     assert!(bought.bought() > 0 && !bought.headers.contains_key("x-lab-trace"));
 }

@@ -1,27 +1,21 @@
 //! Graceful shutdown: an instance that is to stop waits for what it has begun, beyond the grace period in which it still
-//! accepts connections. Each test leaves it one thing to wait for, so that no other keeps it running.
-
-use std::time::{Duration, Instant};
+//! accepts connections. Each step leaves it one thing to wait for, so that no other keeps it running. What becomes of
+//! connections is shown by unit tests of `http/listen.rs`, and by a rolling restart, in [`crate::slow`].
 
 use redis::AsyncCommands;
 use serde_json::json;
 use sqlx::Executor;
-use workload::http::{Call, Connection, Response};
 
 use crate::resilience::COMMITTING;
 use crate::support::api::get;
 use crate::support::stack::Stack;
-use crate::support::{PATIENCE, eventually};
-
-/// The default of `--drain-grace-ms`.
-const GRACE: Duration = Duration::from_millis(500);
 
 /// Sends SIGTERM to the first instance, and waits until the second, which is told later and has nothing to wait for, has
 /// ended: the first must still run.
 async fn drain_beyond_the_grace(stack: &mut Stack) {
     let mut idle = stack.instances.pop().expect("a second instance");
     for instance in [&stack.instances[0], &idle] {
-        instance.signal("TERM");
+        instance.terminate();
         instance.wait_for_line("draining").await;
     }
     idle.ended().await;
@@ -31,7 +25,7 @@ async fn drain_beyond_the_grace(stack: &mut Stack) {
 /// A purchase waits for the sale's row when the instance is to stop, and the row stays locked beyond the grace period. Its
 /// client has hung up, so that there is no connection to wait for. A read has nothing but one.
 #[tokio::test]
-async fn a_drain_waits_for_a_purchase_whose_client_hung_up_for_a_read_and_for_idle_connections() {
+async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
     let mut stack = Stack::start(0, &[]).await;
     let user = stack.users(1).await.remove(0);
     for strategy in COMMITTING {
@@ -65,32 +59,5 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_for_a_read_and_for_id
     drain_beyond_the_grace(&mut stack).await;
     holder.execute("UNLOCK TABLES").await.unwrap();
     assert_eq!(client.await.unwrap().data(), &json!([]));
-    stack.instances[0].ended().await;
-
-    // A proxy that does not ask for readiness goes on as before, until it is refused: so its connections stay usable until the
-    // listener is closed, and their next request is answered.
-    stack.instances.clear();
-    stack.add_instance(&["--drain-idle-ms", "15000"]).await;
-    let (target, live) = (stack.targets().remove(0), Call::get("/health/live"));
-    let closes = |reply: &Response| reply.headers.get("connection").is_some_and(|it| it == "close");
-    let mut idle = Connection::new(target.clone(), PATIENCE);
-    assert!(!closes(&idle.send(&live).await.unwrap()));
-    let told = Instant::now();
-    stack.instances[0].signal("TERM");
-    stack.instances[0].wait_for_line("draining").await;
-    let mut new = Connection::new(target, PATIENCE);
-    if let Ok(reply) = new.send(&Call::get("/health/ready")).await {
-        // One that is accepted as the last of the listener's queue is told to close.
-        let too_early = closes(&reply) && told.elapsed() < GRACE;
-        assert!(reply.status == 503 && !too_early, "{reply:?}");
-    }
-    drop(new);
-    eventually("the grace period ends", || async {
-        get(&stack.instances[0].url, "/health/live").try_send().await.is_err()
-    })
-    .await;
-    // A connection that was closed would be refused now: `Connection` opens one instead.
-    let reply = idle.send(&live).await.expect("an answer on the idle connection");
-    assert_eq!((reply.status, closes(&reply)), (200, true));
     stack.instances[0].ended().await;
 }

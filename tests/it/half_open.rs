@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use seckill::connection::{mysql, redis as redis_connection};
+use seckill::connection::redis as redis_connection;
 use testkit::proxy::{Mode, Proxy};
 use testkit::raw::command;
 use testkit::redis_server::RedisServer;
 use testkit::wait::until;
 
 use crate::resilience::while_sale_is_locked;
-use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
@@ -18,19 +17,19 @@ use crate::support::stack::Stack;
 async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no_sale() {
     let stack = Stack::behind_proxies(&[]).await;
     let user = stack.users(1).await.remove(0);
+    let fault = async || {
+        stack.database.wait_for_statement("UPDATE").await;
+        stack.proxies.database.set(Mode::HalfOpen);
+    };
     for strategy in ["reentrant-lock", "group-commit", "row-lock"] {
         let sale = stack.publish(5, strategy).await;
         while_sale_is_locked(&stack, sale, async {
             let buying = stack.buy(&user, sale);
-            let fault = async {
-                stack.database.wait_for_statement("UPDATE").await;
-                stack.proxies.database.set(Mode::HalfOpen);
-            };
             // On a busy machine the purchase may end before: then nothing was done either.
             let mut buying = std::pin::pin!(buying);
             let answer = tokio::select! {
                 answer = &mut buying => answer,
-                () = fault => buying.await,
+                () = fault() => buying.await,
             };
             if strategy != "row-lock" && answer.body["code"] == "OUTCOME_UNKNOWN" {
                 // The row is waited for in the request that commits: what became of it is looked up, until the time
@@ -51,10 +50,6 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     // The strategy whose transactions hold the row while they wait for a request.
     let sale = stack.publish(5, "row-lock").await;
     while_sale_is_locked(&stack, sale, async {
-        let fault = async {
-            stack.database.wait_for_statement("UPDATE").await;
-            stack.proxies.database.set(Mode::HalfOpen);
-        };
         // A purchase that a busy machine ends before is followed by another.
         let buying = async {
             loop {
@@ -63,7 +58,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
         };
         tokio::select! {
             () = buying => {}
-            () = fault => {}
+            () = fault() => {}
         }
     })
     .await;
@@ -73,27 +68,6 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     let is_sold = until(Duration::from_secs(seconds), sold).await;
     assert!(is_sold, "the row is still held");
     assert_eq!(stack.orders(sale).await, 1);
-}
-
-/// A connection whose statement was answered must give its place back, even if it goes silent at that moment.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back() {
-    let database = TestDatabase::empty().await;
-    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
-    let url = database.url_through(proxy.address).into();
-    let limit = Duration::from_secs(2);
-    let pool = mysql::connect(&url, 1, limit).await.expect("connect");
-    for _ in 0..3 {
-        let mut connection = pool.pool.acquire().await.expect("the only connection");
-        let one = sqlx::query_scalar::<_, i64>("SELECT 1").fetch_one(&mut *connection).await;
-        proxy.set(Mode::HalfOpen);
-        assert_eq!(one.expect("a reply"), 1);
-        drop(connection);
-        // It is handed on untested, or not; either way the place is free in time.
-        eventually("the database answers", async || mysql::ping(&pool).await.is_ok()).await;
-    }
-    let [idle, in_use, _] = pool.pool.usage();
-    assert_eq!(in_use + idle, 1, "{in_use} in use, {idle} idle");
 }
 
 #[tokio::test]

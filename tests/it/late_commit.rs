@@ -11,9 +11,8 @@ use crate::support::stack::{Stack, buy};
 /// instance, is refused by the lock.
 #[tokio::test]
 async fn the_purchase_lock_is_held_until_the_commit() {
-    let args = ["--lab"];
-    let mut stack = Stack::patient_behind_proxies(&args).await;
-    stack.add_instance(&args).await;
+    let mut stack = Stack::patient_behind_proxies(&["--lab"]).await;
+    stack.add_instance(&["--lab"]).await;
     let user = stack.users(1).await.remove(0);
     for (strategy, key) in [("reentrant-lock", "lock:order:"), ("setnx-lock", "lock:setnx:order:")]
     {

@@ -47,8 +47,8 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     let path = format!("/voucher-order/seckill/{sale}");
     let (trace, caller) =
         (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128, 0x00f0_67aa_0ba9_02b7_u64);
-    let answer = api::post(stack.url(), &path)
-        .token(&user.token)
+    let answer = stack
+        .purchase(user, sale)
         .header("x-request-id", "the-purchase")
         .header("traceparent", &format!("00-{trace:032x}-{caller:016x}-01"))
         .send()
@@ -59,9 +59,7 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     sent.refused(404, "NOT_FOUND");
     assert_eq!(collector.count(), 0, "exported in batches, not one by one");
 
-    let mut instance = stack.instances.pop().unwrap();
-    instance.signal("TERM");
-    instance.ended().await;
+    stack.instances.pop().unwrap().stop().await;
     let spans = spans(&collector);
     let find = |name: &str, value: &str| {
         let is_it = |span: &Span| texts(&span.attributes).get(name).is_some_and(|it| it == value);

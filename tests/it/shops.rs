@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use crate::support::api::{Answer, call, get, metric, post};
+use crate::support::api::{Answer, call, get, metric, metric_is, post};
 use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::proxy::Mode;
@@ -26,7 +26,6 @@ fn ids(answer: &Answer) -> Vec<i64> {
     answer.data().as_array().unwrap().iter().map(|s| s["id"].as_i64().unwrap()).collect()
 }
 
-/// The ids that a list has.
 async fn listed(stack: &Stack, path: &str) -> Vec<i64> {
     ids(&get(stack.url(), path).send().await)
 }
@@ -210,10 +209,7 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
         })
         .await;
     }
-    eventually("the invalidation is delivered", || async {
-        metric(&urls[0], "seckill_cache_pending_invalidations").await == 0
-    })
-    .await;
+    metric_is(&urls[0], "seckill_cache_pending_invalidations", 0).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::support::api::{Answer, get, post};
 use crate::support::database::TestDatabase;
 use crate::support::eventually;
-use crate::support::stack::Stack;
+use crate::support::stack::{Stack, sign_in};
 
 const PHONE: &str = "13800000001";
 
@@ -26,7 +26,7 @@ async fn login(stack: &Stack, phone: &str, code: &str) -> Answer {
 #[tokio::test]
 async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_logout() {
     let stack = Stack::lab(2).await;
-    let user = stack.sign_in(PHONE).await;
+    let user = sign_in(stack.url(), &mut stack.redis.conn().await, PHONE).await;
     assert!(user.token.len() == 32 && user.token.bytes().all(|b| b.is_ascii_hexdigit()));
 
     let mut redis = stack.redis.conn().await;

@@ -71,10 +71,8 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         buy_eventually(&urls[1], &users[3], sale).await;
         stack.buy(&users[4], sale).await.refused(200, "SOLD_OUT");
         stack.stream_drained().await;
-        let row = format!(
-            "SELECT stock * 100 + issued FROM tb_seckill_voucher WHERE voucher_id = {sale}"
-        );
-        assert_eq!(stack.database.number(&row).await, 4, "{strategy}");
+        let row = stack.database.of_sale(sale, "stock * 100 + issued").await;
+        assert_eq!(row, 4, "{strategy}");
         // On a strategy that does not admit by the counter it is what was left when stock was added.
         let expected = if strategy.is_deferred() { 0 } else { 2 };
         eventually("the counter is set", async || {
@@ -101,15 +99,10 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     }
     let nowhere = post(stack.url(), "/voucher/seckill/999/stock").admin().json(body).send().await;
     nowhere.refused(200, "VOUCHER_NOT_FOUND");
-    let number = async |column: &str| {
-        let row = format!("SELECT {column} FROM tb_seckill_voucher WHERE voucher_id = {sale}");
-        stack.database.number(&row).await
-    };
-    assert_eq!((number("stock").await, number("issued").await), (5, 5));
+    assert_eq!(stack.database.of_sale(sale, "stock * 100 + issued").await, 505);
     // A sale that a Java node published knows only its stock, until it is recorded as such.
-    let forget = "UPDATE tb_seckill_voucher SET issued = NULL WHERE voucher_id =";
-    stack.database.run(&format!("{forget} {sale}")).await;
+    stack.database.set_sale(sale, "issued = NULL").await;
     assert_eq!(stack.add_stock(sale, 5).await, 10);
-    let is_recorded = async || number("COALESCE(issued, 0)").await == 10;
+    let is_recorded = async || stack.database.of_sale(sale, "issued <=> 10").await == 1;
     eventually("what was issued is recorded", is_recorded).await;
 }

@@ -1,8 +1,6 @@
 //! The binary's command line: failed starts say why and what to do, and the other subcommands do what they say.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
 
 use secrecy::ExposeSecret;
 
@@ -68,18 +66,11 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
 
     // A server that does not answer is waited for.
     stack.redis.pause();
-    let mut command = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
-    command.envs(stack.env()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("start seckill");
-    let log = BufReader::new(child.stderr.take().expect("its standard error"));
-    let mut log = log.lines().map_while(Result::ok);
-    // The log ends where it gives up.
-    let retries = log.any(|line| line.contains("a server does not answer; trying again"));
+    let waiting = Instance::launch(&[], &stack.env());
+    waiting.wait_for_line("a server does not answer; trying again").await;
     stack.redis.resume();
-    let serves = log.any(|line| line.contains("serving"));
-    child.kill().expect("kill it");
-    child.wait().expect("wait for it");
-    assert_eq!((retries, serves), (true, true));
+    waiting.wait_for_line("serving").await;
+    drop(waiting);
 
     // Seeding is idempotent, and its tokens are signed in.
     stack.add_instance(&[]).await;

@@ -25,7 +25,6 @@ async fn tables(stack: &Stack) -> Vec<(String, Option<i64>)> {
     sums.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// The tables that are not as they were.
 async fn changed(stack: &Stack, before: &[(String, Option<i64>)]) -> Vec<String> {
     let differ = tables(stack).await.into_iter().zip(before).filter(|(now, then)| now != *then);
     differ.map(|((name, _), _)| name).collect()

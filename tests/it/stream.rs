@@ -9,12 +9,10 @@ use crate::support::api::get;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
-/// A sale's stock counter and claims.
 async fn counter_and_claims(stack: &Stack, sale: i64) -> (Option<i64>, Vec<i64>) {
     (stack.counter(sale).await, stack.claims(sale).await)
 }
 
-/// The fields of an entry.
 fn entry(user: i64, sale: i64, id: i64) -> [(&'static str, i64); 3] {
     [("userId", user), ("voucherId", sale), ("id", id)]
 }
@@ -213,8 +211,7 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     let present: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
     assert!(!present.is_empty(), "one of them has read an entry");
     for instance in &mut stack.instances {
-        instance.signal("TERM");
-        instance.ended().await;
+        instance.stop().await;
     }
     let present: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
     assert_eq!(present.len(), 0);

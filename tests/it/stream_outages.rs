@@ -52,10 +52,8 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     let users = stack.users(3).await;
     let holder = stack.lock_sale(sale).await;
     let pending = stack.pending_orders(&users, sale).await.len() as i64;
-    let mut leaving = stack.instances.pop().unwrap();
-    leaving.signal("TERM");
     // Within the drain's deadline, or it fails.
-    leaving.ended().await;
+    stack.instances.pop().unwrap().stop().await;
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
@@ -97,10 +95,7 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     for strategy in ["stream", "reentrant-lock"] {
         let sale = stack.publish(5, strategy).await;
         stack.buy_committed(&users[0], sale).await;
-        let ends = format!(
-            "SELECT UNIX_TIMESTAMP(end_time) FROM tb_seckill_voucher WHERE voucher_id = {sale}"
-        );
-        let ends = stack.database.number(&ends).await;
+        let ends = stack.database.of_sale(sale, "UNIX_TIMESTAMP(end_time)").await;
         let names = if strategy == "stream" { &["stock", "order", "open"][..] } else { &["stock"] };
         for name in names {
             let key = format!("seckill:{name}:{sale}");

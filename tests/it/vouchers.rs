@@ -84,13 +84,10 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
     let stock: String =
         stack.redis.conn().await.get(format!("seckill:stock:{flash}")).await.unwrap();
     assert_eq!(stock, "7");
-    let issued = format!("SELECT issued FROM tb_seckill_voucher WHERE voucher_id = {flash}");
-    assert_eq!(stack.database.number(&issued).await, 7);
+    assert_eq!(stack.database.of_sale(flash, "issued").await, 7);
     // Local time in, UTC stored.
-    let begin = format!(
-        "SELECT begin_time = '2021-12-31 16:00:00' FROM tb_seckill_voucher WHERE voucher_id = {flash}"
-    );
-    assert_eq!(stack.database.number(&begin).await, 1);
+    let begin = "begin_time = '2021-12-31 16:00:00'";
+    assert_eq!(stack.database.of_sale(flash, begin).await, 1);
 
     for strategy in Strategy::ALL.into_iter().filter(|strategy| strategy.is_unsafe()) {
         let body = Stack::sale(5, strategy.name());
@@ -102,10 +99,7 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
     let user = &stack.users(1).await[0];
     for (strategy, status, code) in [("naive", 403, "LAB_ONLY"), ("later", 503, "UNAVAILABLE")] {
         let sale = stack.publish(5, "reentrant-lock").await;
-        let change = format!(
-            "UPDATE tb_seckill_voucher SET strategy = '{strategy}' WHERE voucher_id = {sale}"
-        );
-        stack.database.run(&change).await;
+        stack.database.set_sale(sale, &format!("strategy = '{strategy}'")).await;
         stack.buy(user, sale).await.refused(status, code);
     }
     assert_eq!(stack.all_orders().await, 0);

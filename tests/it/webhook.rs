@@ -33,15 +33,6 @@ fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     [&["--code-webhook-url", url, "--code-webhook-secret", SECRET], &timeout[..]].concat()
 }
 
-fn sms(receiver: &Receiver) -> String {
-    receiver.url() + "/sms"
-}
-
-/// An instance that posts codes to this address.
-async fn posting_to(url: &str, timeout_ms: &str) -> Stack {
-    Stack::start(1, &arguments(url, timeout_ms)).await
-}
-
 async fn ask(stack: &Stack, phone: &str) -> Answer {
     ask_at(stack.url(), phone).await
 }
@@ -91,7 +82,7 @@ fn code_in(body: &[u8]) -> String {
 #[tokio::test]
 async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     let receiver = Receiver::start().await;
-    let mut stack = posting_to(&sms(&receiver), "20000").await;
+    let mut stack = Stack::start(1, &arguments(&receiver.url(), "20000")).await;
 
     ask(&stack, PHONE).await.data();
     let (headers, body) = receiver.since(0).remove(0);
@@ -121,7 +112,7 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     assert!(signs_in(&stack, PHONE, &code_in(&attempts[0].1)).await);
 
     // No answer: it may have been sent, so it is not posted again, and its code works.
-    stack.add_instance(&arguments(&sms(&receiver), "2000")).await;
+    stack.add_instance(&arguments(&receiver.url(), "2000")).await;
     receiver.will_answer([0]);
     let hasty = &stack.instances[1].url;
     let refused = ask_at(hasty, PHONE).await;
@@ -145,7 +136,7 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
 #[tokio::test]
 async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
     let receiver = Receiver::start().await;
-    let stack = posting_to(&sms(&receiver), "25000").await;
+    let stack = Stack::start(1, &arguments(&receiver.url(), "25000")).await;
     receiver.will_answer([0; 64]);
     let url = stack.url().to_owned();
     let path = |n: usize| format!("/user/code?phone={}", 13_900_000_000 + n);
@@ -174,7 +165,8 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
 async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_is_told_as_503() {
     let port = free_port().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-    let stack = posting_to(&format!("http://127.0.0.1:{port}"), "20000").await;
+    let url = format!("http://127.0.0.1:{port}");
+    let stack = Stack::start(1, &arguments(&url, "20000")).await;
     // The receiver is slow with the rest of its reply: that it has taken the code is known by then.
     let answer = async {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -202,7 +194,7 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     let code = line.strip_prefix("To 13800000001: your code is ").expect("the message");
     assert!(signs_in(&stack, PHONE, code).await);
     // Another secret: the request is not believed.
-    let forged = api::post(&format!("http://127.0.0.1:{port}"), "/").json(json!({}));
+    let forged = api::post(&url, "/").json(json!({}));
     assert_eq!(forged.raw().await.0, 401);
 }
 

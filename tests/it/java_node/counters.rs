@@ -1,6 +1,7 @@
 //! The counter that the Java script needs is never absent while the sale is open.
 
 use redis::AsyncCommands;
+use testkit::raw::command;
 
 use super::{JavaNode, Reply};
 use crate::support::stack::Stack;
@@ -8,9 +9,8 @@ use crate::support::stack::Stack;
 /// Watches the counter while `work` runs: every command that removes it is seen, however short the gap.
 async fn while_watched(stack: &Stack, sale: i64, work: impl Future<Output = ()>) {
     let mut redis = stack.redis.conn().await;
-    let mut events = redis::cmd("CONFIG");
-    events.arg("SET").arg("notify-keyspace-events").arg("Kgx");
-    let _: () = events.query_async(&mut redis).await.unwrap();
+    let events = command("CONFIG", &["SET", "notify-keyspace-events", "Kgx"]);
+    events.exec_async(&mut redis).await.unwrap();
     let mut subscription =
         redis::Client::open(stack.redis.url()).unwrap().get_async_pubsub().await.unwrap();
     let channel = format!("__keyspace@0__:seckill:stock:{sale}");

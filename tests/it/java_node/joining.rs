@@ -9,10 +9,6 @@ use crate::support::stack::Stack;
 /// Entries that the Java node acknowledged, of whose orders nothing is left.
 const PAST: usize = 50;
 
-async fn entries(stack: &Stack) -> usize {
-    stack.redis.conn().await.xlen("stream.orders").await.unwrap()
-}
-
 #[tokio::test]
 async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     let mut stack = Stack::start(0, &[]).await;
@@ -46,7 +42,8 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     eventually("what counts is committed", || async { stack.orders(sale).await == 3 }).await;
     drops_were_looked_for(&stack, &java, 74).await;
     stack.stream_drained().await;
-    assert_eq!((stack.orders(sale).await, entries(&stack).await), (3, PAST + 1));
+    let entries: usize = java.redis.xlen("stream.orders").await.unwrap();
+    assert_eq!((stack.orders(sale).await, entries), (3, PAST + 1));
     assert_eq!(stack.stock(sale).await, left - 2, "nothing of the past was sold");
     let refused = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = 0";
     assert_eq!(stack.database.number(refused).await, 1, "but for the drop that was looked for");
@@ -65,8 +62,7 @@ async fn a_java_node_goes_on_alone_after_us() {
     java.acknowledge(&dropped).await;
     stack.told(&users[1], 71, "ORDER_FAILED").await;
     stack.stream_drained().await;
-    stack.instances[0].signal("TERM");
-    stack.instances[0].ended().await;
+    stack.instances[0].stop().await;
 
     assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
     let Reply::Admitted(order) = java.buy(users[1].id, sale).await else { panic!("not admitted") };

@@ -19,7 +19,6 @@ mod faults;
 /// Orders expire after an hour: none that a test buys is that old, unless the test makes it so.
 const HOUR: [&str; 2] = ["--unpaid-seconds", "3600"];
 
-/// Pays or cancels.
 pub async fn act(base: &str, what: &str, user: &SignedIn, order: i64) -> Answer {
     post(base, &format!("/voucher-order/{order}/{what}")).token(&user.token).send().await
 }
@@ -43,9 +42,7 @@ async fn old_orders(stack: &Stack, sale: i64, count: i64) {
         .collect();
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) VALUES ";
     stack.database.run(&(insert.to_owned() + &rows.join(","))).await;
-    let lower =
-        format!("UPDATE tb_seckill_voucher SET stock = stock - {count} WHERE voucher_id = {sale}");
-    stack.database.run(&lower).await;
+    stack.database.set_sale(sale, &format!("stock = stock - {count}")).await;
 }
 
 /// Makes an order two hours old, by the database's clock and by the seconds in its id; returns its new id.
@@ -185,8 +182,7 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     .unwrap();
     let key: String = sqlx::Row::get(&plan[0], "key");
     assert_eq!(key, "idx_status_create_time");
-    stack.instances[1].signal("TERM");
-    stack.instances[1].ended().await;
+    stack.instances[1].stop().await;
     // But for the last purchase above.
     let left = unpaid(&stack).await - 1;
     assert_eq!(accounts(&stack, sale).await, (3990 - left, left + 10, 3990 - left));

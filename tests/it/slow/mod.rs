@@ -2,6 +2,5 @@
 //! `./dev test slow` runs them one after the other.
 
 mod chaos;
-mod mixed_sale;
 pub mod redis_sentinel;
 mod rolling;

@@ -8,6 +8,8 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use serde_json::Value;
 use workload::{Target, http};
 
+use super::eventually;
+
 /// The secret for admin writes in tests.
 pub const ADMIN_TOKEN: &str = "the-tests-admin-token";
 
@@ -50,6 +52,7 @@ impl Answer {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.body["success"], false, "{self:?}");
         assert_eq!(self.body["code"], code, "{self:?}");
+        assert_eq!(self.headers["content-type"], "application/json", "{self:?}");
         self.omits_what_is_absent();
         if matches!(status, 429 | 503) {
             let after = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
@@ -70,13 +73,11 @@ impl Answer {
     }
 }
 
-/// A request to be sent, on a connection of its own.
 pub struct Call {
     target: Target,
     call: http::Call,
 }
 
-/// `method` on `path` of the instance at `base`.
 pub fn call(method: Method, base: &str, path: &str) -> Call {
     let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
     Call { target: base.parse().expect("a URL"), call: http::Call::new(method, path) }
@@ -91,7 +92,6 @@ pub fn post(base: &str, path: &str) -> Call {
 }
 
 impl Call {
-    /// Signed in with this token.
     pub fn token(self, token: &str) -> Self {
         self.header(AUTHORIZATION.as_str(), token)
     }
@@ -107,12 +107,10 @@ impl Call {
         self
     }
 
-    /// With a JSON body.
     pub fn json(self, body: Value) -> Self {
         self.body("application/json", body.to_string())
     }
 
-    /// With a body of any kind.
     pub fn body(self, kind: &str, body: impl Into<Bytes>) -> Self {
         let mut call = self.header(CONTENT_TYPE.as_str(), kind);
         call.call.body = body.into();
@@ -129,7 +127,7 @@ impl Call {
     /// Sends it and expects a complete answer, whatever it is.
     pub async fn raw(self) -> (u16, HeaderMap, String) {
         let http::Response { status, headers, body } = self.exchange().await.expect("an answer");
-        // A picture is no text; no test looks at its bytes.
+        // A picture, or what is compressed, is no text; no test looks at its bytes.
         (status, headers, String::from_utf8_lossy(&body).into_owned())
     }
 
@@ -149,7 +147,6 @@ impl Call {
         connection.send(&self.call).await.map_err(|failure| failure.to_string())
     }
 
-    /// Sends it and expects a complete answer.
     pub async fn send(self) -> Answer {
         self.try_send().await.expect("an answer")
     }
@@ -159,4 +156,9 @@ pub async fn metric(base: &str, name: &str) -> u64 {
     let text = get(base, "/metrics").text().await;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
+}
+
+/// Waits until the metric is this.
+pub async fn metric_is(base: &str, name: &str, value: u64) {
+    eventually(&format!("{name} is {value}"), async || metric(base, name).await == value).await;
 }

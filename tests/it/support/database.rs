@@ -24,7 +24,6 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// A new, empty database.
     pub async fn empty() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let server = match std::env::var("TEST_DATABASE_URL") {
@@ -53,12 +52,8 @@ impl TestDatabase {
     /// server is read-only.
     pub async fn on_own_server() -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let server = DatabaseServer::start_in(folder, Settings::default()).await;
-        Self::on_server(server.expect("start a database server")).await
-    }
-
-    /// The same on this one.
-    pub async fn on_server(own: DatabaseServer) -> Self {
+        let own = DatabaseServer::start_in(folder, Settings::default()).await;
+        let own = own.expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
         let database = TestDatabase { server, name, pool, own_server: Some(own) };
@@ -73,7 +68,6 @@ impl TestDatabase {
         self.run(shop).await;
     }
 
-    /// Its address.
     pub fn url(&self) -> SecretString {
         at(&self.server, &self.name).into()
     }
@@ -91,12 +85,10 @@ impl TestDatabase {
         format!("{url}?ssl-mode=DISABLED")
     }
 
-    /// Whether its server is MariaDB, not MySQL.
     pub async fn is_mariadb(&self) -> bool {
         self.number("VERSION() LIKE '%MariaDB%'").await == 1
     }
 
-    /// One number from the database.
     pub async fn number(&self, sql: &str) -> i64 {
         sqlx::query_scalar(&format!("SELECT CAST(({sql}) AS SIGNED)"))
             .fetch_one(&self.pool)
@@ -112,8 +104,18 @@ impl TestDatabase {
 
     /// What is left of a sale.
     pub async fn stock(&self, sale: i64) -> i64 {
-        let stock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
-        self.number(&format!("{stock} {sale}")).await
+        self.of_sale(sale, "stock").await
+    }
+
+    /// A number of a sale's row, such as `issued`.
+    pub async fn of_sale(&self, sale: i64, number: &str) -> i64 {
+        let row = format!("SELECT {number} FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+        self.number(&row).await
+    }
+
+    /// Changes a sale's row.
+    pub async fn set_sale(&self, sale: i64, to: &str) {
+        self.run(&format!("UPDATE tb_seckill_voucher SET {to} WHERE voucher_id = {sale}")).await;
     }
 
     /// Both.
@@ -145,18 +147,14 @@ impl TestDatabase {
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// The statements that run in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary
-    /// table, and crashed once when it dropped one.
-    pub async fn running(&self) -> Vec<String> {
-        self.processes("Info").await
-    }
-
     /// How many statements wait for a table that somebody has locked.
     pub async fn waiting(&self) -> usize {
         let states = self.processes("State").await;
         states.iter().filter(|state| state.contains("metadata lock")).count()
     }
 
+    /// Of what runs in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary table, and crashed
+    /// once when it dropped one.
     async fn processes(&self, column: &str) -> Vec<String> {
         let all = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(&self.pool).await;
         let text =
@@ -168,12 +166,11 @@ impl TestDatabase {
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
     pub async fn wait_for_statement(&self, text: &str) {
         eventually(&format!("a statement runs: {text}"), async || {
-            self.running().await.iter().any(|statement| statement.contains(text))
+            self.processes("Info").await.iter().any(|statement| statement.contains(text))
         })
         .await;
     }
 
-    /// Runs a statement.
     pub async fn run(&self, sql: &str) {
         self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::wait::until;
 
 use super::PATIENCE;
@@ -23,6 +24,18 @@ pub struct Instance {
 impl Instance {
     /// Starts `seckill serve` with these arguments and environment, and waits until it serves.
     pub async fn start(args: &[String], env: &[(&str, String)]) -> Self {
+        let mut instance = Self::launch(args, env);
+        let line = instance.wait_for_line("serving").await;
+        // As text, or as JSON.
+        let address =
+            line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split([' ', '"']).next());
+        let address = address.map(|port| format!("127.0.0.1:{port}"));
+        instance.url = format!("http://{}", address.expect("an address in the log"));
+        instance
+    }
+
+    /// As [`Instance::start`], without waiting: it has no address yet.
+    pub fn launch(args: &[String], env: &[(&str, String)]) -> Self {
         let mut command = Self::command(&["serve", "--bind", "127.0.0.1:0"]);
         command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
         let mut child =
@@ -35,14 +48,7 @@ impl Instance {
                 lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
-        let mut instance = Instance { child, log, reader: Some(reader), url: String::new() };
-        let line = instance.wait_for_line("serving").await;
-        // As text, or as JSON.
-        let address =
-            line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split([' ', '"']).next());
-        let address = address.map(|port| format!("127.0.0.1:{port}"));
-        instance.url = format!("http://{}", address.expect("an address in the log"));
-        instance
+        Instance { child, log, reader: Some(reader), url: String::new() }
     }
 
     /// The binary with a clean environment, for commands that end by themselves.
@@ -86,25 +92,26 @@ impl Instance {
         self.log().into_iter().filter(|line| line.contains(text)).collect()
     }
 
-    /// The log so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Kills it (SIGKILL).
     pub fn kill(&mut self) {
         self.child.kill().expect("kill the instance");
         self.child.wait().expect("wait for the instance");
     }
 
-    /// Sends a signal, such as `TERM`.
-    pub fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.child.id());
-        let status = Command::new("sh").args(["-c", &kill]).status().expect("run kill");
-        assert!(status.success(), "{kill} failed");
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a signal");
     }
 
-    /// Whether it has not ended yet.
+    /// The same, and waits until it has ended.
+    pub async fn stop(&mut self) {
+        self.terminate();
+        self.ended().await;
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("look at the instance").is_none()
     }

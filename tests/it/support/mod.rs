@@ -1,5 +1,6 @@
 //! Real servers for the tests, and how long a test waits for what comes by itself.
 
+use std::path::Path;
 use std::time::Duration;
 
 use testkit::{raw, redis_server::RedisServer};
@@ -18,6 +19,12 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// Waits until the condition holds; panics after [`PATIENCE`], naming `what`.
 pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     testkit::wait::eventually(what, PATIENCE, condition).await;
+}
+
+/// A file of the project.
+pub fn read(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Gives a Redis user with the password `secret` these rights, too.

@@ -1,16 +1,17 @@
 //! A throw-away nginx with one of the configurations in `deploy/`, and requests to it as bytes.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::process::Command;
 
+use hyper::header::{HeaderMap, HeaderName};
 use serde_json::Value;
 use testkit::process::{Process, TemporaryFolder, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use super::{PATIENCE, eventually};
+use super::api::Answer;
+use super::{PATIENCE, eventually, read};
 
 /// A running nginx; killed when dropped.
 pub struct Nginx {
@@ -21,36 +22,13 @@ pub struct Nginx {
     _folder: TemporaryFolder,
 }
 
-/// A reply, not decoded.
-#[derive(Debug)]
-pub struct RawReply {
-    /// The status of its first line.
-    pub status: u16,
-    /// The headers, in lower case.
-    pub headers: String,
-    /// The body as text.
-    pub body: String,
-}
-
-impl RawReply {
-    /// Asserts a failure in the JSON envelope.
-    pub fn refused(&self, status: u16, code: &str) {
-        let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
-        assert_eq!((self.status, &body["success"]), (status, &Value::Bool(false)), "{self:?}");
-        assert_eq!(body["code"], code, "{self:?}");
-        assert!(body["errorMsg"].as_str().is_some_and(|text| !text.is_empty()), "{self:?}");
-        assert!(self.headers.contains("content-type: application/json"), "{self:?}");
-    }
-}
-
 impl Nginx {
     /// Starts it with `deploy/<file>`, the placeholders `${NAME}` replaced by these values, on a free port.
     pub async fn start(file: &str, values: &[(&str, String)]) -> Self {
         let port = free_port().expect("a free port");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let folder = TemporaryFolder::new().expect("a folder");
-        let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file);
-        let mut text = std::fs::read_to_string(template).expect("the configuration");
+        let mut text = read(&format!("deploy/{file}"));
         let own = [
             ("NGX_LISTEN", address.to_string()),
             ("NGX_FILES", "1024".to_owned()),
@@ -76,14 +54,13 @@ impl Nginx {
         nginx
     }
 
-    /// Its address as a URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Sends `request` from the address `from`, which must be on this machine, and reads the reply up to the end of the
-    /// connection.
-    pub async fn send_from(&self, from: &str, request: &str) -> RawReply {
+    /// connection. A body that is no JSON is a text.
+    pub async fn send_from(&self, from: &str, request: &str) -> Answer {
         let from: IpAddr = from.parse().expect("an address");
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(SocketAddr::new(from, 0)).expect("an address of this machine");
@@ -98,13 +75,20 @@ impl Nginx {
         assert!(!reply.is_empty(), "no reply: {end:?}");
         let text = String::from_utf8_lossy(&reply);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status: {text}"));
-        RawReply { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a header's name");
+            headers.append(name, value.parse().expect("a header's value"));
+        }
+        let body = serde_json::from_str(body).unwrap_or_else(|_| Value::from(body));
+        Answer { status, headers, body }
     }
 
     /// A request with these further header lines, from `127.0.0.1`.
-    pub async fn request(&self, method: &str, path: &str, headers: &str) -> RawReply {
+    pub async fn request(&self, method: &str, path: &str, headers: &str) -> Answer {
         self.request_from("127.0.0.1", method, path, headers).await
     }
 
@@ -115,7 +99,7 @@ impl Nginx {
         method: &str,
         path: &str,
         headers: &str,
-    ) -> RawReply {
+    ) -> Answer {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
         );

@@ -12,11 +12,12 @@ use tokio::task::JoinHandle;
 use workload::buyers::Buyer;
 use workload::{Access, Target, sessions};
 
-use super::api::{self, ADMIN_TOKEN, get, metric, post};
+use super::api::{self, ADMIN_TOKEN, get, metric_is, post};
 use super::database::TestDatabase;
 use super::eventually;
 use super::instance::Instance;
 use testkit::proxy::Proxy;
+use testkit::raw::command;
 use testkit::redis_server::{RedisServer, Role};
 
 /// No test waits for half a minute until an order is said not to exist; but an entry that a Java node adds may be unknown for a
@@ -47,12 +48,10 @@ pub struct Proxies {
     pub redis: Proxy,
 }
 
-/// A signed-in user.
 #[derive(Clone, Debug)]
 pub struct SignedIn {
     /// `tb_user.id`.
     pub id: i64,
-    /// The session's token.
     pub token: String,
 }
 
@@ -78,8 +77,7 @@ impl Stack {
     pub async fn in_cluster_style(count: usize, args: &[&str]) -> Self {
         let redis = RedisServer::start_as(Role::ClusterNode(60_000)).await;
         let mut raw = redis.conn().await;
-        let mut slots = redis::cmd("CLUSTER");
-        slots.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
+        let slots = command("CLUSTER", &["ADDSLOTSRANGE", "0", "16383"]);
         slots.exec_async(&mut raw).await.expect("all slots");
         eventually("it serves", async || raw.set::<_, _, ()>("a", 1).await.is_ok()).await;
         Self::start_with(TestDatabase::migrated().await, redis, KeyStyle::Cluster, count, args)
@@ -135,7 +133,6 @@ impl Stack {
         self.add_instance_with(args, &self.env()).await;
     }
 
-    /// Adds an instance with this environment.
     pub async fn add_instance_with(&mut self, args: &[&str], env: &[(&str, String)]) {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.instances.push(Instance::start(&args, env).await);
@@ -191,7 +188,6 @@ impl Stack {
         })
     }
 
-    /// Publishes a sale that is on now; returns the voucher's id.
     pub async fn publish(&self, stock: i64, strategy: &str) -> i64 {
         self.publish_as(Self::sale(stock, strategy)).await
     }
@@ -244,7 +240,12 @@ impl Stack {
     }
 
     pub async fn buy(&self, user: &SignedIn, sale: i64) -> api::Answer {
-        buy(self.url(), user, sale).await
+        self.purchase(user, sale).send().await
+    }
+
+    /// A purchase at the first instance, to be sent.
+    pub fn purchase(&self, user: &SignedIn, sale: i64) -> api::Call {
+        purchase(self.url(), user, sale)
     }
 
     /// Buys at the first instance, and waits until the order is committed; returns its id.
@@ -254,7 +255,6 @@ impl Stack {
         order
     }
 
-    /// Tries until a purchase at the first instance succeeds.
     pub async fn buy_eventually(&self, user: &SignedIn, sale: i64) {
         buy_eventually(self.url(), user, sale).await;
     }
@@ -271,11 +271,6 @@ impl Stack {
         self.database.hold(&format!("{lock} = {sale} FOR UPDATE")).await
     }
 
-    pub async fn lock_all_sales(&self) -> Transaction<'static, MySql> {
-        self.database.hold("SELECT stock FROM tb_seckill_voucher FOR UPDATE").await
-    }
-
-    /// Waits until a purchase of the user holds its lock.
     pub async fn wait_for_purchase_lock(&self, user: &SignedIn) {
         let key = format!("lock:order:{}", user.id);
         let mut redis = self.redis.conn().await;
@@ -283,7 +278,6 @@ impl Stack {
         eventually("the purchase holds its lock", holds).await;
     }
 
-    /// Waits until the user's order is inserted, and not committed yet.
     pub async fn wait_for_insert(&self, user: &SignedIn) {
         let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
         let is_inserted = async || self.database.uncommitted(&orders).await == 1;
@@ -296,11 +290,9 @@ impl Stack {
 
     /// Waits until the first instance has no purchase in flight.
     pub async fn idle(&self) {
-        let in_flight = async || metric(self.url(), "seckill_purchases_in_flight").await;
-        eventually("no purchase is in flight", async || in_flight().await == 0).await;
+        metric_is(self.url(), "seckill_purchases_in_flight", 0).await;
     }
 
-    /// How many orders there are of a sale, cancelled ones included.
     pub async fn orders(&self, sale: i64) -> i64 {
         self.database.orders(sale).await
     }
@@ -437,11 +429,6 @@ impl Stack {
         eventually("it is settled", async || seconds().await > began + UNSURE_SECONDS + 1).await;
     }
 
-    /// Registers and signs in a user through the API, with the code from Redis.
-    pub async fn sign_in(&self, phone: &str) -> SignedIn {
-        sign_in(self.url(), &mut self.redis.conn().await, phone).await
-    }
-
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
         let count = usize::try_from(count).expect("a number");
@@ -466,12 +453,14 @@ pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) ->
     SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
 }
 
-/// Buys one voucher at the instance `base`.
 pub async fn buy(base: &str, user: &SignedIn, voucher: i64) -> api::Answer {
-    post(base, &format!("/voucher-order/seckill/{voucher}")).token(&user.token).send().await
+    purchase(base, user, voucher).send().await
 }
 
-/// Tries until a purchase at the instance `base` succeeds.
+fn purchase(base: &str, user: &SignedIn, voucher: i64) -> api::Call {
+    post(base, &format!("/voucher-order/seckill/{voucher}")).token(&user.token)
+}
+
 pub async fn buy_eventually(base: &str, user: &SignedIn, voucher: i64) {
     let buys = async || buy(base, user, voucher).await.body["success"] == true;
     eventually(&format!("sale {voucher} sells"), buys).await;
