@@ -81,8 +81,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             checked(or_interrupted(running).await?, json).await
         }
         Scenario::Rolling(Run { options, json }) => {
-            let running = rolling::run(&options, |text| eprintln!("{text}"));
-            checked(or_interrupted(running).await?, json).await
+            checked(or_interrupted(rolling::run(&options)).await?, json).await
         }
         Scenario::Plan(options) => {
             println!("{}", plan::run(&options)?);

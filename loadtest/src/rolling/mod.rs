@@ -4,13 +4,7 @@
 //!
 //! Everything is private: a MariaDB, a Redis, the balancer and the instances, in a temporary folder, gone at the end.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    slice,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use clap::{Args, value_parser};
@@ -29,18 +23,15 @@ use crate::{
     },
     options::service,
     report::{Check, CheckResult, Checked, Table},
+    spread::Spread,
 };
 use workload::{
-    Access, Target, burst,
+    Access, Environment, Target,
+    burst::{self, BurstOptions, Report},
     buyers::Buyer,
-    driver::Connections,
-    generator::{Attempt, Purchases, Record},
-    latency::Latency,
-    live::Live,
+    generator::Record,
     order_rows::OrderRows,
-    pending,
-    pending::PendingSale,
-    publish, sessions,
+    sessions,
 };
 
 pub(crate) mod balancer;
@@ -60,21 +51,11 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Between a restart and the next, so that a balancer asks the instance again. nginx skips one that refused 20 connections
 /// for up to two seconds, and then until the first request that it sends there is answered.
 const PAUSE: Duration = Duration::from_secs(3);
-/// How long the tables must not change before the check, and the longest wait for what is in flight.
-const QUIET: Duration = Duration::from_millis(500);
-const END_LIMIT: Duration = Duration::from_secs(30);
+/// Failed purchases that the report names.
+const EXAMPLES: usize = 10;
 
-const COLUMNS: [&str; 9] = [
-    "behind",
-    ">capacity/s",
-    ">load/s",
-    ">drain ms",
-    ">longest",
-    ">purchases",
-    ">p50 ms",
-    ">p99 ms",
-    ">max ms",
-];
+const COLUMNS: [&str; 8] =
+    ["behind", ">load/s", ">drain ms", ">longest", ">purchases", ">p50 ms", ">p99 ms", ">max ms"];
 
 /// Options of a rolling restart.
 #[derive(Debug, Clone, Args)]
@@ -113,29 +94,20 @@ pub struct RollingOptions {
     pub environment: Vec<(&'static str, String)>,
 }
 
-/// Starts the servers, and restarts the instances behind each balancer; `said` is told what goes on.
+/// Starts the servers, and restarts the instances behind each balancer.
 ///
 /// # Errors
 /// Those of the set-up, also an instance that does not end or does not come back.
-pub async fn run(options: &RollingOptions, said: impl Fn(&str)) -> Result<Checked> {
+pub async fn run(options: &RollingOptions) -> Result<Checked> {
     let folder = Arc::new(TemporaryFolder::new()?);
     let database = DatabaseServer::start_in(folder.clone(), Settings::default()).await?;
     let redis = RedisServer::start_in(folder.clone(), Role::Durable, Vec::new()).await?;
     let access = access(database.url(), redis.url());
     prepare(&options.program, &access)?;
-    run_on(&access, folder, options, said).await
-}
-
-/// As [`run`], on a database and a Redis that exist, with all tables.
-pub async fn run_on(
-    access: &Access,
-    folder: Arc<TemporaryFolder>,
-    options: &RollingOptions,
-    said: impl Fn(&str),
-) -> Result<Checked> {
     let order_rows = OrderRows::open(&access.database_url).await?;
-    let mut instances = start(access, &folder, options).await?;
+    let mut instances = start(&access, &folder, options).await?;
     let targets: Vec<Target> = instances.iter().map(|instance| instance.target.clone()).collect();
+    let buyers: Arc<[Buyer]> = sessions::signed_in(&access, options.buyers as usize).await?.into();
     let RollingOptions { instances: count, rounds, strategy, .. } = options;
     let mut report = Checked {
         scenario: "rolling",
@@ -146,47 +118,55 @@ pub async fn run_on(
     };
     for &balancer in &options.balancers {
         let (_running, target) = balancer.start(&targets, &options.deploy, folder.path()).await?;
-        let buyers: Arc<[Buyer]> =
-            sessions::signed_in(access, options.buyers as usize).await?.into();
-        let voucher_id = publish::flash_sale(access, &target, strategy, options.buyers).await?;
-        let (mut records, mut used, mut capacity) = (Vec::new(), 0, None);
+        let sale = |connections: usize, spread: Duration| BurstOptions {
+            buyers: options.buyers,
+            stock: options.buyers,
+            tries: 1,
+            wave: WAVE,
+            connections,
+            spread,
+            timeout: TIMEOUT,
+            strategy: strategy.clone(),
+            ..BurstOptions::new(Environment::silent(access.clone(), vec![target.clone()]))
+        };
+        let mut sales = Vec::new();
         let rate = match options.rate {
             Some(rate) => rate,
             None => {
-                let sale = (voucher_id, buyers.clone());
-                records = buy(&target, sale, CAPACITY_CONNECTIONS, None, sleep(CAPACITY)).await?.1;
-                // Each connection may have been given one more, and others have passed it.
-                used = records.len() + CAPACITY_CONNECTIONS;
-                *capacity.insert(orders_per_s(&records)) * SHARE
+                let closed_loop = sale(CAPACITY_CONNECTIONS, Duration::ZERO);
+                let (sold, ()) = sell(&closed_loop, &order_rows, &buyers, sleep(CAPACITY)).await?;
+                let capacity = orders_per_s(&sold.records);
+                sales.push(sold);
+                capacity * SHARE
             }
         };
-        said(&format!("behind {balancer}: {rate:.0} purchases a second"));
+        eprintln!("behind {balancer}: {rate:.0} purchases a second");
         // So that none is idle for longer than an instance that ends waits for it.
         let connections = options.connections.unwrap_or((rate as u16).clamp(1, 256));
-        let restarting = restart(&mut instances, *rounds, &said);
-        let left: Arc<[Buyer]> = buyers.get(used..).unwrap_or_default().into();
-        let sale = (voucher_id, left.clone());
-        let (drains, rolled) =
-            buy(&target, sale, connections.into(), Some(rate), restarting).await?;
-        let (drains, before) = (drains?, records.len());
-        records.extend(rolled);
-        let (targets, limit) = (slice::from_ref(&target), END_LIMIT);
-        let sale = PendingSale { access, targets, buyers: &buyers, voucher_id, limit };
-        pending::wait(sale, &order_rows, &mut records).await?;
-        let (snapshot, unchanged) =
-            order_rows.wait_until_unchanged(voucher_id, QUIET, END_LIMIT).await?;
-        let (verdict, rolled) = (burst::judge(&records, &snapshot), &records[before..]);
-        let (restarts, rates) = (instances.len() * *rounds as usize, (capacity, rate));
-        add(&mut report, balancer, rates, (&drains, restarts), rolled);
+        let spread = Duration::from_secs_f64(f64::from(options.buyers) / rate.max(1e-3));
+        let load = sale(connections.into(), spread);
+        let restarting = restart(&mut instances, *rounds);
+        let (sold, drains) = sell(&load, &order_rows, &buyers, restarting).await?;
+        let drains = drains?;
+        add(&mut report, balancer, rate, &drains, &sold);
         let what = |what: &str| format!("{balancer}: {what}");
         let yes = |name: &str, holds: bool| {
             Check::new(what(name), if holds { "yes" } else { "no" }, "yes", holds).needed()
         };
-        report.checks.push(yes("buyers for all (else more --buyers)", rolled.len() < left.len()));
-        report.checks.push(yes("tables stand still", unchanged));
-        let violations = verdict.violations().into_iter();
-        let violations = violations.map(|(name, count)| Check::new(what(name), count, 0, false));
-        report.checks.extend(violations);
+        let (drained, restarts) = (drains.len(), instances.len() * *rounds as usize);
+        let all = sold.records.len() < buyers.len();
+        report.checks.extend([
+            Check::new(what("restarts"), drained, restarts, drained == restarts).needed(),
+            yes("buyers for all (else more --buyers)", all),
+        ]);
+        sales.push(sold);
+        for sold in &sales {
+            report.checks.push(yes("tables stand still", sold.tables_unchanged));
+            let violations = sold.verdict.violations().into_iter();
+            let violations =
+                violations.map(|(name, count)| Check::new(what(name), count, 0, false));
+            report.checks.extend(violations);
+        }
     }
     for instance in &mut instances {
         instance.end().await?;
@@ -197,75 +177,45 @@ pub async fn run_on(
     Ok(report)
 }
 
-/// Adds what was seen behind a balancer: orders per second in a closed loop, unless the rate was given, and in the load; how
-/// long each of so many instances took to end, the longest last; and the purchases made meanwhile.
-fn add(
-    report: &mut Checked,
-    balancer: Balancer,
-    (capacity, rate): (Option<f64>, f64),
-    (drains, restarts): (&[Duration], usize),
-    rolled: &[Record],
-) {
-    let drain = |at: usize| drains.get(at).map_or(0, Duration::as_millis).to_string();
-    let latency = Latency::of(rolled.iter().map(Record::latency));
-    let mut cells = vec![
-        balancer.to_string(),
-        capacity.map_or("–".to_owned(), |rate| format!("{rate:.0}")),
-        format!("{rate:.0}"),
-        drain(drains.len() / 2),
-        drain(drains.len().saturating_sub(1)),
-        rolled.len().to_string(),
-    ];
+/// Sells to each buyer once, until `during` ends; returns its value as well.
+async fn sell<T>(
+    options: &BurstOptions,
+    order_rows: &OrderRows,
+    buyers: &Arc<[Buyer]>,
+    during: impl Future<Output = T>,
+) -> Result<(Report, T)> {
+    let voucher_id = burst::publish(options).await?;
+    let until = async {
+        let value = during.await;
+        options.live.stop();
+        value
+    };
+    let selling = burst::on(voucher_id, options, order_rows, buyers.clone());
+    let (sold, value) = tokio::join!(selling, until);
+    Ok((sold?, value))
+}
+
+/// Adds what was seen behind a balancer: the load, how long each instance took to end, and the purchases made meanwhile.
+fn add(report: &mut Checked, balancer: Balancer, rate: f64, drains: &[Duration], sold: &Report) {
+    let drains = Spread::of(drains.iter().map(|drain| drain.as_secs_f64() * 1e3));
+    let (drain, longest) = drains.map_or((0.0, 0.0), |spread| (spread.median, spread.most));
+    let latency = &sold.latency;
+    let mut cells = vec![balancer.to_string()];
+    cells.extend([rate, drain, longest].map(|figure| format!("{figure:.0}")));
+    cells.push(sold.records.len().to_string());
     cells.extend([latency.p50_ms, latency.p99_ms, latency.max_ms].map(|ms| format!("{ms:.1}")));
     report.figures[0].rows.push(cells);
 
-    // By the reply that was no order, the seconds in which such purchases were due.
-    let mut failed: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    for record in rolled.iter().filter(|record| !record.observed.reply.is_success()) {
-        failed.entry(record.observed.reply.label()).or_default().push(record.due.as_secs());
+    let failed = || sold.records.iter().filter(|record| !record.observed.reply.is_success());
+    for record in failed().take(EXAMPLES) {
+        let (reply, due) = (record.observed.reply.label(), record.due.as_secs());
+        report.notes.push_str(&format!("{balancer}: {reply}, due in second {due}\n"));
     }
-    for (reply, due) in &failed {
-        let (count, seconds) = (due.len(), due.iter().collect::<BTreeSet<_>>());
-        let line = format!("{balancer}: {reply} {count}, due in seconds {seconds:?}\n");
-        report.notes.push_str(&line);
-    }
-
-    let what = |what: &str| format!("{balancer}: {what}");
-    let (failed, drained) = (failed.values().map(Vec::len).sum::<usize>(), drains.len());
+    let (made, what) = (sold.records.len(), |what: &str| format!("{balancer}: {what}"));
     report.checks.extend([
-        Check::none(what("purchases that failed"), failed as u64),
-        Check::new(what("restarts"), drained, restarts, drained == restarts).needed(),
-        Check::new(what("purchases"), rolled.len(), "at least 1", !rolled.is_empty()).needed(),
+        Check::none(what("purchases that failed"), failed().count() as u64),
+        Check::new(what("purchases"), made, "at least 1", made > 0).needed(),
     ]);
-}
-
-/// Has each buyer buy once, on `connections`, until `during` ends: `rate` times a second, in waves, or each as soon as one
-/// has its last answer. Returns the value of `during` and every attempt, timed from the begin.
-async fn buy<T>(
-    target: &Target,
-    (voucher_id, buyers): (u64, Arc<[Buyer]>),
-    connections: usize,
-    rate: Option<f64>,
-    during: impl Future<Output = T>,
-) -> Result<(T, Vec<Record>)> {
-    let mut connections = Connections::new(slice::from_ref(target), connections, TIMEOUT)?;
-    let due = |buyer| {
-        let wave = buyer / WAVE * WAVE;
-        rate.map(|rate| Duration::from_secs_f64(wave as f64 / rate.max(1e-3)))
-    };
-    let attempts = (0..buyers.len())
-        .map(|buyer| Attempt { buyer, attempt: 0, due: due(buyer), then: () })
-        .collect();
-    let begin = std::time::Instant::now();
-    let purchases = Purchases { voucher_id, buyers, attempts, begin, traced: false };
-    let live = Arc::new(Live::default());
-    let until = async {
-        let value = during.await;
-        live.stop();
-        value
-    };
-    let (made, value) = tokio::join!(purchases.make(&mut connections, &live, |_, _| ()), until);
-    Ok((value, made?))
 }
 
 /// Starts the instances.
@@ -305,12 +255,8 @@ fn orders_per_s(records: &[Record]) -> f64 {
     orders / CAPACITY.saturating_sub(WARM_UP).as_secs_f64()
 }
 
-/// Restarts every instance in turn, `rounds` times; returns how long each took to end, the longest last.
-async fn restart(
-    instances: &mut [Instance],
-    rounds: u32,
-    said: &impl Fn(&str),
-) -> Result<Vec<Duration>> {
+/// Restarts every instance in turn, `rounds` times; returns how long each took to end.
+async fn restart(instances: &mut [Instance], rounds: u32) -> Result<Vec<Duration>> {
     let begin = Instant::now();
     let mut drains = Vec::new();
     for round in 1..=rounds {
@@ -323,9 +269,8 @@ async fn restart(
             instance.ready().await?;
         }
         let seconds = begin.elapsed().as_secs_f64();
-        said(&format!("round {round} of {rounds}, {seconds:.0} s"));
+        eprintln!("round {round} of {rounds}, {seconds:.0} s");
     }
     sleep(PAUSE).await;
-    drains.sort_unstable();
     Ok(drains)
 }
