@@ -1,6 +1,6 @@
 //! Every fault that a round can draw, in one table. A file for each group injects them.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, time::Duration};
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
@@ -8,17 +8,32 @@ use testkit::proxy::Mode::{Cut, HalfOpen, LoseCommit, LoseCommitReply, LoseRepli
 
 use super::{
     changes::What,
+    operator::Operator,
     options::{DatabaseLayout, Layout, RedisLayout},
     redis_data::RedisData,
-    test_cluster::ServerKind::{Database, Redis},
+    test_cluster::{
+        ServerKind::{Database, Redis},
+        TestCluster,
+    },
 };
+use workload::buyers::Buyer;
 
-pub(super) mod database;
+mod database;
 mod redis;
-mod scene;
 mod service;
 
-pub use scene::Scene;
+/// What a fault is injected into: the servers and sales of a round.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    pub cluster: &'a TestCluster,
+    /// The vouchers on sale.
+    pub sales: &'a [u64],
+    /// Those who sign in again when Redis has lost their sessions.
+    pub buyers: &'a [Buyer],
+    pub operator: &'a Operator,
+    /// From the fault to the beginning of its end: a restart, a recovery or a failover comes on top.
+    pub lasts: Duration,
+}
 
 /// A fault that can be injected.
 #[derive(Debug)]
@@ -126,9 +141,9 @@ static USUAL: &[Fault] = table! {
 /// What can be drawn besides where a server has a replica.
 static FAILOVERS: &[Fault] = table! {
     "kill -9 a redis master, a lagging replica takes over", 50..1_000, RedisReplica, Loses,
-        it => redis::kill_master_while_lagging(it);
+        it => redis::kill_master(it, true);
     "kill -9 the database's primary, its replica is promoted", 0..800, DatabaseReplica, Breaks,
-        it => database::kill_primary(it);
+        it => database::kill_primary(it, false);
     "graceful failover of redis", 0..1, Sentinel, Breaks, it => redis::hand_over(it);
     "move a slot", 50..800, Cluster, Breaks, it => redis::move_slot(it);
     "the database's primary and replica change places", 0..1_000, DatabaseReplica, Breaks,
@@ -136,12 +151,12 @@ static FAILOVERS: &[Fault] = table! {
     "a redis master partitioned with its clients", 100..1_500, RedisReplica, Loses,
         it => redis::partition(it);
     "kill -9 the database's primary, a lagging replica is promoted", 50..800, DatabaseReplica, Breaks,
-        it => database::kill_primary_while_lagging(it);
+        it => database::kill_primary(it, true);
     "forced failover of redis to a lagging replica", 50..1_000, RedisReplica, Loses,
         it => redis::replace_while_lagging(it, "FORCE");
     "graceful failover of redis", 0..1, Cluster, Breaks, it => redis::replace(it);
     "kill -9 a redis master, its replica takes over", 0..400, RedisReplica, Loses,
-        it => redis::kill_master(it);
+        it => redis::kill_master(it, false);
     "takeover of a redis master by a lagging replica", 50..1_000, Cluster, Loses,
         it => redis::replace_while_lagging(it, "TAKEOVER");
 };
@@ -151,8 +166,8 @@ static RECOVERIES: &[Fault] = table! {
     "kill -9 of an instance", 0..1, Nothing, Breaks, it => service::kill(it, 0);
     // Buyers sign in again.
     "kill -9 of Redis, back empty", 0..1, OneRedis, Loses, it => redis::kill(it, RedisData::Empty);
-    "kill -9 of a Redis master", 0..1, RedisReplica, Loses, it => redis::kill_master(it);
-    "kill -9 of the primary", 0..1, DatabaseReplica, Breaks, it => database::kill_primary(it);
+    "kill -9 of a Redis master", 0..1, RedisReplica, Loses, it => redis::kill_master(it, false);
+    "kill -9 of the primary", 0..1, DatabaseReplica, Breaks, it => database::kill_primary(it, false);
 };
 
 /// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
