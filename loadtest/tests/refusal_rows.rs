@@ -51,5 +51,5 @@ async fn a_refusal_is_neither_an_order_nor_a_phantom_nor_a_duplicate_nor_a_row_a
     let snapshot = order_rows.read(1).await.expect("the sale");
     let verdict = SaleVerdict::of(&outcome, &snapshot, circumstances);
     let text = verdict.to_string();
-    assert_eq!(text, "VIOLATION: duplicates 1, row after a no 1, phantom 2, invented 1");
+    assert_eq!(text, "VIOLATION: duplicates 1, phantom 2, drift -1, row after a no 1");
 }

@@ -165,7 +165,7 @@ impl Sale {
         self.rest = snapshot.sale.stock_left;
         let snapshot = self.sell_rest(cluster, snapshot).await?;
         self.verdict = self.judge(&snapshot);
-        self.verdict.unsold = snapshot.sale.stock_left.max(0);
+        self.verdict.stranded = snapshot.sale.stock_left.max(0);
         if self.verdict.is_clean() && !before.is_clean() {
             self.verdict = before;
         }

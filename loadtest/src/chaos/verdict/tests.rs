@@ -140,14 +140,13 @@ fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_overs
 }
 
 #[test]
-fn lost_stock_and_unsold_stock_are_stranded() {
-    let drift = |drift| Verdict { drift, ..Verdict::default() };
-    let verdict = |drift_of, unsold| SaleVerdict {
-        checker: drift(drift_of),
-        unsold,
+fn lost_invented_and_unsold_stock_are_violations() {
+    let verdict = |drift, stranded| SaleVerdict {
+        checker: Verdict { drift, ..Verdict::default() },
+        stranded,
         ..SaleVerdict::default()
     };
     assert!(verdict(0, 0).is_clean());
-    assert_eq!(verdict(2, 1).stranded(), 3);
-    assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: invented 2");
+    assert_eq!(verdict(2, 1).to_string(), "VIOLATION: drift 2, stranded 1");
+    assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: drift -2");
 }
