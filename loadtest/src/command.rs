@@ -76,9 +76,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
         Scenario::Chaos(Run { options, json }) => {
-            println!("chaos: seed {}", options.seed);
-            let running = chaos::run(&options, |round| println!("{round}"));
-            checked(or_interrupted(running).await?, json).await
+            checked(or_interrupted(chaos::run(&options)).await?, json).await
         }
         Scenario::Rolling(Run { options, json }) => {
             checked(or_interrupted(rolling::run(&options)).await?, json).await

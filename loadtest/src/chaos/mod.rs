@@ -39,16 +39,15 @@ pub mod verdict;
 use crate::report::{CheckResult, Checked};
 pub use options::{ChaosOptions, DatabaseLayout, RedisLayout};
 use report::report;
-use round::Round;
 use test_cluster::{RunAs, TestCluster, save_logs};
 
-/// Runs all rounds, passing each to `shown` as it ends.
+/// Runs all rounds, and prints each as it ends.
 ///
 /// # Errors
 /// Those of the set-up, also a server that does not come back after a fault.
-pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked> {
+pub async fn run(options: &ChaosOptions) -> Result<Checked> {
     let cluster = TestCluster::start(&options.program, options.layout()).await?;
-    let mut run = run_on(&cluster, options, shown).await;
+    let mut run = run_on(&cluster, options).await;
     if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
         return run;
     }
@@ -67,17 +66,14 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
     run
 }
 
-async fn run_on(
-    cluster: &TestCluster,
-    options: &ChaosOptions,
-    mut shown: impl FnMut(&Round),
-) -> Result<Checked> {
+async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked> {
+    println!("chaos: seed {}", options.seed);
     let (layout, only) = (options.layout(), options.only_round);
     let mut rounds = Vec::new();
     for number in only.map_or(1..=options.rounds, |only| only..=only) {
         let round = round::run(cluster, options, number).await;
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
-        shown(&round);
+        println!("{round}");
         rounds.push(round);
     }
     let mut recoveries = Vec::new();

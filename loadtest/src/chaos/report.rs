@@ -36,7 +36,7 @@ pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery
     let drawn = drawn.iter().map(|(times, fault)| vec![times.to_string(), fault.to_string()]);
     let broken = rounds.iter().filter(|round| !round.is_clean());
     let notes = broken.map(|round| repeat(round.number)).chain(undrawn.into_iter().map(never));
-    let mut figures = vec![by_strategy(rounds), Table::new(&[">times", "fault"], drawn.collect())];
+    let mut figures = vec![Table::new(&[">times", "fault"], drawn.collect())];
     if !recovered.is_empty() {
         figures.push(recoveries(recovered));
     }
@@ -115,29 +115,17 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
     checks.push(Check::new(what, text(ready), text(READY_LIMIT), ready <= READY_LIMIT));
     let sum = |of: fn(&Sale) -> i64| sales(rounds).map(of).sum::<i64>();
     checks.extend([
+        Check::shown("sales", sum(|_| 1)),
+        Check::shown("attempts", sum(|sale| sale.outcome.records.len() as i64)),
+        Check::shown("orders", sum(|sale| sale.verdict.checker.orders)),
         Check::shown(
             "ended as a no, looked at again 10 s later",
-            sales(rounds).map(|sale| sale.outcome.noes.len()).sum::<usize>(),
+            sum(|sale| sale.outcome.noes.len() as i64),
         ),
         Check::shown("ended as a no after a loss", sum(|sale| sale.verdict.no_after_loss)),
         Check::shown("lost by the database", sum(|sale| sale.verdict.lost_by_database)),
     ]);
     checks
-}
-
-fn by_strategy(rounds: &[Round]) -> Table {
-    let mut sums: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
-    for sale in sales(rounds) {
-        let [sales, attempts, orders] = sums.entry(&sale.strategy).or_default();
-        *sales += 1;
-        *attempts += sale.outcome.records.len() as i64;
-        *orders += sale.verdict.checker.orders;
-    }
-    let row = |(strategy, sums): (&str, [i64; 3])| -> Vec<String> {
-        let sums = sums.into_iter().map(|sum| sum.to_string());
-        [strategy.to_owned()].into_iter().chain(sums).collect()
-    };
-    Table::new(&["strategy", ">sales", ">attempts", ">orders"], sums.into_iter().map(row).collect())
 }
 
 fn recoveries(all: &[Recovery]) -> Table {
