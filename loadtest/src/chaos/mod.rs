@@ -39,7 +39,7 @@ pub mod verdict;
 use crate::report::{CheckResult, Checked};
 pub use options::{ChaosOptions, DatabaseLayout, RedisLayout};
 use report::report;
-use test_cluster::{RunAs, TestCluster, save_logs};
+use test_cluster::{TestCluster, save_logs};
 
 /// Runs all rounds, and prints each as it ends.
 ///
@@ -78,7 +78,7 @@ async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked
     }
     let mut recoveries = Vec::new();
     if options.recoveries > 0 && only.is_none() {
-        cluster.run_as(RunAs { proxied: false, ..RunAs::USUAL }).await?;
+        cluster.run(false, 0).await?;
         for strategy in &options.strategies {
             for after in faults::recoveries(layout) {
                 for _ in 0..options.recoveries {

@@ -14,7 +14,7 @@ use super::{
     operator::Operator,
     plan::{self, Planned},
     sale::Sale,
-    test_cluster::{RunAs, TestCluster},
+    test_cluster::TestCluster,
     verdict::Circumstances,
 };
 use workload::{buyers::Buyer, sessions};
@@ -95,9 +95,8 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     };
     if expires {
         keep_other_orders(cluster).await?;
+        cluster.run(true, UNPAID_SECONDS).await?;
     }
-    let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
-    cluster.run_as(RunAs { unpaid_seconds, ..RunAs::USUAL }).await?;
 
     let most = drawn.iter().map(|(_, stock, _)| *stock).max().unwrap_or(0);
     // Enough to buy the rest, should all the others have got none or be unable to buy.
@@ -134,7 +133,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     if expires {
         try_join_all(sales.iter_mut().map(|sale| sale.wait_until_expired(cluster))).await?;
         // The rest is to stay sold.
-        cluster.run_as(RunAs::USUAL).await?;
+        cluster.run(true, 0).await?;
     }
     try_join_all(sales.iter_mut().map(|sale| sale.check(cluster))).await?;
     if sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {

@@ -52,20 +52,6 @@ pub enum ServerKind {
     Database,
 }
 
-/// How the instances are run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunAs {
-    /// With their servers behind the proxies.
-    pub proxied: bool,
-    /// After how many seconds an unpaid order expires; 0 for never.
-    pub unpaid_seconds: u32,
-}
-
-impl RunAs {
-    /// Behind the proxies; orders do not expire.
-    pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0 };
-}
-
 /// The servers.
 #[derive(Debug)]
 pub struct TestCluster {
@@ -79,7 +65,6 @@ pub struct TestCluster {
     pub database: Mutex<ReplicatedDatabase>,
     /// The file that the clock of each [`ServerKind`] follows; held while it is wrong.
     pub clocks: [Mutex<PathBuf>; 2],
-    run_as: Mutex<Option<RunAs>>,
     /// The servers themselves, past the proxies.
     pub access: Access,
     /// The service's tables.
@@ -120,30 +105,26 @@ impl TestCluster {
             redis: Mutex::new(redis),
             database: Mutex::new(database),
             clocks: clocks.map(Mutex::new),
-            run_as: Mutex::default(),
             access,
             order_rows,
             targets,
             folder,
         };
-        cluster.run_as(RunAs::USUAL).await?;
+        cluster.run(true, 0).await?;
         Ok(cluster)
     }
 
-    /// Starts both instances, again where they run otherwise.
-    pub async fn run_as(&self, run_as: RunAs) -> Result<()> {
-        let mut now = self.run_as.lock().await;
-        if *now == Some(run_as) {
-            return Ok(());
-        }
+    /// Starts both instances, again where they run: with their servers behind the proxies or not, and with unpaid orders that
+    /// expire after so many seconds, 0 for never.
+    pub async fn run(&self, proxied: bool, unpaid_seconds: u32) -> Result<()> {
         let mut database = self.access.database_url.clone();
-        if run_as.proxied {
+        if proxied {
             let port = self.database_proxy.address.port();
             database = self.database.lock().await.primary().url_at(port);
         }
         let redis: Vec<String> = {
             let servers = self.redis.lock().await;
-            (0..INSTANCES).map(|number| servers.url(run_as.proxied.then_some(number))).collect()
+            (0..INSTANCES).map(|number| servers.url(proxied.then_some(number))).collect()
         };
         let restarting = self.instances.iter().zip(redis).map(async |(instance, redis)| {
             let mut instance = instance.lock().await;
@@ -153,14 +134,13 @@ impl TestCluster {
                 ("DATABASE_URL", database.clone()),
                 ("REDIS_URL", redis),
                 ("ADMIN_TOKEN", self.access.admin_token.clone()),
-                ("UNPAID_SECONDS", run_as.unpaid_seconds.to_string()),
+                ("UNPAID_SECONDS", unpaid_seconds.to_string()),
             ]);
             // Not killed: what it still holds is not to be a fault that nobody drew.
             instance.end().await?;
             instance.restart().await
         });
         try_join_all(restarting).await?;
-        *now = Some(run_as);
         self.ready().await.map(drop)
     }
 
