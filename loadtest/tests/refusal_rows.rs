@@ -2,10 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc};
 
-use seckill_loadtest::chaos::{
-    buyers::Outcome,
-    verdict::{Circumstances, SaleVerdict},
-};
+use seckill_loadtest::chaos::verdict::{Circumstances, Outcome, SaleVerdict};
 use sqlx::{Connection, Executor, MySqlConnection};
 use testkit::{
     database_server::{DatabaseServer, Settings},

@@ -9,7 +9,7 @@
 //! - `redis_data`, `instance`: what a fault does to Redis' data and to a process of the service.
 //! - `redis_servers`: the servers of each layout.
 //! - `test_cluster`: all servers together.
-//! - `changes`, `buyers`: what buyers and owners of orders ask for.
+//! - `changes`: what owners of orders ask for.
 //! - `verdict`, `sale`: a sale, and what is checked of it; `operator` adds to it and publishes others.
 //! - `faults`: what is done to the servers, in one table; `plan` draws from the seed what happens when.
 //! - `round`, `recovery`: what is run and measured; `report` prints it.
@@ -20,7 +20,6 @@
 use anyhow::Result;
 use workload::Error;
 
-pub mod buyers;
 mod changes;
 pub(crate) mod faults;
 pub(crate) mod instance;

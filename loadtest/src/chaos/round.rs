@@ -9,7 +9,7 @@ use testkit::database_server::run as run_statement;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    ChaosOptions, buyers,
+    ChaosOptions,
     faults::Scene,
     operator::Operator,
     plan::{self, Planned},
@@ -80,7 +80,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     let each = options.buyers as usize / strategies.len();
     let drawn = strategies.iter().map(|strategy| {
         let stock = rng.random_range(each / 4..each * 5 / 4).max(1);
-        (strategy, stock, buyers::draw(rng, each, (sale, WAVE)))
+        (strategy, stock, plan::attempts(rng, each, (sale, WAVE)))
     });
     let drawn: Vec<_> = drawn.collect();
     let expires = rng.random_bool(EXPIRY);

@@ -18,10 +18,10 @@ use tokio::{
 };
 
 use super::{
-    buyers::{Attempt, Outcome},
     changes::{Change, Owner, TIMEOUT},
+    plan::Attempt,
     test_cluster::TestCluster,
-    verdict::{Circumstances, SaleVerdict, unpaid},
+    verdict::{Circumstances, Outcome, SaleVerdict, unpaid},
 };
 use workload::{
     Error, Target,

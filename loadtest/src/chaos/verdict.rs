@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    buyers::Outcome,
-    changes::{Answer, Change, What, is_refusal},
-};
+use super::changes::{Answer, Change, What, is_refusal};
 use workload::{
     checker::{self, ObservedReply, OrderRow, Verdict},
+    generator::Record,
     order_rows::Snapshot,
     reply::Reply,
 };
@@ -22,6 +20,26 @@ mod tests;
 /// `tb_voucher_order.status` of an unpaid and a paid order.
 const UNPAID: u8 = 1;
 const PAID: u8 = 2;
+
+/// Every request of the buyers, with its reply.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Every attempt to buy.
+    pub records: Vec<Record>,
+    /// Every payment and cancellation.
+    pub changes: Vec<Change>,
+    /// Every order, after its buyer, whose look-up said a definite no.
+    pub noes: BTreeSet<(u64, i64)>,
+}
+
+impl Outcome {
+    /// Notes a look-up's definite no.
+    pub fn note(&mut self, user_id: u64, looked_up: &Reply) {
+        if let Reply::Withdrawn { id, .. } = looked_up {
+            self.noes.insert((user_id, *id));
+        }
+    }
+}
 
 /// What else was done to a sale, besides its buyers' requests.
 #[derive(Debug, Clone, Copy, Default)]

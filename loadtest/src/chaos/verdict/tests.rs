@@ -1,9 +1,6 @@
 //! The verdict, judged.
 
-use workload::{
-    checker::{CANCELLED, Sale},
-    generator::Record,
-};
+use workload::checker::{CANCELLED, Sale};
 
 use super::*;
 use What::{Cancel, Pay};
