@@ -24,10 +24,8 @@ use super::{
     verdict::unpaid,
 };
 use workload::{
-    Access,
     buyers::Buyer,
     http::{Call, Connection},
-    order_rows::OrderRows,
     publish,
     reply::Reply,
 };
@@ -66,9 +64,8 @@ struct Log {
 
 /// The operator.
 #[derive(Debug)]
-pub struct Operator {
-    access: Access,
-    order_rows: OrderRows,
+pub struct Operator<'a> {
+    cluster: &'a TestCluster,
     sales: Vec<Sale>,
     /// When they began.
     begin: Instant,
@@ -78,11 +75,10 @@ pub struct Operator {
     log: Mutex<Log>,
 }
 
-impl Operator {
-    pub fn new(cluster: &TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self> {
+impl<'a> Operator<'a> {
+    pub fn new(cluster: &'a TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self> {
         Ok(Self {
-            access: cluster.access.clone(),
-            order_rows: cluster.order_rows.clone(),
+            cluster,
             sales,
             begin,
             token: cluster.access.admin_header("publishing a sale")?,
@@ -104,9 +100,9 @@ impl Operator {
     pub async fn publish(&self, number: usize) {
         let Some(on) = self.sales.iter().cycle().nth(number) else { return };
         let title = format!("chaos {:032x}", rand::random::<u128>());
-        let voucher = publish::voucher(&self.access, SHOP, &title, &on.strategy, STOCK);
+        let voucher = publish::voucher(&self.cluster.access, SHOP, &title, &on.strategy, STOCK);
         let call = Call::post("/voucher/seckill").admin(&self.token).json(&voucher);
-        self.repeat(What::Publish(title), call, on, number).await;
+        self.repeat(What::Publish(title), call, number).await;
     }
 
     /// Adds stock to the round's `number`-th.
@@ -115,14 +111,14 @@ impl Operator {
         let count = 1 << self.added.fetch_add(1, Ordering::Relaxed);
         let call = Call::post(format!("/voucher/seckill/{}/stock", on.voucher_id));
         let call = call.admin(&self.token).json(&serde_json::json!({ "add": count }));
-        self.repeat(What::Add(on.voucher_id, count), call, on, number + 1).await;
+        self.repeat(What::Add(on.voucher_id, count), call, number + 1).await;
     }
 
     /// Sends a request under a key of its own until it is done, to the instances in turn from this one on.
-    async fn repeat(&self, what: What, call: Call, on: &Sale, first: usize) {
+    async fn repeat(&self, what: What, call: Call, first: usize) {
         let call = call.header(KEY, HeaderValue::from(rand::random::<u64>()));
         let mut answers = Vec::new();
-        for target in on.targets.iter().cycle().skip(first).take(ATTEMPTS) {
+        for target in self.cluster.targets.iter().cycle().skip(first).take(ATTEMPTS) {
             let answer = Connection::new(target.clone(), TIMEOUT).send(&call).await;
             answers.push(Reply::of(&answer));
             if let Some(Reply::Ordered(_)) = answers.last() {
@@ -139,7 +135,7 @@ impl Operator {
         let mut rows = Vec::new();
         until(ORDERS_LIMIT, async || {
             // A database that is away for a moment may be part of the round.
-            if let Ok(snapshot) = self.order_rows.read(sale.voucher_id).await {
+            if let Ok(snapshot) = self.cluster.order_rows.read(sale.voucher_id).await {
                 rows = unpaid(&snapshot.rows).take(ORDERS).copied().collect();
             }
             rows.len() == ORDERS
@@ -147,7 +143,7 @@ impl Operator {
         .await;
         let owner = |buyer: &Buyer| {
             let row = rows.iter().find(|row| row.user_id == buyer.user_id)?;
-            let (targets, buyer, order_id) = (sale.targets.clone(), buyer.clone(), row.id);
+            let (targets, buyer, order_id) = (self.cluster.targets.clone(), buyer.clone(), row.id);
             Some(Owner { targets, buyer, order_id, bought: self.begin })
         };
         sale.buyers.iter().filter_map(owner).collect()
@@ -169,7 +165,7 @@ impl Operator {
     pub async fn check(&self) -> Result<Vec<String>> {
         let (operations, mut wrong) = (self.log().operations.clone(), Vec::new());
         for Sale { voucher_id, circumstances, .. } in &self.sales {
-            let more = self.order_rows.read(*voucher_id).await?.sale.issued;
+            let more = self.cluster.order_rows.read(*voucher_id).await?.sale.issued;
             let more = more - circumstances.published;
             let (mut least, mut most) = (0, 0);
             for (what, answers) in &operations {
@@ -184,7 +180,7 @@ impl Operator {
                 wrong.push(format!("{more} were added to {voucher_id}, asked for: {operations:?}"));
             }
         }
-        let mut database = MySqlConnection::connect(&self.access.database_url).await?;
+        let mut database = MySqlConnection::connect(&self.cluster.access.database_url).await?;
         for (what, answers) in &operations {
             let What::Publish(title) = what else { continue };
             let published = published(&mut database, title, answers).await?;

@@ -106,7 +106,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     let (mut sales, mut attempts) = (Vec::new(), Vec::new());
     let on = &cluster.targets[index % cluster.targets.len()];
     for (strategy, stock, of_sale) in drawn {
-        let what = (strategy.as_str(), u32::try_from(stock).unwrap_or(u32::MAX), strategies.len());
+        let what = (strategy.as_str(), u32::try_from(stock).unwrap_or(u32::MAX));
         sales.push(Sale::publish(cluster, on, what, circumstances, buyers.clone()).await?);
         attempts.push(of_sale);
     }
@@ -124,7 +124,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
         cluster.ready().await
     };
     let selling = sales.iter_mut().zip(attempts);
-    let selling = selling.map(async |(sale, attempts)| sale.buy(begin, attempts).await);
+    let selling = selling.map(async |(sale, attempts)| sale.buy(cluster, begin, attempts).await);
     let (ready, bought, ()) = tokio::join!(breaking, try_join_all(selling), operator.run(&times));
     let ready = ready?;
     bought?;

@@ -48,8 +48,8 @@ const REST: Duration = Duration::from_secs(15);
 /// How long it may take to publish it, and the pause between two attempts.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(20);
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
-/// Connections to each instance, those of all sales together.
-const CONNECTIONS: usize = 48;
+/// A sale's connections to each instance.
+const CONNECTIONS: usize = 24;
 
 /// A sale of a round.
 #[derive(Debug, Clone)]
@@ -57,10 +57,6 @@ pub struct Sale {
     pub strategy: String,
     pub voucher_id: u64,
     pub buyers: Arc<[Buyer]>,
-    /// Base URLs of the instances.
-    pub targets: Vec<Target>,
-    /// Connections to each.
-    connections: usize,
     /// Every request and reply, those of the rest's buyers too.
     pub outcome: Outcome,
     /// What else was done to it.
@@ -75,11 +71,11 @@ pub struct Sale {
 type Changing = JoinSet<(Option<Change>, u64, Reply)>;
 
 impl Sale {
-    /// Publishes it, as one of `of` sales at once, on an instance.
+    /// Publishes it on an instance.
     pub async fn publish(
         cluster: &TestCluster,
         on: &Target,
-        (strategy, stock, of): (&str, u32, usize),
+        (strategy, stock): (&str, u32),
         circumstances: Circumstances,
         buyers: Arc<[Buyer]>,
     ) -> Result<Self> {
@@ -95,8 +91,6 @@ impl Sale {
             strategy: strategy.to_owned(),
             voucher_id: voucher_id.context("an instance publishes no sale")?,
             buyers,
-            targets: cluster.targets.clone(),
-            connections: CONNECTIONS / of,
             outcome: Outcome::default(),
             circumstances: Circumstances { published: stock.into(), ..circumstances },
             rest: 0,
@@ -108,11 +102,17 @@ impl Sale {
     ///
     /// # Errors
     /// Too few file descriptors; whatever the service does is a record.
-    pub async fn buy(&mut self, begin: Instant, attempts: Vec<Attempt>) -> Result<()> {
-        let count = self.connections.min(attempts.len()) * self.targets.len();
-        let mut connections = Connections::new(&self.targets, count, TIMEOUT)?;
+    pub async fn buy(
+        &mut self,
+        cluster: &TestCluster,
+        begin: Instant,
+        attempts: Vec<Attempt>,
+    ) -> Result<()> {
+        let targets = cluster.targets.clone();
+        let count = CONNECTIONS.min(attempts.len()) * targets.len();
+        let mut connections = Connections::new(&targets, count, TIMEOUT)?;
         let changing: Arc<Mutex<Changing>> = Arc::default();
-        let (buyers, targets, all) = (self.buyers.clone(), self.targets.clone(), changing.clone());
+        let (buyers, all) = (self.buyers.clone(), changing.clone());
         let ended = move |attempt: &Attempt, record: &Record| {
             let order_id = match record.observed.reply {
                 Reply::Ordered(id) | Reply::Pending(id) if !attempt.then.is_empty() => id,
@@ -242,7 +242,7 @@ impl Sale {
                 .take(left + left / 4 + 8)
                 .map(|(buyer, _)| Attempt { buyer, attempt, due: None, then: &[] })
                 .collect();
-            self.buy(Instant::now(), attempts).await?;
+            self.buy(cluster, Instant::now(), attempts).await?;
             attempt += 1;
             snapshot = self.wait_until_stable(cluster).await?;
             if snapshot.sale.stock_left < before {

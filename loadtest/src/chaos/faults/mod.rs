@@ -30,7 +30,7 @@ pub struct Scene<'a> {
     pub sales: &'a [u64],
     /// Those who sign in again when Redis has lost their sessions.
     pub buyers: &'a [Buyer],
-    pub operator: &'a Operator,
+    pub operator: &'a Operator<'a>,
     /// From the fault to the beginning of its end: a restart, a recovery or a failover comes on top.
     pub lasts: Duration,
 }
