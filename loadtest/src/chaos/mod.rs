@@ -82,9 +82,8 @@ async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked
             for after in faults::recoveries(layout) {
                 for _ in 0..options.recoveries {
                     let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
-                    let recovery = recovery::measure(cluster, strategy, after, number).await?;
-                    eprintln!("recovery: {recovery}");
-                    recoveries.push(recovery);
+                    eprintln!("recovery of {strategy} after {after}");
+                    recoveries.push(recovery::measure(cluster, strategy, after, number).await?);
                 }
             }
         }

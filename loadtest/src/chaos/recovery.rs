@@ -7,7 +7,6 @@
 //! the recovery.
 
 use std::{
-    fmt::{Display, Formatter},
     iter::repeat_with,
     sync::{
         Arc,
@@ -46,16 +45,6 @@ pub struct Recovery {
     pub usual: f64,
     /// Time to 95 % of that, in milliseconds; `None`: not within ten seconds.
     pub back_ms: Option<u64>,
-}
-
-impl Display for Recovery {
-    fn fmt(&self, to: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(to, "{} at {:.0} orders/s, {}: ", self.strategy, self.usual, self.after)?;
-        match self.back_ms {
-            Some(ms) => write!(to, "back after {ms} ms"),
-            None => write!(to, "not back within {} s", LIMIT.as_secs()),
-        }
-    }
 }
 
 /// Orders are counted for so long at a time.
