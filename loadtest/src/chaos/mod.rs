@@ -33,7 +33,7 @@ mod report;
 mod round;
 mod sale;
 pub(crate) mod test_cluster;
-pub mod verdict;
+mod verdict;
 
 use crate::report::{CheckResult, Checked};
 pub use options::{ChaosOptions, DatabaseLayout, RedisLayout};
