@@ -36,7 +36,7 @@ pub(crate) mod test_cluster;
 mod verdict;
 
 use crate::report::{CheckResult, Checked};
-pub use options::{ChaosOptions, DatabaseLayout, RedisLayout};
+pub use options::{ChaosOptions, RedisLayout};
 use report::report;
 use test_cluster::{TestCluster, save_logs};
 

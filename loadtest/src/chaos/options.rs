@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, value_parser};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
+};
 use testkit::{clock, replicated_database::Replication};
 
 use crate::options::service;
@@ -19,34 +23,20 @@ pub enum RedisLayout {
     Cluster,
 }
 
-/// How the database is run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum DatabaseLayout {
-    /// One server.
-    #[default]
-    Single,
-    /// A primary and a semi-synchronous replica behind a proxy: a failover may lose nothing
-    Replicated,
-    /// As `replicated`, with an asynchronous replica: what a failover loses is counted apart
-    Asynchronous,
-}
-
-impl DatabaseLayout {
-    /// How its servers replicate each other.
-    pub fn replication(self) -> Replication {
-        match self {
-            Self::Single => Replication::None,
-            Self::Replicated => Replication::SemiSynchronous,
-            Self::Asynchronous => Replication::Asynchronous,
-        }
-    }
+fn database() -> impl TypedValueParser<Value = Replication> {
+    let names = PossibleValuesParser::new(["single", "replicated", "asynchronous"]);
+    names.map(|name| match name.as_str() {
+        "replicated" => Replication::SemiSynchronous,
+        "asynchronous" => Replication::Asynchronous,
+        _ => Replication::None,
+    })
 }
 
 /// The servers of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     pub redis: RedisLayout,
-    pub database: DatabaseLayout,
+    pub database: Replication,
     /// Whether a library that fakes the time is installed, without which some faults cannot be injected.
     pub faketime: bool,
 }
@@ -70,9 +60,10 @@ pub struct ChaosOptions {
     /// How Redis is run
     #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
     pub redis: RedisLayout,
-    /// How the database is run
-    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
-    pub database: DatabaseLayout,
+    /// One database; a primary with a semi-synchronous replica, of which a failover may lose nothing; or with an
+    /// asynchronous one: what a failover loses is counted apart
+    #[arg(long, value_parser = database(), default_value = "single", value_name = "LAYOUT")]
+    pub database: Replication,
     /// The seed of the faults, their times and the buyers' [default: a random one, which is printed]
     #[arg(long, default_value_t = rand::random_range(1..1_000_000), hide_default_value = true)]
     pub seed: u64,

@@ -85,8 +85,8 @@ impl TestCluster {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
             environment: clock::environment(&clocks[ServerKind::Database as usize]),
         };
-        let replication = layout.database.replication();
-        let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await?;
+        let database =
+            ReplicatedDatabase::start_in(folder.clone(), layout.database, settings).await?;
         let environment = clock::environment(&clocks[ServerKind::Redis as usize]);
         let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
         let database_proxy = Proxy::start(database.address()).await?;

@@ -4,12 +4,15 @@ use std::{fmt, ops::Range, time::Duration};
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
-use testkit::proxy::Mode::{Cut, HalfOpen, LoseCommit, LoseCommitReply, LoseReplies};
+use testkit::{
+    proxy::Mode::{Cut, HalfOpen, LoseCommit, LoseCommitReply, LoseReplies},
+    replicated_database::Replication,
+};
 
 use super::{
     changes::What,
     operator::Operator,
-    options::{DatabaseLayout, Layout, RedisLayout},
+    options::{Layout, RedisLayout},
     redis_data::RedisData,
     test_cluster::{
         ServerKind::{Database, Redis},
@@ -222,7 +225,7 @@ impl Fault {
             Needs::RedisReplica => layout.redis_fails_over(),
             Needs::Sentinel => layout.redis == RedisLayout::Sentinel,
             Needs::Cluster => layout.redis == RedisLayout::Cluster,
-            Needs::DatabaseReplica => layout.database != DatabaseLayout::Single,
+            Needs::DatabaseReplica => layout.database != Replication::None,
         }
     }
 
@@ -244,7 +247,7 @@ impl Fault {
 
     /// Whether the database forgets something that it had confirmed: each of its failovers may, to an asynchronous replica.
     pub fn makes_database_forget(&self, layout: Layout) -> bool {
-        self.needs == Needs::DatabaseReplica && layout.database == DatabaseLayout::Asynchronous
+        self.needs == Needs::DatabaseReplica && layout.database == Replication::Asynchronous
     }
 
     /// Injects it, and undoes it.
@@ -274,7 +277,7 @@ mod tests {
 
     #[test]
     fn each_layout_has_its_faults_once_and_each_of_three_strategies_meets_each_first() {
-        let databases = [(DatabaseLayout::Single, 0), (DatabaseLayout::Replicated, 3)];
+        let databases = [(Replication::None, 0), (Replication::SemiSynchronous, 3)];
         let redises =
             [(RedisLayout::Single, 37), (RedisLayout::Sentinel, 40), (RedisLayout::Cluster, 42)];
         for (redis, faults) in redises {
