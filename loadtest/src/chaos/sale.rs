@@ -12,10 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use testkit::wait::poll;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     changes::{Change, Owner, TIMEOUT},
@@ -175,15 +172,12 @@ impl Sale {
     /// Waits until what is pending is decided and no unpaid order is left; notes how many are, at the limit.
     pub async fn wait_until_expired(&mut self, cluster: &TestCluster) -> Result<()> {
         self.wait_until_decided(cluster).await?;
-        let begin = Instant::now();
-        loop {
+        let expired = poll(EXPIRY_LIMIT, QUIET, async || {
             let snapshot = cluster.order_rows.read(self.voucher_id).await?;
             self.circumstances.unexpired = unpaid(&snapshot.rows).count();
-            if self.circumstances.unexpired == 0 || begin.elapsed() >= EXPIRY_LIMIT {
-                return Ok(());
-            }
-            sleep(QUIET).await;
-        }
+            anyhow::Ok((self.circumstances.unexpired == 0).then_some(()))
+        });
+        expired.await.map(drop)
     }
 
     /// Waits until every order that was told by id is a row or a definite no.
