@@ -10,7 +10,7 @@ use std::{
     iter::repeat_with,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -77,7 +77,6 @@ struct Load {
     voucher_id: u64,
     buyers: Vec<Buyer>,
     next: AtomicUsize,
-    done: AtomicBool,
     begin: Instant,
     /// Orders in each bin since `begin`.
     bins: Vec<AtomicU32>,
@@ -102,11 +101,11 @@ pub async fn measure(
         voucher_id,
         buyers,
         next: AtomicUsize::new(0),
-        done: AtomicBool::new(false),
         begin: Instant::now(),
         bins: repeat_with(AtomicU32::default).take(bins(WARM_UP + USUAL + LIMIT)).collect(),
     });
-    let working: JoinSet<()> = (0..CONNECTIONS).map(|number| load.clone().work(number)).collect();
+    let mut working: JoinSet<()> =
+        (0..CONNECTIONS).map(|number| load.clone().work(number)).collect();
     let operator = &Operator::new(cluster, Vec::new(), load.begin)?;
     sleep_until(load.begin + WARM_UP + USUAL).await;
     let (usual, broken_at) = (load.usual(), load.begin.elapsed());
@@ -115,8 +114,7 @@ pub async fn measure(
     let buyers = &load.buyers[load.next.load(Ordering::Relaxed).min(BUYERS)..];
     let broken = after.inject(Scene { cluster, sales, buyers, operator, lasts });
     let (broken, back_ms) = tokio::join!(broken, load.back(broken_at, usual));
-    load.done.store(true, Ordering::Relaxed);
-    working.join_all().await;
+    working.shutdown().await;
     broken?;
     cluster.ready().await?;
     sessions::end(&cluster.access, &load.buyers).await?;
@@ -138,9 +136,7 @@ impl Load {
         let mut aside_until = self.begin;
         let draw = || self.buyers.get(self.next.fetch_add(1, Ordering::Relaxed));
         let mut buyer = draw();
-        while let Some(Buyer { token, .. }) = buyer
-            && !self.done.load(Ordering::Relaxed)
-        {
+        while let Some(Buyer { token, .. }) = buyer {
             let call = call.clone().token(token);
             let aside = usize::from(Instant::now() < aside_until);
             let at = (home + aside) % connections.len();
