@@ -46,6 +46,8 @@ const SHARE: f64 = 0.5;
 /// Purchases due at the same moment: after them most connections idle until the next, and so does what a balancer keeps open
 /// to the instances.
 const WAVE: usize = 32;
+/// Connections of the load at most.
+const MOST_CONNECTIONS: usize = 256;
 /// Time limit of one purchase.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Between a restart and the next, so that a balancer asks the instance again. nginx skips one that refused 20 connections
@@ -74,9 +76,6 @@ pub struct RollingOptions {
     /// The load in purchases per second [default: half of the orders per second that all instances reach]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<f64>,
-    /// Clients' connections [default: one for each purchase a second, at most 256]
-    #[arg(long, value_parser = value_parser!(u16).range(1..=4000))]
-    pub connections: Option<u16>,
     /// Buyers, each of whom buys once, behind each balancer
     #[arg(long, default_value_t = 400_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     pub buyers: u32,
@@ -142,9 +141,9 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
         };
         eprintln!("behind {balancer}: {rate:.0} purchases a second");
         // So that none is idle for longer than an instance that ends waits for it.
-        let connections = options.connections.unwrap_or((rate as u16).clamp(1, 256));
+        let connections = (rate as usize / 2).clamp(1, MOST_CONNECTIONS);
         let spread = Duration::from_secs_f64(f64::from(options.buyers) / rate.max(1e-3));
-        let load = sale(connections.into(), spread);
+        let load = sale(connections, spread);
         let restarting = restart(&mut instances, *rounds);
         let (sold, drains) = sell(&load, &order_rows, &buyers, restarting).await?;
         let drains = drains?;

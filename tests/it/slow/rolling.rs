@@ -13,7 +13,6 @@ async fn a_rolling_restart_fails_no_purchase() {
         instances: 2,
         rounds: 1,
         rate: Some(60.0),
-        connections: Some(32),
         buyers: 3_000,
         program: env!("CARGO_BIN_EXE_seckill").into(),
         deploy: Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"),
