@@ -72,7 +72,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             checked(report, json).await
         }
         Scenario::Chaos(Run { options, .. }) if options.list => {
-            print!("{}", chaos::faults::list(options.layout()));
+            print!("{}", chaos::faults::list(options.layout));
             Ok(ExitCode::SUCCESS)
         }
         Scenario::Chaos(Run { options, json }) => {

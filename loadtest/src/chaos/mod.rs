@@ -45,7 +45,7 @@ use test_cluster::{TestCluster, save_logs};
 /// # Errors
 /// Those of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions) -> Result<Checked> {
-    let cluster = TestCluster::start(&options.program, options.layout()).await?;
+    let cluster = TestCluster::start(&options.program, options.layout).await?;
     let mut run = run_on(&cluster, options).await;
     if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
         return run;
@@ -67,7 +67,7 @@ pub async fn run(options: &ChaosOptions) -> Result<Checked> {
 
 async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked> {
     println!("chaos: seed {}", options.seed);
-    let (layout, only) = (options.layout(), options.only_round);
+    let (layout, only) = (options.layout, options.only_round);
     let mut rounds = Vec::new();
     for number in only.map_or(1..=options.rounds, |only| only..=only) {
         let round = round::run(cluster, options, number).await;

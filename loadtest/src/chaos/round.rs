@@ -73,7 +73,7 @@ impl Round {
 pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> Result<Round> {
     let started = Instant::now();
     let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
-    let (layout, strategies) = (options.layout(), &options.strategies);
+    let (layout, strategies) = (options.layout, &options.strategies);
     let index = number as usize - 1;
     let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
     let strategies = plan::strategies(rng, &strategies[index % strategies.len()], strategies);
