@@ -17,26 +17,20 @@ use crate::{
 
 /// The report of the rounds and recoveries that were drawn from a seed.
 pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery]) -> Checked {
-    let repeat = |number: u32| {
+    let row = |fault: &'static Fault| {
+        let planned = rounds.iter().flat_map(|round| &round.faults);
+        let times = planned.filter(|planned| planned.what == fault).count();
+        vec![times.to_string(), fault.described(layout)]
+    };
+    let faults = faults::distinct(layout).map(row).collect();
+    let broken = rounds.iter().filter(|round| !round.is_clean());
+    let repeat = broken.map(|Round { number, .. }| {
         format!(
             "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
              --strategies and --buyers)"
         )
-    };
-    let never = |(_, fault): (usize, &Fault)| {
-        let reason = fault.impossible(layout).unwrap_or("more rounds draw it");
-        format!("never drawn: {fault} ({reason})")
-    };
-    let times = |fault: &Fault| {
-        let planned = rounds.iter().flat_map(|round| &round.faults);
-        planned.filter(|planned| planned.what == fault).count()
-    };
-    let faults = faults::distinct(layout).map(|fault| (times(fault), fault));
-    let (drawn, undrawn): (Vec<_>, Vec<_>) = faults.partition(|(times, _)| *times > 0);
-    let drawn = drawn.iter().map(|(times, fault)| vec![times.to_string(), fault.to_string()]);
-    let broken = rounds.iter().filter(|round| !round.is_clean());
-    let notes = broken.map(|round| repeat(round.number)).chain(undrawn.into_iter().map(never));
-    let mut figures = vec![Table::new(&[">times", "fault"], drawn.collect())];
+    });
+    let mut figures = vec![Table::new(&[">times", "fault"], faults)];
     if !recovered.is_empty() {
         figures.push(recoveries(recovered));
     }
@@ -44,7 +38,7 @@ pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery
         scenario: "chaos",
         heading: format!("{} rounds from seed {seed}", rounds.len()),
         figures,
-        notes: notes.collect::<Vec<_>>().join("\n"),
+        notes: repeat.collect::<Vec<_>>().join("\n"),
         checks: checks(rounds),
     }
 }

@@ -207,13 +207,9 @@ pub fn distinct(layout: Layout) -> impl Iterator<Item = &'static Fault> {
     fitting(USUAL, layout).chain(fitting(FAILOVERS, layout))
 }
 
-/// Every fault of the layout with its name, and why it cannot be drawn here; a line each.
+/// Every fault of the layout, a line each.
 pub fn list(layout: Layout) -> String {
-    let line = |fault: &Fault| match fault.impossible(layout) {
-        Some(reason) => format!("{fault}  (not drawn: {reason})\n"),
-        None => format!("{fault}\n"),
-    };
-    distinct(layout).map(line).collect()
+    distinct(layout).map(|fault| fault.described(layout) + "\n").collect()
 }
 
 impl Fault {
@@ -234,6 +230,14 @@ impl Fault {
         let missing = matches!(self.needs, Needs::Faketime | Needs::OneRedisFaketime);
         (missing && !layout.faketime)
             .then_some("libfaketime is not installed (package faketime or libfaketime)")
+    }
+
+    /// Its name, and why it cannot be drawn here.
+    pub fn described(&self, layout: Layout) -> String {
+        match self.impossible(layout) {
+            Some(reason) => format!("{self}  (not drawn: {reason})"),
+            None => self.to_string(),
+        }
     }
 
     /// Whether Redis forgets something that it had confirmed.
