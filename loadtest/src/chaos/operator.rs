@@ -18,7 +18,7 @@ use testkit::wait::until;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    changes::{self, Change, Owner, is_refusal},
+    changes::{self, Answer, Owner, is_refusal},
     sale::Sale,
     test_cluster::TestCluster,
     verdict::unpaid,
@@ -59,7 +59,7 @@ enum What {
 #[derive(Debug, Default)]
 struct Log {
     operations: Vec<(What, Vec<Reply>)>,
-    changes: Vec<Change>,
+    changes: Vec<Answer>,
 }
 
 /// The operator.
@@ -153,11 +153,11 @@ impl<'a> Operator<'a> {
     pub async fn change(&self, orders: &[Owner], what: changes::What) {
         let changes = join_all(orders.iter().map(async |owner| owner.ask(&[what, what]).await));
         let changes = changes.await;
-        self.log().changes.extend(changes);
+        self.log().changes.extend(changes.into_iter().flatten());
     }
 
     /// Takes the payments and cancellations out of what was done.
-    pub fn take_changes(&self) -> Vec<Change> {
+    pub fn take_changes(&self) -> Vec<Answer> {
         std::mem::take(&mut self.log().changes)
     }
 

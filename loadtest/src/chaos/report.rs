@@ -71,7 +71,7 @@ impl fmt::Display for Sale {
             replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
         let (strategy, stock, rest) = (&self.strategy, self.circumstances.published, self.rest);
         write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
-        write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.outcome.changes.len())?;
+        write!(f, "{} | rest {rest}, changes {}", replies.join(", "), self.outcome.changes.len())?;
         if self.verdict.lost_by_database > 0 {
             write!(f, ", lost by the database {}", self.verdict.lost_by_database)?;
         }

@@ -15,7 +15,7 @@ use testkit::wait::poll;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    changes::{Change, Owner, TIMEOUT},
+    changes::{Answer, Owner, TIMEOUT},
     plan::Attempt,
     test_cluster::TestCluster,
     verdict::{Circumstances, Outcome, SaleVerdict, unpaid},
@@ -65,7 +65,7 @@ pub struct Sale {
 }
 
 /// Buyers who do something with their order; what came of it, the buyer, and the purchase's reply.
-type Changing = JoinSet<(Option<Change>, u64, Reply)>;
+type Changing = JoinSet<(Vec<Answer>, u64, Reply)>;
 
 impl Sale {
     /// Publishes it on an instance.
@@ -123,8 +123,8 @@ impl Sale {
                     reply = owner.wait().await;
                 }
                 let ordered = matches!(reply, Reply::Ordered(_));
-                let change = if ordered { Some(owner.ask(then).await) } else { None };
-                (change, owner.buyer.user_id, reply)
+                let answers = if ordered { owner.ask(then).await } else { Vec::new() };
+                (answers, owner.buyer.user_id, reply)
             });
         };
         let (voucher_id, buyers, begin) = (self.voucher_id, self.buyers.clone(), begin.into_std());
@@ -132,8 +132,8 @@ impl Sale {
         let made = purchases.make(&mut connections, &Arc::default(), ended).await?;
         self.outcome.records.extend(made);
         let changing = std::mem::take(&mut *locked(&changing));
-        for (change, user_id, reply) in changing.join_all().await {
-            self.outcome.changes.extend(change);
+        for (answers, user_id, reply) in changing.join_all().await {
+            self.outcome.changes.extend(answers);
             self.outcome.note(user_id, &reply);
         }
         Ok(())

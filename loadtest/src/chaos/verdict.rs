@@ -1,12 +1,8 @@
 //! The verdict on a sale: the checker's invariants, and those that only a round can know.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
-use super::changes::{Answer, Change, What, is_refusal};
+use super::changes::{Answer, What, is_refusal};
 use workload::{
     checker::{self, ObservedReply, OrderRow, Verdict},
     generator::Record,
@@ -26,8 +22,9 @@ const PAID: u8 = 2;
 pub struct Outcome {
     /// Every attempt to buy.
     pub records: Vec<Record>,
-    /// Every payment and cancellation.
-    pub changes: Vec<Change>,
+    /// Every payment and cancellation. Two attempts can have been told of the same order, which the operator may change as
+    /// well.
+    pub changes: Vec<Answer>,
     /// Every order, after its buyer, whose look-up said a definite no.
     pub noes: BTreeSet<(u64, i64)>,
 }
@@ -105,21 +102,14 @@ impl SaleVerdict {
             (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
             return verdict;
         }
-        // Two attempts can have been told of the same order, which the operator may change as well.
-        let mut answers: HashMap<i64, Vec<Answer>> = HashMap::new();
-        for change in &outcome.changes {
-            answers.entry(change.order_id).or_default().extend(change.answers.iter().cloned());
-        }
-        let of = |id: i64| answers.get(&id).map_or(&[][..], Vec::as_slice);
+        let (changes, expires) = (&outcome.changes, circumstances.expires);
         for row in &snapshot.rows {
-            if let Some(what) = false_change(row, of(row.id), circumstances) {
+            if let Some(what) = false_change(row, changes, expires) {
                 verdict.false_changes += 1;
                 verdict.checker.example(|| format!("order {}: {what}", row.id));
             }
         }
-        let early =
-            |change: &&Change| expired_early(change, of(change.order_id), circumstances.expires);
-        for Change { order_id, age, .. } in outcome.changes.iter().filter(early) {
+        for Answer { order_id, age, .. } in expired_early(changes, expires) {
             verdict.false_expiries += 1;
             let example = || format!("order {order_id} expired {age:?} after it was asked for");
             verdict.checker.example(example);
@@ -198,17 +188,17 @@ pub fn unpaid(rows: &[OrderRow]) -> impl Iterator<Item = &OrderRow> {
     rows.iter().filter(|row| row.status == UNPAID)
 }
 
-/// What is wrong with the status of an order, given what was answered to those who asked to change it.
+/// What is wrong with the status of an order, given all answers to those who asked to change orders.
 fn false_change(
     row: &OrderRow,
-    answers: &[Answer],
-    circumstances: Circumstances,
+    changes: &[Answer],
+    expires: Option<Duration>,
 ) -> Option<&'static str> {
     let answered = |what: What, is: fn(&Reply) -> bool| {
-        answers.iter().any(|(of, answer)| *of == what && is(answer))
+        changes.iter().any(|it| it.order_id == row.id && it.what == what && is(&it.reply))
     };
-    let done = |what| answered(what, |answer| matches!(answer, Reply::Ordered(_)));
-    let may_be = |what| answered(what, |answer| !is_refusal(answer));
+    let done = |what| answered(what, |reply| matches!(reply, Reply::Ordered(_)));
+    let may_be = |what| answered(what, |reply| !is_refusal(reply));
     if done(What::Pay) && row.status != PAID {
         return Some("its payment was confirmed, and it is not paid");
     }
@@ -218,18 +208,20 @@ fn false_change(
     if row.status == PAID && !may_be(What::Pay) {
         return Some("it is paid, and its payment was refused or never asked for");
     }
-    if row.is_cancelled() && circumstances.expires.is_none() && !may_be(What::Cancel) {
+    if row.is_cancelled() && expires.is_none() && !may_be(What::Cancel) {
         return Some("it is cancelled, and its cancellation was refused or never asked for");
     }
     None
 }
 
-/// Whether the answers show that the order had expired, at an age at which it must not, and that nobody asked, among `all`
-/// who asked to change it, to cancel it.
-fn expired_early(change: &Change, all: &[Answer], expires: Option<Duration>) -> bool {
-    let was_cancelled =
-        |(_, answer): &Answer| matches!(answer, Reply::Refused(code) if code == "ORDER_CANCELLED");
-    expires.is_some_and(|expires| change.age < expires)
-        && all.iter().all(|(what, _)| *what != What::Cancel)
-        && change.answers.iter().any(was_cancelled)
+/// The answers that say that an order had expired, at an age at which it must not, which nobody asked to cancel.
+fn expired_early(changes: &[Answer], expires: Option<Duration>) -> impl Iterator<Item = &Answer> {
+    changes.iter().filter(move |answer| {
+        let cancels = |it: &Answer| it.order_id == answer.order_id && it.what == What::Cancel;
+        let is_cancelled =
+            matches!(&answer.reply, Reply::Refused(code) if code == "ORDER_CANCELLED");
+        is_cancelled
+            && expires.is_some_and(|expires| answer.age < expires)
+            && !changes.iter().any(cancels)
+    })
 }
