@@ -68,11 +68,6 @@ pub struct RollingOptions {
     /// How often all of them are restarted, behind each balancer
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// What is in front of them: nginx, or a plain TCP balancer that asks for readiness
-    /// (HAProxy, without retries)
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["nginx", "tcp"],
-          value_name = "NAMES")]
-    pub balancers: Vec<Balancer>,
     /// The load in purchases per second [default: half of the orders per second that all instances reach]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<f64>,
@@ -85,9 +80,6 @@ pub struct RollingOptions {
     /// The service's binary [default: `seckill` beside this one]
     #[arg(long = "seckill", value_name = "FILE", default_value_os_t = service(), hide_default_value = true)]
     pub program: PathBuf,
-    /// The folder of the balancers' configurations, nginx.conf and tcp-balancer.cfg
-    #[arg(long, value_name = "FOLDER", default_value = "deploy")]
-    pub deploy: PathBuf,
     #[arg(skip)]
     #[allow(missing_docs)] // Added to the instances' environment, for tests.
     pub environment: Vec<(&'static str, String)>,
@@ -115,8 +107,8 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
         notes: String::new(),
         checks: Vec::new(),
     };
-    for &balancer in &options.balancers {
-        let (_running, target) = balancer.start(&targets, &options.deploy, folder.path()).await?;
+    for balancer in [Balancer::Nginx, Balancer::Tcp] {
+        let (_running, target) = balancer.start(&targets, folder.path()).await?;
         let sale = |connections: usize, spread: Duration| BurstOptions {
             buyers: options.buyers,
             stock: options.buyers,

@@ -1,7 +1,6 @@
 //! A rolling restart under load, behind a real nginx and a real HAProxy with the shipped configurations, restarts
 //! nothing that a client notices. `./dev chaos rolling` does it with more instances, longer and at half of what they can do.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use seckill_loadtest::options::defaults;
@@ -15,7 +14,6 @@ async fn a_rolling_restart_fails_no_purchase() {
         rate: Some(60.0),
         buyers: 3_000,
         program: env!("CARGO_BIN_EXE_seckill").into(),
-        deploy: Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"),
         // A busy machine notices late, and its database may stand still for seconds.
         environment: [
             ("DRAIN_GRACE_MS", "1000"),
