@@ -28,7 +28,7 @@ mod options;
 mod plan;
 mod recovery;
 pub mod redis_data;
-pub mod redis_servers;
+mod redis_servers;
 mod report;
 mod round;
 mod sale;

@@ -34,3 +34,9 @@ async fn nor_when_a_redis_cluster_and_a_replicated_database_fail_over() {
         rounds(10, RedisLayout::Cluster, Replication::SemiSynchronous).await;
     }
 }
+
+/// Up to a master that is partitioned with its clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_when_sentinel_replaces_a_redis_master() {
+    rounds(7, RedisLayout::Sentinel, Replication::None).await;
+}
