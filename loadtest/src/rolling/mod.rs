@@ -29,6 +29,7 @@ use workload::{
     Access, Environment, Target,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
+    latency,
     order_rows::OrderRows,
     sessions,
 };
@@ -54,8 +55,8 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// Failed purchases that the report names.
 const EXAMPLES: usize = 10;
 
-const COLUMNS: [&str; 8] =
-    ["behind", ">load/s", ">drain ms", ">longest", ">purchases", ">p50 ms", ">p99 ms", ">max ms"];
+/// The table's columns behind those of the latency.
+const COLUMNS: [&str; 3] = [">load/s", ">drain ms", ">longest"];
 
 /// Options of a rolling restart.
 #[derive(Debug, Clone, Args)]
@@ -101,7 +102,7 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
     let mut report = Checked {
         scenario: "rolling",
         heading: format!("{count} instances, all restarted {rounds} times in turn, {strategy}."),
-        figures: vec![Table::new(&COLUMNS, Vec::new())],
+        figures: vec![Table::new(&[&latency::COLUMNS[..], &COLUMNS].concat(), Vec::new())],
         notes: String::new(),
         checks: Vec::new(),
     };
@@ -184,11 +185,8 @@ async fn sell<T>(
 fn add(report: &mut Checked, balancer: Balancer, rate: f64, drains: &[Duration], sold: &Report) {
     let drains = Spread::of(drains.iter().map(|drain| drain.as_secs_f64() * 1e3));
     let (drain, longest) = drains.map_or((0.0, 0.0), |spread| (spread.median, spread.most));
-    let latency = &sold.latency;
-    let mut cells = vec![balancer.to_string()];
+    let mut cells = latency::row(&balancer.to_string(), &sold.latency);
     cells.extend([rate, drain, longest].map(|figure| format!("{figure:.0}")));
-    cells.push(sold.records.len().to_string());
-    cells.extend([latency.p50_ms, latency.p99_ms, latency.max_ms].map(|ms| format!("{ms:.1}")));
     report.figures[0].rows.push(cells);
 
     let failed = || sold.records.iter().filter(|record| !record.observed.reply.is_success());
