@@ -81,9 +81,8 @@ async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked
         for strategy in &options.strategies {
             for after in faults::recoveries(layout) {
                 for _ in 0..options.recoveries {
-                    let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
                     eprintln!("recovery of {strategy} after {after}");
-                    recoveries.push(recovery::measure(cluster, strategy, after, number).await?);
+                    recoveries.push(recovery::measure(cluster, strategy, after).await?);
                 }
             }
         }

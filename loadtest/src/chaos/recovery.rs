@@ -50,8 +50,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_millis(1);
 /// Buyers, until [`LIMIT`].
 const BUYERS: u32 = 12_500;
-/// Their ids; rounds have smaller ones.
-const FIRST_BUYER: u64 = 3_000_000_000;
 const CONNECTIONS: usize = 64;
 
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
@@ -60,11 +58,8 @@ pub async fn measure(
     cluster: &TestCluster,
     strategy: &str,
     after: &'static Fault,
-    number: u32,
 ) -> Result<Recovery> {
-    let first = FIRST_BUYER + u64::from(number) * u64::from(BUYERS);
-    let buyers: Arc<[Buyer]> = sessions::buyers(first, BUYERS as usize)?.into();
-    sessions::open(&cluster.access, &buyers).await?;
+    let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, BUYERS as usize).await?.into();
     let targets = &cluster.targets;
     let voucher_id = publish::flash_sale(&cluster.access, &targets[0], strategy, BUYERS).await?;
     let of_buyer = |buyer: u32| {

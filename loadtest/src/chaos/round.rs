@@ -31,10 +31,6 @@ const EXPIRY: f64 = 0.12;
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
 /// How long after its look-up said a definite no an order is looked at again: it must still be no row.
 const AFTER_A_NO: Duration = Duration::from_secs(10);
-/// Buyers' ids begin here, and each round has its own: a lock left behind affects no other round.
-const FIRST_BUYER: u64 = 1_000_000_000;
-/// Ids a round has at most.
-const IDS: u64 = 100_000;
 /// More than what is added to a sale in a round.
 const ADDED: usize = 64;
 
@@ -99,10 +95,10 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     }
 
     let most = drawn.iter().map(|(_, stock, _)| *stock).max().unwrap_or(0);
-    // Enough to buy the rest, should all the others have got none or be unable to buy.
-    let first = FIRST_BUYER + u64::from(number) * IDS;
-    let buyers: Arc<[Buyer]> = sessions::buyers(first, each + most + ADDED)?.into();
-    sessions::open(&cluster.access, &buyers).await?;
+    // New ones, so that a lock left behind affects no other round; enough to buy the rest, should all the others have got
+    // none or be unable to buy.
+    let buyers = sessions::signed_in(&cluster.access, each + most + ADDED).await?;
+    let buyers: Arc<[Buyer]> = buyers.into();
     let (mut sales, mut attempts) = (Vec::new(), Vec::new());
     let on = &cluster.targets[index % cluster.targets.len()];
     for (strategy, stock, of_sale) in drawn {
