@@ -2,11 +2,8 @@
 //! may have been lost, as an operator would. At the end the tables must agree with every answer.
 
 use std::{
+    cell::{Cell, RefCell},
     ops::RangeInclusive,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
     time::Duration,
 };
 
@@ -71,8 +68,8 @@ pub struct Operator<'a> {
     begin: Instant,
     token: HeaderValue,
     /// Additions asked for.
-    added: AtomicUsize,
-    log: Mutex<Log>,
+    added: Cell<u32>,
+    log: RefCell<Log>,
 }
 
 impl<'a> Operator<'a> {
@@ -82,8 +79,8 @@ impl<'a> Operator<'a> {
             sales,
             begin,
             token: cluster.access.admin_header("publishing a sale")?,
-            added: AtomicUsize::new(0),
-            log: Mutex::default(),
+            added: Cell::default(),
+            log: RefCell::default(),
         })
     }
 
@@ -108,7 +105,7 @@ impl<'a> Operator<'a> {
     /// Adds stock to the round's `number`-th.
     pub async fn add_stock(&self, number: usize) {
         let Some(on) = self.sales.iter().cycle().nth(number) else { return };
-        let count = 1 << self.added.fetch_add(1, Ordering::Relaxed);
+        let count = 1 << self.added.replace(self.added.get() + 1);
         let call = Call::post(format!("/voucher/seckill/{}/stock", on.voucher_id));
         let call = call.admin(&self.token).json(&serde_json::json!({ "add": count }));
         self.repeat(What::Add(on.voucher_id, count), call, number + 1).await;
@@ -126,7 +123,7 @@ impl<'a> Operator<'a> {
             }
             sleep(PAUSE).await;
         }
-        self.log().operations.push((what, answers));
+        self.log.borrow_mut().operations.push((what, answers));
     }
 
     /// The owners of some unpaid orders of the first sale, as soon as it has so many.
@@ -153,17 +150,17 @@ impl<'a> Operator<'a> {
     pub async fn change(&self, orders: &[Owner], what: changes::What) {
         let changes = join_all(orders.iter().map(async |owner| owner.ask(&[what, what]).await));
         let changes = changes.await;
-        self.log().changes.extend(changes.into_iter().flatten());
+        self.log.borrow_mut().changes.extend(changes.into_iter().flatten());
     }
 
     /// Takes the payments and cancellations out of what was done.
     pub fn take_changes(&self) -> Vec<Answer> {
-        std::mem::take(&mut self.log().changes)
+        std::mem::take(&mut self.log.borrow_mut().changes)
     }
 
     /// Compares every answer with the tables; says what is not true.
     pub async fn check(&self) -> Result<Vec<String>> {
-        let (operations, mut wrong) = (self.log().operations.clone(), Vec::new());
+        let (operations, mut wrong) = (self.log.borrow().operations.clone(), Vec::new());
         for Sale { voucher_id, circumstances, .. } in &self.sales {
             let more = self.cluster.order_rows.read(*voucher_id).await?.sale.issued;
             let more = more - circumstances.published;
@@ -191,10 +188,6 @@ impl<'a> Operator<'a> {
         // How it ends does not matter any more.
         database.close().await.ok();
         Ok(wrong)
-    }
-
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
