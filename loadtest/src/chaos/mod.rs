@@ -36,16 +36,38 @@ pub(crate) mod test_cluster;
 mod verdict;
 
 use crate::report::{CheckResult, Checked};
-pub use options::{ChaosOptions, RedisLayout};
+pub use options::{ChaosOptions, Layout, RedisLayout};
 use report::report;
 use test_cluster::{TestCluster, save_logs};
+
+/// Instances of the service.
+const INSTANCES: usize = 2;
+
+/// What an instance is told besides addresses: limits short enough that a fault of a second goes beyond
+/// them, and a lease short enough to run out within a round.
+const SETTINGS: [(&str, &str); 6] = [
+    ("DATABASE_TIMEOUT_MS", "1000"),
+    ("REDIS_TIMEOUT_MS", "400"),
+    ("REQUEST_TIMEOUT_MS", "12000"),
+    ("LOCK_LEASE_MS", "1500"),
+    ("DRAIN_GRACE_MS", "100"),
+    ("RUST_LOG", "info"),
+];
+
+/// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
+const DATABASE_ARGUMENTS: [&str; 3] =
+    ["--innodb-file-per-table=0", "--innodb-log-file-size=8M", "--innodb-autoextend-increment=1"];
 
 /// Runs all rounds, and prints each as it ends.
 ///
 /// # Errors
 /// Those of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions) -> Result<Checked> {
-    let cluster = TestCluster::start(&options.program, options.layout).await?;
+    let settings = SETTINGS.map(|(name, value)| (name, value.to_owned())).to_vec();
+    let (layout, database) = (options.layout, &DATABASE_ARGUMENTS);
+    let cluster =
+        TestCluster::start(&options.program, layout, database, INSTANCES, settings).await?;
+    cluster.run(true, 0).await?;
     let mut run = run_on(&cluster, options).await;
     if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
         return run;

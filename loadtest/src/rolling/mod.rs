@@ -8,25 +8,20 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use clap::{Args, value_parser};
-use testkit::{
-    database_server::{DatabaseServer, Settings},
-    process::TemporaryFolder,
-    redis_server::{RedisServer, Role},
-};
 use tokio::time::{Instant, sleep};
 
 use self::balancer::Balancer;
 use crate::{
     chaos::{
-        instance::Instance,
-        test_cluster::{access, prepare, save_logs},
+        Layout,
+        test_cluster::{TestCluster, save_logs},
     },
     options::service,
     report::{Check, CheckResult, Checked, Table},
     spread::Spread,
 };
 use workload::{
-    Access, Environment, Target,
+    Environment,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
     latency,
@@ -36,6 +31,13 @@ use workload::{
 
 pub(crate) mod balancer;
 
+/// What an instance is told besides addresses. Many share a small server.
+const SETTINGS: [(&str, &str); 4] = [
+    ("DATABASE_CONNECTIONS", "16"),
+    ("READ_CONNECTIONS", "4"),
+    ("UNLIMITED_CLIENTS", "127.0.0.0/8"),
+    ("RUST_LOG", "info"),
+];
 /// Connections of the closed loop that finds the capacity.
 const CAPACITY_CONNECTIONS: usize = 64;
 /// How long that loop lasts.
@@ -89,25 +91,23 @@ pub struct RollingOptions {
 /// # Errors
 /// Those of the set-up, also an instance that does not end or does not come back.
 pub async fn run(options: &RollingOptions) -> Result<Checked> {
-    let folder = Arc::new(TemporaryFolder::new()?);
-    let database = DatabaseServer::start_in(folder.clone(), Settings::default()).await?;
-    let redis = RedisServer::start_in(folder.clone(), Role::Durable, Vec::new()).await?;
-    let access = access(database.url(), redis.url());
-    prepare(&options.program, &access)?;
-    let order_rows = OrderRows::open(&access.database_url).await?;
-    let mut instances = start(&access, &folder, options).await?;
-    let targets: Vec<Target> = instances.iter().map(|instance| instance.target.clone()).collect();
-    let buyers: Arc<[Buyer]> = sessions::signed_in(&access, options.buyers as usize).await?.into();
-    let RollingOptions { instances: count, rounds, strategy, .. } = options;
+    let settings = SETTINGS.map(|(name, value)| (name, value.to_owned()));
+    let settings = [&settings[..], &options.environment[..]].concat();
+    let (program, count) = (&options.program, options.instances.into());
+    let cluster = TestCluster::start(program, Layout::default(), &[], count, settings).await?;
+    cluster.run(false, 0).await?;
+    let TestCluster { access, order_rows, targets, folder, .. } = &cluster;
+    let buyers: Arc<[Buyer]> = sessions::signed_in(access, options.buyers as usize).await?.into();
+    let RollingOptions { rounds, strategy, .. } = options;
     let mut report = Checked {
         scenario: "rolling",
         heading: format!("{count} instances, all restarted {rounds} times in turn, {strategy}."),
-        figures: vec![Table::new(&[&latency::COLUMNS[..], &COLUMNS].concat(), Vec::new())],
+        figures: vec![Table::new(&[&latency::COLUMNS[..], &COLUMNS[..]].concat(), Vec::new())],
         notes: String::new(),
         checks: Vec::new(),
     };
     for balancer in [Balancer::Nginx, Balancer::Tcp] {
-        let (_running, target) = balancer.start(&targets, folder.path()).await?;
+        let (_running, target) = balancer.start(targets, folder.path()).await?;
         let sale = |connections: usize, spread: Duration| BurstOptions {
             buyers: options.buyers,
             stock: options.buyers,
@@ -124,7 +124,7 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
             Some(rate) => rate,
             None => {
                 let closed_loop = sale(CAPACITY_CONNECTIONS, Duration::ZERO);
-                let (sold, ()) = sell(&closed_loop, &order_rows, &buyers, sleep(CAPACITY)).await?;
+                let (sold, ()) = sell(&closed_loop, order_rows, &buyers, sleep(CAPACITY)).await?;
                 let capacity = sold.orders_per_s;
                 sales.push(sold);
                 capacity * SHARE
@@ -135,8 +135,8 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
         let connections = (rate as usize / 2).clamp(1, MOST_CONNECTIONS);
         let spread = Duration::from_secs_f64(f64::from(options.buyers) / rate.max(1e-3));
         let load = sale(connections, spread);
-        let restarting = restart(&mut instances, *rounds);
-        let (sold, drains) = sell(&load, &order_rows, &buyers, restarting).await?;
+        let restarting = restart(&cluster, *rounds);
+        let (sold, drains) = sell(&load, order_rows, &buyers, restarting).await?;
         let drains = drains?;
         add(&mut report, balancer, rate, &drains, &sold);
         let what = |what: &str| format!("{balancer}: {what}");
@@ -154,8 +154,8 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
             report.checks.extend(violations);
         }
     }
-    for instance in &mut instances {
-        instance.end().await?;
+    for instance in &cluster.instances {
+        instance.lock().await.end().await?;
     }
     if report.result() == CheckResult::Violation {
         report.note_logs(&save_logs(folder.path())?);
@@ -201,40 +201,14 @@ fn add(report: &mut Checked, balancer: Balancer, rate: f64, drains: &[Duration],
     ]);
 }
 
-/// Starts the instances.
-async fn start(
-    access: &Access,
-    folder: &TemporaryFolder,
-    options: &RollingOptions,
-) -> Result<Vec<Instance>> {
-    let mut instances = Vec::new();
-    for number in 1..=options.instances {
-        let mut instance = Instance::new(&options.program, number.into(), folder.path())?;
-        instance.environment = vec![
-            ("DATABASE_URL", access.database_url.clone()),
-            ("REDIS_URL", access.redis_url.clone()),
-            ("ADMIN_TOKEN", access.admin_token.clone()),
-            // Many instances share a small server.
-            ("DATABASE_CONNECTIONS", "16".to_owned()),
-            ("READ_CONNECTIONS", "4".to_owned()),
-            ("UNLIMITED_CLIENTS", "127.0.0.0/8".to_owned()),
-            ("RUST_LOG", "info".to_owned()),
-        ];
-        instance.environment.extend(options.environment.iter().cloned());
-        instance.restart().await?;
-        instance.ready().await?;
-        instances.push(instance);
-    }
-    Ok(instances)
-}
-
 /// Restarts every instance in turn, `rounds` times; returns how long each took to end.
-async fn restart(instances: &mut [Instance], rounds: u32) -> Result<Vec<Duration>> {
+async fn restart(cluster: &TestCluster, rounds: u32) -> Result<Vec<Duration>> {
     let begin = Instant::now();
     let mut drains = Vec::new();
     for round in 1..=rounds {
-        for instance in &mut *instances {
+        for instance in &cluster.instances {
             sleep(PAUSE).await;
+            let mut instance = instance.lock().await;
             let asked = Instant::now();
             instance.end().await?;
             drains.push(asked.elapsed());
