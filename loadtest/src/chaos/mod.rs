@@ -63,10 +63,9 @@ const DATABASE_ARGUMENTS: [&str; 3] =
 /// # Errors
 /// Those of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions) -> Result<Checked> {
-    let settings = SETTINGS.map(|(name, value)| (name, value.to_owned())).to_vec();
     let (layout, database) = (options.layout, &DATABASE_ARGUMENTS);
     let cluster =
-        TestCluster::start(&options.program, layout, database, INSTANCES, settings).await?;
+        TestCluster::start(&options.program, layout, database, INSTANCES, &SETTINGS).await?;
     cluster.run(true, 0).await?;
     let mut run = run_on(&cluster, options).await;
     if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {

@@ -48,7 +48,7 @@ pub struct TestCluster {
     /// The file that the clock of each [`ServerKind`] follows; held while it is wrong.
     pub clocks: [Mutex<PathBuf>; 2],
     /// What the instances are told besides addresses.
-    settings: Vec<(&'static str, String)>,
+    settings: Vec<(&'static str, &'static str)>,
     /// The servers themselves, past the proxies.
     pub access: Access,
     /// The service's tables.
@@ -65,7 +65,7 @@ impl TestCluster {
         layout: Layout,
         database_arguments: &[&str],
         count: usize,
-        settings: Vec<(&'static str, String)>,
+        settings: &[(&'static str, &'static str)],
     ) -> Result<Self> {
         let folder = Arc::new(TemporaryFolder::new()?);
         let clocks = ["redis.clock", "database.clock"].map(|name| folder.path().join(name));
@@ -95,7 +95,7 @@ impl TestCluster {
             redis: Mutex::new(redis),
             database: Mutex::new(database),
             clocks: clocks.map(Mutex::new),
-            settings,
+            settings: settings.to_vec(),
             access,
             order_rows,
             targets,
@@ -118,7 +118,8 @@ impl TestCluster {
         };
         let restarting = self.instances.iter().zip(redis).map(async |(instance, redis)| {
             let mut instance = instance.lock().await;
-            instance.environment = self.settings.clone();
+            let settings = self.settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
+            instance.environment = settings.collect();
             instance.environment.extend([
                 ("DATABASE_URL", database.clone()),
                 ("REDIS_URL", redis),

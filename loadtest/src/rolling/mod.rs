@@ -83,7 +83,7 @@ pub struct RollingOptions {
     pub program: PathBuf,
     #[arg(skip)]
     #[allow(missing_docs)] // Added to the instances' environment, for tests.
-    pub environment: Vec<(&'static str, String)>,
+    pub environment: Vec<(&'static str, &'static str)>,
 }
 
 /// Starts the servers, and restarts the instances behind each balancer.
@@ -91,8 +91,7 @@ pub struct RollingOptions {
 /// # Errors
 /// Those of the set-up, also an instance that does not end or does not come back.
 pub async fn run(options: &RollingOptions) -> Result<Checked> {
-    let settings = SETTINGS.map(|(name, value)| (name, value.to_owned()));
-    let settings = [&settings[..], &options.environment[..]].concat();
+    let settings = &[&SETTINGS[..], &options.environment[..]].concat();
     let (program, count) = (&options.program, options.instances.into());
     let cluster = TestCluster::start(program, Layout::default(), &[], count, settings).await?;
     cluster.run(false, 0).await?;

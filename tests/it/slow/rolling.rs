@@ -15,14 +15,12 @@ async fn a_rolling_restart_fails_no_purchase() {
         buyers: 3_000,
         program: env!("CARGO_BIN_EXE_seckill").into(),
         // A busy machine notices late, and its database may stand still for seconds.
-        environment: [
+        environment: vec![
             ("DRAIN_GRACE_MS", "1000"),
             ("DATABASE_TIMEOUT_MS", "10000"),
             ("REQUEST_TIMEOUT_MS", "90000"),
             ("DRAIN_DEADLINE_MS", "95000"),
-        ]
-        .map(|(name, value)| (name, value.to_owned()))
-        .into(),
+        ],
         ..defaults()
     };
     let report = rolling::run(&options).await.expect("a run");
