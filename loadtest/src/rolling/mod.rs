@@ -138,19 +138,16 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
         let (sold, drains) = sell(&load, order_rows, &buyers, restarting).await?;
         let drains = drains?;
         add(&mut report, balancer, rate, &drains, &sold);
+        let (made, all) = (sold.records.len(), buyers.len());
         let what = |what: &str| format!("{balancer}: {what}");
-        let yes = |name: &str, holds: bool| {
-            Check::new(what(name), if holds { "yes" } else { "no" }, "yes", holds).needed()
-        };
-        let enough = sold.records.len() < buyers.len();
-        report.checks.push(yes("buyers for all (else more --buyers)", enough));
+        let enough = Check::new(what("buyers, of --buyers"), made, all, made < all).needed();
+        report.checks.push(enough);
         sales.push(sold);
         for sold in &sales {
-            report.checks.push(yes("tables stand still", sold.tables_unchanged));
-            let violations = sold.verdict.violations().into_iter();
-            let violations =
-                violations.map(|(name, count)| Check::new(what(name), count, 0, false));
-            report.checks.extend(violations);
+            let (result, broken) = (CheckResult::of_burst(sold), sold.verdict.violations());
+            let holds = result == CheckResult::Holds;
+            let check = Check::new(what("violations"), format!("{broken:?}"), "[]", holds);
+            report.checks.push(check.or(result));
         }
     }
     for instance in &cluster.instances {
@@ -193,11 +190,8 @@ fn add(report: &mut Checked, balancer: Balancer, rate: f64, drains: &[Duration],
         let (reply, due) = (record.observed.reply.label(), record.due.as_secs());
         report.notes.push_str(&format!("{balancer}: {reply}, due in second {due}\n"));
     }
-    let (made, what) = (sold.records.len(), |what: &str| format!("{balancer}: {what}"));
-    report.checks.extend([
-        Check::none(what("purchases that failed"), failed().count() as u64),
-        Check::new(what("purchases"), made, "at least 1", made > 0).needed(),
-    ]);
+    let what = format!("{balancer}: purchases that failed");
+    report.checks.push(Check::none(what, failed().count() as u64));
 }
 
 /// Restarts every instance in turn, `rounds` times; returns how long each took to end.
