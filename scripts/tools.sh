@@ -35,7 +35,7 @@ rolling() {
   all_prerequisites >&2
   build_programs
   cd "$CALLER_DIR"
-  exec "$LOADTEST" rolling --seckill "$SECKILL" --deploy "$ROOT/deploy" "$@"
+  exec "$LOADTEST" rolling --seckill "$SECKILL" "$@"
 }
 
 # In a database and on instances of its own, so that the stack's sales are not touched: of the stack it needs only

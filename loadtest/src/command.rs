@@ -72,17 +72,14 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             checked(report, json).await
         }
         Scenario::Chaos(Run { options, .. }) if options.list => {
-            print!("{}", chaos::faults::list(options.layout()));
+            print!("{}", chaos::faults::list(options.layout));
             Ok(ExitCode::SUCCESS)
         }
         Scenario::Chaos(Run { options, json }) => {
-            println!("chaos: seed {}", options.seed);
-            let running = chaos::run(&options, |round| println!("{round}"));
-            checked(or_interrupted(running).await?, json).await
+            checked(or_interrupted(chaos::run(&options)).await?, json).await
         }
         Scenario::Rolling(Run { options, json }) => {
-            let running = rolling::run(&options, |text| eprintln!("{text}"));
-            checked(or_interrupted(running).await?, json).await
+            checked(or_interrupted(rolling::run(&options)).await?, json).await
         }
         Scenario::Plan(options) => {
             println!("{}", plan::run(&options)?);

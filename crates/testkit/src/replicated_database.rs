@@ -21,9 +21,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a commit waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Replication {
     /// For nothing, as there is no replica.
+    #[default]
     None,
     /// For the replica to have received it, before anybody can read it (`AFTER_SYNC`), for ten minutes: a test ends sooner, so
     /// it never becomes asynchronous by itself.

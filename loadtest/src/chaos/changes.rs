@@ -22,15 +22,14 @@ pub enum What {
     Cancel,
 }
 
-/// What was asked, and the answer: [`Reply::Ordered`] where it is as was asked for.
-pub type Answer = (What, Reply);
-
-/// An order that its owner wanted to be changed, and every answer.
+/// An answer to the owner of an order who wanted it to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct Answer {
     pub order_id: i64,
-    pub answers: Vec<Answer>,
-    /// From the purchase's request, or from before it, to the last of the answers.
+    pub what: What,
+    /// [`Reply::Ordered`] where it is as was asked for.
+    pub reply: Reply,
+    /// From the purchase's request, or from before it, to this answer.
     pub age: Duration,
 }
 
@@ -77,23 +76,23 @@ impl Owner {
     }
 
     /// Asks the instances, in turn, for each of `whats` at once.
-    pub async fn ask(&self, whats: &[What]) -> Change {
+    pub async fn ask(&self, whats: &[What]) -> Vec<Answer> {
         let mut asking = JoinSet::new();
         for (what, target) in whats.iter().copied().zip(self.targets.iter().cycle()) {
             let mut connection = Connection::new(target.clone(), TIMEOUT);
             let verb = if what == What::Pay { "pay" } else { "cancel" };
             let path = format!("/voucher-order/{}/{verb}", self.order_id);
             let call = Call::post(path).token(&self.buyer.token);
-            let order_id = self.order_id;
+            let (order_id, bought) = (self.order_id, self.bought);
             asking.spawn(async move {
-                match Reply::of(&connection.send(&call).await) {
+                let reply = match Reply::of(&connection.send(&call).await) {
                     // The reply holds the order itself, which the reader of purchases cannot use.
-                    Reply::Malformed => (what, Reply::Ordered(order_id)),
-                    reply => (what, reply),
-                }
+                    Reply::Malformed => Reply::Ordered(order_id),
+                    reply => reply,
+                };
+                Answer { order_id, what, reply, age: bought.elapsed() }
             });
         }
-        let answers = asking.join_all().await;
-        Change { order_id: self.order_id, answers, age: self.bought.elapsed() }
+        asking.join_all().await
     }
 }

@@ -9,7 +9,7 @@
 //! - `redis_data`, `instance`: what a fault does to Redis' data and to a process of the service.
 //! - `redis_servers`: the servers of each layout.
 //! - `test_cluster`: all servers together.
-//! - `changes`, `buyers`: what buyers and owners of orders ask for.
+//! - `changes`: what owners of orders ask for.
 //! - `verdict`, `sale`: a sale, and what is checked of it; `operator` adds to it and publishes others.
 //! - `faults`: what is done to the servers, in one table; `plan` draws from the seed what happens when.
 //! - `round`, `recovery`: what is run and measured; `report` prints it.
@@ -20,7 +20,6 @@
 use anyhow::Result;
 use workload::Error;
 
-pub mod buyers;
 mod changes;
 pub(crate) mod faults;
 pub(crate) mod instance;
@@ -29,26 +28,46 @@ mod options;
 mod plan;
 mod recovery;
 pub mod redis_data;
-pub mod redis_servers;
+mod redis_servers;
 mod report;
 mod round;
 mod sale;
 pub(crate) mod test_cluster;
-pub mod verdict;
+mod verdict;
 
 use crate::report::{CheckResult, Checked};
-pub use options::{ChaosOptions, DatabaseLayout, RedisLayout};
+pub use options::{ChaosOptions, Layout, RedisLayout};
 use report::report;
-use round::Round;
-use test_cluster::{RunAs, TestCluster, save_logs};
+use test_cluster::{TestCluster, save_logs};
 
-/// Runs all rounds, passing each to `shown` as it ends.
+/// Instances of the service.
+const INSTANCES: usize = 2;
+
+/// What an instance is told besides addresses: limits short enough that a fault of a second goes beyond
+/// them, and a lease short enough to run out within a round.
+const SETTINGS: [(&str, &str); 6] = [
+    ("DATABASE_TIMEOUT_MS", "1000"),
+    ("REDIS_TIMEOUT_MS", "400"),
+    ("REQUEST_TIMEOUT_MS", "12000"),
+    ("LOCK_LEASE_MS", "1500"),
+    ("DRAIN_GRACE_MS", "100"),
+    ("RUST_LOG", "info"),
+];
+
+/// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
+const DATABASE_ARGUMENTS: [&str; 3] =
+    ["--innodb-file-per-table=0", "--innodb-log-file-size=8M", "--innodb-autoextend-increment=1"];
+
+/// Runs all rounds, and prints each as it ends.
 ///
 /// # Errors
 /// Those of the set-up, also a server that does not come back after a fault.
-pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Checked> {
-    let cluster = TestCluster::start(&options.program, options.layout()).await?;
-    let mut run = run_on(&cluster, options, shown).await;
+pub async fn run(options: &ChaosOptions) -> Result<Checked> {
+    let (layout, database) = (options.layout, &DATABASE_ARGUMENTS);
+    let cluster =
+        TestCluster::start(&options.program, layout, database, INSTANCES, &SETTINGS).await?;
+    cluster.run(true, 0).await?;
+    let mut run = run_on(&cluster, options).await;
     if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
         return run;
     }
@@ -67,29 +86,24 @@ pub async fn run(options: &ChaosOptions, shown: impl FnMut(&Round)) -> Result<Ch
     run
 }
 
-async fn run_on(
-    cluster: &TestCluster,
-    options: &ChaosOptions,
-    mut shown: impl FnMut(&Round),
-) -> Result<Checked> {
-    let (layout, only) = (options.layout(), options.only_round);
+async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked> {
+    println!("chaos: seed {}", options.seed);
+    let (layout, only) = (options.layout, options.only_round);
     let mut rounds = Vec::new();
     for number in only.map_or(1..=options.rounds, |only| only..=only) {
         let round = round::run(cluster, options, number).await;
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
-        shown(&round);
+        println!("{round}");
         rounds.push(round);
     }
     let mut recoveries = Vec::new();
     if options.recoveries > 0 && only.is_none() {
-        cluster.run_as(RunAs { proxied: false, ..RunAs::USUAL }).await?;
+        cluster.run(false, 0).await?;
         for strategy in &options.strategies {
             for after in faults::recoveries(layout) {
                 for _ in 0..options.recoveries {
-                    let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
-                    let recovery = recovery::measure(cluster, strategy, after, number).await?;
-                    eprintln!("recovery: {recovery}");
-                    recoveries.push(recovery);
+                    eprintln!("recovery of {strategy} after {after}");
+                    recoveries.push(recovery::measure(cluster, strategy, after).await?);
                 }
             }
         }

@@ -2,11 +2,8 @@
 //! may have been lost, as an operator would. At the end the tables must agree with every answer.
 
 use std::{
+    cell::{Cell, RefCell},
     ops::RangeInclusive,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
     time::Duration,
 };
 
@@ -18,16 +15,14 @@ use testkit::wait::until;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    changes::{self, Change, Owner, is_refusal},
+    changes::{self, Answer, Owner, is_refusal},
     sale::Sale,
     test_cluster::TestCluster,
     verdict::unpaid,
 };
 use workload::{
-    Access,
     buyers::Buyer,
     http::{Call, Connection},
-    order_rows::OrderRows,
     publish,
     reply::Reply,
 };
@@ -61,33 +56,31 @@ enum What {
 #[derive(Debug, Default)]
 struct Log {
     operations: Vec<(What, Vec<Reply>)>,
-    changes: Vec<Change>,
+    changes: Vec<Answer>,
 }
 
 /// The operator.
 #[derive(Debug)]
-pub struct Operator {
-    access: Access,
-    order_rows: OrderRows,
+pub struct Operator<'a> {
+    cluster: &'a TestCluster,
     sales: Vec<Sale>,
     /// When they began.
     begin: Instant,
     token: HeaderValue,
     /// Additions asked for.
-    added: AtomicUsize,
-    log: Mutex<Log>,
+    added: Cell<u32>,
+    log: RefCell<Log>,
 }
 
-impl Operator {
-    pub fn new(cluster: &TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self> {
+impl<'a> Operator<'a> {
+    pub fn new(cluster: &'a TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self> {
         Ok(Self {
-            access: cluster.access.clone(),
-            order_rows: cluster.order_rows.clone(),
+            cluster,
             sales,
             begin,
             token: cluster.access.admin_header("publishing a sale")?,
-            added: AtomicUsize::new(0),
-            log: Mutex::default(),
+            added: Cell::default(),
+            log: RefCell::default(),
         })
     }
 
@@ -104,25 +97,25 @@ impl Operator {
     pub async fn publish(&self, number: usize) {
         let Some(on) = self.sales.iter().cycle().nth(number) else { return };
         let title = format!("chaos {:032x}", rand::random::<u128>());
-        let voucher = publish::voucher(&self.access, SHOP, &title, &on.strategy, STOCK);
+        let voucher = publish::voucher(&self.cluster.access, SHOP, &title, &on.strategy, STOCK);
         let call = Call::post("/voucher/seckill").admin(&self.token).json(&voucher);
-        self.repeat(What::Publish(title), call, on, number).await;
+        self.repeat(What::Publish(title), call, number).await;
     }
 
     /// Adds stock to the round's `number`-th.
     pub async fn add_stock(&self, number: usize) {
         let Some(on) = self.sales.iter().cycle().nth(number) else { return };
-        let count = 1 << self.added.fetch_add(1, Ordering::Relaxed);
+        let count = 1 << self.added.replace(self.added.get() + 1);
         let call = Call::post(format!("/voucher/seckill/{}/stock", on.voucher_id));
         let call = call.admin(&self.token).json(&serde_json::json!({ "add": count }));
-        self.repeat(What::Add(on.voucher_id, count), call, on, number + 1).await;
+        self.repeat(What::Add(on.voucher_id, count), call, number + 1).await;
     }
 
     /// Sends a request under a key of its own until it is done, to the instances in turn from this one on.
-    async fn repeat(&self, what: What, call: Call, on: &Sale, first: usize) {
+    async fn repeat(&self, what: What, call: Call, first: usize) {
         let call = call.header(KEY, HeaderValue::from(rand::random::<u64>()));
         let mut answers = Vec::new();
-        for target in on.targets.iter().cycle().skip(first).take(ATTEMPTS) {
+        for target in self.cluster.targets.iter().cycle().skip(first).take(ATTEMPTS) {
             let answer = Connection::new(target.clone(), TIMEOUT).send(&call).await;
             answers.push(Reply::of(&answer));
             if let Some(Reply::Ordered(_)) = answers.last() {
@@ -130,7 +123,7 @@ impl Operator {
             }
             sleep(PAUSE).await;
         }
-        self.log().operations.push((what, answers));
+        self.log.borrow_mut().operations.push((what, answers));
     }
 
     /// The owners of some unpaid orders of the first sale, as soon as it has so many.
@@ -139,7 +132,7 @@ impl Operator {
         let mut rows = Vec::new();
         until(ORDERS_LIMIT, async || {
             // A database that is away for a moment may be part of the round.
-            if let Ok(snapshot) = self.order_rows.read(sale.voucher_id).await {
+            if let Ok(snapshot) = self.cluster.order_rows.read(sale.voucher_id).await {
                 rows = unpaid(&snapshot.rows).take(ORDERS).copied().collect();
             }
             rows.len() == ORDERS
@@ -147,7 +140,7 @@ impl Operator {
         .await;
         let owner = |buyer: &Buyer| {
             let row = rows.iter().find(|row| row.user_id == buyer.user_id)?;
-            let (targets, buyer, order_id) = (sale.targets.clone(), buyer.clone(), row.id);
+            let (targets, buyer, order_id) = (self.cluster.targets.clone(), buyer.clone(), row.id);
             Some(Owner { targets, buyer, order_id, bought: self.begin })
         };
         sale.buyers.iter().filter_map(owner).collect()
@@ -157,19 +150,19 @@ impl Operator {
     pub async fn change(&self, orders: &[Owner], what: changes::What) {
         let changes = join_all(orders.iter().map(async |owner| owner.ask(&[what, what]).await));
         let changes = changes.await;
-        self.log().changes.extend(changes);
+        self.log.borrow_mut().changes.extend(changes.into_iter().flatten());
     }
 
     /// Takes the payments and cancellations out of what was done.
-    pub fn take_changes(&self) -> Vec<Change> {
-        std::mem::take(&mut self.log().changes)
+    pub fn take_changes(&self) -> Vec<Answer> {
+        std::mem::take(&mut self.log.borrow_mut().changes)
     }
 
     /// Compares every answer with the tables; says what is not true.
     pub async fn check(&self) -> Result<Vec<String>> {
-        let (operations, mut wrong) = (self.log().operations.clone(), Vec::new());
+        let (operations, mut wrong) = (self.log.borrow().operations.clone(), Vec::new());
         for Sale { voucher_id, circumstances, .. } in &self.sales {
-            let more = self.order_rows.read(*voucher_id).await?.sale.issued;
+            let more = self.cluster.order_rows.read(*voucher_id).await?.sale.issued;
             let more = more - circumstances.published;
             let (mut least, mut most) = (0, 0);
             for (what, answers) in &operations {
@@ -184,7 +177,7 @@ impl Operator {
                 wrong.push(format!("{more} were added to {voucher_id}, asked for: {operations:?}"));
             }
         }
-        let mut database = MySqlConnection::connect(&self.access.database_url).await?;
+        let mut database = MySqlConnection::connect(&self.cluster.access.database_url).await?;
         for (what, answers) in &operations {
             let What::Publish(title) = what else { continue };
             let published = published(&mut database, title, answers).await?;
@@ -195,10 +188,6 @@ impl Operator {
         // How it ends does not matter any more.
         database.close().await.ok();
         Ok(wrong)
-    }
-
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, value_parser};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
+};
 use testkit::{clock, replicated_database::Replication};
 
 use crate::options::service;
@@ -19,35 +23,27 @@ pub enum RedisLayout {
     Cluster,
 }
 
-/// How the database is run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum DatabaseLayout {
-    /// One server.
-    #[default]
-    Single,
-    /// A primary and a semi-synchronous replica behind a proxy: a failover may lose nothing
-    Replicated,
-    /// As `replicated`, with an asynchronous replica: what a failover loses is counted apart
-    Asynchronous,
-}
-
-impl DatabaseLayout {
-    /// How its servers replicate each other.
-    pub fn replication(self) -> Replication {
-        match self {
-            Self::Single => Replication::None,
-            Self::Replicated => Replication::SemiSynchronous,
-            Self::Asynchronous => Replication::Asynchronous,
-        }
-    }
+fn database() -> impl TypedValueParser<Value = Replication> {
+    let names = PossibleValuesParser::new(["single", "replicated", "asynchronous"]);
+    names.map(|name| match name.as_str() {
+        "replicated" => Replication::SemiSynchronous,
+        "asynchronous" => Replication::Asynchronous,
+        _ => Replication::None,
+    })
 }
 
 /// The servers of a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct Layout {
+    /// How Redis is run
+    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
     pub redis: RedisLayout,
-    pub database: DatabaseLayout,
+    /// One database; a primary with a semi-synchronous replica, of which a failover may lose nothing; or with an
+    /// asynchronous one: what a failover loses is counted apart
+    #[arg(long, value_parser = database(), default_value = "single", value_name = "LAYOUT")]
+    pub database: Replication,
     /// Whether a library that fakes the time is installed, without which some faults cannot be injected.
+    #[arg(skip = clock::library().is_some())]
     pub faketime: bool,
 }
 
@@ -67,12 +63,9 @@ pub struct ChaosOptions {
     /// Rounds to run; the strategies take turns
     #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
-    /// How Redis is run
-    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
-    pub redis: RedisLayout,
-    /// How the database is run
-    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
-    pub database: DatabaseLayout,
+    #[command(flatten)]
+    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
+    pub layout: Layout,
     /// The seed of the faults, their times and the buyers' [default: a random one, which is printed]
     #[arg(long, default_value_t = rand::random_range(1..1_000_000), hide_default_value = true)]
     pub seed: u64,
@@ -94,12 +87,4 @@ pub struct ChaosOptions {
     /// Print every fault, and why some cannot be drawn here; run nothing
     #[arg(long)]
     pub list: bool,
-}
-
-impl ChaosOptions {
-    /// The servers of the run.
-    pub fn layout(&self) -> Layout {
-        let faketime = clock::library().is_some();
-        Layout { redis: self.redis, database: self.database, faketime }
-    }
 }

@@ -1,4 +1,7 @@
-//! What a round does, drawn from its seed: its sales, its faults with their times, and whether orders expire.
+//! What a round does, drawn from its seed: its sales, its faults with their times, and the attempts to buy.
+//!
+//! Buyers come in waves, because a fault breaks only what is in flight: with a steady trickle each purchase would be done
+//! before the next begins.
 
 use std::{fmt, time::Duration};
 
@@ -8,10 +11,22 @@ use rand::{
 };
 
 use super::{
-    buyers::waves,
+    changes::What,
     faults::{self, Fault},
     options::Layout,
 };
+use workload::generator;
+
+/// One attempt to buy, and what is asked of the instances, all at once, for the order that comes of it.
+pub type Attempt = generator::Attempt<&'static [What]>;
+
+/// What buyers do with an order, and how many of them out of a hundred.
+const THEN: [(u32, &[What]); 4] = [
+    (85, &[]),
+    (6, &[What::Cancel, What::Cancel]),
+    (6, &[What::Pay, What::Pay]),
+    (3, &[What::Pay, What::Cancel]),
+];
 
 /// A fault with its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,6 +88,33 @@ pub fn strategies(rng: &mut impl Rng, first: &str, all: &[String]) -> Vec<String
     [vec![first.to_owned(); 2], others].concat()
 }
 
+/// How many waves there are in a sale.
+fn waves(sale: Duration, wave: Duration) -> u32 {
+    let waves = sale.as_millis() / wave.as_millis().max(1);
+    u32::try_from(waves).unwrap_or(u32::MAX).max(1)
+}
+
+/// Draws the attempts of `buyers` on a sale: each buyer asks in one wave, with a second attempt at the same
+/// moment (on another target: attempts take turns) and a third one some time later.
+pub fn attempts(
+    rng: &mut impl Rng,
+    buyers: usize,
+    (sale, wave): (Duration, Duration),
+) -> Vec<Attempt> {
+    let waves = waves(sale, wave);
+    let mut attempts = Vec::with_capacity(buyers * 3);
+    for buyer in 0..buyers {
+        let first = rng.random_range(0..waves);
+        let third = rng.random_range(first..waves);
+        for (attempt, wave_number) in (0..).zip([first, first, third]) {
+            let (due, then) = (Some(wave * wave_number), THEN.choose_weighted(rng, |then| then.0));
+            attempts.push(Attempt { due, buyer, attempt, then: then.map_or(&[], |then| then.1) });
+        }
+    }
+    attempts.sort_by_key(|attempt| attempt.due);
+    attempts
+}
+
 #[cfg(test)]
 mod tests {
     use rand::{SeedableRng, rngs::StdRng};
@@ -117,6 +159,19 @@ mod tests {
         assert!(drawn.iter().all(|names| names[..2] == ["b", "b"]));
         for count in 2..=4 {
             assert!(drawn.iter().any(|names| names.len() == count), "never {count} sales");
+        }
+    }
+
+    #[test]
+    fn the_first_two_attempts_overlap_and_the_third_comes_within_the_sale() {
+        let attempts = attempts(&mut StdRng::seed_from_u64(1), 100, (SALE, WAVE));
+        assert_eq!(attempts.len(), 300);
+        for buyer in 0..100 {
+            let of = |number| {
+                *attempts.iter().find(|a| a.buyer == buyer && a.attempt == number).unwrap()
+            };
+            assert_eq!(of(0).due, of(1).due);
+            assert!(of(2).due >= of(0).due && of(2).due < Some(SALE));
         }
     }
 }

@@ -1,26 +1,14 @@
 //! Recovery time: how long orders per second take to come back after an instance was killed, after Redis lost all data,
 //! and after another server took the place of a Redis or of the database.
 //!
-//! Steady load, every buyer once, as many connections as keep both instances busy; a connection whose
-//! instance is away asks the other one, as a load balancer does. Orders are counted per 100 ms. The usual rate is
-//! the median of the second and a half before the fault; the first 300 ms that reach 95 % of it on average are
-//! the recovery.
+//! Steady load: every buyer comes once, to both instances at the same moment, so that one makes up for the other, as
+//! behind a load balancer. Orders are counted per 100 ms. The usual rate is the median of the second and a half before
+//! the fault; the first 300 ms that reach 95 % of it on average are the recovery.
 
-use std::{
-    fmt::{Display, Formatter},
-    iter::repeat_with,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     faults::{Fault, Scene},
@@ -29,12 +17,10 @@ use super::{
 };
 use crate::spread::median;
 use workload::{
-    Target,
     buyers::Buyer,
-    http::{Call, Connection},
-    publish,
-    reply::{NOT_SENT, Reply},
-    sessions,
+    driver::Connections,
+    generator::{Attempt, Purchases},
+    publish, sessions,
 };
 
 /// One measurement.
@@ -46,16 +32,6 @@ pub struct Recovery {
     pub usual: f64,
     /// Time to 95 % of that, in milliseconds; `None`: not within ten seconds.
     pub back_ms: Option<u64>,
-}
-
-impl Display for Recovery {
-    fn fmt(&self, to: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(to, "{} at {:.0} orders/s, {}: ", self.strategy, self.usual, self.after)?;
-        match self.back_ms {
-            Some(ms) => write!(to, "back after {ms} ms"),
-            None => write!(to, "not back within {} s", LIMIT.as_secs()),
-        }
-    }
 }
 
 /// Orders are counted for so long at a time.
@@ -70,29 +46,11 @@ const WARM_UP: Duration = Duration::from_millis(1_000);
 const USUAL: Duration = Duration::from_millis(1_500);
 /// Longest wait for recovery.
 const LIMIT: Duration = Duration::from_secs(10);
+/// From one buyer to the next. A machine that is slower has all connections busy.
+const EVERY: Duration = Duration::from_millis(1);
+/// Buyers, until [`LIMIT`].
+const BUYERS: u32 = 12_500;
 const CONNECTIONS: usize = 64;
-/// Buyers; each can order once, and they must last until [`LIMIT`].
-const BUYERS: usize = 200_000;
-/// Their ids; rounds have smaller ones.
-const FIRST_BUYER: u64 = 3_000_000_000;
-/// The code of a request without a session.
-const UNAUTHORIZED: &str = "UNAUTHORIZED";
-/// How long a connection asks the other instance when its own is away.
-const ASIDE: Duration = Duration::from_millis(100);
-/// Until it asks again after a refusal or an error.
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// What the connections share.
-struct Load {
-    targets: Vec<Target>,
-    voucher_id: u64,
-    buyers: Vec<Buyer>,
-    next: AtomicUsize,
-    done: AtomicBool,
-    begin: Instant,
-    /// Orders in each bin since `begin`.
-    bins: Vec<AtomicU32>,
-}
 
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
 /// servers or a replicated database always are.
@@ -100,37 +58,46 @@ pub async fn measure(
     cluster: &TestCluster,
     strategy: &str,
     after: &'static Fault,
-    number: u32,
 ) -> Result<Recovery> {
-    let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
-    let buyers = sessions::buyers(first, BUYERS)?;
-    sessions::open(&cluster.access, &buyers).await?;
-    let stock = u32::try_from(BUYERS).unwrap_or(u32::MAX);
-    let targets = cluster.targets.clone();
-    let voucher_id = publish::flash_sale(&cluster.access, &targets[0], strategy, stock).await?;
-    let load = Arc::new(Load {
-        targets,
+    let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, BUYERS as usize).await?.into();
+    let targets = &cluster.targets;
+    let voucher_id = publish::flash_sale(&cluster.access, &targets[0], strategy, BUYERS).await?;
+    let of_buyer = |buyer: u32| {
+        let due = Some(EVERY * buyer);
+        [0, 1].map(|attempt| Attempt { buyer: buyer as usize, attempt, due, then: () })
+    };
+    let attempts = (0..BUYERS).flat_map(of_buyer).collect();
+    let mut connections = Connections::new(targets, CONNECTIONS, LIMIT)?;
+    let (begin, live) = (Instant::now(), Arc::default());
+    let purchases = Purchases {
         voucher_id,
-        buyers,
-        next: AtomicUsize::new(0),
-        done: AtomicBool::new(false),
-        begin: Instant::now(),
-        bins: repeat_with(AtomicU32::default).take(bins(WARM_UP + USUAL + LIMIT)).collect(),
-    });
-    let working: JoinSet<()> = (0..CONNECTIONS).map(|number| load.clone().work(number)).collect();
-    let operator = &Operator::new(cluster, Vec::new(), load.begin)?;
-    sleep_until(load.begin + WARM_UP + USUAL).await;
-    let (usual, broken_at) = (load.usual(), load.begin.elapsed());
-    let (sales, lasts) = (&[voucher_id], Duration::ZERO);
-    // Those whose turn is next come first.
-    let buyers = &load.buyers[load.next.load(Ordering::Relaxed).min(BUYERS)..];
-    let broken = after.inject(Scene { cluster, sales, buyers, operator, lasts });
-    let (broken, back_ms) = tokio::join!(broken, load.back(broken_at, usual));
-    load.done.store(true, Ordering::Relaxed);
-    working.join_all().await;
+        buyers: buyers.clone(),
+        attempts,
+        begin: begin.into_std(),
+        traced: false,
+    };
+    let operator = &Operator::new(cluster, Vec::new(), begin)?;
+    let breaking = async {
+        sleep_until(begin + WARM_UP + USUAL).await;
+        let (sales, lasts) = (&[voucher_id], Duration::ZERO);
+        after.inject(Scene { cluster, sales, buyers: &buyers, operator, lasts }).await
+    };
+    let (made, broken) = tokio::join!(purchases.make(&mut connections, &live, |_, _| ()), breaking);
     broken?;
     cluster.ready().await?;
-    sessions::end(&cluster.access, &load.buyers).await?;
+    sessions::end(&cluster.access, &buyers).await?;
+
+    let mut orders = vec![0_u32; bins(WARM_UP + USUAL + LIMIT)];
+    for record in made?.iter().filter(|record| record.observed.reply.is_success()) {
+        if let Some(bin) = orders.get_mut(bins(record.answered)) {
+            *bin += 1;
+        }
+    }
+    let broken_at = bins(WARM_UP + USUAL);
+    let usual = median(orders[bins(WARM_UP)..broken_at].iter().copied().map(f64::from));
+    // From the first bin that lies wholly behind the fault.
+    let back = first_recovered(&orders[broken_at + 1..], usual);
+    let back_ms = back.map(|bin| bin as u64 * BIN.as_millis() as u64);
     let usual = usual / BIN.as_secs_f64();
     Ok(Recovery { strategy: strategy.to_owned(), after, usual, back_ms })
 }
@@ -138,70 +105,6 @@ pub async fn measure(
 /// How many bins there are in this time.
 fn bins(time: Duration) -> usize {
     (time.as_millis() / BIN.as_millis()) as usize
-}
-
-impl Load {
-    async fn work(self: Arc<Self>, number: usize) {
-        let home = number % self.targets.len();
-        let connect = |target: &Target| Connection::new(target.clone(), LIMIT);
-        let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
-        let call = Call::post(format!("/voucher-order/seckill/{}", self.voucher_id));
-        let mut aside_until = self.begin;
-        let draw = || self.buyers.get(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut buyer = draw();
-        while let Some(Buyer { token, .. }) = buyer
-            && !self.done.load(Ordering::Relaxed)
-        {
-            let call = call.clone().token(token);
-            let aside = usize::from(Instant::now() < aside_until);
-            let at = (home + aside) % connections.len();
-            match Reply::of(&connections[at].send(&call).await) {
-                Reply::Ordered(_) | Reply::Pending(_) => {
-                    if let Some(bin) = self.bins.get(bins(self.begin.elapsed())) {
-                        bin.fetch_add(1, Ordering::Relaxed);
-                    }
-                    buyer = draw();
-                }
-                // An order whose reply was lost; when that came is not known.
-                Reply::AlreadyOrdered(_) => buyer = draw(),
-                Reply::Refused(code) if code == NOT_SENT => {
-                    aside_until = Instant::now() + ASIDE;
-                }
-                // The session went with Redis, and only buyers whose turn is still to come sign in again.
-                Reply::Refused(code) if code == UNAUTHORIZED => {
-                    sleep(PAUSE).await;
-                    buyer = draw();
-                }
-                // The same buyer again: with a new one each time they would be used up.
-                _ => sleep(PAUSE).await,
-            }
-        }
-    }
-
-    /// Orders of the bins from `from` on, as far as they are complete.
-    fn complete(&self, from: usize) -> Vec<u32> {
-        let all = self.bins.iter().take(bins(self.begin.elapsed())).skip(from);
-        all.map(|bin| bin.load(Ordering::Relaxed)).collect()
-    }
-
-    /// The median bin since the warm-up.
-    fn usual(&self) -> f64 {
-        median(self.complete(bins(WARM_UP)).into_iter().map(f64::from))
-    }
-
-    /// When orders were back after the fault at `broken_at`, in milliseconds.
-    async fn back(&self, broken_at: Duration, usual: f64) -> Option<u64> {
-        while self.begin.elapsed() < broken_at + LIMIT {
-            sleep(BIN / 2).await;
-            // From the first bin that lies wholly behind the fault.
-            let since = self.complete(bins(broken_at) + 1);
-            if let Some(bin) = first_recovered(&since, usual) {
-                let bin_ms = u64::try_from(BIN.as_millis()).unwrap_or(u64::MAX);
-                return Some(bin as u64 * bin_ms);
-            }
-        }
-        None
-    }
 }
 
 /// The first bin of the first window that reaches the usual orders.

@@ -3,16 +3,12 @@
 use std::{
     io::{self, ErrorKind},
     path::PathBuf,
-    time::Duration,
 };
 
-use anyhow::{Result, ensure};
-use testkit::{redis_server::RedisServer, wait::until};
+use anyhow::Result;
+use testkit::redis_server::RedisServer;
 use tokio::fs;
 use workload::redis_connection::connect_to;
-
-/// How long a snapshot may take: where the files are being rewritten meanwhile, it is taken again.
-const SNAPSHOT_LIMIT: Duration = Duration::from_secs(30);
 
 /// The data with which Redis is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,18 +34,18 @@ pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<()> {
     Ok(server.try_restart().await?)
 }
 
-/// Copies the append-only files as they are, for [`RedisData::Old`].
+/// Copies the append-only files as they are, for [`RedisData::Old`]. The server stands still meanwhile, so that it replaces
+/// none of them.
 pub async fn take_snapshot(server: &RedisServer) -> Result<()> {
-    let taken = until(SNAPSHOT_LIMIT, async || copy(server).await.unwrap_or(false));
-    ensure!(taken.await, "the append-only files of Redis cannot be copied");
-    Ok(())
+    let process = server.process()?;
+    process.pause()?;
+    let copied = copy(server).await;
+    process.resume()?;
+    Ok(copied?)
 }
 
-/// Whether they were the same files until the end.
-async fn copy(server: &RedisServer) -> io::Result<bool> {
+async fn copy(server: &RedisServer) -> io::Result<()> {
     let [files, snapshot] = folders(server);
-    let manifest = files.join("appendonly.aof.manifest");
-    let before = fs::read(&manifest).await?;
     match fs::remove_dir_all(&snapshot).await {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => fs::create_dir(&snapshot).await?,
@@ -58,7 +54,7 @@ async fn copy(server: &RedisServer) -> io::Result<bool> {
     while let Some(file) = all.next_entry().await? {
         fs::copy(file.path(), snapshot.join(file.file_name())).await?;
     }
-    Ok(fs::read(&manifest).await? == before)
+    Ok(())
 }
 
 /// The server's append-only files, and their copy.

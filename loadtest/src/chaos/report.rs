@@ -17,26 +17,20 @@ use crate::{
 
 /// The report of the rounds and recoveries that were drawn from a seed.
 pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery]) -> Checked {
-    let repeat = |number: u32| {
+    let row = |fault: &'static Fault| {
+        let planned = rounds.iter().flat_map(|round| &round.faults);
+        let times = planned.filter(|planned| planned.what == fault).count();
+        vec![times.to_string(), fault.described(layout)]
+    };
+    let faults = faults::distinct(layout).map(row).collect();
+    let broken = rounds.iter().filter(|round| !round.is_clean());
+    let repeat = broken.map(|Round { number, .. }| {
         format!(
             "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
              --strategies and --buyers)"
         )
-    };
-    let never = |(_, fault): (usize, &Fault)| {
-        let reason = fault.impossible(layout).unwrap_or("more rounds draw it");
-        format!("never drawn: {fault} ({reason})")
-    };
-    let times = |fault: &Fault| {
-        let planned = rounds.iter().flat_map(|round| &round.faults);
-        planned.filter(|planned| planned.what == fault).count()
-    };
-    let faults = faults::distinct(layout).map(|fault| (times(fault), fault));
-    let (drawn, undrawn): (Vec<_>, Vec<_>) = faults.partition(|(times, _)| *times > 0);
-    let drawn = drawn.iter().map(|(times, fault)| vec![times.to_string(), fault.to_string()]);
-    let broken = rounds.iter().filter(|round| !round.is_clean());
-    let notes = broken.map(|round| repeat(round.number)).chain(undrawn.into_iter().map(never));
-    let mut figures = vec![by_strategy(rounds), Table::new(&[">times", "fault"], drawn.collect())];
+    });
+    let mut figures = vec![Table::new(&[">times", "fault"], faults)];
     if !recovered.is_empty() {
         figures.push(recoveries(recovered));
     }
@@ -44,7 +38,7 @@ pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery
         scenario: "chaos",
         heading: format!("{} rounds from seed {seed}", rounds.len()),
         figures,
-        notes: notes.collect::<Vec<_>>().join("\n"),
+        notes: repeat.collect::<Vec<_>>().join("\n"),
         checks: checks(rounds),
     }
 }
@@ -77,7 +71,7 @@ impl fmt::Display for Sale {
             replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
         let (strategy, stock, rest) = (&self.strategy, self.circumstances.published, self.rest);
         write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
-        write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.outcome.changes.len())?;
+        write!(f, "{} | rest {rest}, changes {}", replies.join(", "), self.outcome.changes.len())?;
         if self.verdict.lost_by_database > 0 {
             write!(f, ", lost by the database {}", self.verdict.lost_by_database)?;
         }
@@ -100,11 +94,13 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
     let mut sums = SaleVerdict::default().invariants();
     for sale in sales(rounds) {
         for ((_, sum), (_, count)) in sums.iter_mut().zip(sale.verdict.invariants()) {
-            *sum += count;
+            // What one sale lost of its stock does not make up for what another invented.
+            *sum += count.abs();
         }
     }
+    let sums = sums.into_iter();
     let mut checks: Vec<Check> =
-        sums.map(|(name, count)| Check::new(name, count, 0, count == 0)).into();
+        sums.map(|(name, count)| Check::new(name, count, 0, count == 0)).collect();
     let wrong: usize = rounds.iter().map(|round| round.false_operations.len()).sum();
     checks.push(Check::none("publication or addition not as answered", wrong as u64));
     let ready = rounds.iter().map(|round| round.ready).max().unwrap_or_default();
@@ -113,29 +109,17 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
     checks.push(Check::new(what, text(ready), text(READY_LIMIT), ready <= READY_LIMIT));
     let sum = |of: fn(&Sale) -> i64| sales(rounds).map(of).sum::<i64>();
     checks.extend([
+        Check::shown("sales", sum(|_| 1)),
+        Check::shown("attempts", sum(|sale| sale.outcome.records.len() as i64)),
+        Check::shown("orders", sum(|sale| sale.verdict.checker.orders)),
         Check::shown(
             "ended as a no, looked at again 10 s later",
-            sales(rounds).map(|sale| sale.outcome.noes.len()).sum::<usize>(),
+            sum(|sale| sale.outcome.noes.len() as i64),
         ),
         Check::shown("ended as a no after a loss", sum(|sale| sale.verdict.no_after_loss)),
         Check::shown("lost by the database", sum(|sale| sale.verdict.lost_by_database)),
     ]);
     checks
-}
-
-fn by_strategy(rounds: &[Round]) -> Table {
-    let mut sums: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
-    for sale in sales(rounds) {
-        let [sales, attempts, orders] = sums.entry(&sale.strategy).or_default();
-        *sales += 1;
-        *attempts += sale.outcome.records.len() as i64;
-        *orders += sale.verdict.checker.orders;
-    }
-    let row = |(strategy, sums): (&str, [i64; 3])| -> Vec<String> {
-        let sums = sums.into_iter().map(|sum| sum.to_string());
-        [strategy.to_owned()].into_iter().chain(sums).collect()
-    };
-    Table::new(&["strategy", ">sales", ">attempts", ">orders"], sums.into_iter().map(row).collect())
 }
 
 fn recoveries(all: &[Recovery]) -> Table {

@@ -9,12 +9,12 @@ use testkit::database_server::run as run_statement;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    ChaosOptions, buyers,
+    ChaosOptions,
     faults::Scene,
     operator::Operator,
     plan::{self, Planned},
     sale::Sale,
-    test_cluster::{RunAs, TestCluster},
+    test_cluster::TestCluster,
     verdict::Circumstances,
 };
 use workload::{buyers::Buyer, sessions};
@@ -31,10 +31,6 @@ const EXPIRY: f64 = 0.12;
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
 /// How long after its look-up said a definite no an order is looked at again: it must still be no row.
 const AFTER_A_NO: Duration = Duration::from_secs(10);
-/// Buyers' ids begin here, and each round has its own: a lock left behind affects no other round.
-const FIRST_BUYER: u64 = 1_000_000_000;
-/// Ids a round has at most.
-const IDS: u64 = 100_000;
 /// More than what is added to a sale in a round.
 const ADDED: usize = 64;
 
@@ -73,14 +69,14 @@ impl Round {
 pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> Result<Round> {
     let started = Instant::now();
     let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
-    let (layout, strategies) = (options.layout(), &options.strategies);
+    let (layout, strategies) = (options.layout, &options.strategies);
     let index = number as usize - 1;
     let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
     let strategies = plan::strategies(rng, &strategies[index % strategies.len()], strategies);
     let each = options.buyers as usize / strategies.len();
     let drawn = strategies.iter().map(|strategy| {
         let stock = rng.random_range(each / 4..each * 5 / 4).max(1);
-        (strategy, stock, buyers::draw(rng, each, (sale, WAVE)))
+        (strategy, stock, plan::attempts(rng, each, (sale, WAVE)))
     });
     let drawn: Vec<_> = drawn.collect();
     let expires = rng.random_bool(EXPIRY);
@@ -95,19 +91,18 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     };
     if expires {
         keep_other_orders(cluster).await?;
+        cluster.run(true, UNPAID_SECONDS).await?;
     }
-    let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
-    cluster.run_as(RunAs { unpaid_seconds, ..RunAs::USUAL }).await?;
 
     let most = drawn.iter().map(|(_, stock, _)| *stock).max().unwrap_or(0);
-    // Enough to buy the rest, should all the others have got none or be unable to buy.
-    let first = FIRST_BUYER + u64::from(number) * IDS;
-    let buyers: Arc<[Buyer]> = sessions::buyers(first, each + most + ADDED)?.into();
-    sessions::open(&cluster.access, &buyers).await?;
+    // New ones, so that a lock left behind affects no other round; enough to buy the rest, should all the others have got
+    // none or be unable to buy.
+    let buyers = sessions::signed_in(&cluster.access, each + most + ADDED).await?;
+    let buyers: Arc<[Buyer]> = buyers.into();
     let (mut sales, mut attempts) = (Vec::new(), Vec::new());
     let on = &cluster.targets[index % cluster.targets.len()];
     for (strategy, stock, of_sale) in drawn {
-        let what = (strategy.as_str(), u32::try_from(stock).unwrap_or(u32::MAX), strategies.len());
+        let what = (strategy.as_str(), u32::try_from(stock).unwrap_or(u32::MAX));
         sales.push(Sale::publish(cluster, on, what, circumstances, buyers.clone()).await?);
         attempts.push(of_sale);
     }
@@ -125,7 +120,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
         cluster.ready().await
     };
     let selling = sales.iter_mut().zip(attempts);
-    let selling = selling.map(async |(sale, attempts)| sale.buy(begin, attempts).await);
+    let selling = selling.map(async |(sale, attempts)| sale.buy(cluster, begin, attempts).await);
     let (ready, bought, ()) = tokio::join!(breaking, try_join_all(selling), operator.run(&times));
     let ready = ready?;
     bought?;
@@ -134,7 +129,7 @@ pub async fn run(cluster: &TestCluster, options: &ChaosOptions, number: u32) -> 
     if expires {
         try_join_all(sales.iter_mut().map(|sale| sale.wait_until_expired(cluster))).await?;
         // The rest is to stay sold.
-        cluster.run_as(RunAs::USUAL).await?;
+        cluster.run(true, 0).await?;
     }
     try_join_all(sales.iter_mut().map(|sale| sale.check(cluster))).await?;
     if sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {

@@ -12,16 +12,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use testkit::wait::poll;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    buyers::{Attempt, Outcome},
-    changes::{Change, Owner, TIMEOUT},
+    changes::{Answer, Owner, TIMEOUT},
+    plan::Attempt,
     test_cluster::TestCluster,
-    verdict::{Circumstances, SaleVerdict, unpaid},
+    verdict::{Circumstances, Outcome, SaleVerdict, unpaid},
 };
 use workload::{
     Error, Target,
@@ -48,8 +45,8 @@ const REST: Duration = Duration::from_secs(15);
 /// How long it may take to publish it, and the pause between two attempts.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(20);
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
-/// Connections to each instance, those of all sales together.
-const CONNECTIONS: usize = 48;
+/// A sale's connections to each instance.
+const CONNECTIONS: usize = 24;
 
 /// A sale of a round.
 #[derive(Debug, Clone)]
@@ -57,10 +54,6 @@ pub struct Sale {
     pub strategy: String,
     pub voucher_id: u64,
     pub buyers: Arc<[Buyer]>,
-    /// Base URLs of the instances.
-    pub targets: Vec<Target>,
-    /// Connections to each.
-    connections: usize,
     /// Every request and reply, those of the rest's buyers too.
     pub outcome: Outcome,
     /// What else was done to it.
@@ -72,14 +65,14 @@ pub struct Sale {
 }
 
 /// Buyers who do something with their order; what came of it, the buyer, and the purchase's reply.
-type Changing = JoinSet<(Option<Change>, u64, Reply)>;
+type Changing = JoinSet<(Vec<Answer>, u64, Reply)>;
 
 impl Sale {
-    /// Publishes it, as one of `of` sales at once, on an instance.
+    /// Publishes it on an instance.
     pub async fn publish(
         cluster: &TestCluster,
         on: &Target,
-        (strategy, stock, of): (&str, u32, usize),
+        (strategy, stock): (&str, u32),
         circumstances: Circumstances,
         buyers: Arc<[Buyer]>,
     ) -> Result<Self> {
@@ -95,8 +88,6 @@ impl Sale {
             strategy: strategy.to_owned(),
             voucher_id: voucher_id.context("an instance publishes no sale")?,
             buyers,
-            targets: cluster.targets.clone(),
-            connections: CONNECTIONS / of,
             outcome: Outcome::default(),
             circumstances: Circumstances { published: stock.into(), ..circumstances },
             rest: 0,
@@ -108,11 +99,17 @@ impl Sale {
     ///
     /// # Errors
     /// Too few file descriptors; whatever the service does is a record.
-    pub async fn buy(&mut self, begin: Instant, attempts: Vec<Attempt>) -> Result<()> {
-        let count = self.connections.min(attempts.len()) * self.targets.len();
-        let mut connections = Connections::new(&self.targets, count, TIMEOUT)?;
+    pub async fn buy(
+        &mut self,
+        cluster: &TestCluster,
+        begin: Instant,
+        attempts: Vec<Attempt>,
+    ) -> Result<()> {
+        let targets = cluster.targets.clone();
+        let count = CONNECTIONS.min(attempts.len()) * targets.len();
+        let mut connections = Connections::new(&targets, count, TIMEOUT)?;
         let changing: Arc<Mutex<Changing>> = Arc::default();
-        let (buyers, targets, all) = (self.buyers.clone(), self.targets.clone(), changing.clone());
+        let (buyers, all) = (self.buyers.clone(), changing.clone());
         let ended = move |attempt: &Attempt, record: &Record| {
             let order_id = match record.observed.reply {
                 Reply::Ordered(id) | Reply::Pending(id) if !attempt.then.is_empty() => id,
@@ -126,8 +123,8 @@ impl Sale {
                     reply = owner.wait().await;
                 }
                 let ordered = matches!(reply, Reply::Ordered(_));
-                let change = if ordered { Some(owner.ask(then).await) } else { None };
-                (change, owner.buyer.user_id, reply)
+                let answers = if ordered { owner.ask(then).await } else { Vec::new() };
+                (answers, owner.buyer.user_id, reply)
             });
         };
         let (voucher_id, buyers, begin) = (self.voucher_id, self.buyers.clone(), begin.into_std());
@@ -135,8 +132,8 @@ impl Sale {
         let made = purchases.make(&mut connections, &Arc::default(), ended).await?;
         self.outcome.records.extend(made);
         let changing = std::mem::take(&mut *locked(&changing));
-        for (change, user_id, reply) in changing.join_all().await {
-            self.outcome.changes.extend(change);
+        for (answers, user_id, reply) in changing.join_all().await {
+            self.outcome.changes.extend(answers);
             self.outcome.note(user_id, &reply);
         }
         Ok(())
@@ -165,7 +162,7 @@ impl Sale {
         self.rest = snapshot.sale.stock_left;
         let snapshot = self.sell_rest(cluster, snapshot).await?;
         self.verdict = self.judge(&snapshot);
-        self.verdict.unsold = snapshot.sale.stock_left.max(0);
+        self.verdict.stranded = snapshot.sale.stock_left.max(0);
         if self.verdict.is_clean() && !before.is_clean() {
             self.verdict = before;
         }
@@ -175,15 +172,12 @@ impl Sale {
     /// Waits until what is pending is decided and no unpaid order is left; notes how many are, at the limit.
     pub async fn wait_until_expired(&mut self, cluster: &TestCluster) -> Result<()> {
         self.wait_until_decided(cluster).await?;
-        let begin = Instant::now();
-        loop {
+        let expired = poll(EXPIRY_LIMIT, QUIET, async || {
             let snapshot = cluster.order_rows.read(self.voucher_id).await?;
             self.circumstances.unexpired = unpaid(&snapshot.rows).count();
-            if self.circumstances.unexpired == 0 || begin.elapsed() >= EXPIRY_LIMIT {
-                return Ok(());
-            }
-            sleep(QUIET).await;
-        }
+            anyhow::Ok((self.circumstances.unexpired == 0).then_some(()))
+        });
+        expired.await.map(drop)
     }
 
     /// Waits until every order that was told by id is a row or a definite no.
@@ -242,7 +236,7 @@ impl Sale {
                 .take(left + left / 4 + 8)
                 .map(|(buyer, _)| Attempt { buyer, attempt, due: None, then: &[] })
                 .collect();
-            self.buy(Instant::now(), attempts).await?;
+            self.buy(cluster, Instant::now(), attempts).await?;
             attempt += 1;
             snapshot = self.wait_until_stable(cluster).await?;
             if snapshot.sale.stock_left < before {

@@ -1,5 +1,5 @@
-//! The test cluster of a chaos run: the database and the Redis of its layout, two instances, and proxies between them. All
-//! of it is private, in a temporary folder, and gone at the end.
+//! A test cluster: the database and the Redis of a layout, instances, and proxies between them. All of it is private, in a
+//! temporary folder, and gone at the end.
 
 use std::{
     fs,
@@ -27,24 +27,6 @@ use super::{
 };
 use workload::{Access, Target, order_rows::OrderRows};
 
-/// Instances of the service.
-pub const INSTANCES: usize = 2;
-
-/// What an instance is told besides addresses: limits short enough that a fault of a second goes beyond
-/// them, and a lease short enough to run out within a round.
-const SETTINGS: [(&str, &str); 6] = [
-    ("DATABASE_TIMEOUT_MS", "1000"),
-    ("REDIS_TIMEOUT_MS", "400"),
-    ("REQUEST_TIMEOUT_MS", "12000"),
-    ("LOCK_LEASE_MS", "1500"),
-    ("DRAIN_GRACE_MS", "100"),
-    ("RUST_LOG", "info"),
-];
-
-/// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
-const DATABASE_ARGUMENTS: [&str; 3] =
-    ["--innodb-file-per-table=0", "--innodb-log-file-size=8M", "--innodb-autoextend-increment=1"];
-
 /// A server that the instances need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerKind {
@@ -52,25 +34,11 @@ pub enum ServerKind {
     Database,
 }
 
-/// How the instances are run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunAs {
-    /// With their servers behind the proxies.
-    pub proxied: bool,
-    /// After how many seconds an unpaid order expires; 0 for never.
-    pub unpaid_seconds: u32,
-}
-
-impl RunAs {
-    /// Behind the proxies; orders do not expire.
-    pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0 };
-}
-
 /// The servers.
 #[derive(Debug)]
 pub struct TestCluster {
     // Dropped first, and what they need last.
-    pub instances: [Mutex<Instance>; INSTANCES],
+    pub instances: Vec<Mutex<Instance>>,
     redis_proxies: Arc<RedisProxies>,
     database_proxy: Proxy,
     /// Redis; held while it is broken.
@@ -79,7 +47,8 @@ pub struct TestCluster {
     pub database: Mutex<ReplicatedDatabase>,
     /// The file that the clock of each [`ServerKind`] follows; held while it is wrong.
     pub clocks: [Mutex<PathBuf>; 2],
-    run_as: Mutex<Option<RunAs>>,
+    /// What the instances are told besides addresses.
+    settings: Vec<(&'static str, &'static str)>,
     /// The servers themselves, past the proxies.
     pub access: Access,
     /// The service's tables.
@@ -89,82 +58,83 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Starts everything: the service's binary, and the servers of a layout.
-    pub async fn start(program: &Path, layout: Layout) -> Result<Self> {
+    /// Starts the servers of a layout, the database with these arguments, and makes so many instances, which
+    /// [`run`](Self::run) starts with these settings.
+    pub async fn start(
+        program: &Path,
+        layout: Layout,
+        database_arguments: &[&str],
+        count: usize,
+        settings: &[(&'static str, &'static str)],
+    ) -> Result<Self> {
         let folder = Arc::new(TemporaryFolder::new()?);
         let clocks = ["redis.clock", "database.clock"].map(|name| folder.path().join(name));
         for file in &clocks {
             clock::step(file, 0)?;
         }
-        let settings = Settings {
-            arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
+        let with = Settings {
+            arguments: database_arguments.iter().map(|&word| word.to_owned()).collect(),
             environment: clock::environment(&clocks[ServerKind::Database as usize]),
         };
-        let replication = layout.database.replication();
-        let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await?;
+        let database = ReplicatedDatabase::start_in(folder.clone(), layout.database, with).await?;
         let environment = clock::environment(&clocks[ServerKind::Redis as usize]);
-        let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
+        let redis = RedisServers::start(layout.redis, &folder, environment, count).await?;
         let database_proxy = Proxy::start(database.address()).await?;
         let access = access(database.url(), redis.url(None));
         let (binary, servers) = (program.to_owned(), access.clone());
         // In a thread of its own: this one serves the proxies.
         tokio::task::spawn_blocking(move || prepare(&binary, &servers)).await??;
         let order_rows = OrderRows::open(&access.database_url).await?;
-        let instance = |number| Instance::new(program, number, folder.path());
-        let instances = [instance(1)?, instance(2)?];
+        let instances = (1..=count).map(|number| Instance::new(program, number, folder.path()));
+        let instances = instances.collect::<Result<Vec<_>>>()?;
         let targets = instances.iter().map(|instance| instance.target.clone()).collect();
-        let cluster = Self {
-            instances: instances.map(Mutex::new),
+        Ok(Self {
+            instances: instances.into_iter().map(Mutex::new).collect(),
             redis_proxies: redis.proxies.clone(),
             database_proxy,
             redis: Mutex::new(redis),
             database: Mutex::new(database),
             clocks: clocks.map(Mutex::new),
-            run_as: Mutex::default(),
+            settings: settings.to_vec(),
             access,
             order_rows,
             targets,
             folder,
-        };
-        cluster.run_as(RunAs::USUAL).await?;
-        Ok(cluster)
+        })
     }
 
-    /// Starts both instances, again where they run otherwise.
-    pub async fn run_as(&self, run_as: RunAs) -> Result<()> {
-        let mut now = self.run_as.lock().await;
-        if *now == Some(run_as) {
-            return Ok(());
-        }
+    /// Starts the instances, again where they run: with their servers behind the proxies or not, and with unpaid orders that
+    /// expire after so many seconds, 0 for never.
+    pub async fn run(&self, proxied: bool, unpaid_seconds: u32) -> Result<()> {
         let mut database = self.access.database_url.clone();
-        if run_as.proxied {
+        if proxied {
             let port = self.database_proxy.address.port();
             database = self.database.lock().await.primary().url_at(port);
         }
         let redis: Vec<String> = {
             let servers = self.redis.lock().await;
-            (0..INSTANCES).map(|number| servers.url(run_as.proxied.then_some(number))).collect()
+            let numbers = 0..self.instances.len();
+            numbers.map(|number| servers.url(proxied.then_some(number))).collect()
         };
         let restarting = self.instances.iter().zip(redis).map(async |(instance, redis)| {
             let mut instance = instance.lock().await;
-            let settings = SETTINGS.map(|(name, value)| (name, value.to_owned()));
-            instance.environment = settings.to_vec();
+            let settings = self.settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
+            instance.environment = settings.collect();
             instance.environment.extend([
                 ("DATABASE_URL", database.clone()),
                 ("REDIS_URL", redis),
                 ("ADMIN_TOKEN", self.access.admin_token.clone()),
-                ("UNPAID_SECONDS", run_as.unpaid_seconds.to_string()),
+                ("UNPAID_SECONDS", unpaid_seconds.to_string()),
             ]);
             // Not killed: what it still holds is not to be a fault that nobody drew.
             instance.end().await?;
             instance.restart().await
         });
         try_join_all(restarting).await?;
-        *now = Some(run_as);
         self.ready().await.map(drop)
     }
 
-    /// Waits until both instances say that they can sell; returns how long the later one took.
+    /// Waits until all instances say that they can sell; returns how long the last one took.
     pub async fn ready(&self) -> Result<Duration> {
         let waiting =
             self.instances.iter().map(async |instance| instance.lock().await.ready().await);
@@ -182,7 +152,7 @@ impl TestCluster {
 }
 
 /// How to reach the servers of a run.
-pub(crate) fn access(database_url: String, redis_url: String) -> Access {
+fn access(database_url: String, redis_url: String) -> Access {
     Access {
         database_url,
         redis_url,
@@ -193,7 +163,7 @@ pub(crate) fn access(database_url: String, redis_url: String) -> Access {
 }
 
 /// Makes the tables, and a shop to which sales can belong.
-pub(crate) fn prepare(program: &Path, access: &Access) -> Result<()> {
+fn prepare(program: &Path, access: &Access) -> Result<()> {
     for command in ["migrate", "seed"] {
         let mut prepare = Command::new(program);
         prepare.arg(command).env_clear();

@@ -1,17 +1,11 @@
 //! The verdict on a sale: the checker's invariants, and those that only a round can know.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
-use super::{
-    buyers::Outcome,
-    changes::{Answer, Change, What, is_refusal},
-};
+use super::changes::{Answer, What, is_refusal};
 use workload::{
     checker::{self, ObservedReply, OrderRow, Verdict},
+    generator::Record,
     order_rows::Snapshot,
     reply::Reply,
 };
@@ -22,6 +16,27 @@ mod tests;
 /// `tb_voucher_order.status` of an unpaid and a paid order.
 const UNPAID: u8 = 1;
 const PAID: u8 = 2;
+
+/// Every request of the buyers, with its reply.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Every attempt to buy.
+    pub records: Vec<Record>,
+    /// Every payment and cancellation. Two attempts can have been told of the same order, which the operator may change as
+    /// well.
+    pub changes: Vec<Answer>,
+    /// Every order, after its buyer, whose look-up said a definite no.
+    pub noes: BTreeSet<(u64, i64)>,
+}
+
+impl Outcome {
+    /// Notes a look-up's definite no.
+    pub fn note(&mut self, user_id: u64, looked_up: &Reply) {
+        if let Reply::Withdrawn { id, .. } = looked_up {
+            self.noes.insert((user_id, *id));
+        }
+    }
+}
 
 /// What else was done to a sale, besides its buyers' requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,7 +60,7 @@ pub struct SaleVerdict {
     /// Every reply against every row.
     pub checker: Verdict,
     /// Vouchers that could not be bought any more when all servers were back.
-    pub unsold: i64,
+    pub stranded: i64,
     /// Payments and cancellations that were confirmed and did not happen, or were refused and did.
     pub false_changes: i64,
     /// Orders that expired too early, or were to expire and did not.
@@ -87,21 +102,14 @@ impl SaleVerdict {
             (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
             return verdict;
         }
-        // Two attempts can have been told of the same order, which the operator may change as well.
-        let mut answers: HashMap<i64, Vec<Answer>> = HashMap::new();
-        for change in &outcome.changes {
-            answers.entry(change.order_id).or_default().extend(change.answers.iter().cloned());
-        }
-        let of = |id: i64| answers.get(&id).map_or(&[][..], Vec::as_slice);
+        let (changes, expires) = (&outcome.changes, circumstances.expires);
         for row in &snapshot.rows {
-            if let Some(what) = false_change(row, of(row.id), circumstances) {
+            if let Some(what) = false_change(row, changes, expires) {
                 verdict.false_changes += 1;
                 verdict.checker.example(|| format!("order {}: {what}", row.id));
             }
         }
-        let early =
-            |change: &&Change| expired_early(change, of(change.order_id), circumstances.expires);
-        for Change { order_id, age, .. } in outcome.changes.iter().filter(early) {
+        for Answer { order_id, age, .. } in expired_early(changes, expires) {
             verdict.false_expiries += 1;
             let example = || format!("order {order_id} expired {age:?} after it was asked for");
             verdict.checker.example(example);
@@ -142,27 +150,15 @@ impl SaleVerdict {
         told
     }
 
-    /// Stock that is neither ordered nor for sale.
-    pub fn stranded(&self) -> i64 {
-        self.checker.drift.max(0) + self.unsold
-    }
-
-    /// Name and count of everything that must be 0, in the order of a report.
-    pub fn invariants(&self) -> [(&'static str, i64); 12] {
-        [
-            ("oversold", self.checker.oversold),
-            ("duplicates", self.checker.duplicates),
-            ("lost", self.checker.lost),
+    /// Name and count of everything that must be 0: the checker's, and what only a round can know.
+    pub fn invariants(&self) -> Vec<(&'static str, i64)> {
+        let own = [
             ("row after a no", self.rows_after_a_no),
-            ("phantom", self.checker.phantom),
-            ("stranded", self.stranded()),
-            ("invented", (-self.checker.drift).max(0)),
-            ("false sold-out", self.checker.false_sold_out),
-            ("false duplicate", self.checker.false_duplicate),
-            ("malformed", self.checker.malformed),
+            ("stranded", self.stranded),
             ("false change", self.false_changes),
             ("false expiry", self.false_expiries),
-        ]
+        ];
+        self.checker.invariants().into_iter().chain(own).collect()
     }
 
     /// Whether every invariant holds.
@@ -192,17 +188,17 @@ pub fn unpaid(rows: &[OrderRow]) -> impl Iterator<Item = &OrderRow> {
     rows.iter().filter(|row| row.status == UNPAID)
 }
 
-/// What is wrong with the status of an order, given what was answered to those who asked to change it.
+/// What is wrong with the status of an order, given all answers to those who asked to change orders.
 fn false_change(
     row: &OrderRow,
-    answers: &[Answer],
-    circumstances: Circumstances,
+    changes: &[Answer],
+    expires: Option<Duration>,
 ) -> Option<&'static str> {
     let answered = |what: What, is: fn(&Reply) -> bool| {
-        answers.iter().any(|(of, answer)| *of == what && is(answer))
+        changes.iter().any(|it| it.order_id == row.id && it.what == what && is(&it.reply))
     };
-    let done = |what| answered(what, |answer| matches!(answer, Reply::Ordered(_)));
-    let may_be = |what| answered(what, |answer| !is_refusal(answer));
+    let done = |what| answered(what, |reply| matches!(reply, Reply::Ordered(_)));
+    let may_be = |what| answered(what, |reply| !is_refusal(reply));
     if done(What::Pay) && row.status != PAID {
         return Some("its payment was confirmed, and it is not paid");
     }
@@ -212,18 +208,20 @@ fn false_change(
     if row.status == PAID && !may_be(What::Pay) {
         return Some("it is paid, and its payment was refused or never asked for");
     }
-    if row.is_cancelled() && circumstances.expires.is_none() && !may_be(What::Cancel) {
+    if row.is_cancelled() && expires.is_none() && !may_be(What::Cancel) {
         return Some("it is cancelled, and its cancellation was refused or never asked for");
     }
     None
 }
 
-/// Whether the answers show that the order had expired, at an age at which it must not, and that nobody asked, among `all`
-/// who asked to change it, to cancel it.
-fn expired_early(change: &Change, all: &[Answer], expires: Option<Duration>) -> bool {
-    let was_cancelled =
-        |(_, answer): &Answer| matches!(answer, Reply::Refused(code) if code == "ORDER_CANCELLED");
-    expires.is_some_and(|expires| change.age < expires)
-        && all.iter().all(|(what, _)| *what != What::Cancel)
-        && change.answers.iter().any(was_cancelled)
+/// The answers that say that an order had expired, at an age at which it must not, which nobody asked to cancel.
+fn expired_early(changes: &[Answer], expires: Option<Duration>) -> impl Iterator<Item = &Answer> {
+    changes.iter().filter(move |answer| {
+        let cancels = |it: &Answer| it.order_id == answer.order_id && it.what == What::Cancel;
+        let is_cancelled =
+            matches!(&answer.reply, Reply::Refused(code) if code == "ORDER_CANCELLED");
+        is_cancelled
+            && expires.is_some_and(|expires| answer.age < expires)
+            && !changes.iter().any(cancels)
+    })
 }

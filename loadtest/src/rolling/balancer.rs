@@ -4,11 +4,10 @@
 use std::{fmt, fs, path::Path, process::Command, time::Duration};
 
 use anyhow::Result;
-use clap::ValueEnum;
 use testkit::process::{Process, free_port};
 
 use crate::chaos::instance::answers;
-use workload::{Error, Target};
+use workload::Target;
 
 /// How long a balancer may take to pass requests on.
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -16,7 +15,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const CONNECTIONS: &str = "4096";
 
 /// What is in front of the instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Balancer {
     /// nginx, with connections to the instances that it uses again; it does not ask for readiness.
     Nginx,
@@ -34,24 +33,20 @@ impl fmt::Display for Balancer {
 }
 
 impl Balancer {
-    /// Starts it in front of `instances` with its configuration in `deploy`; its files go to `folder`. Returns its process
-    /// and where it listens, once a request reaches an instance.
-    pub async fn start(
-        self,
-        instances: &[Target],
-        deploy: &Path,
-        folder: &Path,
-    ) -> Result<(Process, Target)> {
+    /// Starts it in front of `instances`; its files go to `folder`. Returns its process and where it listens, once a request
+    /// reaches an instance.
+    pub async fn start(self, instances: &[Target], folder: &Path) -> Result<(Process, Target)> {
         let tcp = self == Self::Tcp;
         let what = if tcp { "haproxy" } else { "nginx" };
         let port = free_port()?;
         let listen = format!("127.0.0.1:{port}");
-        let name = if tcp { "tcp-balancer.cfg" } else { "nginx.conf" };
-        let (template, file) = (deploy.join(name), folder.join(format!("{port}-{name}")));
-        let text = fs::read_to_string(&template).map_err(Error::file(&template))?;
+        let file = folder.join(format!("{port}-{what}.conf"));
         let instances: Vec<String> = instances.iter().map(Target::authority).collect();
-        let configuration = if tcp { haproxy } else { nginx };
-        let text = configuration(&text, &listen, &instances);
+        let text = if tcp {
+            haproxy(include_str!("../../../deploy/tcp-balancer.cfg"), &listen, &instances)
+        } else {
+            nginx(include_str!("../../../deploy/nginx.conf"), &listen, &instances)
+        };
         fs::write(&file, text)?;
         let mut command = Command::new(what);
         if tcp {

@@ -1,41 +1,29 @@
 //! A rolling restart under load, behind a real nginx and a real HAProxy with the shipped configurations, restarts
 //! nothing that a client notices. `./dev chaos rolling` does it with more instances, longer and at half of what they can do.
 
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use seckill_loadtest::options::defaults;
 use seckill_loadtest::rolling::{self, RollingOptions};
-use testkit::process::TemporaryFolder;
-
-use crate::support::stack::Stack;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_fails_no_purchase() {
-    let stack = Stack::start(0, &[]).await;
-    let folder = Arc::new(TemporaryFolder::new().expect("a folder"));
     let options = RollingOptions {
         instances: 2,
         rounds: 1,
         rate: Some(60.0),
-        connections: Some(32),
         buyers: 3_000,
         program: env!("CARGO_BIN_EXE_seckill").into(),
-        deploy: Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"),
         // A busy machine notices late, and its database may stand still for seconds.
-        environment: [
+        environment: vec![
             ("DRAIN_GRACE_MS", "1000"),
             ("DATABASE_TIMEOUT_MS", "10000"),
             ("REQUEST_TIMEOUT_MS", "90000"),
             ("DRAIN_DEADLINE_MS", "95000"),
-        ]
-        .map(|(name, value)| (name, value.to_owned()))
-        .into(),
+        ],
         ..defaults()
     };
-    let report = rolling::run_on(&stack.access(), folder, &options, |_| ()).await;
-    let report = report.expect("a run");
+    let report = rolling::run(&options).await.expect("a run");
     // Behind both balancers every instance was restarted, and no purchase failed.
     assert_eq!(report.result().exit_code(), ExitCode::SUCCESS, "{report}");
     assert_eq!(report.figures[0].rows.len(), 2);

@@ -44,6 +44,9 @@ pub struct BurstOptions {
     /// Over how long the buyers arrive, at random moments; zero: all at once.
     #[arg(skip)]
     pub spread: Duration,
+    /// How many of them arrive at the same moment, at least one.
+    #[arg(skip)]
+    pub wave: usize,
     /// What the moments and the order of the buyers are drawn from.
     #[arg(skip)]
     pub seed: u64,
@@ -68,6 +71,7 @@ impl BurstOptions {
             timeout: Duration::from_secs(10),
             wait_limit: Duration::from_secs(30),
             spread: Duration::ZERO,
+            wave: 1,
             seed: 0,
             traced: false,
             live: Arc::default(),
@@ -82,6 +86,10 @@ impl BurstOptions {
         let mut due: Vec<Duration> =
             order.iter().map(|_| self.spread.mul_f64(dice.random())).collect();
         due.sort_unstable();
+        for wave in due.chunks_mut(self.wave.max(1)) {
+            let first = wave[0];
+            wave.fill(first);
+        }
         order.into_iter().zip(due).collect()
     }
 

@@ -36,6 +36,8 @@ fn buyers_come_as_the_seed_says_and_within_the_span() {
     assert!(*when.last().unwrap() > spread.mul_f64(0.8), "{when:?}");
     buyers.sort_unstable();
     assert!(buyers.into_iter().eq(0..100));
+    let waves = BurstOptions { spread, wave: 10, ..options(Vec::new()) }.arrivals(100);
+    assert!(waves.chunks(10).all(|wave| wave.iter().all(|(_, due)| *due == wave[0].1)));
 }
 
 fn buyers(count: u64) -> Arc<[Buyer]> {

@@ -12,7 +12,7 @@ use testkit::{
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::scene::Scene;
+use super::Scene;
 use crate::chaos::instance::pause;
 
 /// The fewest connections that a server can be told to allow.
@@ -121,23 +121,16 @@ pub async fn exhaust_connections(it: Scene<'_>) -> Result<()> {
     Ok(closed?)
 }
 
-/// SIGKILL of the primary; then the replica is promoted.
-pub async fn kill_primary(it: Scene<'_>) -> Result<()> {
+/// SIGKILL of the primary; then the replica is promoted. One that lags had received nothing for a while: a semi-synchronous
+/// one has everything that was confirmed all the same, an asynchronous one has not.
+pub async fn kill_primary(it: Scene<'_>, lagging: bool) -> Result<()> {
     fail_over(it, async |pair| {
+        if lagging {
+            pair.stop_receiving().await?;
+            sleep(it.lasts).await;
+        }
         pair.kill_primary();
         sleep(it.lasts).await;
-        pair.promote().await
-    })
-    .await
-}
-
-/// As [`kill_primary`], with a replica that received nothing for a while: a semi-synchronous one has everything that was
-/// confirmed all the same, an asynchronous one has not.
-pub async fn kill_primary_while_lagging(it: Scene<'_>) -> Result<()> {
-    fail_over(it, async |pair| {
-        pair.stop_receiving().await?;
-        sleep(it.lasts).await;
-        pair.kill_primary();
         pair.promote().await
     })
     .await

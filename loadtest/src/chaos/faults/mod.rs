@@ -1,24 +1,42 @@
 //! Every fault that a round can draw, in one table. A file for each group injects them.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, time::Duration};
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
-use testkit::proxy::Mode::{Cut, HalfOpen, LoseCommit, LoseCommitReply, LoseReplies};
+use testkit::{
+    proxy::Mode::{Cut, HalfOpen, LoseCommit, LoseCommitReply, LoseReplies},
+    replicated_database::Replication,
+};
 
 use super::{
     changes::What,
-    options::{DatabaseLayout, Layout, RedisLayout},
+    operator::Operator,
+    options::{Layout, RedisLayout},
     redis_data::RedisData,
-    test_cluster::ServerKind::{Database, Redis},
+    test_cluster::{
+        ServerKind::{Database, Redis},
+        TestCluster,
+    },
 };
+use workload::buyers::Buyer;
 
-pub(super) mod database;
+mod database;
 mod redis;
-mod scene;
 mod service;
 
-pub use scene::Scene;
+/// What a fault is injected into: the servers and sales of a round.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    pub cluster: &'a TestCluster,
+    /// The vouchers on sale.
+    pub sales: &'a [u64],
+    /// Those who sign in again when Redis has lost their sessions.
+    pub buyers: &'a [Buyer],
+    pub operator: &'a Operator<'a>,
+    /// From the fault to the beginning of its end: a restart, a recovery or a failover comes on top.
+    pub lasts: Duration,
+}
 
 /// A fault that can be injected.
 #[derive(Debug)]
@@ -126,9 +144,9 @@ static USUAL: &[Fault] = table! {
 /// What can be drawn besides where a server has a replica.
 static FAILOVERS: &[Fault] = table! {
     "kill -9 a redis master, a lagging replica takes over", 50..1_000, RedisReplica, Loses,
-        it => redis::kill_master_while_lagging(it);
+        it => redis::kill_master(it, true);
     "kill -9 the database's primary, its replica is promoted", 0..800, DatabaseReplica, Breaks,
-        it => database::kill_primary(it);
+        it => database::kill_primary(it, false);
     "graceful failover of redis", 0..1, Sentinel, Breaks, it => redis::hand_over(it);
     "move a slot", 50..800, Cluster, Breaks, it => redis::move_slot(it);
     "the database's primary and replica change places", 0..1_000, DatabaseReplica, Breaks,
@@ -136,12 +154,12 @@ static FAILOVERS: &[Fault] = table! {
     "a redis master partitioned with its clients", 100..1_500, RedisReplica, Loses,
         it => redis::partition(it);
     "kill -9 the database's primary, a lagging replica is promoted", 50..800, DatabaseReplica, Breaks,
-        it => database::kill_primary_while_lagging(it);
+        it => database::kill_primary(it, true);
     "forced failover of redis to a lagging replica", 50..1_000, RedisReplica, Loses,
         it => redis::replace_while_lagging(it, "FORCE");
     "graceful failover of redis", 0..1, Cluster, Breaks, it => redis::replace(it);
     "kill -9 a redis master, its replica takes over", 0..400, RedisReplica, Loses,
-        it => redis::kill_master(it);
+        it => redis::kill_master(it, false);
     "takeover of a redis master by a lagging replica", 50..1_000, Cluster, Loses,
         it => redis::replace_while_lagging(it, "TAKEOVER");
 };
@@ -151,8 +169,8 @@ static RECOVERIES: &[Fault] = table! {
     "kill -9 of an instance", 0..1, Nothing, Breaks, it => service::kill(it, 0);
     // Buyers sign in again.
     "kill -9 of Redis, back empty", 0..1, OneRedis, Loses, it => redis::kill(it, RedisData::Empty);
-    "kill -9 of a Redis master", 0..1, RedisReplica, Loses, it => redis::kill_master(it);
-    "kill -9 of the primary", 0..1, DatabaseReplica, Breaks, it => database::kill_primary(it);
+    "kill -9 of a Redis master", 0..1, RedisReplica, Loses, it => redis::kill_master(it, false);
+    "kill -9 of the primary", 0..1, DatabaseReplica, Breaks, it => database::kill_primary(it, false);
 };
 
 /// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
@@ -189,13 +207,9 @@ pub fn distinct(layout: Layout) -> impl Iterator<Item = &'static Fault> {
     fitting(USUAL, layout).chain(fitting(FAILOVERS, layout))
 }
 
-/// Every fault of the layout with its name, and why it cannot be drawn here; a line each.
+/// Every fault of the layout, a line each.
 pub fn list(layout: Layout) -> String {
-    let line = |fault: &Fault| match fault.impossible(layout) {
-        Some(reason) => format!("{fault}  (not drawn: {reason})\n"),
-        None => format!("{fault}\n"),
-    };
-    distinct(layout).map(line).collect()
+    distinct(layout).map(|fault| fault.described(layout) + "\n").collect()
 }
 
 impl Fault {
@@ -207,7 +221,7 @@ impl Fault {
             Needs::RedisReplica => layout.redis_fails_over(),
             Needs::Sentinel => layout.redis == RedisLayout::Sentinel,
             Needs::Cluster => layout.redis == RedisLayout::Cluster,
-            Needs::DatabaseReplica => layout.database != DatabaseLayout::Single,
+            Needs::DatabaseReplica => layout.database != Replication::None,
         }
     }
 
@@ -216,6 +230,14 @@ impl Fault {
         let missing = matches!(self.needs, Needs::Faketime | Needs::OneRedisFaketime);
         (missing && !layout.faketime)
             .then_some("libfaketime is not installed (package faketime or libfaketime)")
+    }
+
+    /// Its name, and why it cannot be drawn here.
+    pub fn described(&self, layout: Layout) -> String {
+        match self.impossible(layout) {
+            Some(reason) => format!("{self}  (not drawn: {reason})"),
+            None => self.to_string(),
+        }
     }
 
     /// Whether Redis forgets something that it had confirmed.
@@ -229,7 +251,7 @@ impl Fault {
 
     /// Whether the database forgets something that it had confirmed: each of its failovers may, to an asynchronous replica.
     pub fn makes_database_forget(&self, layout: Layout) -> bool {
-        self.needs == Needs::DatabaseReplica && layout.database == DatabaseLayout::Asynchronous
+        self.needs == Needs::DatabaseReplica && layout.database == Replication::Asynchronous
     }
 
     /// Injects it, and undoes it.
@@ -259,7 +281,7 @@ mod tests {
 
     #[test]
     fn each_layout_has_its_faults_once_and_each_of_three_strategies_meets_each_first() {
-        let databases = [(DatabaseLayout::Single, 0), (DatabaseLayout::Replicated, 3)];
+        let databases = [(Replication::None, 0), (Replication::SemiSynchronous, 3)];
         let redises =
             [(RedisLayout::Single, 37), (RedisLayout::Sentinel, 40), (RedisLayout::Cluster, 42)];
         for (redis, faults) in redises {

@@ -9,7 +9,7 @@ use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use testkit::wait::until;
 use tokio::{sync::MutexGuard, time::sleep};
 
-use super::scene::Scene;
+use super::Scene;
 use crate::chaos::{
     instance::pause,
     options::RedisLayout,
@@ -116,18 +116,19 @@ async fn delete(redis: &RedisServers, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// SIGKILL; the replica takes over. The old master comes back as its replica.
-pub async fn kill_master(it: Scene<'_>) -> Result<()> {
+/// SIGKILL; the replica takes over, and the old master comes back as its replica. Where the replica lags, it had stopped
+/// copying before: what was confirmed since is gone.
+pub async fn kill_master(it: Scene<'_>, lagging: bool) -> Result<()> {
     let (mut redis, master) = hold(it).await?;
-    fail_over(&mut redis, master, it.lasts).await
-}
-
-/// As [`kill_master`], with a replica that had stopped copying: what was confirmed since is gone.
-pub async fn kill_master_while_lagging(it: Scene<'_>) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
-    stop_copying(&redis, master).await?;
+    if lagging {
+        stop_copying(&redis, master).await?;
+        sleep(it.lasts).await;
+    }
+    redis.nodes[master].kill();
+    redis.took_over(redis.replica_of(master)).await?;
     sleep(it.lasts).await;
-    fail_over(&mut redis, master, Duration::ZERO).await
+    redis.restart(master, RedisData::Intact).await?;
+    redis.replicated().await
 }
 
 /// Sentinel's failover without a loss: writes wait until the replica has everything, and until the master is one itself.
@@ -192,14 +193,6 @@ pub async fn partition(it: Scene<'_>) -> Result<()> {
     sleep(it.lasts).await;
     redis.partition(master, false);
     took_over?;
-    redis.replicated().await
-}
-
-async fn fail_over(redis: &mut RedisServers, master: usize, lasts: Duration) -> Result<()> {
-    redis.nodes[master].kill();
-    redis.took_over(redis.replica_of(master)).await?;
-    sleep(lasts).await;
-    redis.restart(master, RedisData::Intact).await?;
     redis.replicated().await
 }
 

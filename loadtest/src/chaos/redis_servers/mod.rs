@@ -204,7 +204,7 @@ impl RedisServers {
 
     /// Waits until every master is the only one of its data and has a replica with all of it, as before any fault.
     pub async fn replicated(&mut self) -> Result<()> {
-        let whole = until(LIMIT, async || {
+        wait_until("Redis is whole", async || {
             let whole = match self.layout {
                 RedisLayout::Single => Ok(true),
                 RedisLayout::Sentinel => self.sentinels_are_whole().await,
@@ -212,19 +212,8 @@ impl RedisServers {
             };
             // A server that is not back yet does not answer.
             whole.unwrap_or(false)
-        });
-        if whole.await {
-            return Ok(());
-        }
-        let mut reason = format!("Redis is not whole {LIMIT:?} after a fault");
-        for (number, node) in self.nodes.iter().enumerate() {
-            for words in [["INFO", "replication"], ["CLUSTER", "NODES"]] {
-                let said = command::<String>(node, &words).await;
-                let said = said.unwrap_or_else(|error| error.to_string());
-                reason.push_str(&format!("\nserver {number}: {said}"));
-            }
-        }
-        bail!(reason)
+        })
+        .await
     }
 
     /// Waits until `replica` is the master.

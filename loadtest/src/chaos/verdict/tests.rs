@@ -1,9 +1,6 @@
 //! The verdict, judged.
 
-use workload::{
-    checker::{CANCELLED, Sale},
-    generator::Record,
-};
+use workload::checker::{CANCELLED, Sale};
 
 use super::*;
 use What::{Cancel, Pay};
@@ -83,12 +80,23 @@ fn an_order_told_by_id_may_end_as_a_no_where_redis_may_lose_data() {
     assert!(of(3, &committed, true).checker.lost == 1, "whatever its look-up says");
 }
 
+fn answers(of: &[(What, Reply)], age_ms: u64) -> Vec<Answer> {
+    let age = Duration::from_millis(age_ms);
+    let answer = |(what, reply): &(What, Reply)| Answer {
+        order_id: 7,
+        what: *what,
+        reply: reply.clone(),
+        age,
+    };
+    of.iter().map(answer).collect()
+}
+
 #[test]
 fn payments_and_cancellations_must_agree_with_their_answers() {
     let (no, unknown) = (|| refused("ALREADY_PAID"), || Reply::lost("TIME_OUT"));
-    let is_false = |answers: &[(What, Reply)], status| {
+    let is_false = |of: &[(What, Reply)], status| {
         let row = OrderRow { id: 7, user_id: 1, status };
-        false_change(&row, answers, Circumstances::default()).is_some()
+        false_change(&row, &answers(of, 0), None).is_some()
     };
     assert!(!is_false(&[(Cancel, DONE), (Cancel, no())], CANCELLED));
     assert!(is_false(&[(Cancel, DONE), (Cancel, no())], UNPAID), "confirmed, did not happen");
@@ -105,16 +113,13 @@ fn payments_and_cancellations_must_agree_with_their_answers() {
 fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
     let row = OrderRow { id: 7, user_id: 1, status: CANCELLED };
     let limit = Some(Duration::from_secs(2));
-    let expires = Circumstances { expires: limit, ..Circumstances::default() };
-    assert!(false_change(&row, &[], Circumstances::default()).is_some());
-    assert!(false_change(&row, &[], expires).is_none());
-    let answers = vec![(Pay, refused("ORDER_CANCELLED"))];
-    let expired = Change { order_id: 7, answers, age: Duration::from_millis(300) };
-    assert!(expired_early(&expired, &expired.answers, limit));
-    let late = Change { age: Duration::from_secs(3), ..expired.clone() };
-    assert!(!expired_early(&late, &late.answers, limit));
-    let both = [(Pay, refused("ORDER_CANCELLED")), (Cancel, DONE)];
-    assert!(!expired_early(&expired, &both, limit), "its owner cancelled it");
+    assert!(false_change(&row, &[], None).is_some());
+    assert!(false_change(&row, &[], limit).is_none());
+    let gone = || (Pay, refused("ORDER_CANCELLED"));
+    let early = |of: &[(What, Reply)], age| expired_early(&answers(of, age), limit).count();
+    assert_eq!(early(&[gone()], 300), 1);
+    assert_eq!(early(&[gone()], 3_000), 0);
+    assert_eq!(early(&[gone(), (Cancel, DONE)], 300), 0, "its owner cancelled it");
 }
 
 #[test]
@@ -140,14 +145,13 @@ fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_overs
 }
 
 #[test]
-fn lost_stock_and_unsold_stock_are_stranded() {
-    let drift = |drift| Verdict { drift, ..Verdict::default() };
-    let verdict = |drift_of, unsold| SaleVerdict {
-        checker: drift(drift_of),
-        unsold,
+fn lost_invented_and_unsold_stock_are_violations() {
+    let verdict = |drift, stranded| SaleVerdict {
+        checker: Verdict { drift, ..Verdict::default() },
+        stranded,
         ..SaleVerdict::default()
     };
     assert!(verdict(0, 0).is_clean());
-    assert_eq!(verdict(2, 1).stranded(), 3);
-    assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: invented 2");
+    assert_eq!(verdict(2, 1).to_string(), "VIOLATION: drift 2, stranded 1");
+    assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: drift -2");
 }
