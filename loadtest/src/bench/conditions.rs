@@ -12,7 +12,7 @@ pub fn cores() -> usize {
 
 /// Date, commit, machine, versions and flush settings, rounds: one paragraph.
 pub async fn text(environment: &Environment, took: Duration) -> anyhow::Result<String> {
-    let settings = &environment.settings;
+    let args = &environment.args;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let processor = cpu.lines().find_map(|line| line.strip_prefix("model name"));
@@ -21,7 +21,7 @@ pub async fn text(environment: &Environment, took: Duration) -> anyhow::Result<S
     let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
     let (database, flush): (String, i64) =
         sqlx::query_as(query).fetch_one(&environment.pool).await?;
-    let redis = redis_info(&settings.access, "redis_version").await?;
+    let redis = redis_info(&environment.access, "redis_version").await?;
     let mut connection = environment.redis().await?;
     let mut setting = async |name: &str| -> anyhow::Result<String> {
         let mut get = redis::cmd("CONFIG");
@@ -37,8 +37,8 @@ pub async fn text(environment: &Environment, took: Duration) -> anyhow::Result<S
         chrono::Local::now().format("%Y-%m-%d %H:%M"),
         commit(),
         cores(),
-        settings.rounds,
-        settings.duration.as_millis(),
+        args.rounds(),
+        args.duration().as_millis(),
         took.as_secs(),
     ))
 }

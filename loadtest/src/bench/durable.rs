@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use testkit::database_server::Settings as DatabaseSettings;
+use testkit::database_server::Settings;
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};
 use workload::markdown::{self, figure};
@@ -13,11 +13,10 @@ use workload::markdown::{self, figure};
 use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Databases, Environment};
 use crate::bench::micro;
+use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::Plan;
-use crate::bench::rounds::interleaved;
 use crate::bench::run::{Figure, ORDERS_PER_S, P99, SERVERS_US};
 use crate::bench::servers::{self, Server};
-use crate::bench::settings::{Settings, say};
 use crate::spread::{beside, median};
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
@@ -45,11 +44,11 @@ struct Setup {
 }
 
 /// Measures, and prints the table: a row for each strategy and database.
-pub async fn run(settings: &Settings) -> anyhow::Result<()> {
+pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut setups = Vec::new();
     for number in 0..SETUPS.len() {
-        setups.push(setup(number, settings.clone()).await?);
+        setups.push(setup(number, args.clone()).await?);
     }
     let mut rows = Vec::new();
     for strategy in STRATEGIES {
@@ -57,7 +56,7 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
             let plan = Plan::new(strategy, &setup.environment, &setup.instance);
             anyhow::Ok(plan.run().await?.0)
         };
-        let all = interleaved(settings.rounds, &setups, one).await?;
+        let all = args.interleaved(&setups, one).await?;
         for (((name, ..), setup), runs) in SETUPS.into_iter().zip(&setups).zip(&all) {
             // Beside those without a binary log of the same rounds.
             let share = beside(runs, &all[0], ORDERS_PER_S.1);
@@ -86,24 +85,24 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let conditions = conditions::text(&setups[0].environment, began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");
     println!("{text}");
-    if settings.write {
+    if args.write {
         markdown::write(&markdown::path("BENCHMARKS.md"), "durable", &text)?;
         println!("Written: docs/BENCHMARKS.md");
     }
     Ok(())
 }
 
-async fn setup(number: usize, mut settings: Settings) -> anyhow::Result<Setup> {
+async fn setup(number: usize, mut args: BenchArgs) -> anyhow::Result<Setup> {
     let (name, replication, arguments) = SETUPS[number];
     say(&format!("starting a database: {name}"));
     let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    let database = DatabaseSettings { arguments, ..DatabaseSettings::default() };
+    let database = Settings { arguments, ..Settings::default() };
     let folder = Arc::new(TemporaryFolder::new()?);
     let database = ReplicatedDatabase::start_in(folder, replication, database).await;
     let database = database.context("starting a database")?;
     // Without the proxy, which not all have.
-    settings.access.database_url = database.primary().url();
-    let environment = Environment::open(&settings, DATABASES[number], BUYERS).await?;
+    args.database_url = database.primary().url();
+    let environment = Environment::open(&args, DATABASES[number], BUYERS).await?;
     let instance = servers::instance(&environment, &format!("durable-{number}"), &[]).await?;
     Ok(Setup { instance, environment, _database: database })
 }

@@ -12,7 +12,7 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
 use workload::{Access, buyers::Buyer, order_rows::OrderRows, redis_connection, sessions};
 
-use crate::bench::settings::Settings;
+use crate::bench::options::BenchArgs;
 
 /// Signed-in buyers, where sessions are not what grows.
 pub const BUYERS: usize = 100_000;
@@ -33,11 +33,11 @@ pub const MAIN: Databases = Databases { database: "seckill_bench", redis: 9, kee
 
 impl Databases {
     /// Empties Redis, and drops the database of a past with many orders.
-    pub async fn clear(&self, access: &Access) -> anyhow::Result<()> {
-        let mut redis = redis_connection::connect(&ending(&access.redis_url, self.redis)?).await?;
+    pub async fn clear(&self, args: &BenchArgs) -> anyhow::Result<()> {
+        let mut redis = redis_connection::connect(&ending(&args.redis_url, self.redis)?).await?;
         redis::cmd("FLUSHDB").query_async::<()>(&mut redis).await?;
         if self.keeps_orders {
-            let mut connection = MySqlConnection::connect(&access.database_url).await?;
+            let mut connection = MySqlConnection::connect(&args.database_url).await?;
             let drop = format!("DROP DATABASE IF EXISTS {}", self.database);
             connection.execute(drop.as_str()).await?;
         }
@@ -56,8 +56,9 @@ fn ending(url: &str, last: impl std::fmt::Display) -> anyhow::Result<String> {
 /// The servers, files and buyers that the runs on the same databases share.
 #[derive(Debug)]
 pub struct Environment {
-    /// What is measured, with the addresses of the benchmark's own databases.
-    pub settings: Settings,
+    pub args: BenchArgs,
+    /// The benchmark's own databases.
+    pub access: Access,
     /// Process ids on this machine of the database and of Redis; `None` where they cannot be found, as in a container.
     pub pids: [Option<u32>; 2],
     /// Connections to the database.
@@ -73,20 +74,24 @@ pub struct Environment {
 impl Environment {
     /// Empties the databases, creates what is missing, and signs in `buyers`.
     pub async fn open(
-        settings: &Settings,
+        args: &BenchArgs,
         databases: Databases,
         buyers: usize,
     ) -> anyhow::Result<Self> {
-        databases.clear(&settings.access).await.context("emptying the databases")?;
-        let mut settings = settings.clone();
-        let access = &mut settings.access;
-        let mut connection = MySqlConnection::connect(&access.database_url).await?;
+        databases.clear(args).await.context("emptying the databases")?;
+        let mut connection = MySqlConnection::connect(&args.database_url).await?;
         let create =
             format!("CREATE DATABASE IF NOT EXISTS {} CHARACTER SET utf8mb4", databases.database);
         connection.execute(create.as_str()).await.context("creating the benchmark's database")?;
-        access.database_url = ending(&access.database_url, databases.database)?;
-        access.redis_url = ending(&access.redis_url, databases.redis)?;
-        let mut migrate = Command::new(&settings.seckill);
+        let access = Access {
+            database_url: ending(&args.database_url, databases.database)?,
+            redis_url: ending(&args.redis_url, databases.redis)?,
+            // Only the instances started here know it.
+            admin_token: "token-of-the-benchmark".to_owned(),
+            time_zone: chrono_tz::Asia::Shanghai,
+            key_style: None,
+        };
+        let mut migrate = Command::new(&args.seckill);
         migrate.args(["migrate", "--database-url", &access.database_url]);
         let output = tokio::task::block_in_place(|| migrate.output()).context("seckill migrate")?;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -97,18 +102,19 @@ impl Environment {
             "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
         let file: String = sqlx::query_scalar(file).fetch_one(&pool).await?;
         let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
-        let redis = redis_info(access, "process_id").await?.parse().ok();
+        let redis = redis_info(&access, "process_id").await?.parse().ok();
         // A token is the user's id, as the baseline knows no sessions.
         let buyer = |user_id: u64| {
             let token = HeaderValue::from_str(&format!("{user_id:032x}"))?;
             anyhow::Ok(Buyer { user_id, token })
         };
         let buyers = (1..=buyers as u64).map(buyer).collect::<anyhow::Result<Arc<[_]>>>()?;
-        let before: f64 = redis_info(access, "used_memory").await?.parse()?;
-        sessions::open(access, &buyers).await.context("signing in")?;
-        let after: f64 = redis_info(access, "used_memory").await?.parse()?;
+        let before: f64 = redis_info(&access, "used_memory").await?.parse()?;
+        sessions::open(&access, &buyers).await.context("signing in")?;
+        let after: f64 = redis_info(&access, "used_memory").await?.parse()?;
         let environment = Self {
-            settings,
+            args: args.clone(),
+            access,
             pids: [database, redis],
             pool,
             order_rows,
@@ -121,7 +127,7 @@ impl Environment {
     }
 
     pub async fn redis(&self) -> anyhow::Result<RoutedConnection> {
-        Ok(redis_connection::connect(&self.settings.access.redis_url).await?)
+        Ok(redis_connection::connect(&self.access.redis_url).await?)
     }
 
     /// Deletes all orders, so that every run starts with an empty table; nothing where they are to stay.

@@ -64,7 +64,7 @@ pub async fn commit_ms(pool: &MySqlPool) -> anyhow::Result<f64> {
 }
 
 async fn locks(environment: &Environment) -> anyhow::Result<Locks> {
-    let server = Server::from_url(&environment.settings.access.redis_url)?;
+    let server = Server::from_url(&environment.access.redis_url)?;
     Ok(Locks::connect(server, LockConfig::default()).await?)
 }
 
@@ -205,7 +205,7 @@ async fn redis_benchmark(
     keys: u64,
     call: &[&str],
 ) -> anyhow::Result<f64> {
-    let client = redis::Client::open(environment.settings.access.redis_url.as_str())?;
+    let client = redis::Client::open(environment.access.redis_url.as_str())?;
     let info = client.get_connection_info();
     let redis::ConnectionAddr::Tcp(host, port) = info.addr() else {
         bail!("redis-benchmark needs a plain TCP address");

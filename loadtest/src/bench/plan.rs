@@ -15,10 +15,10 @@ use workload::{Target, publish};
 use crate::bench::audit;
 use crate::bench::environment::Environment;
 use crate::bench::generator::{self, Attempt, Attempts, Load};
+use crate::bench::options::say;
 use crate::bench::run::Run;
 use crate::bench::sales;
 use crate::bench::servers::{Server, processor_s};
-use crate::bench::settings::say;
 
 /// What is on sale in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl<'a> Plan<'a> {
             part: None,
             clients: 256,
             rate: None,
-            duration: environment.settings.duration,
+            duration: environment.args.duration(),
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Plan<'a> {
         if let Some(count) = self.sales {
             return Ok(Some(sales::open(&self.environment.pool, count, stock).await?));
         }
-        let access = &self.environment.settings.access;
+        let access = &self.environment.access;
         let id = publish::flash_sale(access, self.publisher, self.strategy, stock).await?;
         Ok(Some(id..=id))
     }

@@ -125,8 +125,8 @@ pub async fn instance(
     name: &str,
     flags: &[&str],
 ) -> anyhow::Result<Server> {
-    let (bind, access) = (free_address()?, &environment.settings.access);
-    let mut command = Command::new(&environment.settings.seckill);
+    let (bind, access) = (free_address()?, &environment.access);
+    let mut command = Command::new(&environment.args.seckill);
     command
         .args(["serve", "--lab", "--bind", &bind])
         // Through nginx the generator is a visitor, whose rate is limited.
@@ -145,7 +145,7 @@ async fn baseline(environment: &Environment, name: &str, args: &[&str]) -> anyho
     let bind = free_address()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("baseline").args(args).args(["--bind", &bind]);
-    command.env("DATABASE_URL", &environment.settings.access.database_url);
+    command.env("DATABASE_URL", &environment.access.database_url);
     start(environment, name, command, &bind).await
 }
 
@@ -156,7 +156,7 @@ async fn nginx(
     servers: [&Server; 2],
 ) -> anyhow::Result<Server> {
     let bind = free_address()?;
-    let home = environment.settings.folder.join(name);
+    let home = environment.args.out.join(name);
     let addresses = servers.map(|server| server.target.authority());
     std::fs::create_dir_all(&home)?;
     let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx.conf");
@@ -184,11 +184,11 @@ async fn start(
     mut command: Command,
     address: &str,
 ) -> anyhow::Result<Server> {
-    let log = environment.settings.folder.join(format!("{name}.log"));
+    let log = environment.args.out.join(format!("{name}.log"));
     // `Process` appends to it.
     std::fs::write(&log, "")?;
     let target: Target = format!("http://{address}").parse()?;
-    command.current_dir(&environment.settings.folder);
+    command.current_dir(&environment.args.out);
     let process = Process::start(command, &log)?;
     let ready = process.serves(START_LIMIT, async || answers(&target, "/health/ready").await).await;
     ready.with_context(|| name.to_owned())?;

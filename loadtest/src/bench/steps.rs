@@ -9,12 +9,11 @@ use workload::ladder::Strategy;
 use crate::bench::environment::Environment;
 use crate::bench::micro;
 use crate::bench::monitoring::monitored;
+use crate::bench::options::say;
 use crate::bench::plan::{Plan, Stock};
 use crate::bench::ratios::*;
-use crate::bench::rounds::interleaved;
 use crate::bench::run::Run;
 use crate::bench::servers::{self, Servers};
-use crate::bench::settings::say;
 
 /// The runs of a round. Pairs are compared closely: they are made A B B A in one round and B A A B in the next, so that a
 /// drift of the machine affects both alike.
@@ -48,7 +47,7 @@ pub struct Place<'a> {
 
 /// The runs of each round that the ratios asked for need.
 pub async fn measure(place: &Place<'_>, only: &[String]) -> anyhow::Result<Vec<Vec<Run>>> {
-    let settings = &place.environment.settings;
+    let args = &place.environment.args;
     let asked = RATIOS.iter().filter(|ratio| ratio.is_asked_for(only));
     let mut needed: BTreeSet<_> = asked.flat_map(|ratio| ratio.runs()).collect();
     for (name, _, peak) in OPEN_LOOPS {
@@ -57,15 +56,16 @@ pub async fn measure(place: &Place<'_>, only: &[String]) -> anyhow::Result<Vec<V
         }
     }
     let one_round = async |round: usize, (): &()| {
-        let longest = if round == 0 { WARM_UP } else { settings.duration };
+        let duration = args.duration();
+        let duration = if round == 0 { duration.min(WARM_UP) } else { duration };
         let mut runs = Vec::new();
         for name in order(round).filter(|name| needed.contains(name)) {
-            let more = run(place, name, &runs, settings.duration.min(longest)).await?;
+            let more = run(place, name, &runs, duration).await?;
             runs.extend(more);
         }
         Ok(runs)
     };
-    Ok(interleaved(settings.rounds, &[()], one_round).await?.pop().unwrap_or_default())
+    Ok(args.interleaved(&[()], one_round).await?.pop().unwrap_or_default())
 }
 
 fn order(round: usize) -> impl Iterator<Item = &'static str> {

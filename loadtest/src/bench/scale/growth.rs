@@ -5,11 +5,10 @@ use std::time::Duration;
 use crate::plan::figures::{Answer, Cost, Level};
 
 use crate::bench::environment::Environment;
+use crate::bench::options::say;
 use crate::bench::plan::{Plan, Stock};
-use crate::bench::rounds::interleaved;
 use crate::bench::run::*;
 use crate::bench::servers::Server;
-use crate::bench::settings::say;
 use crate::spread::{Spread, beside, median};
 
 /// Clients of the closed loop, spread over the instances.
@@ -46,8 +45,7 @@ pub async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<L
     let one = async |round, (_, plan): &(u64, Plan<'_>)| {
         anyhow::Ok((answers(plan, round, true).await?, answers(plan, round, false).await?))
     };
-    let rounds = sizes[0].1.environment.settings.rounds;
-    let runs = interleaved(rounds, sizes, one).await?;
+    let runs = sizes[0].1.environment.args.interleaved(sizes, one).await?;
     let runs: Vec<(Vec<Run>, Vec<Run>)> =
         runs.into_iter().map(|runs| runs.into_iter().unzip()).collect();
     let level = |((count, _), (orders, refusals)): (&(u64, _), &(Vec<Run>, Vec<Run>))| Level {

@@ -14,10 +14,10 @@ use workload::markdown;
 use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Databases, Environment};
 use crate::bench::micro;
+use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::Plan;
 use crate::bench::sales;
 use crate::bench::servers::{self, Server};
-use crate::bench::settings::{Settings, say};
 
 mod growth;
 mod memory;
@@ -34,16 +34,16 @@ const MANY: Databases = Databases { database: "seckill_bench", redis: 13, keeps_
 pub const DATABASES: [Databases; 4] = [SMALL, LARGE, HUGE, MANY];
 
 /// Measures everything, and prints the tables.
-pub async fn run(settings: &Settings) -> anyhow::Result<()> {
-    let figures = measure(settings).await?;
+pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    let figures = measure(args).await?;
     let text = serde_json::to_string_pretty(&figures)? + "\n";
-    let file = settings.folder.join("scale.json");
+    let file = args.out.join("scale.json");
     std::fs::write(&file, &text)?;
     for (_, _, table) in tables::all(&figures)? {
         println!("{table}");
     }
     println!("Figures: {}", file.display());
-    if settings.write {
+    if args.write {
         std::fs::write(markdown::path("scale.json"), &text)?;
         tables::write(&figures)?;
         println!(
@@ -53,9 +53,9 @@ pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(settings: &Settings) -> anyhow::Result<Figures> {
+async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     let began = Instant::now();
-    let main = Environment::open(settings, SMALL, BUYERS).await.context("preparing")?;
+    let main = Environment::open(args, SMALL, BUYERS).await.context("preparing")?;
     say("one instance");
     let (answers, sale) = one_instance::measure(&main).await?;
     let commit_ms = micro::commit_ms(&main.pool).await?;
@@ -75,22 +75,22 @@ async fn measure(settings: &Settings) -> anyhow::Result<Figures> {
         let sizes = sizes.map(|(count, server)| (count, asking(&main, server, count)));
         grow("open sales", &sizes.collect::<Vec<_>>()).await?
     });
-    let [some, many] = if settings.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
-    let large = with_orders(settings, LARGE, some).await?;
-    let huge = with_orders(settings, HUGE, many).await?;
+    let [some, many] = if args.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
+    let large = with_orders(args, LARGE, some).await?;
+    let huge = with_orders(args, HUGE, many).await?;
     let sizes = [(0, &main), (some, &large), (many, &huge)];
     growth.extend(grow_databases("orders in the table", &sizes, None).await?);
     let order_bytes = sales::bytes_per_order(&huge.pool).await?;
 
-    let sessions: usize = if settings.quick { 100_000 } else { 1_000_000 };
-    let few = Environment::open(settings, SMALL, FEW_SESSIONS).await?;
-    let many = Environment::open(settings, MANY, sessions).await?;
+    let sessions: usize = if args.quick { 100_000 } else { 1_000_000 };
+    let few = Environment::open(args, SMALL, FEW_SESSIONS).await?;
+    let many = Environment::open(args, MANY, sessions).await?;
     let sizes = [(FEW_SESSIONS as u64, &few), (sessions as u64, &many)];
     growth.extend(grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?);
 
     Ok(Figures {
         conditions: conditions::text(&main, began.elapsed()).await?,
-        quick: settings.quick,
+        quick: args.quick,
         cores: conditions::cores(),
         growth,
         answers,
@@ -115,11 +115,11 @@ async fn instances(environment: &Environment, count: usize) -> anyhow::Result<Ve
 }
 
 async fn with_orders(
-    settings: &Settings,
+    args: &BenchArgs,
     databases: Databases,
     orders: u64,
 ) -> anyhow::Result<Environment> {
-    let environment = Environment::open(settings, databases, BUYERS).await?;
+    let environment = Environment::open(args, databases, BUYERS).await?;
     say(&format!("making {orders} orders"));
     sales::past_orders(&environment.pool, orders).await?;
     Ok(environment)

@@ -10,7 +10,6 @@ use super::growth::{CLIENTS, answer};
 use crate::bench::environment::Environment;
 use crate::bench::generator::Attempts;
 use crate::bench::plan::{Plan, Stock};
-use crate::bench::rounds::interleaved;
 use crate::bench::run::{ANSWERS_PER_S, ORDERS_PER_S, Run};
 use crate::bench::servers;
 use crate::spread::median;
@@ -45,7 +44,7 @@ pub async fn measure(
         };
         anyhow::Ok((run, times))
     };
-    let mut measured = interleaved(environment.settings.rounds, &plans, measure).await?;
+    let mut measured = environment.args.interleaved(&plans, measure).await?;
     let whole = measured.pop().unwrap_or_default();
     let named = |(plan, runs): (&Plan<'_>, Vec<(Run, [f64; 4])>)| {
         let runs: Vec<Run> = runs.into_iter().map(|(run, _)| run).collect();
