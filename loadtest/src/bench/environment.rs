@@ -144,12 +144,6 @@ impl Environment {
         redis::cmd("UNLINK").arg(claims).query_async::<()>(&mut self.redis().await?).await?;
         Ok(())
     }
-
-    /// A shop; publishing a sale makes one.
-    pub async fn shop(&self) -> anyhow::Result<u64> {
-        let id = sqlx::query_scalar("SELECT id FROM tb_shop ORDER BY id LIMIT 1");
-        Ok(id.fetch_one(&self.pool).await?)
-    }
 }
 
 /// One field of Redis' INFO; empty where there is none.

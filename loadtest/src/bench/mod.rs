@@ -17,7 +17,6 @@ mod durable;
 mod environment;
 mod generator;
 mod micro;
-mod monitoring;
 mod options;
 mod plan;
 mod ratios;
@@ -32,7 +31,6 @@ use environment::{BUYERS, Databases, Environment, MAIN};
 pub use options::BenchArgs;
 use report::Report;
 use servers::Servers;
-use steps::Place;
 
 /// Measures what was asked for, and writes the report.
 pub async fn run(mut args: BenchArgs) -> anyhow::Result<()> {
@@ -59,19 +57,14 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     let environment = &Environment::open(args, MAIN, BUYERS).await.context("preparing")?;
     let servers = &Servers::start(environment).await?;
-    let [idle, _] = servers.one.memory()?;
+    let [first, _] = &servers.instances;
+    let [idle, _] = first.memory()?;
     // Makes the shop that is read.
-    publish::flash_sale(&environment.access, &servers.one.target, "group-commit", 1).await?;
-    let shop = environment.shop().await?;
-    let place = Place { environment, servers, shop };
-    let rounds = steps::measure(&place, &args.only).await?;
-    let others = match args.only[..] {
-        [] => steps::other_strategies(&place, &rounds[0]).await?,
-        _ => Vec::new(),
-    };
-    let [_, peak] = servers.one.memory()?;
+    publish::flash_sale(&environment.access, &first.target, "group-commit", 1).await?;
+    let rounds = steps::measure(environment, servers).await?;
+    let [_, peak] = first.memory()?;
     let conditions = conditions::text(environment, began.elapsed()).await?;
-    let report = Report { conditions, rounds, others, memory: [idle, peak] };
+    let report = Report { conditions, rounds, memory: [idle, peak] };
     let file = args.out.join("report.json");
     std::fs::write(&file, serde_json::to_string_pretty(&report.json())? + "\n")?;
     println!("{}\nReport: {}", report.text(), file.display());

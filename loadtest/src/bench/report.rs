@@ -15,8 +15,6 @@ pub struct Report {
     pub conditions: String,
     /// The runs of each round. Each passed the audit, or there would be no report.
     pub rounds: Vec<Vec<Run>>,
-    /// A run of each strategy that no ratio is about.
-    pub others: Vec<Run>,
     /// Resident memory of the first instance, in bytes: just started, and the most it ever had.
     pub memory: [u64; 2],
 }
@@ -37,7 +35,7 @@ const COLUMNS: [Figure; 10] = [
 
 impl Report {
     fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.rounds.iter().flatten().chain(&self.others)
+        self.rounds.iter().flatten()
     }
 
     fn values(&self, ratio: &Ratio) -> Option<Spread> {
@@ -114,7 +112,6 @@ impl Report {
             "ratios": ratios.collect::<serde_json::Map<_, _>>(),
             "memory": self.memory,
             "rounds": self.rounds,
-            "others": self.others,
         })
     }
 }
