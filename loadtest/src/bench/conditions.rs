@@ -45,14 +45,19 @@ pub async fn text(environment: &Environment, took: Duration) -> anyhow::Result<S
 
 /// The checkout's commit, with a `+` where it has uncommitted changes.
 fn commit() -> String {
-    let git = |args: &[&str]| {
-        let folder = env!("CARGO_MANIFEST_DIR");
-        let output = Command::new("git").arg("-C").arg(folder).args(args).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    match (git(&["rev-parse", "--short", "HEAD"]), git(&["status", "--porcelain", "-uno"])) {
-        (Some(commit), Some(changes)) if changes.is_empty() => commit,
-        (Some(commit), _) => commit + "+",
+    let mut git = Command::new("git");
+    git.args([
+        "-C",
+        env!("CARGO_MANIFEST_DIR"),
+        "describe",
+        "--always",
+        "--dirty=+",
+        "--exclude=*",
+    ]);
+    match git.output() {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
         _ => "unknown".to_owned(),
     }
 }

@@ -10,7 +10,6 @@ use crate::interrupt::or_interrupted;
 use anyhow::{Context, ensure};
 use workload::publish;
 
-mod audit;
 pub mod baseline;
 mod conditions;
 mod durable;
@@ -64,9 +63,9 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<()> {
     let rounds = steps::measure(environment, servers).await?;
     let [_, peak] = first.memory()?;
     let conditions = conditions::text(environment, began.elapsed()).await?;
-    let report = Report { conditions, rounds, memory: [idle, peak] };
+    let report = Report::new(conditions, rounds, [idle, peak]);
     let file = args.out.join("report.json");
-    std::fs::write(&file, serde_json::to_string_pretty(&report.json())? + "\n")?;
+    std::fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
     println!("{}\nReport: {}", report.text(), file.display());
     Ok(())
 }
