@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use crate::interrupt::or_interrupted;
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use workload::publish;
 
 pub mod baseline;
@@ -26,7 +26,7 @@ mod scale;
 mod servers;
 mod steps;
 
-use environment::{BUYERS, Databases, Environment, MAIN};
+use environment::{BUYERS, Environment, PLAIN};
 pub use options::BenchArgs;
 use report::Report;
 use servers::Servers;
@@ -38,23 +38,20 @@ pub async fn run(mut args: BenchArgs) -> anyhow::Result<()> {
     // The servers run in this folder.
     args.out = args.out.canonicalize()?;
     args.seckill = std::path::absolute(&args.seckill)?;
-    let (outcome, databases): (_, &[Databases]) = if args.durable {
-        (or_interrupted(durable::run(&args)).await, &durable::DATABASES)
-    } else if args.scale {
-        (or_interrupted(scale::run(&args)).await, &scale::DATABASES)
-    } else {
-        (or_interrupted(measure(&args)).await, &[MAIN])
-    };
-    for databases in databases {
-        databases.clear(&args).await.context("emptying the databases")?;
-    }
-    outcome
+    or_interrupted(async {
+        match &args {
+            BenchArgs { durable: true, .. } => durable::run(&args).await,
+            BenchArgs { scale: true, .. } => scale::run(&args).await,
+            _ => measure(&args).await,
+        }
+    })
+    .await
 }
 
 /// Measures the ratios.
 async fn measure(args: &BenchArgs) -> anyhow::Result<()> {
     let began = Instant::now();
-    let environment = &Environment::open(args, MAIN, BUYERS).await.context("preparing")?;
+    let environment = &Environment::open(args, PLAIN, BUYERS).await?;
     let servers = &Servers::start(environment).await?;
     let [first, _] = &servers.instances;
     let [idle, _] = first.memory()?;

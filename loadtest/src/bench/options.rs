@@ -40,12 +40,6 @@ pub struct BenchArgs {
     /// The service's binary [default: `seckill` beside this one]
     #[arg(long, value_name = "FILE", default_value_os_t = service(), hide_default_value = true)]
     pub seckill: PathBuf,
-    /// The stack's database, as a URL; the benchmark creates its own, seckill_bench, on that server
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: String,
-    /// The stack's Redis, as a URL; the benchmark uses database numbers 9 to 13 on that server
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: String,
 }
 
 impl BenchArgs {

@@ -188,7 +188,7 @@ impl<'a> Plan<'a> {
     /// Processor time used so far, in seconds: the processes asked, the database, Redis, this program.
     fn processor_s(&self) -> [f64; 4] {
         let asked = self.servers.iter().map(|server| server.processor_s()).sum();
-        let [database, redis] = self.environment.pids.map(|pid| pid.map_or(0.0, processor_s));
+        let [database, redis] = self.environment.pids.map(processor_s);
         [asked, database, redis, processor_s(std::process::id())]
     }
 }
