@@ -33,7 +33,7 @@ const DATABASE: [&str; 3] = [
     "--loose-innodb-log-file-size=96M",
     "--max-connections=3000",
 ];
-const REDIS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
+pub const REDIS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
 /// The servers, files and buyers that the runs on the same databases share.
 #[derive(Debug)]
@@ -51,8 +51,9 @@ pub struct Environment {
     pub keeps_orders: bool,
     /// Process ids of the database and of Redis.
     pub pids: [u32; 2],
-    /// Run until they are dropped.
-    _servers: (ReplicatedDatabase, RedisServer),
+    /// They run until they are dropped.
+    _database: ReplicatedDatabase,
+    pub redis_server: RedisServer,
 }
 
 impl Environment {
@@ -96,7 +97,8 @@ impl Environment {
             buyers,
             keeps_orders: false,
             pids,
-            _servers: (database, redis),
+            _database: database,
+            redis_server: redis,
         })
     }
 

@@ -204,15 +204,10 @@ async fn redis_benchmark(
     keys: u64,
     call: &[&str],
 ) -> anyhow::Result<f64> {
-    let client = redis::Client::open(environment.access.redis_url.as_str())?;
-    let info = client.get_connection_info();
-    let redis::ConnectionAddr::Tcp(host, port) = info.addr() else {
-        bail!("redis-benchmark needs a plain TCP address");
-    };
+    let port = environment.redis_server.port().to_string();
     let mut command = Command::new("redis-benchmark");
     command
-        .args(["-h", host, "-p", &port.to_string(), "--csv", "-c", &CLIENTS.to_string()])
-        .args(["--dbnum", &info.redis_settings().db().to_string()])
+        .args(["-p", &port, "--csv", "-c", &CLIENTS.to_string()])
         .args(["-n", &requests.to_string(), "-r", &keys.to_string()])
         .args(call);
     let output =
