@@ -133,11 +133,10 @@ async fn grow_databases(
     for (count, environment) in sizes {
         servers.push(instances(environment, &count.to_string(), 1).await?);
     }
-    let mut plans = Vec::new();
-    for ((count, environment), servers) in sizes.iter().zip(&servers) {
-        plans.push((*count, Plan { part, ..asking(environment, servers, 1) }));
-    }
-    grow(what, &plans).await
+    let plans = sizes.iter().zip(&servers).map(|((count, environment), servers)| {
+        (*count, Plan { part, ..asking(environment, servers, 1) })
+    });
+    grow(what, &plans.collect::<Vec<_>>()).await
 }
 
 /// A plan that asks `servers` for answers of so many sales that are open at once.
