@@ -1,4 +1,4 @@
-//! `./dev bench`: measures the ratios of docs/BENCHMARKS.md side by side, audits every run, and
+//! `./dev bench`: measures the ratios of docs/BENCHMARKS.md side by side, on servers of its own, audits every run, and
 //! writes a report.
 //!
 //! It measures over HTTP, as clients do, except where a ratio is about a library ([`micro`]). The baselines are
