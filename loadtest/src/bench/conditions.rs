@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::bench::environment::{Environment, redis_info};
+use crate::bench::environment::{Environment, REDIS, redis_info};
 
 /// Processors, shared by the servers and the load generator.
 pub fn cores() -> usize {
@@ -12,7 +12,7 @@ pub fn cores() -> usize {
 
 /// Date, commit, machine, versions and flush settings, rounds: one paragraph.
 pub async fn text(environment: &Environment, took: Duration) -> anyhow::Result<String> {
-    let settings = &environment.settings;
+    let args = &environment.args;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let processor = cpu.lines().find_map(|line| line.strip_prefix("model name"));
@@ -21,38 +21,27 @@ pub async fn text(environment: &Environment, took: Duration) -> anyhow::Result<S
     let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
     let (database, flush): (String, i64) =
         sqlx::query_as(query).fetch_one(&environment.pool).await?;
-    let redis = redis_info(&settings.access, "redis_version").await?;
-    let mut connection = environment.redis().await?;
-    let mut setting = async |name: &str| -> anyhow::Result<String> {
-        let mut get = redis::cmd("CONFIG");
-        let pair: Vec<String> = get.arg("GET").arg(name).query_async(&mut connection).await?;
-        Ok(pair.into_iter().nth(1).unwrap_or_default())
-    };
-    let is_kept = setting("appendonly").await? == "yes";
-    let sync = if is_kept { setting("appendfsync").await? } else { "off".to_owned() };
+    let redis = redis_info(&environment.access, "redis_version").await?;
+    let flush_redis = REDIS.join(" ");
     Ok(format!(
         "{} · commit {} · {} cores ({processor}), load {load} · MariaDB/MySQL {database} with \
-         innodb_flush_log_at_trx_commit={flush} · Redis {redis} with appendfsync {sync} · {} rounds of {} ms a run · \
+         innodb_flush_log_at_trx_commit={flush} · Redis {redis} {flush_redis} · {} rounds of {} ms a run · \
          {} s in all. The load generator shares these cores with all servers.",
         chrono::Local::now().format("%Y-%m-%d %H:%M"),
         commit(),
         cores(),
-        settings.rounds,
-        settings.duration.as_millis(),
+        args.rounds(),
+        args.duration().as_millis(),
         took.as_secs(),
     ))
 }
 
 /// The checkout's commit, with a `+` where it has uncommitted changes.
 fn commit() -> String {
-    let git = |args: &[&str]| {
-        let folder = env!("CARGO_MANIFEST_DIR");
-        let output = Command::new("git").arg("-C").arg(folder).args(args).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    match (git(&["rev-parse", "--short", "HEAD"]), git(&["status", "--porcelain", "-uno"])) {
-        (Some(commit), Some(changes)) if changes.is_empty() => commit,
-        (Some(commit), _) => commit + "+",
-        _ => "unknown".to_owned(),
-    }
+    let mut git = Command::new("git");
+    git.args(["-C", env!("CARGO_MANIFEST_DIR")]);
+    git.args(["describe", "--always", "--dirty=+", "--exclude=*"]);
+    let output = git.output().ok().filter(|output| output.status.success());
+    let commit = output.and_then(|output| String::from_utf8(output.stdout).ok());
+    commit.map_or_else(|| "unknown".to_owned(), |commit| commit.trim().to_owned())
 }

@@ -1,5 +1,4 @@
-//! Test environment: a database and a Redis database number of the benchmark's own on the stack's servers, and
-//! signed-in buyers. A developer's own sales are not touched.
+//! Test environment: a database and a Redis of its own, and signed-in buyers.
 
 use std::ops::RangeInclusive;
 use std::process::Command;
@@ -9,57 +8,38 @@ use anyhow::{Context, ensure};
 use hyper::header::HeaderValue;
 use redis_link::RoutedConnection;
 use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
+use sqlx::{Executor, MySqlPool};
+use testkit::database_server::Settings;
+use testkit::process::TemporaryFolder;
+use testkit::redis_server::{RedisServer, Role};
+use testkit::replicated_database::{ReplicatedDatabase, Replication};
 use workload::{Access, buyers::Buyer, order_rows::OrderRows, redis_connection, sessions};
 
-use crate::bench::settings::Settings;
+use crate::bench::options::BenchArgs;
+use crate::chaos::test_cluster::access;
 
 /// Signed-in buyers, where sessions are not what grows.
 pub const BUYERS: usize = 100_000;
 
-/// Databases of the benchmark's own. `./dev` grants its user every database whose name begins with `seckill_`.
-#[derive(Debug, Clone, Copy)]
-pub struct Databases {
-    /// The database's name.
-    pub database: &'static str,
-    /// The number of the Redis database.
-    pub redis: u8,
-    /// Whether orders stay when a run is over; otherwise every run starts with an empty table.
-    pub keeps_orders: bool,
-}
+/// A database: whether it has a replica, and arguments of its servers.
+pub type Database = (Replication, &'static [&'static str]);
 
-/// Where the ratios are measured.
-pub const MAIN: Databases = Databases { database: "seckill_bench", redis: 9, keeps_orders: false };
+/// One without a binary log.
+pub const PLAIN: Database = (Replication::None, &[]);
 
-impl Databases {
-    /// Empties Redis, and drops the database of a past with many orders.
-    pub async fn clear(&self, access: &Access) -> anyhow::Result<()> {
-        let mut redis = redis_connection::connect(&ending(&access.redis_url, self.redis)?).await?;
-        redis::cmd("FLUSHDB").query_async::<()>(&mut redis).await?;
-        if self.keeps_orders {
-            let mut connection = MySqlConnection::connect(&access.database_url).await?;
-            let drop = format!("DROP DATABASE IF EXISTS {}", self.database);
-            connection.execute(drop.as_str()).await?;
-        }
-        Ok(())
-    }
-}
-
-/// The address with `last` as its database.
-fn ending(url: &str, last: impl std::fmt::Display) -> anyhow::Result<String> {
-    let (server, _) = url
-        .rsplit_once('/')
-        .context("DATABASE_URL and REDIS_URL must end with a database: `eval \"$(./dev env)\"`")?;
-    Ok(format!("{server}/{last}"))
-}
+/// Arguments of every database server and of every Redis: those of `./dev up`.
+const DATABASE: [&str; 3] = [
+    "--innodb-buffer-pool-size=256M",
+    "--loose-innodb-log-file-size=96M",
+    "--max-connections=3000",
+];
+pub const REDIS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
 /// The servers, files and buyers that the runs on the same databases share.
 #[derive(Debug)]
 pub struct Environment {
-    /// What is measured, with the addresses of the benchmark's own databases.
-    pub settings: Settings,
-    /// Process ids on this machine of the database and of Redis; `None` where they cannot be found, as in a container.
-    pub pids: [Option<u32>; 2],
+    pub args: BenchArgs,
+    pub access: Access,
     /// Connections to the database.
     pub pool: MySqlPool,
     /// Reads its sales.
@@ -67,66 +47,68 @@ pub struct Environment {
     pub buyers: Arc<[Buyer]>,
     /// Bytes of Redis for each session.
     pub session_bytes: f64,
-    pub databases: Databases,
+    /// Whether orders stay when a run is over; otherwise every run starts with an empty table.
+    pub keeps_orders: bool,
+    /// Process ids of the database and of Redis.
+    pub pids: [u32; 2],
+    /// They run until they are dropped.
+    _database: ReplicatedDatabase,
+    pub redis_server: RedisServer,
 }
 
 impl Environment {
-    /// Empties the databases, creates what is missing, and signs in `buyers`.
+    /// Starts the servers, makes the tables, and signs in `buyers`.
     pub async fn open(
-        settings: &Settings,
-        databases: Databases,
+        args: &BenchArgs,
+        (replication, arguments): Database,
         buyers: usize,
     ) -> anyhow::Result<Self> {
-        databases.clear(&settings.access).await.context("emptying the databases")?;
-        let mut settings = settings.clone();
-        let access = &mut settings.access;
-        let mut connection = MySqlConnection::connect(&access.database_url).await?;
-        let create =
-            format!("CREATE DATABASE IF NOT EXISTS {} CHARACTER SET utf8mb4", databases.database);
-        connection.execute(create.as_str()).await.context("creating the benchmark's database")?;
-        access.database_url = ending(&access.database_url, databases.database)?;
-        access.redis_url = ending(&access.redis_url, databases.redis)?;
-        let mut migrate = Command::new(&settings.seckill);
+        let folder = Arc::new(TemporaryFolder::new()?);
+        let arguments = DATABASE.iter().chain(arguments).map(|&argument| argument.to_owned());
+        let settings = Settings { arguments: arguments.collect(), ..Settings::default() };
+        let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await?;
+        let arguments = REDIS.map(str::to_owned).to_vec();
+        let redis = RedisServer::start_in(folder, Role::Alone, arguments).await?;
+        let pids = [database.primary().process()?.id(), redis.process()?.id()];
+        // Without the proxy, which not all have.
+        let access = access(database.primary().url(), redis.url());
+        let mut migrate = Command::new(&args.seckill);
         migrate.args(["migrate", "--database-url", &access.database_url]);
         let output = tokio::task::block_in_place(|| migrate.output()).context("seckill migrate")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
         let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
         let order_rows = OrderRows::open(&access.database_url).await?;
-        let file =
-            "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
-        let file: String = sqlx::query_scalar(file).fetch_one(&pool).await?;
-        let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
-        let redis = redis_info(access, "process_id").await?.parse().ok();
         // A token is the user's id, as the baseline knows no sessions.
         let buyer = |user_id: u64| {
             let token = HeaderValue::from_str(&format!("{user_id:032x}"))?;
             anyhow::Ok(Buyer { user_id, token })
         };
         let buyers = (1..=buyers as u64).map(buyer).collect::<anyhow::Result<Arc<[_]>>>()?;
-        let before: f64 = redis_info(access, "used_memory").await?.parse()?;
-        sessions::open(access, &buyers).await.context("signing in")?;
-        let after: f64 = redis_info(access, "used_memory").await?.parse()?;
-        let environment = Self {
-            settings,
-            pids: [database, redis],
+        let before: f64 = redis_info(&access, "used_memory").await?.parse()?;
+        sessions::open(&access, &buyers).await.context("signing in")?;
+        let after: f64 = redis_info(&access, "used_memory").await?.parse()?;
+        Ok(Self {
+            args: args.clone(),
+            access,
             pool,
             order_rows,
             session_bytes: (after - before) / buyers.len().max(1) as f64,
             buyers,
-            databases,
-        };
-        environment.delete_orders().await?;
-        Ok(environment)
+            keeps_orders: false,
+            pids,
+            _database: database,
+            redis_server: redis,
+        })
     }
 
     pub async fn redis(&self) -> anyhow::Result<RoutedConnection> {
-        Ok(redis_connection::connect(&self.settings.access.redis_url).await?)
+        Ok(redis_connection::connect(&self.access.redis_url).await?)
     }
 
     /// Deletes all orders, so that every run starts with an empty table; nothing where they are to stay.
     pub async fn delete_orders(&self) -> anyhow::Result<()> {
-        if !self.databases.keeps_orders {
+        if !self.keeps_orders {
             self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
         }
         Ok(())
@@ -137,12 +119,6 @@ impl Environment {
         let claims: Vec<String> = sales.map(|sale| format!("seckill:order:{sale}")).collect();
         redis::cmd("UNLINK").arg(claims).query_async::<()>(&mut self.redis().await?).await?;
         Ok(())
-    }
-
-    /// A shop; publishing a sale makes one.
-    pub async fn shop(&self) -> anyhow::Result<u64> {
-        let id = sqlx::query_scalar("SELECT id FROM tb_shop ORDER BY id LIMIT 1");
-        Ok(id.fetch_one(&self.pool).await?)
     }
 }
 

@@ -105,50 +105,39 @@ impl Attempts {
 
 /// Opens the connections and generates the load. Blocks its thread until the last answer.
 pub fn generate(load: Load) -> anyhow::Result<Attempts> {
-    let is_empty = load.targets.is_empty() || load.buyers.is_empty() || load.paths.is_empty();
-    ensure!(!is_empty, "a load needs a target, a buyer and a path");
     descriptors::reserve(load.connections)?;
-    Builder::new_current_thread().enable_all().build()?.block_on(run(load))
-}
-
-async fn run(load: Load) -> anyhow::Result<Attempts> {
-    let mut connections = Vec::new();
-    // One after the other, so that a full backlog only slows the opening.
-    for target in load.targets.iter().cycle().take(load.connections) {
-        connections.push(Connection::open(target.authority()).await?);
-    }
-    let list = Vec::with_capacity(1 << 18);
-    let attempts = Attempts { list, not_sent: 0, duration: load.duration };
-    let state = Mutex::new(State { next: 0, attempts });
-    let running = Arc::new(Running { load, begin: Instant::now(), state });
-    let mut tasks = JoinSet::new();
-    for connection in connections {
-        tasks.spawn(running.clone().drive(connection));
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
-    }
-    let state = std::mem::take(&mut *running.state());
-    Ok(state.attempts)
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut connections = Vec::new();
+        // One after the other, so that a full backlog only slows the opening.
+        for target in load.targets.iter().cycle().take(load.connections) {
+            connections.push(Connection::open(target.authority()).await?);
+        }
+        let list = Vec::with_capacity(1 << 18);
+        let attempts = Attempts { list, not_sent: 0, duration: load.duration };
+        let state = Mutex::new((0, attempts));
+        let running = Arc::new(Running { load, begin: Instant::now(), state });
+        let mut tasks = JoinSet::new();
+        for connection in connections {
+            tasks.spawn(running.clone().drive(connection));
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended??;
+        }
+        let (_, attempts) = std::mem::take(&mut *running.state());
+        Ok(attempts)
+    })
 }
 
 /// A load under way.
 struct Running {
     load: Load,
     begin: Instant,
-    // All tasks are of one thread: nobody waits for it.
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Number of the next attempt.
-    next: usize,
-    attempts: Attempts,
+    /// Number of the next attempt, and those that are over. All tasks are of one thread: nobody waits for it.
+    state: Mutex<(usize, Attempts)>,
 }
 
 impl Running {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, (usize, Attempts)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +164,7 @@ impl Running {
                 reply: reply.unwrap_or_else(|| Reply::lost(CONNECTION_LOST)),
             };
             let (latency, end) = (now - due, now - self.begin);
-            self.state().attempts.list.push(Attempt { observed, path, latency, end });
+            self.state().1.list.push(Attempt { observed, path, latency, end });
             if is_lost && now < close {
                 connection = Connection::open(connection.host).await?;
             }
@@ -190,7 +179,7 @@ impl Running {
         let close = self.begin + *duration;
         let now = Instant::now();
         let mut due = now;
-        let State { next, attempts } = &mut *self.state();
+        let (next, attempts) = &mut *self.state();
         if let Some(rate) = rate {
             let passed = (now.min(close) - self.begin).saturating_sub(LATE);
             // Idle connections would have taken these.

@@ -23,7 +23,6 @@ pub const CLIENTS: usize = 64;
 pub async fn measure(
     name: &'static str,
     environment: &Environment,
-    shop: u64,
     duration: Duration,
 ) -> anyhow::Result<Vec<Run>> {
     let times =
@@ -37,8 +36,8 @@ pub async fn measure(
         ratios::LOCK_PAIRS => lock_pairs(environment, duration).await?,
         ratios::RAW_LOCK_PAIRS => raw_lock_pairs(environment, duration).await?,
         ratios::RAW_GETS => {
-            let call = ["GET", &format!("cache:shop:{shop}")];
-            redis_benchmark(environment, requests(duration, 40_000.0), 1, &call).await?
+            let wanted = requests(duration, 40_000.0);
+            redis_benchmark(environment, wanted, 1, &["GET", "cache:shop:1"]).await?
         }
         ratios::RAW_ADMISSIONS => raw_admissions(environment, duration).await?,
         _ => bail!("{name} is not measured without HTTP"),
@@ -64,7 +63,7 @@ pub async fn commit_ms(pool: &MySqlPool) -> anyhow::Result<f64> {
 }
 
 async fn locks(environment: &Environment) -> anyhow::Result<Locks> {
-    let server = Server::from_url(&environment.settings.access.redis_url)?;
+    let server = Server::from_url(&environment.access.redis_url)?;
     Ok(Locks::connect(server, LockConfig::default()).await?)
 }
 
@@ -92,21 +91,18 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
     Ok(rate)
 }
 
-/// Hand-overs of a lock, and PINGs between them.
-const HAND_OVERS: usize = 200;
-
-/// Times from before the release of a lock until a waiter with connections of its own has it, and of PINGs. The
+/// Times from before the release of a lock until a waiter with connections of its own has it, and of PINGs between them. The
 /// pause before each differs, so that one that polled would not be met in step.
 async fn hand_overs(environment: &Environment) -> anyhow::Result<[Vec<Duration>; 2]> {
     const NAME: &str = "bench:baton";
     let (holder, waiter) = (locks(environment).await?, locks(environment).await?);
     let mut redis = environment.redis().await?;
     let (mut took, mut pings) = (Vec::new(), Vec::new());
-    for number in 0..HAND_OVERS {
+    for number in 0..200 {
         let guard = holder.lock(NAME).acquire().await?;
         let lock = waiter.lock(NAME);
         let waiting = tokio::spawn(async move { (lock.acquire().await, Instant::now()) });
-        let pause = Duration::from_micros(5_000 + 7_919 * number as u64 % 20_000);
+        let pause = Duration::from_micros(5_000 + 7_919 * number % 20_000);
         tokio::time::sleep(pause).await;
         let pinged = Instant::now();
         redis::cmd("PING").query_async::<()>(&mut redis).await?;
@@ -147,30 +143,25 @@ async fn raw_lock_pairs(environment: &Environment, duration: Duration) -> anyhow
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
 }
 
-/// An id that no sale has.
-const BENCH_SALE: &str = "999999999999";
-
 /// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
 /// second.
 async fn raw_admissions(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
-    let script = load(
-        environment,
-        concat!(
-            include_str!("../../../lua/stream_mark.lua"),
-            include_str!("../../../lua/stream_admit.lua")
-        ),
-    )
-    .await?;
+    // No sale has this id.
+    const SALE: &str = "999999999999";
+    let text = concat!(
+        include_str!("../../../lua/stream_mark.lua"),
+        include_str!("../../../lua/stream_admit.lua")
+    );
+    let script = load(environment, text).await?;
     let mut redis = environment.redis().await?;
     let (stream, pending) = ("bench:stream", "bench:pending");
     let [stock, claims, open] =
-        ["stock", "order", "open"].map(|part| format!("seckill:{part}:{BENCH_SALE}"));
+        ["stock", "order", "open"].map(|part| format!("seckill:{part}:{SALE}"));
     let keys = [stream, pending, &stock, &claims, &open];
     let limits = ["9000000000000000", "1000000000"];
-    let _: () = redis.del(&keys).await?;
     // The first call begins a mark, under which the sale is then open.
     let mut first = redis::cmd("EVALSHA");
-    first.arg(&script).arg(keys.len()).arg(&keys).arg(&limits).arg(&["1", BENCH_SALE, "1", "1"]);
+    first.arg(&script).arg(keys.len()).arg(&keys).arg(&limits).arg(&["1", SALE, "1", "1"]);
     first.exec_async(&mut redis).await?;
     let mark: String = redis.hget(pending, "mark").await?;
     let _: () = redis::pipe()
@@ -179,7 +170,7 @@ async fn raw_admissions(environment: &Environment, duration: Duration) -> anyhow
         .sadd(&claims, &mark)
         .query_async(&mut redis)
         .await?;
-    let buyer = ["1", BENCH_SALE, "__rand_int__", "__rand_int__"];
+    let buyer = ["1", SALE, "__rand_int__", "__rand_int__"];
     let call = [&["EVALSHA", &script, "5"], &keys[..], &limits, &buyer].concat();
     let wanted = requests(duration, 40_000.0);
     let rate = redis_benchmark(environment, wanted, 1_000_000_000, &call).await?;
@@ -205,15 +196,10 @@ async fn redis_benchmark(
     keys: u64,
     call: &[&str],
 ) -> anyhow::Result<f64> {
-    let client = redis::Client::open(environment.settings.access.redis_url.as_str())?;
-    let info = client.get_connection_info();
-    let redis::ConnectionAddr::Tcp(host, port) = info.addr() else {
-        bail!("redis-benchmark needs a plain TCP address");
-    };
+    let port = environment.redis_server.port().to_string();
     let mut command = Command::new("redis-benchmark");
     command
-        .args(["-h", host, "-p", &port.to_string(), "--csv", "-c", &CLIENTS.to_string()])
-        .args(["--dbnum", &info.redis_settings().db().to_string()])
+        .args(["-p", &port, "--csv", "-c", &CLIENTS.to_string()])
         .args(["-n", &requests.to_string(), "-r", &keys.to_string()])
         .args(call);
     let output =

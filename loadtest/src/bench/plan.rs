@@ -6,19 +6,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::plan::figures::Cost;
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use workload::batches::Batches;
 use workload::buyers::Buyer;
 use workload::latency::Latency;
-use workload::{Target, publish};
+use workload::order_rows::Snapshot;
+use workload::{Target, checker, publish};
 
-use crate::bench::audit;
 use crate::bench::environment::Environment;
 use crate::bench::generator::{self, Attempt, Attempts, Load};
+use crate::bench::options::say;
 use crate::bench::run::Run;
 use crate::bench::sales;
 use crate::bench::servers::{Server, processor_s};
-use crate::bench::settings::say;
+
+/// How long the tables must not have changed before the audit.
+const QUIET: Duration = Duration::from_millis(100);
+/// Longest wait for that.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// What is on sale in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +77,7 @@ impl<'a> Plan<'a> {
             part: None,
             clients: 256,
             rate: None,
-            duration: environment.settings.duration,
+            duration: environment.args.duration(),
         }
     }
 
@@ -106,8 +111,7 @@ impl<'a> Plan<'a> {
         let [service_us, database_us, redis_us, client_us] =
             [0, 1, 2, 3].map(|at| (after[at] - before[at]) * 1e6 / count);
         if let Some(sales) = sales {
-            let audited = audit::check(&environment.order_rows, sales.clone(), &attempts);
-            audited.await.with_context(|| self.name.to_owned())?;
+            self.audit(sales.clone(), &attempts).await?;
             environment.delete_orders().await?;
             environment.delete_claims(sales).await?;
         }
@@ -156,15 +160,35 @@ impl<'a> Plan<'a> {
         if let Some(count) = self.sales {
             return Ok(Some(sales::open(&self.environment.pool, count, stock).await?));
         }
-        let access = &self.environment.settings.access;
+        let access = &self.environment.access;
         let id = publish::flash_sale(access, self.publisher, self.strategy, stock).await?;
         Ok(Some(id..=id))
+    }
+
+    /// Compares every reply in these sales, which were asked for in turn, with every row, once the tables no longer change.
+    async fn audit(&self, sales: RangeInclusive<u64>, attempts: &Attempts) -> anyhow::Result<()> {
+        let mut replies = vec![Vec::new(); sales.clone().count()];
+        for attempt in &attempts.list {
+            replies[attempt.path].push(&attempt.observed);
+        }
+        // Some of those that were confirmed may still wait in the stream.
+        let confirmed = attempts.list.iter().filter(|attempt| attempt.is_order()).count();
+        let rows = &self.environment.order_rows;
+        let (snapshots, unchanged) =
+            rows.wait_until_all_unchanged(sales.clone(), confirmed, QUIET, LIMIT).await?;
+        let name = self.name;
+        ensure!(unchanged, "{name}: the tables still change after {LIMIT:?}");
+        for ((id, replies), Snapshot { sale, rows }) in sales.zip(replies).zip(&snapshots) {
+            let found = checker::judge(*sale, replies, rows).violations();
+            ensure!(found.is_empty(), "{name}: sale {id} failed the audit: {found:?}");
+        }
+        Ok(())
     }
 
     /// Processor time used so far, in seconds: the processes asked, the database, Redis, this program.
     fn processor_s(&self) -> [f64; 4] {
         let asked = self.servers.iter().map(|server| server.processor_s()).sum();
-        let [database, redis] = self.environment.pids.map(|pid| pid.map_or(0.0, processor_s));
+        let [database, redis] = self.environment.pids.map(processor_s);
         [asked, database, redis, processor_s(std::process::id())]
     }
 }

@@ -87,9 +87,6 @@ pub struct Ratio {
     pub sides: [Side; 2],
 }
 
-/// What [`Ratio::status`] says of one beyond its floor.
-pub const BELOW: &str = "BELOW THE FLOOR";
-
 impl Ratio {
     /// Whether `--only` names it, without a letter for all that are measured together; without numbers all are asked for.
     pub fn is_asked_for(&self, only: &[String]) -> bool {
@@ -126,7 +123,7 @@ impl Ratio {
         match (self.aim.map(holds), self.floor.map(holds)) {
             (Some(true), _) => "aim reached",
             (_, Some(true)) => "above the floor",
-            (_, Some(false)) => BELOW,
+            (_, Some(false)) => "BELOW THE FLOOR",
             (_, None) => "reported",
         }
     }
@@ -202,10 +199,10 @@ mod tests {
             let ratio = RATIOS.iter().find(|ratio| ratio.number == number).unwrap();
             ratio.status(Spread::of(values.iter().copied()))
         };
-        assert_eq!(status("2", &[4.0, 5.9, 99.0]), BELOW);
+        assert_eq!(status("2", &[4.0, 5.9, 99.0]), "BELOW THE FLOOR");
         assert_eq!(status("2", &[1.0, 6.0, 9.0, 9.0]), "above the floor");
         assert_eq!(status("4b", &[1.7]), "aim reached");
-        assert_eq!(status("4b", &[f64::NAN]), BELOW);
+        assert_eq!(status("4b", &[f64::NAN]), "BELOW THE FLOOR");
         assert_eq!(status("16", &[12.1]), "reported");
         assert_eq!(status("13", &[]), "not measured");
     }

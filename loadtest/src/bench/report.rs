@@ -1,24 +1,26 @@
 //! The report of the ratios: tables for the terminal, JSON for programs.
 
-use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
 use workload::markdown::figure;
 use workload::table::render;
 
-use crate::bench::ratios::{BELOW, RATIOS, Ratio};
+use crate::bench::ratios::{RATIOS, Ratio};
 use crate::bench::run::*;
 use crate::spread::{Spread, median};
 
 /// All that was measured.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Report {
     /// Machine, versions and settings.
-    pub conditions: String,
-    /// The runs of each round. Each passed the audit, or there would be no report.
-    pub rounds: Vec<Vec<Run>>,
-    /// A run of each strategy that no ratio is about.
-    pub others: Vec<Run>,
+    conditions: String,
+    /// By number; `None` of those that were not measured.
+    ratios: BTreeMap<&'static str, Option<Spread>>,
     /// Resident memory of the first instance, in bytes: just started, and the most it ever had.
-    pub memory: [u64; 2],
+    memory: [u64; 2],
+    /// The runs of each round. Each passed the audit, or there would be no report.
+    rounds: Vec<Vec<Run>>,
 }
 
 /// The columns of the table of runs.
@@ -36,35 +38,28 @@ const COLUMNS: [Figure; 10] = [
 ];
 
 impl Report {
-    fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.rounds.iter().flatten().chain(&self.others)
-    }
-
-    fn values(&self, ratio: &Ratio) -> Option<Spread> {
-        Spread::of(self.rounds.iter().filter_map(|runs| ratio.value(runs)))
+    pub fn new(conditions: String, rounds: Vec<Vec<Run>>, memory: [u64; 2]) -> Self {
+        let values = |ratio: &Ratio| Spread::of(rounds.iter().filter_map(|runs| ratio.value(runs)));
+        let ratios = RATIOS.iter().map(|ratio| (ratio.number, values(ratio))).collect();
+        Self { conditions, ratios, memory, rounds }
     }
 
     /// The table of runs: medians over the rounds.
     fn run_table(&self) -> String {
-        let mut names: Vec<&str> = Vec::new();
-        for run in self.runs() {
-            if !names.contains(&run.name) {
-                names.push(run.name);
-            }
-        }
-        let row = |name: &&str| {
-            let cell = |Figure(_, value)| {
-                let runs = self.runs().filter(|run| run.name == *name);
-                match median(runs.map(value)) {
+        let runs = || self.rounds.iter().flatten();
+        let row = |name: &str| {
+            let cell =
+                |Figure(_, value)| match median(runs().filter(|run| run.name == name).map(value)) {
                     0.0 => "–".to_owned(),
                     value => figure(value),
-                }
-            };
-            [(*name).to_owned()].into_iter().chain(COLUMNS.map(cell)).collect()
+                };
+            [name.to_owned()].into_iter().chain(COLUMNS.map(cell)).collect()
         };
         let titles = COLUMNS.map(|Figure(name, _)| format!(">{name}"));
         let titles = ["run (medians)"].into_iter().chain(titles.iter().map(String::as_str));
-        let rows: Vec<_> = names.iter().map(row).collect();
+        let mut seen = BTreeSet::new();
+        let names = runs().map(|run| run.name).filter(|name| seen.insert(*name));
+        let rows: Vec<_> = names.map(row).collect();
         render(&titles.collect::<Vec<_>>(), &rows)
     }
 
@@ -73,7 +68,7 @@ impl Report {
             let sign = if ratio.lower_is_better { "≤ " } else { "" };
             let dash = || "–".to_owned();
             let bound = |bound: Option<f64>| bound.map_or_else(dash, |it| format!("{sign}{it}"));
-            let values = self.values(ratio);
+            let values = self.ratios[ratio.number];
             vec![
                 ratio.number.to_owned(),
                 ratio.what(),
@@ -88,33 +83,15 @@ impl Report {
     }
 
     pub fn text(&self) -> String {
-        let is_below = |ratio: &&Ratio| ratio.status(self.values(ratio)) == BELOW;
-        let below: Vec<_> = RATIOS.iter().filter(is_below).map(|ratio| ratio.number).collect();
-        let floors = match below.is_empty() {
-            true => "none that was measured is missed".to_owned(),
-            false => format!("MISSED by {}", below.join(", ")),
-        };
         let [idle, peak] = self.memory.map(|bytes| figure(bytes as f64 / 1e6));
         format!(
-            "\n{}\nµs: processor time of one answer.\n\n{}\nFloors: {floors}.\n\
+            "\n{}\nµs: processor time of one answer.\n\n{}\n\
              Memory of an instance: {idle} MB idle, {peak} MB at its peak.\n\
              All {} runs passed the audit.\n{}",
             self.run_table(),
             self.ratio_table(),
-            self.runs().count(),
+            self.rounds.iter().flatten().count(),
             self.conditions,
         )
-    }
-
-    pub fn json(&self) -> Value {
-        let ratios =
-            RATIOS.iter().map(|ratio| (ratio.number.to_owned(), json!(self.values(ratio))));
-        json!({
-            "conditions": self.conditions,
-            "ratios": ratios.collect::<serde_json::Map<_, _>>(),
-            "memory": self.memory,
-            "rounds": self.rounds,
-            "others": self.others,
-        })
     }
 }

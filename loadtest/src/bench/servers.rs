@@ -74,43 +74,37 @@ pub fn processor_s(pid: u32) -> f64 {
 /// All servers under test.
 #[derive(Debug)]
 pub struct Servers {
-    /// An instance of the service, which also publishes the sales of others.
-    pub one: Server,
-    /// A second instance on the same database and Redis.
-    pub two: Server,
-    /// An instance that refuses early; see [`OVERLOAD_PURCHASES`].
+    /// Instances of the service. The first also publishes the sales of others.
+    pub instances: [Server; 2],
+    /// An instance that refuses early (see [`OVERLOAD_PURCHASES`]), and keeps no shops in memory.
     pub strict: Server,
     /// An instance without logs.
     pub quiet: Server,
     /// The tuned one-transaction-per-order.
     pub transaction: Server,
-    pub bare: Server,
-    /// A second process of it.
-    pub bare_two: Server,
-    /// nginx in front of [`Servers::one`] and [`Servers::two`].
+    /// Processes of the bare route.
+    pub bare: [Server; 2],
+    /// nginx in front of the instances.
     pub nginx: Server,
-    /// The same in front of both processes of the bare route.
+    /// The same in front of the bare route.
     pub nginx_bare: Server,
 }
 
 impl Servers {
     pub async fn start(environment: &Environment) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
-        let two = instance(environment, "two", &[]).await?;
-        let bare = async |name| baseline(environment, name, &["bare"]).await;
-        let (bare, bare_two) = (bare("bare").await?, bare("bare-two").await?);
-        let nginx_bare = nginx(environment, "nginx-bare", [&bare, &bare_two]).await?;
-        let strict = ["--max-purchases", OVERLOAD_PURCHASES];
+        let instances = [one, instance(environment, "two", &[]).await?];
+        let bare = baseline(environment, "bare", "bare").await?;
+        let bare = [bare, baseline(environment, "bare-two", "bare").await?];
+        let strict = ["--max-purchases", OVERLOAD_PURCHASES, "--shop-cache", "mutex"];
         Ok(Self {
-            nginx: nginx(environment, "nginx", [&one, &two]).await?,
-            nginx_bare,
+            nginx: nginx(environment, "nginx", &instances).await?,
+            nginx_bare: nginx(environment, "nginx-bare", &bare).await?,
             strict: instance(environment, "strict", &strict).await?,
             quiet: instance(environment, "quiet", &["--log", "off"]).await?,
-            transaction: baseline(environment, "transaction", &["transaction"]).await?,
-            one,
-            two,
+            transaction: baseline(environment, "transaction", "transaction").await?,
+            instances,
             bare,
-            bare_two,
         })
     }
 }
@@ -125,12 +119,12 @@ pub async fn instance(
     name: &str,
     flags: &[&str],
 ) -> anyhow::Result<Server> {
-    let (bind, access) = (free_address()?, &environment.settings.access);
-    let mut command = Command::new(&environment.settings.seckill);
+    let (bind, access) = (free_address()?, &environment.access);
+    let mut command = Command::new(&environment.args.seckill);
     command
         .args(["serve", "--lab", "--bind", &bind])
-        // Through nginx the generator is a visitor, whose rate is limited.
-        .args(["--unlimited-clients", "127.0.0.0/8"])
+        // Through nginx the generator is a visitor, whose rate is limited; all its reads are of one shop.
+        .args(["--unlimited-clients", "127.0.0.0/8", "--per-shop-per-second", "0"])
         .args(flags)
         .env("DATABASE_URL", &access.database_url)
         .env("REDIS_URL", &access.redis_url)
@@ -141,11 +135,11 @@ pub async fn instance(
 }
 
 /// Starts this program as a baseline.
-async fn baseline(environment: &Environment, name: &str, args: &[&str]) -> anyhow::Result<Server> {
+async fn baseline(environment: &Environment, name: &str, which: &str) -> anyhow::Result<Server> {
     let bind = free_address()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("baseline").args(args).args(["--bind", &bind]);
-    command.env("DATABASE_URL", &environment.settings.access.database_url);
+    command.args(["baseline", which, "--bind", &bind]);
+    command.env("DATABASE_URL", &environment.access.database_url);
     start(environment, name, command, &bind).await
 }
 
@@ -153,11 +147,11 @@ async fn baseline(environment: &Environment, name: &str, args: &[&str]) -> anyho
 async fn nginx(
     environment: &Environment,
     name: &str,
-    servers: [&Server; 2],
+    servers: &[Server; 2],
 ) -> anyhow::Result<Server> {
     let bind = free_address()?;
-    let home = environment.settings.folder.join(name);
-    let addresses = servers.map(|server| server.target.authority());
+    let home = environment.args.out.join(name);
+    let addresses = servers.each_ref().map(|server| server.target.authority());
     std::fs::create_dir_all(&home)?;
     let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx.conf");
     let text = std::fs::read_to_string(&template).context("deploy/nginx.conf")?;
@@ -184,11 +178,11 @@ async fn start(
     mut command: Command,
     address: &str,
 ) -> anyhow::Result<Server> {
-    let log = environment.settings.folder.join(format!("{name}.log"));
+    let log = environment.args.out.join(format!("{name}.log"));
     // `Process` appends to it.
     std::fs::write(&log, "")?;
     let target: Target = format!("http://{address}").parse()?;
-    command.current_dir(&environment.settings.folder);
+    command.current_dir(&environment.args.out);
     let process = Process::start(command, &log)?;
     let ready = process.serves(START_LIMIT, async || answers(&target, "/health/ready").await).await;
     ready.with_context(|| name.to_owned())?;

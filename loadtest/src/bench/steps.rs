@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::time::{MissedTickBehavior, interval};
+use workload::Target;
+use workload::http::{Call, Connection};
 use workload::ladder::Strategy;
 
 use crate::bench::environment::Environment;
 use crate::bench::micro;
-use crate::bench::monitoring::monitored;
+use crate::bench::options::say;
 use crate::bench::plan::{Plan, Stock};
 use crate::bench::ratios::*;
-use crate::bench::rounds::interleaved;
 use crate::bench::run::Run;
-use crate::bench::servers::{self, Servers};
-use crate::bench::settings::say;
+use crate::bench::servers::Servers;
 
 /// The runs of a round. Pairs are compared closely: they are made A B B A in one round and B A A B in the next, so that a
 /// drift of the machine affects both alike.
@@ -32,24 +33,18 @@ const ROUND: &[&[&str]] = &[
 
 /// Open loops: attempts arrive at a multiple of the orders per second of the round's last run of another name.
 const OPEN_LOOPS: [(&str, f64, &str); 2] = [(ORDERS_OPEN, 0.7, ORDERS), (OVERLOAD, 3.0, PEAK)];
-const OPEN_CLIENTS: usize = 1024;
 
 /// Longest run of the warm-up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
-/// Where the ratios are measured.
-pub struct Place<'a> {
-    /// Database, Redis and buyers.
-    pub environment: &'a Environment,
-    /// Everything that is asked.
-    pub servers: &'a Servers,
-    pub shop: u64,
-}
-
-/// The runs of each round that the ratios asked for need.
-pub async fn measure(place: &Place<'_>, only: &[String]) -> anyhow::Result<Vec<Vec<Run>>> {
-    let settings = &place.environment.settings;
-    let asked = RATIOS.iter().filter(|ratio| ratio.is_asked_for(only));
+/// The runs of each round that the ratios asked for need; where that is all of them, the last also has a run of each other
+/// safe strategy.
+pub async fn measure(
+    environment: &Environment,
+    servers: &Servers,
+) -> anyhow::Result<Vec<Vec<Run>>> {
+    let args = &environment.args;
+    let asked = RATIOS.iter().filter(|ratio| ratio.is_asked_for(&args.only));
     let mut needed: BTreeSet<_> = asked.flat_map(|ratio| ratio.runs()).collect();
     for (name, _, peak) in OPEN_LOOPS {
         if needed.contains(name) {
@@ -57,15 +52,24 @@ pub async fn measure(place: &Place<'_>, only: &[String]) -> anyhow::Result<Vec<V
         }
     }
     let one_round = async |round: usize, (): &()| {
-        let longest = if round == 0 { WARM_UP } else { settings.duration };
+        let longest = if round == 0 { WARM_UP } else { args.duration() };
+        let duration = args.duration().min(longest);
         let mut runs = Vec::new();
         for name in order(round).filter(|name| needed.contains(name)) {
-            let more = run(place, name, &runs, settings.duration.min(longest)).await?;
+            let more = run(environment, servers, name, &runs, duration).await?;
             runs.extend(more);
+        }
+        if round == args.rounds() && args.only.is_empty() {
+            for strategy in Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe()) {
+                let name = strategy.name();
+                if !needed.contains(name) {
+                    runs.push(Plan::new(name, environment, &servers.instances[0]).run().await?.0);
+                }
+            }
         }
         Ok(runs)
     };
-    Ok(interleaved(settings.rounds, &[()], one_round).await?.pop().unwrap_or_default())
+    Ok(args.interleaved(&[()], one_round).await?.pop().unwrap_or_default())
 }
 
 fn order(round: usize) -> impl Iterator<Item = &'static str> {
@@ -78,52 +82,45 @@ fn order(round: usize) -> impl Iterator<Item = &'static str> {
 
 /// Makes the run `name`, after those of the round that were `earlier`. Hand-overs come with the PINGs between them.
 async fn run(
-    place: &Place<'_>,
+    environment: &Environment,
+    servers: &Servers,
     name: &'static str,
     earlier: &[Run],
     duration: Duration,
 ) -> anyhow::Result<Vec<Run>> {
-    let Place { environment, servers, shop } = *place;
-    let shops;
-    let one = || Plan { name, duration, ..Plan::new("group-commit", environment, &servers.one) };
+    let Servers { instances, strict, quiet, transaction, bare, nginx, nginx_bare } = servers;
+    let first = &instances[0];
+    let one = || Plan { name, duration, ..Plan::new("group-commit", environment, first) };
     let by = |strategy| Plan { strategy, ..one() };
-    let on = |servers| Plan { servers, ..one() };
+    let on = |server| Plan { servers: vec![server], ..one() };
     let clients = |clients, plan| Plan { clients, ..plan };
-    let instead = |path, servers| Plan { instead: Some(path), ..on(servers) };
-    let bare = |servers| instead("POST /voucher-order/seckill/1".to_owned(), servers);
-    let read = |server| clients(micro::CLIENTS, instead(format!("GET /shop/{shop}"), vec![server]));
+    let instead = |path: &str, server| Plan { instead: Some(path.to_owned()), ..on(server) };
+    let buy = "POST /voucher-order/seckill/1";
+    // Publishing the first sale made it.
+    let read = |server| clients(micro::CLIENTS, instead("GET /shop/1", server));
     let plan = match name {
         ORDERS | ORDERS_BESIDE | ORDERS_MONITORED => one(),
         ORDERS_16 => clients(16, one()),
-        ORDERS_1024 => clients(1024, one()),
-        ORDERS_OPEN => clients(OPEN_CLIENTS, one()),
-        ORDERS_DIRECT => on(vec![&servers.one, &servers.two]),
-        ORDERS_PROXIED => on(vec![&servers.nginx]),
-        ORDERS_QUIET => on(vec![&servers.quiet]),
-        PEAK => on(vec![&servers.strict]),
-        OVERLOAD => clients(OPEN_CLIENTS, on(vec![&servers.strict])),
+        ORDERS_1024 | ORDERS_OPEN => clients(1024, one()),
+        ORDERS_DIRECT => Plan { servers: instances.iter().collect(), ..one() },
+        ORDERS_PROXIED => on(nginx),
+        ORDERS_QUIET => on(quiet),
+        PEAK => on(strict),
+        OVERLOAD => clients(1024, on(strict)),
         LOCKED => by("reentrant-lock"),
-        TRANSACTION => Plan { servers: vec![&servers.transaction], ..by("reentrant-lock") },
+        TRANSACTION => Plan { servers: vec![transaction], ..by("reentrant-lock") },
         STREAM => by("stream"),
         STREAM_64 => clients(micro::CLIENTS, by("stream")),
         SOLD_OUT => Plan { stock: Stock::SoldOut, ..one() },
-        BARE => bare(vec![&servers.bare]),
-        BARE_DIRECT => bare(vec![&servers.bare, &servers.bare_two]),
-        BARE_PROXIED => bare(vec![&servers.nginx_bare]),
-        BARE_SOLD_OUT => {
-            instead("POST /sold-out/voucher-order/seckill/1".to_owned(), vec![&servers.bare])
-        }
-        BARE_SHOP => read(&servers.bare),
-        SHOP_MEMORY | SHOP_REDIS => {
-            // All reads are of one shop, which would be limited. `mutex` keeps nothing in memory.
-            let strategy: &[&str] =
-                if name == SHOP_REDIS { &["--shop-cache", "mutex"] } else { &[] };
-            let flags = [&["--per-shop-per-second", "0"][..], strategy].concat();
-            shops = servers::instance(environment, "shops", &flags).await?;
-            read(&shops)
-        }
+        BARE => instead(buy, &bare[0]),
+        BARE_DIRECT => Plan { servers: bare.iter().collect(), ..instead(buy, &bare[0]) },
+        BARE_PROXIED => instead(buy, nginx_bare),
+        BARE_SOLD_OUT => instead("POST /sold-out/voucher-order/seckill/1", &bare[0]),
+        BARE_SHOP => read(&bare[0]),
+        SHOP_MEMORY => read(first),
+        SHOP_REDIS => read(strict),
         _ => {
-            let runs = micro::measure(name, environment, shop, duration).await?;
+            let runs = micro::measure(name, environment, duration).await?;
             runs.iter().for_each(|run| say(&format!("    {run}")));
             return Ok(runs);
         }
@@ -137,21 +134,27 @@ async fn run(
     };
     let plan = Plan { rate, ..plan };
     let (run, _) = match name {
-        ORDERS_MONITORED => monitored(&servers.one.target, plan.run()).await?,
+        ORDERS_MONITORED => tokio::select! {
+            ran = plan.run() => ran?,
+            () = monitor(&first.target) => unreachable!("it polls without end"),
+        },
         _ => plan.run().await?,
     };
     Ok(vec![run])
 }
 
-/// A run of each safe strategy that no ratio is about, for the table of runs.
-pub async fn other_strategies(place: &Place<'_>, known: &[Run]) -> anyhow::Result<Vec<Run>> {
-    say("the other strategies");
-    let mut runs = Vec::new();
-    for strategy in Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe()) {
-        let name = strategy.name();
-        if !known.iter().any(|run| run.name == name) {
-            runs.push(Plan::new(name, place.environment, &place.servers.one).run().await?.0);
+/// Scrapes metrics and polls as a shop's page does, each every second, and as the lab's page does, four times as often.
+/// Prometheus scrapes every 15 s by default. A failed request does not matter to the sale.
+async fn monitor(target: &Target) {
+    const PATHS: [&str; 3] = ["/lab/runs", "/metrics", "/voucher/list/1"];
+    let mut connection = Connection::new(target.clone(), Duration::from_secs(5));
+    let mut tick = interval(Duration::from_millis(250));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for turn in 0_u64.. {
+        tick.tick().await;
+        let count = if turn.is_multiple_of(4) { PATHS.len() } else { 1 };
+        for path in &PATHS[..count] {
+            connection.send(&Call::get(*path)).await.ok();
         }
     }
-    Ok(runs)
 }

@@ -1,0 +1,311 @@
+//! Cost as it grows (`./dev bench --scale`): processor time of an order by `group-commit` and of a refusal with more
+//! instances, open sales, orders and sessions, each size beside the smallest, in interleaved rounds; memory; and what the
+//! capacity plan is fed with and compared with.
+//!
+//! Things grow one after the other, so that only a few instances run at once.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use workload::http::{Call, Connection};
+use workload::{descriptors, markdown};
+
+use crate::bench::conditions;
+use crate::bench::environment::{BUYERS, Environment, PLAIN};
+use crate::bench::generator::Attempts;
+use crate::bench::micro;
+use crate::bench::options::{BenchArgs, say};
+use crate::bench::plan::{Plan, Stock};
+use crate::bench::run::*;
+use crate::bench::sales;
+use crate::bench::servers::{self, Server};
+use crate::plan::figures::{Answer, Cost, Figures, Level, MeasuredSale, Memory, NamedAnswer};
+use crate::plan::tables;
+use crate::spread::{Spread, beside, median};
+
+/// Clients of the closed loop, spread over the instances.
+const CLIENTS: usize = 512;
+
+/// The smaller number of sessions; where sessions grow, so many attempts are made in a run, each by another buyer.
+const FEW_SESSIONS: usize = 10_000;
+
+/// Measures everything, and prints the tables.
+pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    let figures = measure(args).await?;
+    let text = serde_json::to_string_pretty(&figures)? + "\n";
+    let file = args.out.join("scale.json");
+    std::fs::write(&file, &text)?;
+    for (_, _, table) in tables::all(&figures)? {
+        println!("{table}");
+    }
+    println!("Figures: {}", file.display());
+    if args.write {
+        std::fs::write(markdown::path("scale.json"), &text)?;
+        tables::write(&figures)?;
+        println!(
+            "Written: docs/scale.json, and the tables of docs/BENCHMARKS.md and docs/SCALING.md"
+        );
+    }
+    Ok(())
+}
+
+async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
+    let began = Instant::now();
+    let main = Environment::open(args, PLAIN, BUYERS).await?;
+    say("one instance");
+    let (answers, sale) = one_instance(&main).await?;
+    let commit_ms = micro::commit_ms(&main.pool).await?;
+    say("memory");
+    let memory = memory(&main).await?;
+
+    let mut growth = {
+        let servers = instances(&main, "instances", 8).await?;
+        let sizes =
+            [1_usize, 2, 4, 8].map(|count| (count as u64, asking(&main, &servers[..count], 1)));
+        grow("instances", &sizes).await?
+    };
+    growth.extend({
+        // An instance that had more sales before would not be measured with one.
+        let servers = instances(&main, "sales", 3).await?;
+        let sizes = [1, 100, 10_000].into_iter().zip(servers.chunks(1));
+        let sizes = sizes.map(|(count, server)| (count, asking(&main, server, count)));
+        grow("open sales", &sizes.collect::<Vec<_>>()).await?
+    });
+    let [some, many] = if args.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
+    let large = with_orders(args, some).await?;
+    let huge = with_orders(args, many).await?;
+    let sizes = [(0, &main), (some, &large), (many, &huge)];
+    growth.extend(grow_databases("orders in the table", &sizes, None).await?);
+    let order_bytes = sales::bytes_per_order(&huge.pool).await?;
+
+    let sessions: usize = if args.quick { 100_000 } else { 1_000_000 };
+    let few = Environment::open(args, PLAIN, FEW_SESSIONS).await?;
+    let many = Environment::open(args, PLAIN, sessions).await?;
+    let sizes = [(FEW_SESSIONS as u64, &few), (sessions as u64, &many)];
+    growth.extend(grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?);
+
+    Ok(Figures {
+        conditions: conditions::text(&main, began.elapsed()).await?,
+        quick: args.quick,
+        cores: conditions::cores(),
+        growth,
+        answers,
+        commit_ms,
+        memory: Memory {
+            session_redis: many.session_bytes,
+            order_database: order_bytes.context("the size of an order in the database")?,
+            ..memory
+        },
+        sale,
+    })
+}
+
+/// Starts so many instances, with logs of this name.
+async fn instances(
+    environment: &Environment,
+    name: &str,
+    count: usize,
+) -> anyhow::Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    for number in 0..count {
+        let name = format!("scale-{name}-{number}");
+        servers.push(servers::instance(environment, &name, &[]).await?);
+    }
+    Ok(servers)
+}
+
+/// Servers whose table holds orders already.
+async fn with_orders(args: &BenchArgs, orders: u64) -> anyhow::Result<Environment> {
+    let mut environment = Environment::open(args, PLAIN, BUYERS).await?;
+    say(&format!("making {orders} orders"));
+    sales::past_orders(&environment.pool, orders).await?;
+    environment.keeps_orders = true;
+    Ok(environment)
+}
+
+/// Measures sizes that have databases of their own, with an instance on each.
+async fn grow_databases(
+    what: &str,
+    sizes: &[(u64, &Environment)],
+    part: Option<(usize, usize)>,
+) -> anyhow::Result<Vec<Level>> {
+    let mut servers = Vec::new();
+    for (count, environment) in sizes {
+        servers.push(instances(environment, &count.to_string(), 1).await?);
+    }
+    let plans = sizes.iter().zip(&servers).map(|((count, environment), servers)| {
+        (*count, Plan { part, ..asking(environment, servers, 1) })
+    });
+    grow(what, &plans.collect::<Vec<_>>()).await
+}
+
+/// A plan that asks `servers` for answers of so many sales that are open at once.
+fn asking<'a>(environment: &'a Environment, servers: &'a [Server], sales: u64) -> Plan<'a> {
+    let one = Plan::new("group-commit", environment, &servers[0]);
+    Plan { servers: servers.iter().collect(), sales: Some(sales), clients: CLIENTS, ..one }
+}
+
+/// A run of `plan` on new sales. Where it has a part of the buyers, those are others each time.
+async fn answers(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Result<Run> {
+    let part = plan.part.map(|(count, _)| (count, 2 * round + usize::from(is_order)));
+    if part.is_some() {
+        // Sessions that the instance remembers are not asked for.
+        tokio::time::sleep(Duration::from_millis(900)).await;
+    }
+    let plan = Plan {
+        name: if is_order { "order" } else { "sold out" },
+        stock: if is_order { Stock::PerBuyer } else { Stock::SoldOut },
+        part,
+        ..plan.clone()
+    };
+    Ok(plan.run().await?.0)
+}
+
+/// Measures `sizes` in interleaved rounds: how many there are of `what` grows, and what is asked then.
+async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level>> {
+    say(what);
+    let one = async |round, (_, plan): &(u64, Plan<'_>)| {
+        anyhow::Ok((answers(plan, round, true).await?, answers(plan, round, false).await?))
+    };
+    let runs = sizes[0].1.environment.args.interleaved(sizes, one).await?;
+    let runs: Vec<(Vec<Run>, Vec<Run>)> =
+        runs.into_iter().map(|runs| runs.into_iter().unzip()).collect();
+    let level = |((count, _), (orders, refusals)): (&(u64, _), &(Vec<Run>, Vec<Run>))| Level {
+        dimension: what.to_owned(),
+        count: *count,
+        order: answer(orders, &runs[0].0, ORDERS_PER_S),
+        refusal: answer(refusals, &runs[0].1, ANSWERS_PER_S),
+    };
+    Ok(sizes.iter().zip(&runs).map(level).collect())
+}
+
+/// The medians of `runs`, each beside the run of `smallest` of the same round.
+fn answer(runs: &[Run], smallest: &[Run], rate: Figure) -> Answer {
+    let of = |Figure(_, value): Figure| median(runs.iter().map(value));
+    let none = Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
+    let growth = |Figure(_, value): Figure| beside(runs, smallest, value).unwrap_or(none);
+    let Spread { median, least, most } = growth(SERVERS_US);
+    Answer {
+        cost: Cost {
+            service_us: of(SERVICE_US),
+            database_us: of(DATABASE_US),
+            redis_us: of(REDIS_US),
+            client_us: of(CLIENT_US),
+        },
+        p99_ms: of(P99),
+        per_s: of(rate),
+        growth: [median, least, most],
+        p99_growth: growth(P99).median,
+        batch: Spread::of(runs.iter().filter_map(|run| run.batch)).map(|batch| batch.median),
+    }
+}
+
+/// Memory of a fresh instance, after runs that fill its pools: by session that it has just seen, by open sale, by idle
+/// connection. Redis and the database are not measured here.
+async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
+    /// Connections opened; as many descriptors are needed here and in the instance.
+    const CONNECTIONS: usize = 3_000;
+    const SALES: u64 = 10_000;
+    descriptors::reserve(CONNECTIONS)?;
+    let servers = instances(environment, "memory", 1).await?;
+    let server = &servers[0];
+    let all = asking(environment, &servers, 1);
+    let few = Plan { part: Some((FEW_SESSIONS, 0)), ..all.clone() };
+    let many = Plan { sales: Some(SALES), ..all.clone() };
+    for is_order in [true, false] {
+        answers(&few, 0, is_order).await?;
+    }
+    let [fresh, _] = server.memory()?;
+    // As many as were asked for: a slow machine does not get through all of them.
+    let sessions =
+        answers(&all, 0, false).await?.latency.count.min(environment.buyers.len() as u64);
+    let [seen, _] = server.memory()?;
+    let sales = answers(&many, 0, true).await?.latency.count.min(SALES);
+    let [selling, _] = server.memory()?;
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut connection = Connection::new(server.target.clone(), Duration::from_secs(5));
+        // So that the instance has made all that it keeps for one.
+        connection.send(&Call::get("/health/live")).await?;
+        connections.push(connection);
+    }
+    let [connected, _] = server.memory()?;
+    let per = |after: u64, before: u64, count: u64| {
+        (after as f64 - before as f64).max(0.0) / count.max(1) as f64
+    };
+    Ok(Memory {
+        session_instance: per(seen, fresh, sessions),
+        sale_instance: per(selling, seen, sales),
+        connection_instance: per(connected, selling, CONNECTIONS as u64),
+        ..Memory::default()
+    })
+}
+
+/// The answers of each strategy on one instance, by the names that the plan knows them by, and a whole sale, with which the
+/// plan is compared, in the same rounds.
+async fn one_instance(
+    environment: &Environment,
+) -> anyhow::Result<(Vec<NamedAnswer>, MeasuredSale)> {
+    let server = servers::instance(environment, "scale-one", &[]).await?;
+    let buyers = environment.buyers.len();
+    // Of the buyers of the whole sale so many find stock.
+    let stock = buyers * 30 / 100;
+    let plan = |strategy| Plan { clients: CLIENTS, ..Plan::new(strategy, environment, &server) };
+    let one = plan("group-commit");
+    let limited = Stock::Limited(u32::try_from(stock)?);
+    // The whole sale ends with its buyers.
+    let longest = Duration::from_secs(60);
+    let plans = [
+        one.clone(),
+        plan("reentrant-lock"),
+        plan("stream"),
+        Plan { name: "sold-out", stock: Stock::SoldOut, ..one.clone() },
+        Plan { name: "a whole sale", stock: limited, duration: longest, ..one },
+    ];
+    let measure = async |_: usize, plan: &Plan<'_>| {
+        let (run, attempts) = plan.run().await?;
+        let times = match plan.stock {
+            Stock::Limited(_) => times(&run, &attempts, stock)?,
+            _ => [0.0; 4],
+        };
+        anyhow::Ok((run, times))
+    };
+    let mut measured = environment.args.interleaved(&plans, measure).await?;
+    let whole = measured.pop().unwrap_or_default();
+    let named = |(plan, runs): (&Plan<'_>, Vec<(Run, [f64; 4])>)| {
+        let runs: Vec<Run> = runs.into_iter().map(|(run, _)| run).collect();
+        let rate = match plan.stock {
+            Stock::SoldOut => ANSWERS_PER_S,
+            _ => ORDERS_PER_S,
+        };
+        NamedAnswer { name: plan.name.to_owned(), answer: answer(&runs, &runs, rate) }
+    };
+    let answers = plans.iter().zip(measured).map(named).collect();
+    let [sold_out_s, answered_s, p99_s, cores] =
+        [0, 1, 2, 3].map(|at| median(whole.iter().map(|(_, times)| times[at])));
+    let sale = MeasuredSale {
+        strategy: "group-commit".to_owned(),
+        buyers: buyers as u64,
+        stock: stock as u64,
+        connections: CLIENTS as u64,
+        cores,
+        sold_out_s,
+        answered_s,
+        p99_s,
+    };
+    Ok((answers, sale))
+}
+
+/// From the opening: to the last order, to the last answer, and until 99 % were answered, in seconds; and the processors
+/// that were busy meanwhile.
+fn times(run: &Run, attempts: &Attempts, stock: usize) -> anyhow::Result<[f64; 4]> {
+    let orders = attempts.list.iter().filter(|attempt| attempt.is_order());
+    let (orders, sold_out) = (orders.clone().count(), orders.map(|attempt| attempt.end).max());
+    ensure!(orders == stock, "{orders} orders of a stock of {stock}");
+    let mut ends: Vec<Duration> = attempts.list.iter().map(|attempt| attempt.end).collect();
+    ends.sort_unstable();
+    let at = |share: f64| ends[((ends.len() - 1) as f64 * share) as usize].as_secs_f64();
+    let used_s = (run.cpu.servers_us() + run.cpu.client_us) * attempts.list.len() as f64 / 1e6;
+    let sold_out_s = sold_out.unwrap_or_default().as_secs_f64();
+    Ok([sold_out_s, at(1.0), at(0.99), used_s / at(1.0)])
+}
