@@ -152,7 +152,7 @@ impl TestCluster {
 }
 
 /// How to reach the servers of a run.
-fn access(database_url: String, redis_url: String) -> Access {
+pub(crate) fn access(database_url: String, redis_url: String) -> Access {
     Access {
         database_url,
         redis_url,

@@ -1,5 +1,5 @@
 //! Beside a final-stage Java node, which [`node`] plays on the same Redis and database: claims, counters, dropped entries, sales
-//! that it published, and the first start. Every order of such steps is walked in [`crate::stream_model`].
+//! that it published, and the first start. A whole sale on a mixed pair is in [`crate::slow`].
 
 mod counters;
 mod drops;

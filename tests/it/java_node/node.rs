@@ -46,6 +46,8 @@ pub enum Reply {
     SoldOut,
     /// "不能重复下单！"
     AlreadyOrdered,
+    /// "服务器异常": the script failed.
+    Error(String),
 }
 
 pub struct Delivered {
@@ -95,12 +97,13 @@ impl JavaNode {
         let sequence: i64 = redis.incr(key, 1).await.unwrap();
         let id = (now.and_utc().timestamp() - EPOCH) << 32 | sequence;
         let script = redis::Script::new(ADMIT);
-        let admitted: i64 =
-            script.arg(voucher).arg(user).arg(id).invoke_async(&mut redis).await.unwrap();
+        let admitted: RedisResult<i64> =
+            script.arg(voucher).arg(user).arg(id).invoke_async(&mut redis).await;
         match admitted {
-            0 => Reply::Admitted(id),
-            1 => Reply::SoldOut,
-            _ => Reply::AlreadyOrdered,
+            Ok(0) => Reply::Admitted(id),
+            Ok(1) => Reply::SoldOut,
+            Ok(_) => Reply::AlreadyOrdered,
+            Err(error) => Reply::Error(error.to_string()),
         }
     }
 

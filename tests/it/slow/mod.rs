@@ -2,5 +2,6 @@
 //! `./dev test slow` runs them one after the other.
 
 mod chaos;
+mod mixed_sale;
 pub mod redis_sentinel;
 mod rolling;
