@@ -27,7 +27,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(flatten)]
-    Load(Scenario),
+    Load(Box<Scenario>),
     /// Servers and baselines of its own, measured side by side: the ratios of docs/BENCHMARKS.md
     Bench(BenchArgs),
     /// Serve a baseline of the benchmark

@@ -31,7 +31,7 @@ use crate::{
 /// The program.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Load(scenario) => load(scenario),
+        Command::Load(scenario) => load(*scenario),
         Command::Bench(args) => measure(bench::run(args)),
         Command::Baseline(baseline) => measure(bench::baseline::serve(baseline)),
     }
