@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Guarantee::{Never, NeverWhile, Possible, Shown};
-use super::{Row, Text};
+use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
+use super::row::{Row, Text};
 
 /// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {
