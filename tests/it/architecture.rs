@@ -60,9 +60,9 @@ impl Crate {
         Crate(sources)
     }
 
-    /// The deepest module that `path` names in `from`; of an item, the one that this module imports it from, where it does
-    /// and `follows` is set.
-    fn module<'a>(&'a self, from: &'a str, path: &str, follows: bool) -> &'a str {
+    /// The deepest module that `path` names in `from`; of an item, the one that this module imports it from, over so many
+    /// imports.
+    fn module<'a>(&'a self, from: &'a str, path: &str, follows: u32) -> &'a str {
         let mut at = from;
         for name in path.split("::") {
             let next = match name {
@@ -73,9 +73,9 @@ impl Crate {
                 _ => format!("{at}::{name}"),
             };
             let Some((module, _)) = self.0.get_key_value(&next) else {
-                let is_it = |path: &&String| follows && path.rsplit("::").next() == Some(name);
+                let is_it = |path: &&String| follows > 0 && path.rsplit("::").next() == Some(name);
                 let others = self.0[at].iter().filter(is_it);
-                let mut others = others.map(|path| self.module(at, path, false));
+                let mut others = others.map(|path| self.module(at, path, follows - 1));
                 return others.find(|other| *other != at).unwrap_or(at);
             };
             at = module;
@@ -87,7 +87,7 @@ impl Crate {
     fn imports(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut imports = BTreeMap::<_, BTreeSet<_>>::new();
         for (from, paths) in &self.0 {
-            let named = paths.iter().map(|path| self.module(from, path, true));
+            let named = paths.iter().map(|path| self.module(from, path, 2));
             imports.insert(from.as_str(), named.filter(|module| module != from).collect());
         }
         imports
