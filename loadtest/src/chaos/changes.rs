@@ -10,6 +10,7 @@ use tokio::{
 use workload::{
     Target,
     buyers::Buyer,
+    generator,
     http::{Call, Connection},
     pending,
     reply::Reply,
@@ -21,6 +22,9 @@ pub enum What {
     Pay,
     Cancel,
 }
+
+/// One attempt to buy, and what is asked of the instances, all at once, for the order that comes of it.
+pub type Attempt = generator::Attempt<&'static [What]>;
 
 /// An answer to the owner of an order who wanted it to be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,14 +11,10 @@ use rand::{
 };
 
 use super::{
-    changes::What,
+    changes::{Attempt, What},
     faults::{self, Fault},
     options::Layout,
 };
-use workload::generator;
-
-/// One attempt to buy, and what is asked of the instances, all at once, for the order that comes of it.
-pub type Attempt = generator::Attempt<&'static [What]>;
 
 /// What buyers do with an order, and how many of them out of a hundred.
 const THEN: [(u32, &[What]); 4] = [

@@ -15,8 +15,7 @@ use testkit::wait::poll;
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    changes::{Answer, Owner, TIMEOUT},
-    plan::Attempt,
+    changes::{Answer, Attempt, Owner, TIMEOUT},
     test_cluster::TestCluster,
     verdict::{Circumstances, Outcome, SaleVerdict, unpaid},
 };

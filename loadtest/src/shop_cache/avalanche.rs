@@ -10,9 +10,8 @@ use clap::{Args, value_parser};
 use workload::Error;
 
 use super::{
-    Case,
     reads::{Answer, Read, ReadStrategy, read_all},
-    stage::{CONNECTIONS, Stage},
+    stage::{CONNECTIONS, Case, Stage},
 };
 use crate::report::{Check, Checked};
 

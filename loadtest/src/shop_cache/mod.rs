@@ -25,19 +25,10 @@ mod updates;
 
 use keys::RedisKeys;
 use shops::ShopTable;
-use stage::Stage;
+use stage::{Case, Stage};
 
 /// How long the clean-up waits for a server that is away.
 const CLEAN_UP: Duration = Duration::from_secs(15);
-
-/// A case, with its options.
-trait Case: Args {
-    /// How many temporary shops it needs.
-    fn shops(&self) -> u64;
-
-    /// Has shops read, and judges what came of it.
-    async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
-}
 
 /// The cases.
 #[derive(Debug, Subcommand)]

@@ -14,9 +14,8 @@ use testkit::wait::poll;
 use workload::{Error, driver::Connections};
 
 use super::{
-    Case,
     reads::{Answer, ReadStrategy, Tally, absent, read_all},
-    stage::{CONNECTIONS, Counts, Stage, disturbed},
+    stage::{CONNECTIONS, Case, Counts, Stage, disturbed},
 };
 use crate::report::{Check, Checked};
 

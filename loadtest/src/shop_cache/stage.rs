@@ -1,9 +1,10 @@
-//! What a case works with: the instances, the servers behind them, and what reads of shops cost there, by two independent
+//! What a case is, and what it works with: the instances, the servers behind them, and what reads of shops cost there, by two independent
 //! counts: the instances' own metrics (`GET /metrics`, Prometheus text format 0.0.4), and the statements that the database
 //! says it has executed.
 
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use tokio::time::sleep;
 use workload::{
     Access, Error, Target,
@@ -17,12 +18,22 @@ use super::{
     reads::{LIMIT, Read, ReadStrategy, read_all},
     shops::ShopTable,
 };
+use crate::report::Checked;
 
 /// Connections of the readers to each instance, in most cases.
 pub const CONNECTIONS: u32 = 64;
 /// Statements of other clients during any measurement, and those that an instance executes each second by itself (some 4).
 const OTHERS: f64 = 20.0;
 const BACKGROUND_PER_S: f64 = 10.0;
+
+/// A case, with its options.
+pub trait Case: Args {
+    /// How many temporary shops it needs.
+    fn shops(&self) -> u64;
+
+    /// Has shops read, and judges what came of it.
+    async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
+}
 
 /// What a case works with.
 pub struct Stage {

@@ -16,10 +16,9 @@ use tokio::time::{sleep, sleep_until};
 use workload::{Error, driver::Connections, live::Progress};
 
 use super::{
-    Case,
     reads::{Answer, Read, ReadStrategy, read_all},
     shops::unlock,
-    stage::{Counts, Stage},
+    stage::{Case, Counts, Stage},
 };
 use crate::report::{Check, CheckResult, Checked};
 

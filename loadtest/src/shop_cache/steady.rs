@@ -14,9 +14,8 @@ use rand::Rng;
 use workload::{Error, latency::Recorder, live::Live};
 
 use super::{
-    Case,
     reads::{self, Answer, Read, ReadStrategy, Tally},
-    stage::{CONNECTIONS, Stage, disturbed},
+    stage::{CONNECTIONS, Case, Stage, disturbed},
 };
 use crate::{
     options::positive,

@@ -23,9 +23,8 @@ use workload::{
 };
 
 use super::{
-    Case,
     reads::{self, Answer, LIMIT, Read, ReadStrategy, Tally, lock},
-    stage::Stage,
+    stage::{Case, Stage},
 };
 use crate::report::{Check, Checked};
 

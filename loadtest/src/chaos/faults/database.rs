@@ -12,7 +12,7 @@ use testkit::{
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Scene;
+use super::scene::Scene;
 use crate::chaos::instance::pause;
 
 /// The fewest connections that a server can be told to allow.

@@ -1,6 +1,6 @@
 //! Every fault that a round can draw, in one table. A file for each group injects them.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::{fmt, ops::Range};
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
@@ -11,32 +11,16 @@ use testkit::{
 
 use super::{
     changes::What,
-    operator::Operator,
     options::{Layout, RedisLayout},
     redis_data::RedisData,
-    test_cluster::{
-        ServerKind::{Database, Redis},
-        TestCluster,
-    },
+    test_cluster::ServerKind::{Database, Redis},
 };
-use workload::buyers::Buyer;
-
 mod database;
 mod redis;
+mod scene;
 mod service;
 
-/// What a fault is injected into: the servers and sales of a round.
-#[derive(Debug, Clone, Copy)]
-pub struct Scene<'a> {
-    pub cluster: &'a TestCluster,
-    /// The vouchers on sale.
-    pub sales: &'a [u64],
-    /// Those who sign in again when Redis has lost their sessions.
-    pub buyers: &'a [Buyer],
-    pub operator: &'a Operator<'a>,
-    /// From the fault to the beginning of its end: a restart, a recovery or a failover comes on top.
-    pub lasts: Duration,
-}
+pub use scene::Scene;
 
 /// A fault that can be injected.
 #[derive(Debug)]

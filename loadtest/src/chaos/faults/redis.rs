@@ -9,7 +9,7 @@ use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use testkit::wait::until;
 use tokio::{sync::MutexGuard, time::sleep};
 
-use super::Scene;
+use super::scene::Scene;
 use crate::chaos::{
     instance::pause,
     options::RedisLayout,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use testkit::{clock, proxy::Mode};
 use tokio::time::sleep;
 
-use super::Scene;
+use super::scene::Scene;
 use crate::chaos::{
     changes::What,
     test_cluster::ServerKind::{self, Database},
