@@ -76,29 +76,6 @@ node_js() {
 
 # without_settings COMMAND...: settings of a developer's shell (./dev env) must not leak into the servers under test.
 without_settings() {
-  env -u DATABASE_URL -u TEST_DATABASE_URL -u REDIS_URL -u ADMIN_TOKEN -u SECKILL_LAB -u BIND_ADDR -u TIME_ZONE \
+  env -u DATABASE_URL -u REDIS_URL -u ADMIN_TOKEN -u SECKILL_LAB -u BIND_ADDR -u TIME_ZONE \
     -u LOG_FORMAT -u RUST_LOG -u TARGETS -u NODES -u LAB_ENTRY -u LAB_PEERS -u NODE_NAME "$@"
-}
-
-# with_mariadb COMMAND...: runs it with this checkout's database, which is started for it and then stopped, unless the
-# stack or other tests need it. Returns the command's status.
-with_mariadb() {
-  local status=0 url
-  lock
-  running mariadb || : >"$DATA/run/mariadb.for-tests"
-  start_database_single
-  remember_ports
-  exec 8>>"$DATA/run/tests.lock"
-  flock -s 8 # until this script ends: see `down`
-  unlock
-  url=$(mysql_url mariadb)
-  trap : INT # which ends the tests, not the cleaning up after them
-  without_settings env TEST_DATABASE_URL="$url" "$@" 8>&- || status=$?
-  lock
-  if [[ -e $DATA/run/mariadb.for-tests ]] && flock -n 8; then
-    stop_server mariadb
-    rm "$DATA/run/mariadb.for-tests"
-  fi
-  unlock
-  return "$status"
 }

@@ -1,16 +1,13 @@
 # shellcheck shell=bash
 # ./dev test [PACKAGE] [NAME] [FLAGS], ./dev test slow: `cargo test` for what the arguments need, and its result in one line.
 
-# Packages whose tests need no MariaDB.
-NO_DATABASE=(redis-link redisson-lock cache-aside seckill-workload seckill-interop seckill-testkit)
-
 # Flags of `cargo test`: those whose value is the next argument, those that choose packages, those that choose targets.
 VALUED_FLAGS='-p|--package|--exclude|--test|--bin|--example|--bench|-F|--features|-j|--jobs|--profile|--target|--target-dir|--manifest-path|--color|--config|--message-format|-Z'
 PACKAGE_FLAGS='-p.*|--package(=.*)?|--workspace|--all|--manifest-path(=.*)?'
 TARGET_FLAGS='--lib|--bins?|--bin=.*|--tests?|--test=.*|--doc|--examples?|--example=.*|--bench(es)?|--bench=.*|--all-targets'
 
 test_cargo() {
-  local package="" name="" flags=() scope=() with=() next="" threads
+  local package="" name="" flags=() scope=() next="" threads
   # Most tests wait for a server, a lease or a time-out.
   threads=${RUST_TEST_THREADS:-$((6 * $(nproc)))}
   # Up to --, the first two words that are no flag and no flag's value are PACKAGE and NAME.
@@ -36,28 +33,17 @@ test_cargo() {
   [[ -z $name || ${scope[*]} != --workspace ]] ||
     say "no test in the sources has \"$name\" in its path, but a macro may make one: looking in all packages"
   [[ $PROFILE == dev ]] || scope+=("--profile=$PROFILE")
-  needs_database "${scope[@]}" "${flags[@]}" && with=(with_mariadb) || with=(without_settings)
 
   say "building and running the tests: ${scope[*]}${flags[*]:+ ${flags[*]}}${name:+ $name}"
   [[ ! -t 1 ]] || export CARGO_TERM_COLOR=always # `tee` hides the terminal from cargo
   export RUST_TEST_THREADS=$threads
-  report_tests "$name" "${with[@]}" cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"} "$@"
+  report_tests "$name" without_settings cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"} "$@"
 }
 
 # any_matches PATTERN ARGUMENT...
 any_matches() {
   local argument
   for argument in "${@:2}"; do [[ ! $argument =~ ^($1)$ ]] || return 0; done
-  return 1
-}
-
-# needs_database FLAG...: unless only packages of NO_DATABASE are chosen.
-needs_database() {
-  local package chosen=()
-  mapfile -t chosen < <(printf '%s\n' "$@" |
-    sed -nE '/^(-p|--package)$/ { n; p; d }; s/^(-p|--package=)//p')
-  ((${#chosen[@]})) || return 0
-  for package in "${chosen[@]}"; do [[ " ${NO_DATABASE[*]} " == *" $package "* ]] || return 0; done
   return 1
 }
 

@@ -11,9 +11,7 @@ claim_ports() {
   done
 }
 
-# start_servers: MariaDB and Redis, which then stay when tests that started MariaDB end.
 start_servers() {
-  [[ $DATABASE_KIND != single ]] || rm -f "$DATA/run/mariadb.for-tests"
   start_database
   start_redis
   remember_ports
@@ -33,7 +31,7 @@ switch_stack() {
   while read -r name; do
     port=$(recorded_port "$name")
     port=${port:-${PORT_OF[$name]:-}} # an older ./dev recorded none
-    [[ $name == app-* || $port == "${PORT_OF[$name]:-}" && " ${SERVERS[*]} " == *" $name "* ]] || stop_unless_tested "$name"
+    [[ $name == app-* || $port == "${PORT_OF[$name]:-}" && " ${SERVERS[*]} " == *" $name "* ]] || end_server "$name"
   done < <(recorded '*')
   remember_stack
 }
@@ -45,13 +43,11 @@ stop_servers() {
     ! running "$name" || kill -TERM "$RUNNING_PID" || true
   done < <(recorded 'app-*')
   for pattern; do
-    while read -r name; do stop_unless_tested "$name"; done < <(recorded "$pattern")
+    while read -r name; do end_server "$name"; done < <(recorded "$pattern")
   done
 }
 
-# stop_unless_tested NAME: the tests' database is theirs.
-stop_unless_tested() {
-  [[ ! -e $DATA/run/$1.for-tests ]] || return 0
+end_server() {
   say "stopping $1"
   stop_server "$1"
 }
@@ -92,13 +88,9 @@ down() {
   [[ -z $wipe || $wipe == --wipe ]] || die 2 "down knows only --wipe, not '$wipe'."
   [[ -d $DATA ]] || { say "nothing runs"; return; }
   prepare
-  exec 8>>"$DATA/run/tests.lock"
-  flock -n 8 || die 1 "the tests of this checkout are running, on its database." "Wait for them or end them, then run ./dev down again."
   lock
-  rm -f "$DATA/run/mariadb.for-tests"
   # What the instances depend on ends after them, and who watches servers before those.
   stop_servers 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*'
-  exec 8>&-
   unlock
   if [[ $wipe == --wipe ]]; then
     rm -rf "$DATA"

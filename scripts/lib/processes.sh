@@ -68,7 +68,7 @@ launch() {
   shift 2
   [[ ! -f $log || $(stat -c %s "$log") -lt 50000000 ]] || mv "$log" "$log.old"
   (
-    exec 9<&- 8>&- </dev/null >>"$log" 2>&1
+    exec 9<&- </dev/null >>"$log" 2>&1
     [[ $name == app-* ]] || exec setsid -- "$@"
     export_settings
     export -f restart_when_killed

@@ -34,7 +34,6 @@ settings() {
   [[ $DATABASE_KIND == replicated ]] && mysql=$(mysql_url haproxy) || mysql=$(mysql_url mariadb)
   nodes=$(addresses http:// "${APPS[@]}")
   echo "DATABASE_URL=$mysql"
-  echo "TEST_DATABASE_URL=$mysql"
   case $REDIS_KIND in
     single) echo "REDIS_URL=$(addresses redis:// redis)/" ;;
     sentinel) echo "REDIS_URL=redis-sentinel://$(addresses "" sentinel-{1..3})/$MASTER_NAME" ;;

@@ -25,6 +25,7 @@ CHECKS = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seckill", required=True, help="the service's binary")
+    parser.add_argument("--database", required=True, help="the address of a database server")
     parser.add_argument("--log", type=Path, required=True, help="file for the service's log")
     parser.add_argument("--examples", type=int, default=150, help="generated requests per operation, about")
     parser.add_argument("--seed", type=int, default=7, help="another seed generates other requests")
@@ -32,7 +33,7 @@ def main() -> int:
     options = parser.parse_args()
 
     began = time.monotonic()
-    with Service(options.seckill, os.environ["TEST_DATABASE_URL"], options.log) as service:
+    with Service(options.seckill, options.database, options.log) as service:
         state, counts = service.folder / "state.json", service.folder / "counts.json"
         state.write_text(json.dumps(service.state))
         command = [

@@ -1,6 +1,5 @@
-//! Integration tests, in one binary so that they link once. They use real servers: the database at `TEST_DATABASE_URL`
-//! (`./dev test` starts a MariaDB), or else one that they start; and redis-server processes and instances of the service
-//! that the tests start.
+//! Integration tests, in one binary so that they link once. They use real servers, which they start: a
+//! MariaDB, redis-server processes and instances of the service.
 
 // A test that cannot continue fails there.
 #![allow(clippy::unwrap_used)]

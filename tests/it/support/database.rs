@@ -1,5 +1,5 @@
-//! A database of a test's own on the server at `TEST_DATABASE_URL`, or else on one that the test binary starts; dropped at
-//! the test's end. Or one on a server of the test's own, for faults that concern a whole server.
+//! A database of a test's own on the server of the test binary, dropped at the test's end. Or one on a server of the test's
+//! own, for faults that concern a whole server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,10 +26,7 @@ pub struct TestDatabase {
 impl TestDatabase {
     pub async fn empty() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let server = match std::env::var("TEST_DATABASE_URL") {
-            Ok(server) => server,
-            Err(_) => shared_server().await.url(),
-        };
+        let server = shared_server().await.url();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("seckill_test_{}_{number}", std::process::id());
         let mut connection =
@@ -74,7 +71,7 @@ impl TestDatabase {
 
     /// `host:port` of its server.
     pub fn server(&self) -> &str {
-        let (_, rest) = self.server.split_once('@').expect("TEST_DATABASE_URL has a user");
+        let (_, rest) = self.server.split_once('@').expect("a user");
         rest.split('/').next().unwrap_or(rest)
     }
 
@@ -211,7 +208,9 @@ async fn shared_server() -> &'static DatabaseServer {
     static SERVER: OnceCell<std::io::Result<DatabaseServer>> = OnceCell::const_new();
     let start = async || {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let arguments = vec!["--max-connections=400".to_owned()];
+        // Many tests run at once, each with instances of its own.
+        let arguments = ["--max-connections=3000", "--innodb-buffer-pool-size=256M"];
+        let arguments = arguments.map(str::to_owned).to_vec();
         let settings = Settings { arguments, ..Settings::default() };
         DatabaseServer::start_in(folder, settings).await
     };
@@ -220,7 +219,7 @@ async fn shared_server() -> &'static DatabaseServer {
 
 /// `server`'s address with `name` as its database.
 fn at(server: &str, name: &str) -> String {
-    let (scheme, rest) = server.split_once("://").expect("TEST_DATABASE_URL has a scheme");
+    let (scheme, rest) = server.split_once("://").expect("a scheme");
     let host = rest.split('/').next().unwrap_or(rest);
     format!("{scheme}://{host}/{name}")
 }
