@@ -18,13 +18,16 @@ test_api() {
   python_tools
   say "building; then some thousand requests, in about two minutes"
   build_programs
+  lock
   running mariadb || started=1
   start_database_single
   remember_ports
+  unlock
   trap : INT # which ends the tests, not the cleaning up after them
   PYTHONDONTWRITEBYTECODE=1 without_settings "$DATA/venv/bin/python" tests/api/run.py --seckill "$SECKILL" \
     --database "$(mysql_url mariadb)" --log "$DATA/log/test-api.log" "$@" || status=$?
-  ((!started)) || stop_server mariadb
+  # It may have become that of a stack meanwhile.
+  ((!started)) || stack_runs || stop_server mariadb
   return "$status"
 }
 
