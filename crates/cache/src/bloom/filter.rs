@@ -54,7 +54,7 @@ impl BloomFilter {
         Self(Arc::new(Inner {
             redis,
             // The dimensions in the key keep filters of different dimensions apart.
-            key: format!("bloom:{name}:{}:{}", size.bits(), size.positions()),
+            key: format!("bloom:{name}:{}:{}", size.bits, size.positions),
             size,
             add: Script::new(include_str!("../../lua/bloom_add.lua")),
             check: Script::new(include_str!("../../lua/bloom_check.lua")),
@@ -84,14 +84,10 @@ impl BloomFilter {
     /// # Errors
     /// If Redis did not confirm. A row that is not committed yet must then not be.
     pub async fn add(&self, item: &str) -> Result<(), Error> {
-        self.add_all(std::slice::from_ref(&item)).await
+        self.add_all(&[item]).await
     }
 
-    /// Adds many items.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add); some may have been added.
-    pub async fn add_all<I: AsRef<str>>(&self, items: &[I]) -> Result<(), Error> {
+    async fn add_all(&self, items: &[impl AsRef<str>]) -> Result<(), Error> {
         let positions: Vec<u64> =
             items.iter().flat_map(|item| self.0.size.positions_of(item.as_ref())).collect();
         for chunk in positions.chunks(POSITIONS_PER_CALL) {

@@ -10,8 +10,10 @@ const MAX_BITS: u64 = (1 << 32) - 8 * 1024;
 /// The dimensions of a Bloom filter. All nodes must use the same: they are part of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BloomSize {
-    bits: u64,
-    positions: u32,
+    /// Bits in the filter, `m`.
+    pub(crate) bits: u64,
+    /// Bit positions per item, `k`.
+    pub(crate) positions: u32,
 }
 
 impl BloomSize {
@@ -26,16 +28,6 @@ impl BloomSize {
         let bits = (m as u64).clamp(64, MAX_BITS).next_multiple_of(8);
         let k = (bits as f64 / n * LN_2).round();
         Self { bits, positions: (k as u32).clamp(1, 30) }
-    }
-
-    /// Bits in the filter, `m`.
-    pub fn bits(&self) -> u64 {
-        self.bits
-    }
-
-    /// Bit positions per item, `k`.
-    pub fn positions(&self) -> u32 {
-        self.positions
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -63,22 +55,18 @@ mod tests {
     #[test]
     fn dimensions_follow_the_formulae() {
         let size = BloomSize::for_items(1_000_000, 0.01);
-        assert_eq!(size.bits(), 9_585_064);
-        assert_eq!(size.positions(), 7);
+        assert_eq!((size.bits, size.positions), (9_585_064, 7));
         let size = BloomSize::for_items(1000, 0.001);
-        assert_eq!((size.bits(), size.positions()), (14_384, 10));
+        assert_eq!((size.bits, size.positions), (14_384, 10));
     }
 
     #[test]
     fn out_of_range_dimensions_are_clamped() {
         for (items, rate) in [(0, 0.0), (u64::MAX, 0.01), (10, f64::NAN), (10, 7.0), (10, -1.0)] {
             let size = BloomSize::for_items(items, rate);
-            assert!(
-                (64..1 << 32).contains(&size.bits()) && size.bits().is_multiple_of(8),
-                "{size:?}"
-            );
-            assert!((1..=30).contains(&size.positions()), "{size:?}");
-            assert!(size.positions_of("x").all(|position| position < size.bits()));
+            assert!((64..1 << 32).contains(&size.bits) && size.bits.is_multiple_of(8), "{size:?}");
+            assert!((1..=30).contains(&size.positions), "{size:?}");
+            assert!(size.positions_of("x").all(|position| position < size.bits));
         }
     }
 }
