@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use redis::aio::ConnectionLike;
-use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -22,13 +21,15 @@ use crate::local_cache::LocalCache;
 use crate::read::load::LoadLimiter;
 use crate::read::single_flight::SingleFlight;
 use crate::stats::{CacheCounters, CacheStats};
-use crate::supervise::supervise;
 
 /// How many invalidations of one [`Cache::invalidate`] are in flight at once.
 const CONCURRENT_INVALIDATIONS: usize = 16;
 
 /// How long [`Cache::shutdown`] waits for work under way.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause before a background task that panicked is started again.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// A two-level cache: one Redis, and this process's memory. Clones are handles of the same cache;
 /// dropping the last one ends its background tasks.
@@ -62,7 +63,7 @@ impl Inner {
     async fn run_background(&self) {
         tokio::join!(
             self.subscriber.run(&self.stop),
-            self.invalidator.retry_pending(&self.subscriber.connected, &self.stop),
+            self.invalidator.retry_pending(&self.stop),
             self.stop.run_until_cancelled(self.redis.probe()),
         );
     }
@@ -108,11 +109,9 @@ impl Cache {
         };
         let subscriber = InvalidationSubscriber {
             clients: Box::new(clients),
-            channel: config.invalidation_channel.clone(),
             node_id: redis.node_id.clone(),
             local: local.clone(),
             counters: counters.clone(),
-            connected: Notify::new(),
         };
         let stop = CancellationToken::new();
         let inner = Arc::new(Inner {
@@ -212,4 +211,28 @@ impl Cache {
             tracing::error!(pending, "invalidations not delivered; times to live bound them");
         }
     }
+}
+
+/// Spawns the future that `make` returns; if it panics, logs that and spawns a new one. The task
+/// belongs to `tasks`, which is awaited at shutdown.
+fn supervise<F>(
+    tasks: &TaskTracker,
+    name: &'static str,
+    mut make: impl FnMut() -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let inner = tasks.clone();
+    tasks.spawn(async move {
+        loop {
+            match inner.spawn(make()).await {
+                Ok(()) => return,
+                Err(end) if end.is_panic() => {
+                    tracing::error!(task = name, "background task panicked; restarting it");
+                    tokio::time::sleep(RESTART_PAUSE).await;
+                }
+                Err(_) => return,
+            }
+        }
+    });
 }

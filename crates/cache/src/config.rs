@@ -20,9 +20,6 @@ pub struct CacheConfig {
     pub load_timeout: Duration,
     /// Maximum number of values in this process's memory. Default 10,000.
     pub local_capacity: usize,
-    /// Pub/sub channel of invalidations; must be the same on all nodes. Default
-    /// `cache:invalidate`. Redis does not scope channels to a database number.
-    pub invalidation_channel: String,
     /// Whether the rebuild mutex of a key is in the key's slot of a Redis Cluster, so that scripts may use
     /// both: `{cache:product:7}:lock`. Default `false`: `lock:product:7`, which programs in other languages
     /// know. Where a part of the key is in braces, the mutex is `lock:product:{7}` either way.
@@ -37,7 +34,6 @@ impl Default for CacheConfig {
             load_queue_timeout: Duration::from_secs(1),
             load_timeout: Duration::from_secs(8),
             local_capacity: 10_000,
-            invalidation_channel: "cache:invalidate".to_owned(),
             one_slot: false,
         }
     }

@@ -1,4 +1,7 @@
-//! Redis keys that belong to a cached key: its lease and its rebuild mutex.
+//! Redis keys that belong to a cached key, its lease and its rebuild mutex; and the channel of invalidations.
+
+/// Redis does not scope channels to a database number: caches on several share it.
+pub(crate) const INVALIDATIONS: &str = "cache:invalidate";
 
 /// The key of the lease under which `key` is loaded. An invalidation of `key` deletes it. Public for
 /// values under `key` that are not JSON and are built elsewhere: store them only if a lease that was

@@ -12,7 +12,7 @@ use super::supplied::SuppliedConnection;
 use crate::config::CacheConfig;
 use crate::encoding::Encoded;
 use crate::error::Error;
-use crate::keys::lease_key;
+use crate::keys::{INVALIDATIONS, lease_key};
 use crate::stats::CacheCounters;
 
 /// Time to live of a lease: longer than any load may run.
@@ -45,7 +45,6 @@ pub(crate) struct RedisCommands {
     timeout: Duration,
     /// Whether a key's mutex has to be in its slot.
     pub(crate) one_slot: bool,
-    invalidation_channel: String,
     /// Identifies this process in invalidation messages, so that it can skip its own.
     pub(crate) node_id: String,
     pub(crate) breaker: CircuitBreaker,
@@ -66,7 +65,6 @@ impl RedisCommands {
             connection,
             timeout: config.redis_timeout,
             one_slot: config.one_slot,
-            invalidation_channel: config.invalidation_channel.clone(),
             node_id: unique_token(),
             breaker: CircuitBreaker::default(),
             counters,
@@ -77,15 +75,8 @@ impl RedisCommands {
         }
     }
 
-    /// Gets a value's text.
-    pub(crate) async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
-        let mut cmd = redis::cmd("GET");
-        cmd.arg(key);
-        self.run(async |mut connection| cmd.query_async(&mut connection).await).await
-    }
-
     /// Gets a value's text and its time to live (milliseconds; negative: none), in one round trip.
-    pub(crate) async fn get_with_ttl(&self, key: &str) -> Result<(Option<Vec<u8>>, i64), Error> {
+    pub(crate) async fn get(&self, key: &str) -> Result<(Option<Vec<u8>>, i64), Error> {
         let mut pipe = redis::pipe();
         pipe.cmd("GET").arg(key).cmd("PTTL").arg(key);
         self.run(async |mut connection| pipe.query_async(&mut connection).await).await
@@ -141,9 +132,7 @@ impl RedisCommands {
     /// this is the one command that must arrive.
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), Error> {
         let mut call = self.invalidate.key(key);
-        call.key(lease_key(key))
-            .arg(&self.invalidation_channel)
-            .arg(format!("{} {key}", self.node_id));
+        call.key(lease_key(key)).arg(INVALIDATIONS).arg(format!("{} {key}", self.node_id));
         let mut connection = self.connection.clone();
         self.recorded(call.invoke_async::<i64>(&mut connection)).await.map(drop)
     }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::pending::PendingInvalidations;
@@ -39,9 +38,8 @@ impl Invalidator {
         false
     }
 
-    /// Retries pending invalidations until `stop`, and once more then. `reconnected` cuts a pause
-    /// short.
-    pub(crate) async fn retry_pending(&self, reconnected: &Notify, stop: &CancellationToken) {
+    /// Retries pending invalidations until `stop`, and once more then.
+    pub(crate) async fn retry_pending(&self, stop: &CancellationToken) {
         let mut pause = FIRST_PAUSE;
         loop {
             if self.pending.len() == 0 {
@@ -53,7 +51,6 @@ impl Invalidator {
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = reconnected.notified() => {}
                 () = stop.cancelled() => {
                     self.send_pending().await;
                     return;

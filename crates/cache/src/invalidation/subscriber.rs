@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::{RedisResult, Value};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::supplied::ClientSource;
+use crate::keys::INVALIDATIONS;
 use crate::local_cache::LocalCache;
 use crate::stats::CacheCounters;
 
@@ -30,13 +30,10 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Receives invalidations and applies them to the cache in memory.
 pub(crate) struct InvalidationSubscriber {
     pub(crate) clients: Box<dyn ClientSource>,
-    pub(crate) channel: String,
     /// The id of this process in messages.
     pub(crate) node_id: String,
     pub(crate) local: Arc<LocalCache>,
     pub(crate) counters: Arc<CacheCounters>,
-    /// Notified on each successful subscription.
-    pub(crate) connected: Notify,
 }
 
 impl InvalidationSubscriber {
@@ -73,8 +70,8 @@ impl InvalidationSubscriber {
 
     /// Connects, subscribes and receives until the connection fails. Returns the cause.
     async fn receive(&self) -> String {
-        let mut moved = self.clients.moved(&self.channel);
-        let client = match with_timeout(self.clients.client(&self.channel)).await {
+        let mut moved = self.clients.moved(INVALIDATIONS);
+        let client = match with_timeout(self.clients.client(INVALIDATIONS)).await {
             Ok(client) => client,
             Err(cause) => return cause,
         };
@@ -83,11 +80,10 @@ impl InvalidationSubscriber {
             Ok(connection) => connection.split(),
             Err(cause) => return cause,
         };
-        if let Err(cause) = with_timeout(sink.subscribe(&self.channel)).await {
+        if let Err(cause) = with_timeout(sink.subscribe(INVALIDATIONS)).await {
             return cause;
         }
         self.local.enable();
-        self.connected.notify_one();
         let mut ping = tokio::time::interval(PING_INTERVAL);
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
