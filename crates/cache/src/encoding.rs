@@ -14,8 +14,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use crate::ttl::Ttl;
-
 /// The format in which a loaded value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -33,11 +31,12 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    /// `value`, or that it does not exist, which is so for `valid`.
+    /// `value`, or that it does not exist, which is so for `valid`. Values that were stored together must not
+    /// expire together (a *cache avalanche*).
     pub(crate) fn of<T: Serialize>(
         value: Option<&T>,
         format: Format,
-        valid: Ttl,
+        valid: Duration,
     ) -> serde_json::Result<Self> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -45,7 +44,10 @@ impl Encoded {
             data: &'a T,
             expire_time: u64,
         }
-        let valid = valid.sample_millis();
+        let jitter: f64 = if value.is_some() { rand::random_range(0.9..=1.1) } else { 1.0 };
+        // A float that is too large saturates; Redis refuses what is beyond its own range.
+        let valid = (valid.as_secs_f64() * 1000.0 * jitter) as u64;
+        let valid = valid.clamp(1, i64::MAX as u64 / 2);
         let (text, ttl) = match (value, format) {
             (None, _) => (String::new(), valid),
             (Some(value), Format::Plain) => (serde_json::to_string(value)?, valid),
@@ -73,11 +75,11 @@ pub(crate) enum Decoded<T> {
     Unreadable,
 }
 
-/// Decodes `text`, whose time to live was `pttl` (milliseconds; negative: none; `None`: unknown).
+/// Decodes `text`, whose time to live was `pttl` (milliseconds; negative: none).
 /// A value with less than `refresh_ahead` left counts as stale.
 pub(crate) fn decode<T: DeserializeOwned>(
     text: Option<&[u8]>,
-    pttl: Option<i64>,
+    pttl: i64,
     refresh_ahead: Duration,
 ) -> Decoded<T> {
     // Fails at the first field that is not one of the two: cheap for everything else.
@@ -103,10 +105,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
     }
     let Ok(value) = serde_json::from_slice(text) else { return Decoded::Unreadable };
     let ahead = i64::try_from(refresh_ahead.as_millis()).unwrap_or(i64::MAX);
-    match pttl {
-        Some(left) if (0..ahead).contains(&left) => Decoded::Stale(value),
-        _ => Decoded::Fresh(value),
-    }
+    if (0..ahead).contains(&pttl) { Decoded::Stale(value) } else { Decoded::Fresh(value) }
 }
 
 /// The wall clock in the unit of `expireTime`. Nodes whose clocks differ rebuild earlier or later by
@@ -120,21 +119,25 @@ fn now_millis() -> u64 {
 mod tests {
     use super::*;
 
-    const NO_REFRESH: Duration = Duration::ZERO;
-
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Product {
         id: u64,
     }
 
     #[test]
+    fn a_time_to_live_is_one_that_redis_takes() {
+        let ttl = |valid| Encoded::of(Some(&1), Format::Plain, valid).unwrap().ttl;
+        assert_eq!(ttl(Duration::ZERO), 1);
+        assert!(ttl(Duration::MAX) <= i64::MAX as u64);
+    }
+
+    #[test]
     fn a_value_about_to_expire_is_stale_only_with_refresh_ahead() {
         let text = Some(br#"{"id":1}"#.as_slice());
         let ahead = Duration::from_secs(10);
-        assert_eq!(decode(text, Some(9_999), ahead), Decoded::Stale(Product { id: 1 }));
-        assert_eq!(decode(text, Some(10_000), ahead), Decoded::Fresh(Product { id: 1 }));
-        assert_eq!(decode(text, Some(-1), ahead), Decoded::Fresh(Product { id: 1 }));
-        assert_eq!(decode(text, None, ahead), Decoded::Fresh(Product { id: 1 }));
-        assert_eq!(decode(text, Some(5), NO_REFRESH), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(decode(text, 9_999, ahead), Decoded::Stale(Product { id: 1 }));
+        assert_eq!(decode(text, 10_000, ahead), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(decode(text, -1, ahead), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(decode(text, 5, Duration::ZERO), Decoded::Fresh(Product { id: 1 }));
     }
 }

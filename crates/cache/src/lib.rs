@@ -19,8 +19,6 @@ mod policy;
 mod read;
 mod stats;
 mod strategy;
-mod supervise;
-mod ttl;
 mod value;
 
 pub use bloom::filter::{BloomFillError, BloomFilter};
@@ -31,8 +29,6 @@ pub use connection::supplied::ClientSource;
 pub use error::{Error, ReadError};
 pub use keys::lease_key;
 pub use policy::CachePolicy;
-pub use read::load::Loader;
 pub use stats::{CacheCounts, CacheStats, PolicyStats};
-pub use strategy::{ReadStrategy, UnknownReadStrategy};
-pub use ttl::Ttl;
+pub use strategy::ReadStrategy;
 pub use value::{CacheValue, CachedValue, ReadResult};

@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use crate::bloom::filter::BloomFilter;
 use crate::stats::{PolicyCounters, PolicyStats};
-use crate::ttl::Ttl;
 
 /// How one kind of data is cached: `CachePolicy { local_ttl, ..CachePolicy::new("product") }`.
 #[derive(Debug, Clone)]
 pub struct CachePolicy {
     /// A name for logs and metrics, such as `product`.
     pub name: &'static str,
-    /// Time to live of a value in Redis. Default 30 min ± 10 %.
-    pub ttl: Ttl,
+    /// Time to live of a value in Redis, or with logical expiry how long it counts as fresh, up to 10 % more
+    /// or less: values that were stored together do not expire together. Default 30 min.
+    pub ttl: Duration,
     /// Time to live of a cached null in Redis. Default 2 min.
-    pub null_ttl: Ttl,
-    /// Logical expiry: how long a value counts as fresh. Default 30 min ± 10 %.
-    pub logical_ttl: Ttl,
+    pub null_ttl: Duration,
     /// Layered: a value with less than this left to live is served and rebuilt in the background.
     /// Default 3 min, capped at half of [`ttl`](Self::ttl). Zero: no refresh-ahead.
     pub refresh_ahead: Duration,
@@ -39,9 +37,8 @@ impl CachePolicy {
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
-            ttl: Ttl::jittered(Duration::from_secs(30 * 60), 0.1),
-            null_ttl: Ttl::exact(Duration::from_secs(2 * 60)),
-            logical_ttl: Ttl::jittered(Duration::from_secs(30 * 60), 0.1),
+            ttl: Duration::from_secs(30 * 60),
+            null_ttl: Duration::from_secs(2 * 60),
             refresh_ahead: Duration::from_secs(3 * 60),
             local_ttl: Duration::from_secs(1),
             mutex_ttl: Duration::from_secs(10),
@@ -54,7 +51,7 @@ impl CachePolicy {
     /// [`refresh_ahead`](Self::refresh_ahead) with its cap: a value that is stale from the start
     /// would be rebuilt without end.
     pub(crate) fn capped_refresh_ahead(&self) -> Duration {
-        self.refresh_ahead.min(self.ttl.base() / 2)
+        self.refresh_ahead.min(self.ttl / 2)
     }
 
     /// Counts of reads under this policy and its clones since [`new`](Self::new).

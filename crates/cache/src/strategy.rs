@@ -56,22 +56,15 @@ impl fmt::Display for ReadStrategy {
     }
 }
 
-/// The text is not the name of a [`ReadStrategy`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown read strategy `{0}`; there are {names}",
-    names = ReadStrategy::ALL.map(ReadStrategy::name).join(", ")
-)]
-pub struct UnknownReadStrategy(String);
-
 impl FromStr for ReadStrategy {
-    type Err = UnknownReadStrategy;
+    /// One sentence with the names that there are.
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|strategy| strategy.name() == name)
-            .ok_or_else(|| UnknownReadStrategy(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|strategy| strategy.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("unknown read strategy `{name}`; there are {names}")
+        })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Loads: calls to the source, limited in number and time, with panics caught.
 
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -13,26 +13,9 @@ use crate::config::CacheConfig;
 use crate::error::ReadError;
 use crate::policy::CachePolicy;
 
-/// Loads a value from its source, usually with one query, when no cache has it. `None`: it does not
-/// exist.
-///
-/// Every closure that makes such a future is a loader: `move || { let store = store.clone(); async
-/// move { store.find(id).await } }`. It is called again only if what it loaded was invalidated
-/// meanwhile. Dropping its future must cancel the load.
-pub trait Loader<T, E>: Send + Sync + 'static {
-    /// Loads the value.
-    fn load(&self) -> impl Future<Output = Result<Option<T>, E>> + Send;
-}
-
-impl<T, E, L, F> Loader<T, E> for L
-where
-    L: Fn() -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Option<T>, E>> + Send,
-{
-    fn load(&self) -> impl Future<Output = Result<Option<T>, E>> + Send {
-        self()
-    }
-}
+/// Loads a value from its source.
+pub(crate) type Loader<T, E> =
+    Box<dyn Fn() -> BoxFuture<'static, Result<Option<T>, E>> + Send + Sync>;
 
 /// Limits how many loads run at once and how long each may take.
 pub(crate) struct LoadLimiter {
@@ -62,7 +45,7 @@ impl LoadLimiter {
     pub(crate) async fn run<T, E>(
         &self,
         policy: &CachePolicy,
-        loader: &impl Loader<T, E>,
+        loader: &Loader<T, E>,
     ) -> Result<Option<T>, ReadError<E>> {
         let outcome = self.try_run(policy, loader).await;
         if let Err(error) = &outcome {
@@ -82,7 +65,7 @@ impl LoadLimiter {
     async fn try_run<T, E>(
         &self,
         policy: &CachePolicy,
-        loader: &impl Loader<T, E>,
+        loader: &Loader<T, E>,
     ) -> Result<Option<T>, ReadError<E>> {
         let permit = match timeout(self.queue_timeout, self.permits.acquire()).await {
             Ok(Ok(permit)) => permit,
@@ -92,7 +75,7 @@ impl LoadLimiter {
         policy.counters.loads.increment();
         // Unwind-safe: a panicking load borrows nothing of ours. The call that makes the future is
         // inside, because it may panic as well.
-        let caught = AssertUnwindSafe(async { loader.load().await }).catch_unwind();
+        let caught = AssertUnwindSafe(async { loader().await }).catch_unwind();
         let outcome = timeout(self.load_timeout, caught).await;
         drop(permit);
         match outcome {

@@ -1,7 +1,6 @@
 //! One load per cluster: acquire the rebuild mutex, check again, load, store under the lease. All
 //! loads that are stored go through here, except those of the strategies without a mutex.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,9 +27,6 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(200);
 /// How long to keep trying to release a mutex, if its time to live is longer.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longest wait for another node's load, whatever the policy says: keeps the deadline in range.
-const MAX_WAIT: Duration = Duration::from_secs(3600);
-
 /// Why a value is rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RebuildReason {
@@ -55,17 +51,16 @@ impl<T> Rebuilt<T> {
 }
 
 /// One read. It owns what it needs, because its load may outlive its caller.
-pub(crate) struct Reading<T, E, L> {
+pub(crate) struct Reading<T, E> {
     pub(crate) inner: Arc<Inner>,
     pub(crate) key: String,
     pub(crate) policy: CachePolicy,
     /// The key's version when the read began.
     pub(crate) stamp: VersionStamp,
-    pub(crate) loader: L,
-    pub(crate) answer: PhantomData<fn() -> Result<T, E>>,
+    pub(crate) loader: Loader<T, E>,
 }
 
-impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
+impl<T: CacheValue, E: 'static> Reading<T, E> {
     /// Loads the value once in the whole cluster, or returns what another node has loaded.
     pub(crate) async fn rebuild(
         &self,
@@ -76,7 +71,7 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
         if reason == RebuildReason::Miss && self.is_filtered().await {
             return Ok(Rebuilt::new(None, false));
         }
-        let deadline = Instant::now() + policy.wait_timeout.min(MAX_WAIT);
+        let began = Instant::now();
         let refresh_ahead = match format {
             Format::Plain => policy.capped_refresh_ahead(),
             Format::LogicalExpiry => Duration::ZERO,
@@ -86,7 +81,7 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
         loop {
             let token = unique_token();
             // After the wait timeout, load without the mutex: its owner may be dead.
-            let waited = reason == RebuildReason::Miss && Instant::now() >= deadline;
+            let waited = reason == RebuildReason::Miss && began.elapsed() >= policy.wait_timeout;
             let mutex = (!waited).then(|| RebuildMutex {
                 key: mutex_key(key, redis.one_slot),
                 owner: token.clone(),
@@ -110,7 +105,7 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
                     return self.load_only().await;
                 }
             };
-            let cached = match decode(reply.text.as_deref(), Some(reply.pttl), refresh_ahead) {
+            let cached = match decode(reply.text.as_deref(), reply.pttl, refresh_ahead) {
                 Decoded::Null => Some(None),
                 Decoded::Fresh(value) => Some(Some(value)),
                 Decoded::Stale(value) if !replace => Some(Some(value)),
@@ -180,11 +175,7 @@ impl<T: CacheValue, E, L: Loader<T, E>> Reading<T, E, L> {
         mutex: Option<&RebuildMutex>,
     ) -> Option<bool> {
         let (key, policy) = (&self.key, &self.policy);
-        let valid = match (value, format) {
-            (None, _) => policy.null_ttl,
-            (Some(_), Format::Plain) => policy.ttl,
-            (Some(_), Format::LogicalExpiry) => policy.logical_ttl,
-        };
+        let valid = if value.is_some() { policy.ttl } else { policy.null_ttl };
         let stored = match Encoded::of(value, format, valid) {
             Ok(encoded) => self.inner.redis.lease_set(key, lease, &encoded, mutex).await,
             Err(error) => Err(error.into()),

@@ -41,14 +41,6 @@ struct Flight {
     outcome: Box<dyn Any + Send>,
 }
 
-/// The part of a caller in a flight.
-pub(crate) enum Role<T, E> {
-    /// The caller has to do the work, and may wait for the outcome as well.
-    Leader(Leader<T, E>, Follower<T, E>),
-    /// Another caller is doing the work.
-    Follower(Follower<T, E>),
-}
-
 /// The duty to do the work. If it is dropped without an outcome, followers get
 /// [`ReadError::Aborted`].
 pub(crate) struct Leader<T, E> {
@@ -62,8 +54,12 @@ pub(crate) struct Leader<T, E> {
 pub(crate) struct Follower<T, E>(OutcomeReceiver<T, E>);
 
 impl SingleFlight {
-    /// Joins the flight of `key`, or starts one.
-    pub(crate) fn join<T, E>(self: &Arc<Self>, key: &str, stamp: VersionStamp) -> Role<T, E>
+    /// Joins the flight of `key`, or starts one: then the caller has to do the work.
+    pub(crate) fn join<T, E>(
+        self: &Arc<Self>,
+        key: &str,
+        stamp: VersionStamp,
+    ) -> (Option<Leader<T, E>>, Follower<T, E>)
     where
         T: Send + Sync + 'static,
         E: Send + Sync + 'static,
@@ -73,7 +69,7 @@ impl SingleFlight {
             && flight.stamp.covers(stamp)
             && let Some(outcome) = flight.outcome.downcast_ref::<OutcomeReceiver<T, E>>()
         {
-            return Role::Follower(Follower(outcome.clone()));
+            return (None, Follower(outcome.clone()));
         }
         flights.next_id += 1;
         let id = flights.next_id;
@@ -83,7 +79,7 @@ impl SingleFlight {
         // A flight under an older stamp goes on for its followers.
         flights.by_key.insert(key.clone(), flight);
         drop(flights);
-        Role::Leader(Leader { group: self.clone(), key, id, outcome: sender }, Follower(receiver))
+        (Some(Leader { group: self.clone(), key, id, outcome: sender }), Follower(receiver))
     }
 
     fn lock(&self) -> MutexGuard<'_, Flights> {

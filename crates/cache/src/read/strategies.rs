@@ -1,16 +1,15 @@
 //! The read strategies, each a few lines over the same parts.
 
-use std::marker::PhantomData;
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 use crate::cache::Cache;
 use crate::connection::redis_commands::unique_token;
 use crate::encoding::{Decoded, Format, decode};
 use crate::error::Error;
 use crate::policy::CachePolicy;
-use crate::read::load::Loader;
 use crate::read::rebuild::{Reading, RebuildReason, Rebuilt};
-use crate::read::single_flight::Role;
 use crate::strategy::ReadStrategy;
 use crate::value::{CacheValue, CachedValue, ReadResult};
 
@@ -20,15 +19,22 @@ impl Cache {
     /// Apart from the two strategies without a mutex, loads run in tasks of their own: a reader that
     /// is dropped does not cancel a load that others wait for.
     ///
+    /// `loader` loads the value from its source, usually with one query: `move || { let store =
+    /// store.clone(); async move { store.find(id).await } }`. It is called again only if what it loaded
+    /// was invalidated meanwhile. Dropping its future must cancel the load.
+    ///
     /// # Errors
     /// If the value has to be loaded and cannot be. A failing Redis is not an error.
-    pub async fn read<T: CacheValue, E: Send + Sync + 'static>(
+    pub async fn read<T: CacheValue, E: Send + Sync + 'static, F>(
         &self,
         strategy: ReadStrategy,
         key: &str,
         policy: &CachePolicy,
-        loader: impl Loader<T, E>,
-    ) -> ReadResult<T, E> {
+        loader: impl Fn() -> F + Send + Sync + 'static,
+    ) -> ReadResult<T, E>
+    where
+        F: Future<Output = Result<Option<T>, E>> + Send + 'static,
+    {
         if strategy == ReadStrategy::Layered
             && let Some(value) = self.inner.local.get(key)
         {
@@ -42,8 +48,7 @@ impl Cache {
             key: key.to_owned(),
             policy: policy.clone(),
             stamp: self.inner.local.stamp(key),
-            loader,
-            answer: PhantomData,
+            loader: Box::new(move || loader().boxed()),
         };
         match strategy {
             ReadStrategy::CacheAside => reading.aside(false).await,
@@ -55,10 +60,10 @@ impl Cache {
     }
 }
 
-impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> {
+impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
     /// Without a mutex: every reader that finds nothing loads.
     async fn aside(self, cache_nulls: bool) -> ReadResult<T, E> {
-        let replace = match self.get_from_redis(None).await {
+        let replace = match self.get_from_redis(Duration::ZERO).await {
             Some(Decoded::Fresh(value) | Decoded::Stale(value)) => {
                 return Ok(Some(CachedValue::new(value)));
             }
@@ -84,7 +89,7 @@ impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> 
     /// Redis, then one load per process and cluster. In the format with a logical expiry, a stale value
     /// is rebuilt in the background.
     async fn coordinated(self, format: Format) -> ReadResult<T, E> {
-        match self.get_from_redis(None).await {
+        match self.get_from_redis(Duration::ZERO).await {
             Some(Decoded::Fresh(value)) => Ok(Some(CachedValue::new(value))),
             Some(Decoded::Stale(value)) => {
                 if format == Format::LogicalExpiry {
@@ -100,7 +105,7 @@ impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> 
 
     /// Redis and the load behind one flight, whose outcome is kept in memory.
     async fn layered(self) -> ReadResult<T, E> {
-        let found = self.get_from_redis(Some(self.policy.capped_refresh_ahead())).await;
+        let found = self.get_from_redis(self.policy.capped_refresh_ahead()).await;
         let is_stale = matches!(found, Some(Decoded::Stale(_)));
         let found = match found {
             Some(Decoded::Fresh(value) | Decoded::Stale(value)) => Rebuilt::new(Some(value), true),
@@ -136,17 +141,13 @@ impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> 
         F: Future<Output = ReadResult<T, E>> + Send + 'static,
     {
         let inner = self.inner.clone();
-        let follower = match inner.reads.join(&self.key, self.stamp) {
-            Role::Follower(follower) => {
-                self.policy.counters.shared.increment();
-                follower
-            }
-            Role::Leader(leader, follower) => {
-                let work = work(self);
-                inner.tasks.spawn(async move { leader.complete(work.await) });
-                follower
-            }
-        };
+        let (leader, follower) = inner.reads.join(&self.key, self.stamp);
+        if let Some(leader) = leader {
+            let work = work(self);
+            inner.tasks.spawn(async move { leader.complete(work.await) });
+        } else {
+            self.policy.counters.shared.increment();
+        }
         follower.wait().await
     }
 
@@ -154,9 +155,7 @@ impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> 
     fn rebuild_in_background(self, format: Format) {
         self.policy.counters.stale_served.increment();
         let inner = self.inner.clone();
-        let Role::Leader(leader, _) = inner.rebuilds.join::<T, E>(&self.key, self.stamp) else {
-            return;
-        };
+        let (Some(leader), _) = inner.rebuilds.join::<T, E>(&self.key, self.stamp) else { return };
         inner.tasks.spawn(async move {
             let rebuilt = self.rebuild(format, RebuildReason::Stale).await;
             // Logical expiry does not read memory.
@@ -176,18 +175,14 @@ impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> 
         }
     }
 
-    /// Reads Redis and counts the outcome; `None`: Redis cannot be used. With `refresh_ahead`, a value with
-    /// less than that left to live is stale.
-    async fn get_from_redis(&self, refresh_ahead: Option<Duration>) -> Option<Decoded<T>> {
+    /// Reads Redis and counts the outcome; `None`: Redis cannot be used. A value with less than
+    /// `refresh_ahead` left to live is stale.
+    async fn get_from_redis(&self, refresh_ahead: Duration) -> Option<Decoded<T>> {
         let (redis, key, counters) = (&self.inner.redis, &self.key, &self.policy.counters);
         if self.inner.invalidator.pending.contains(key) {
             return None;
         }
-        let reply = match refresh_ahead {
-            None => redis.get(key).await.map(|text| (text, None)),
-            Some(_) => redis.get_with_ttl(key).await.map(|(text, pttl)| (text, Some(pttl))),
-        };
-        let (text, pttl) = match reply {
+        let (text, pttl) = match redis.get(key).await {
             Ok(reply) => reply,
             // The server is well; the key holds another type, such as a list.
             Err(Error::Rejected(error)) => {
@@ -197,7 +192,7 @@ impl<T: CacheValue, E: Send + Sync + 'static, L: Loader<T, E>> Reading<T, E, L> 
             }
             Err(_) => return None,
         };
-        let found = decode(text.as_deref(), pttl, refresh_ahead.unwrap_or_default());
+        let found = decode(text.as_deref(), pttl, refresh_ahead);
         match &found {
             Decoded::Missing => {}
             Decoded::Null => counters.null_hits.increment(),

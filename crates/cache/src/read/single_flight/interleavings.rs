@@ -14,7 +14,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
 use shuttle::{check_pct, check_random};
 
-use super::{Leader, Role, SingleFlight};
+use super::{Leader, SingleFlight};
 use crate::local_cache::{LocalCache, VersionStamp};
 use crate::value::CachedValue;
 
@@ -62,14 +62,11 @@ async fn read(world: Arc<World>, bug: Bug) {
         hit
     } else {
         let joined = if bug == Bug::JoinsAnyFlight { world.first } else { stamp };
-        let follower = match world.group.join::<u64, ()>(KEY, joined) {
-            Role::Follower(follower) => follower,
-            Role::Leader(leader, follower) => {
-                // It goes on when its reader is dropped.
-                spawn(lead(world.clone(), leader, stamp, bug));
-                follower
-            }
-        };
+        let (leader, follower) = world.group.join::<u64, ()>(KEY, joined);
+        if let Some(leader) = leader {
+            // It goes on when its reader is dropped.
+            spawn(lead(world.clone(), leader, stamp, bug));
+        }
         match follower.wait().await {
             Ok(value) => value.expect("the row exists"),
             Err(_) => return,
