@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::support::api::{Answer, Call, call, get, post};
 use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
+use crate::vouchers::ordinary;
 use testkit::proxy::Mode;
 
 const KEY: &str = "idempotency-key";
@@ -33,10 +34,6 @@ impl Write {
 
 fn write(method: Method, path: &str, body: Value, count: &str, by: i64) -> Write {
     Write { method, path: path.to_owned(), body, count: count.to_owned(), by }
-}
-
-fn ordinary() -> Value {
-    json!({ "shopId": 1, "title": "代金券", "payValue": 4750, "actualValue": 5000 })
 }
 
 /// Every admin write; the last changes shop 1, whose name has `visits` letters.

@@ -52,12 +52,7 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
     assert_eq!(codes_sent(&urls[3], 44, many).await, 0);
 
     // The shipped nginx, on this machine: visitors are told apart, whatever they send.
-    let behind = async |url: &str| {
-        let upstream = url.trim_start_matches("http://").to_owned();
-        let values = [("NGX_ONE", upstream.clone()), ("NGX_TWO", upstream)];
-        Nginx::start("nginx.conf", &values).await
-    };
-    let nginx = behind(&urls[0]).await;
+    let nginx = Nginx::before([urls[0].as_str(); 2]).await;
     // The first has had what it may.
     for (area, visitor, may) in [(51, "127.0.0.1", 0), (52, "127.0.0.2", 3), (53, "127.0.0.3", 3)] {
         let mut sent = 0;
@@ -74,7 +69,7 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
         assert_eq!(sent, may, "for {visitor}");
     }
     // Load tools on this machine reach ./dev's stack through its nginx: a flag lifts the limits for them.
-    let nginx = behind(&urls[4]).await;
+    let nginx = Nginx::before([urls[4].as_str(); 2]).await;
     assert_eq!(codes_sent(&nginx.url(), 54, |_, call| call).await, REQUESTS);
 
     let sent = codes_sent(stack.url(), 1, |_, call| call).await;

@@ -1,28 +1,21 @@
 //! A database that cannot be used: each reason is one sentence at start, which names `DATABASE_URL` and no password. And the
 //! forms of TLS that work.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use seckill::connection::mysql;
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 use testkit::certificates::Certificates;
-use testkit::database_server::{DatabaseServer, Product, Settings};
-use testkit::process::TemporaryFolder;
 use testkit::redis_server::RedisServer;
 
+use crate::database_failover::is_mariadb;
+use crate::support::database::server;
 use crate::support::instance::Instance;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The password of the users that the tests make.
 const PASSWORD: &str = "s3cret";
-
-async fn server(arguments: Vec<String>) -> DatabaseServer {
-    let folder = Arc::new(TemporaryFolder::new().expect("a folder"));
-    let settings = Settings { arguments, ..Settings::default() };
-    DatabaseServer::start_in(folder, settings).await.expect("a database server")
-}
 
 /// Nothing listens at that Redis: it must not come to that.
 fn environment(url: &str) -> [(&'static str, String); 3] {
@@ -54,7 +47,7 @@ async fn cipher(url: &str) -> String {
 
 #[tokio::test]
 async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
-    let server = server(Vec::new()).await;
+    let server = server(&[]).await.expect("a database server");
     let mut admin = MySqlConnection::connect(&server.admin_url()).await.expect("connect");
     let mut sql = async |statement: &str| {
         admin.execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
@@ -112,12 +105,9 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
 async fn tls_to_the_database_is_what_the_address_says() {
     let (ours, others) = (Certificates::new(), Certificates::new());
     let file = |name: &str| ours.path(name).display().to_string();
-    let tls = server(vec![
-        format!("--ssl-ca={}", file("authority.crt")),
-        format!("--ssl-cert={}", file("server.crt")),
-        format!("--ssl-key={}", file("server.key")),
-    ])
-    .await;
+    let arguments = [("ca", "authority.crt"), ("cert", "server.crt"), ("key", "server.key")];
+    let arguments = arguments.map(|(name, path)| format!("--ssl-{name}={}", file(path)));
+    let tls = server(&arguments.each_ref().map(String::as_str)).await.expect("a database server");
     let mut admin = MySqlConnection::connect(&tls.admin_url()).await.expect("connect");
     for statement in [
         &format!("CREATE USER 'certified'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}' REQUIRE X509"),
@@ -165,10 +155,10 @@ async fn tls_to_the_database_is_what_the_address_says() {
     assert_refused("serve", &with("ssl-mode=DISABLED"), "ssl-mode with its files");
 
     // One without TLS, and older than what is supported.
-    if Product::chosen().expect("a product") == Product::MySql {
+    if !is_mariadb() {
         return;
     }
-    let old = server(vec!["--skip-ssl".to_owned(), "--version=5.7.44-log".to_owned()]).await;
+    let old = server(&["--skip-ssl", "--version=5.7.44-log"]).await.expect("a database server");
     let demanding = format!("{}?ssl-mode=VERIFY_CA&ssl-ca={ca}", old.url());
     assert_refused("serve", &demanding, "does not support TLS");
     for command in ["serve", "migrate"] {

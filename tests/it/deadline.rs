@@ -10,7 +10,7 @@ use seckill::order::store::OrderStore;
 use tokio::time::Instant;
 
 use crate::support::PATIENCE;
-use crate::support::api::{get, metric};
+use crate::support::api::{get, metric, metric_is};
 use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
 
@@ -34,7 +34,7 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
     stack.redis.pause();
     let answers = join_all(users.iter().map(|user| stack.buy(user, sale))).await;
     stack.redis.resume();
-    stack.idle().await;
+    metric_is(stack.url(), "seckill_purchases_in_flight", 0).await;
     for (user, answer) in users.iter().zip(&answers) {
         answer.refused(503, "UNAVAILABLE");
         let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);

@@ -9,6 +9,7 @@ use testkit::raw::command;
 use testkit::redis_server::RedisServer;
 use testkit::wait::until;
 
+use crate::database_failover::is_mariadb;
 use crate::resilience::while_sale_is_locked;
 use crate::support::eventually;
 use crate::support::stack::Stack;
@@ -64,7 +65,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     .await;
     let sold = async || stack.buy(&users[1], sale).await.status == 200;
     // The server ends the transaction after 5 s; MySQL, which has no such limit, closes the connection after 30 s.
-    let seconds = if stack.database.is_mariadb().await { 20 } else { 60 };
+    let seconds = if is_mariadb() { 20 } else { 60 };
     let is_sold = until(Duration::from_secs(seconds), sold).await;
     assert!(is_sold, "the row is still held");
     assert_eq!(stack.orders(sale).await, 1);

@@ -23,13 +23,14 @@ const STOCK: u32 = 20;
 
 /// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
 pub fn options(stack: &Stack, strategy: Strategy, buyers: u32, stock: u32) -> BurstOptions {
+    let targets = stack.instances.iter().map(|instance| instance.url.parse().expect("an address"));
     BurstOptions {
         buyers,
         tries: TRIES,
         stock,
         strategy: strategy.name().to_owned(),
         timeout: Duration::from_secs(40),
-        ..BurstOptions::new(Environment::silent(stack.access(), stack.targets()))
+        ..BurstOptions::new(Environment::silent(stack.access(), targets.collect()))
     }
 }
 

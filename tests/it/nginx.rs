@@ -36,8 +36,7 @@ impl Upstream {
 #[tokio::test]
 async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_the_envelope() {
     let upstream = Upstream::start("node").await;
-    let values = [("NGX_ONE", upstream.address.clone()), ("NGX_TWO", upstream.address.clone())];
-    let nginx = Nginx::start("nginx.conf", &values).await;
+    let nginx = Nginx::before([upstream.address.as_str(); 2]).await;
     for path in [
         "/metrics",
         "/metrics/",
@@ -224,9 +223,7 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
 #[tokio::test]
 async fn a_reply_has_its_requests_id() {
     let stack = Stack::start(1, &[]).await;
-    let ours = stack.url().trim_start_matches("http://").to_owned();
-    let values = [("NGX_ONE", ours.clone()), ("NGX_TWO", ours)];
-    let nginx = Nginx::start("nginx.conf", &values).await;
+    let nginx = Nginx::before([stack.url(); 2]).await;
     let ids = async |headers: &str| {
         let reply = nginx.request("GET", "/api/health/live", headers).await;
         let ids = reply.headers.get_all("x-request-id").iter();
@@ -241,9 +238,7 @@ async fn a_reply_has_its_requests_id() {
 #[tokio::test]
 async fn the_other_instance_is_tried_where_one_was_killed() {
     let mut stack = Stack::start(2, &["--lab"]).await;
-    let [one, two] =
-        [0, 1].map(|at| stack.instances[at].url.trim_start_matches("http://").to_owned());
-    let nginx = Nginx::start("nginx.conf", &[("NGX_ONE", one), ("NGX_TWO", two)]).await;
+    let nginx = Nginx::before([0, 1].map(|at| stack.instances[at].url.as_str())).await;
     let all_answered = async || {
         for _ in 0..8 {
             for (method, path, status) in
@@ -263,8 +258,7 @@ async fn the_other_instance_is_tried_where_one_was_killed() {
 /// being closed.
 #[test]
 fn the_shipped_proxies_close_idle_connections_before_the_service_does() {
-    let help = Instance::command(&["serve", "--help"]).output().expect("its help").stdout;
-    let help = String::from_utf8(help).expect("text");
+    let (_, help) = Instance::run(&["serve", "--help"], &[]);
     let (_, idle) = help.split_once("DRAIN_IDLE_MS").expect("the setting");
     let (_, idle) = idle.split_once("[default: ").expect("its default");
     let idle: u64 = idle.split_once(']').expect("its end").0.parse().expect("milliseconds");

@@ -107,10 +107,7 @@ async fn every_refusal_has_the_contracts_text_and_bad_input_has_no_effect() {
 
     // Bad input is refused in the envelope, without effect.
     let (sale, before) = (stack.publish(1, "group-commit").await, stack.all_orders().await);
-    let id = buy(url, &users[0], sale).await.data().as_i64();
-    let again = buy(url, &users[0], sale).await;
-    again.refused(200, "ALREADY_ORDERED");
-    assert_eq!(again.body["data"].as_i64(), id);
+    buy(url, &users[0], sale).await.data();
     let token = &users[1].token;
     for (id, status, code) in [(&*format!("00{sale}"), 200, "SOLD_OUT"), ("", 404, "NOT_FOUND")] {
         let answer = post(url, &format!("/voucher-order/seckill/{id}")).token(token).send().await;

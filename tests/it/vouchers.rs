@@ -7,7 +7,7 @@ use workload::ladder::Strategy;
 use crate::support::api::{get, post};
 use crate::support::stack::Stack;
 
-fn ordinary() -> Value {
+pub fn ordinary() -> Value {
     json!({ "shopId": 1, "title": "代金券", "subTitle": "周末可用", "rules": "无",
             "payValue": 4750, "actualValue": 5000, "type": 0, "status": 1 })
 }

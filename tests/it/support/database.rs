@@ -48,9 +48,7 @@ impl TestDatabase {
     /// As [`TestDatabase::migrated`], on a server of its own. [`TestDatabase::pool`] may do everything, also while the
     /// server is read-only.
     pub async fn on_own_server() -> Self {
-        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let own = DatabaseServer::start_in(folder, Settings::default()).await;
-        let own = own.expect("start a database server");
+        let own = server(&[]).await.expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
         let database = TestDatabase { server, name, pool, own_server: Some(own) };
@@ -82,26 +80,11 @@ impl TestDatabase {
         format!("{url}?ssl-mode=DISABLED")
     }
 
-    pub async fn is_mariadb(&self) -> bool {
-        self.number("VERSION() LIKE '%MariaDB%'").await == 1
-    }
-
     pub async fn number(&self, sql: &str) -> i64 {
         sqlx::query_scalar(&format!("SELECT CAST(({sql}) AS SIGNED)"))
             .fetch_one(&self.pool)
             .await
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
-    }
-
-    /// How many orders there are of a sale, cancelled ones included.
-    pub async fn orders(&self, sale: i64) -> i64 {
-        let orders = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id =";
-        self.number(&format!("{orders} {sale}")).await
-    }
-
-    /// What is left of a sale.
-    pub async fn stock(&self, sale: i64) -> i64 {
-        self.of_sale(sale, "stock").await
     }
 
     /// A number of a sale's row, such as `issued`.
@@ -113,11 +96,6 @@ impl TestDatabase {
     /// Changes a sale's row.
     pub async fn set_sale(&self, sale: i64, to: &str) {
         self.run(&format!("UPDATE tb_seckill_voucher SET {to} WHERE voucher_id = {sale}")).await;
-    }
-
-    /// Both.
-    pub async fn tables(&self, sale: i64) -> (i64, i64) {
-        (self.orders(sale).await, self.stock(sale).await)
     }
 
     /// Whether a user has this order. A refusal of the stream, a row of voucher 0, is none.
@@ -202,19 +180,20 @@ impl Drop for TestDatabase {
     }
 }
 
+/// A server of a test's own; it ends with the handle.
+pub async fn server(arguments: &[&str]) -> std::io::Result<DatabaseServer> {
+    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let settings = Settings { arguments, ..Settings::default() };
+    DatabaseServer::start_in(Arc::new(TemporaryFolder::new()?), settings).await
+}
+
 /// The server of all tests of this binary, started by the first that asks; it ends with the process.
 async fn shared_server() -> &'static DatabaseServer {
     // The error too, so that each test shows it at once.
     static SERVER: OnceCell<std::io::Result<DatabaseServer>> = OnceCell::const_new();
-    let start = async || {
-        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        // Many tests run at once, each with instances of its own.
-        let arguments = ["--max-connections=3000", "--innodb-buffer-pool-size=256M"];
-        let arguments = arguments.map(str::to_owned).to_vec();
-        let settings = Settings { arguments, ..Settings::default() };
-        DatabaseServer::start_in(folder, settings).await
-    };
-    SERVER.get_or_init(start).await.as_ref().expect("start a database server")
+    // Many tests run at once, each with instances of its own.
+    let arguments = &["--max-connections=3000", "--innodb-buffer-pool-size=256M"];
+    SERVER.get_or_init(|| server(arguments)).await.as_ref().expect("start a database server")
 }
 
 /// `server`'s address with `name` as its database.

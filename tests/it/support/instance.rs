@@ -36,7 +36,7 @@ impl Instance {
 
     /// As [`Instance::start`], without waiting: it has no address yet.
     pub fn launch(args: &[String], env: &[(&str, String)]) -> Self {
-        let mut command = Self::command(&["serve", "--bind", "127.0.0.1:0"]);
+        let mut command = Self::clean(BINARY, &["serve", "--bind", "127.0.0.1:0"]);
         command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
         let mut child =
             command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start seckill");
@@ -49,11 +49,6 @@ impl Instance {
             }
         });
         Instance { child, log, reader: Some(reader), url: String::new() }
-    }
-
-    /// The binary with a clean environment, for commands that end by themselves.
-    pub fn command(args: &[&str]) -> Command {
-        Self::clean(BINARY, args)
     }
 
     fn clean(program: &str, args: &[&str]) -> Command {

@@ -23,6 +23,12 @@ pub struct Nginx {
 }
 
 impl Nginx {
+    /// Starts it with `deploy/nginx.conf` before two instances, at these addresses.
+    pub async fn before(instances: [&str; 2]) -> Self {
+        let [one, two] = instances.map(|url| url.trim_start_matches("http://").to_owned());
+        Self::start("nginx.conf", &[("NGX_ONE", one), ("NGX_TWO", two)]).await
+    }
+
     /// Starts it with `deploy/<file>`, the placeholders `${NAME}` replaced by these values, on a free port.
     pub async fn start(file: &str, values: &[(&str, String)]) -> Self {
         let port = free_port().expect("a free port");

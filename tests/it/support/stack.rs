@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use sqlx::{MySql, Transaction};
 use tokio::task::JoinHandle;
 use workload::buyers::Buyer;
-use workload::{Access, Target, sessions};
+use workload::{Access, sessions};
 
-use super::api::{self, ADMIN_TOKEN, get, metric_is, post};
+use super::api::{self, ADMIN_TOKEN, get, post};
 use super::database::TestDatabase;
 use super::eventually;
 use super::instance::Instance;
@@ -106,17 +106,15 @@ impl Stack {
     /// One instance with these arguments, which reaches its database and its Redis through the stack's proxies; with the usual
     /// time limits, for tests of outages.
     pub async fn behind_proxies(args: &[&str]) -> Self {
-        Self::proxied(args, false).await
+        let mut stack = Stack::start(0, &[]).await;
+        stack.add_proxied(args, false).await;
+        stack
     }
 
     /// The same with generous time limits, for tests that count requests or hold them.
     pub async fn patient_behind_proxies(args: &[&str]) -> Self {
-        Self::proxied(args, true).await
-    }
-
-    async fn proxied(args: &[&str], is_patient: bool) -> Self {
         let mut stack = Stack::start(0, &[]).await;
-        stack.add_proxied(args, is_patient).await;
+        stack.add_proxied(args, true).await;
         stack
     }
 
@@ -165,10 +163,6 @@ impl Stack {
             time_zone: chrono_tz::Asia::Shanghai,
             key_style: None,
         }
-    }
-
-    pub fn targets(&self) -> Vec<Target> {
-        self.instances.iter().map(|instance| instance.url.parse().expect("an address")).collect()
     }
 
     pub fn url(&self) -> &str {
@@ -284,17 +278,15 @@ impl Stack {
         eventually("the order is inserted", is_inserted).await;
     }
 
+    /// How many orders there are of a sale, and what is left of it.
     pub async fn tables(&self, sale: i64) -> (i64, i64) {
-        self.database.tables(sale).await
+        (self.orders(sale).await, self.stock(sale).await)
     }
 
-    /// Waits until the first instance has no purchase in flight.
-    pub async fn idle(&self) {
-        metric_is(self.url(), "seckill_purchases_in_flight", 0).await;
-    }
-
+    /// How many orders there are of a sale, cancelled ones included.
     pub async fn orders(&self, sale: i64) -> i64 {
-        self.database.orders(sale).await
+        let orders = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id =";
+        self.database.number(&format!("{orders} {sale}")).await
     }
 
     /// How many orders there are of all sales, with the refusals of the stream.
@@ -303,7 +295,7 @@ impl Stack {
     }
 
     pub async fn stock(&self, sale: i64) -> i64 {
-        self.database.stock(sale).await
+        self.database.of_sale(sale, "stock").await
     }
 
     /// How many entries of the stream were put aside.
