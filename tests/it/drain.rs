@@ -4,8 +4,8 @@
 
 use redis::AsyncCommands;
 use serde_json::json;
-use sqlx::Executor;
 
+use crate::reads::{lock, unlock};
 use crate::resilience::COMMITTING;
 use crate::support::api::get;
 use crate::support::stack::Stack;
@@ -51,13 +51,12 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
     for _ in 0..2 {
         stack.add_instance(&[]).await;
     }
-    let mut holder = stack.database.pool.acquire().await.unwrap();
-    holder.execute("LOCK TABLES tb_voucher_order WRITE").await.unwrap();
+    let stranger = lock(&stack, "tb_voucher_order WRITE").await;
     let read = get(stack.url(), "/voucher-order/of/me").token(&user.token);
     let client = tokio::spawn(read.send());
     stack.database.wait_for_statement("ORDER BY id DESC").await;
     drain_beyond_the_grace(&mut stack).await;
-    holder.execute("UNLOCK TABLES").await.unwrap();
+    unlock(stranger).await;
     assert_eq!(client.await.unwrap().data(), &json!([]));
     stack.instances[0].ended().await;
 }

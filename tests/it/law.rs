@@ -81,10 +81,6 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     let stock = if oversells { 1 } else { 2 };
     let sale = stack.publish(stock, strategy.name()).await;
     let user = stack.users(1).await.remove(0);
-    let buying = |url: &str| {
-        let (url, user) = (url.to_owned(), user.clone());
-        tokio::spawn(async move { buy(&url, &user, sale).await })
-    };
     // Its lock is held while an order is inserted, and free again when the stock is changed.
     let inserts = strategy != Strategy::LockInTransaction;
     let event = if inserts {
@@ -95,7 +91,7 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     let hold = Hold::first(&stack.database, event, "TRUE").await;
     let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
 
-    let first = buying(stack.url());
+    let first = stack.start_buying(&user, sale);
     eventually("the first order is inserted", || async {
         stack.database.uncommitted(&orders).await == 1
     })
@@ -104,7 +100,8 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     let mut redis = stack.redis.conn().await;
     let ended = async || !redis.exists::<_, bool>(&lease).await.unwrap();
     eventually("its short lease has ended", ended).await;
-    let second = buying(&stack.urls()[stack.instances.len() - 1]);
+    let (last, buyer) = (stack.urls().pop().unwrap(), user.clone());
+    let second = tokio::spawn(async move { buy(&last, &buyer, sale).await });
     eventually("the second order has passed", || async {
         let database = &stack.database;
         if inserts {

@@ -20,13 +20,13 @@ pub const PATHS: [&str; 3] = ["/user/1", "/voucher-order/of/me", "/voucher-order
 const BUSY: &str = "seckill_database_read_connections{state=\"in_use\"}";
 
 /// A stranger locks these tables, until [`unlock`].
-async fn lock(stack: &Stack, tables: &str) -> PoolConnection<MySql> {
+pub async fn lock(stack: &Stack, tables: &str) -> PoolConnection<MySql> {
     let mut stranger = stack.database.pool.acquire().await.expect("a connection");
     stranger.execute(format!("LOCK TABLES {tables}").as_str()).await.expect("the locks");
     stranger
 }
 
-async fn unlock(mut stranger: PoolConnection<MySql>) {
+pub async fn unlock(mut stranger: PoolConnection<MySql>) {
     stranger.execute("UNLOCK TABLES").await.expect("unlocked");
 }
 

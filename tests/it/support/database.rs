@@ -1,5 +1,5 @@
-//! A database of a test's own on the server of the test binary, dropped at the test's end. Or one on a server of the test's
-//! own, for faults that concern a whole server.
+//! A database of a test's own on the server of the test binary, with which it ends. Or one on a server of the test's own, for
+//! faults that concern a whole server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ pub struct TestDatabase {
     /// For reading and changing rows without the service.
     pub pool: MySqlPool,
     /// The server, where it has one of its own.
-    own_server: Option<DatabaseServer>,
+    _own_server: Option<DatabaseServer>,
 }
 
 impl TestDatabase {
@@ -28,14 +28,14 @@ impl TestDatabase {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let server = shared_server().await.url();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("seckill_test_{}_{number}", std::process::id());
+        let name = format!("seckill_test_{number}");
         let mut connection =
             MySqlConnection::connect(&server).await.expect("connect to the test database server");
         let statement = format!("CREATE DATABASE {name} DEFAULT CHARACTER SET utf8mb4");
         connection.execute(statement.as_str()).await.expect("create a test database");
         let pool = Self::pool(&at(&server, &name)).await;
         connection.close().await.expect("close");
-        TestDatabase { pool, server, name, own_server: None }
+        TestDatabase { pool, server, name, _own_server: None }
     }
 
     /// A new database with the tables and one shop, id 1.
@@ -51,7 +51,7 @@ impl TestDatabase {
         let own = server(&[]).await.expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
-        let database = TestDatabase { server, name, pool, own_server: Some(own) };
+        let database = TestDatabase { server, name, pool, _own_server: Some(own) };
         database.migrate().await;
         database
     }
@@ -154,29 +154,6 @@ impl TestDatabase {
         let options = MySqlPoolOptions::new().max_connections(4);
         let options = options.acquire_timeout(Duration::from_secs(20));
         options.connect(url).await.expect("connect to the test database")
-    }
-}
-
-impl Drop for TestDatabase {
-    fn drop(&mut self) {
-        if self.own_server.is_some() {
-            return;
-        }
-        let (server, name) = (self.server.clone(), self.name.clone());
-        // A thread of its own: drop may run inside a runtime, which must not be blocked.
-        let dropping = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let mut connection = MySqlConnection::connect(&server).await?;
-                // A test that failed with an open transaction must fail, not hang.
-                connection.execute("SET SESSION lock_wait_timeout = 10").await?;
-                connection.execute(format!("DROP DATABASE {name}").as_str()).await?;
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
-            })
-        });
-        if let Ok(Err(error)) = dropping.join() {
-            eprintln!("a test database is not dropped: {error}");
-        }
     }
 }
 
