@@ -5,38 +5,28 @@ use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{Method, Uri};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::instance::Instance;
 use crate::support::nginx::Nginx;
 use crate::support::read;
+use crate::support::receiver::serve;
 use crate::support::stack::Stack;
 
-/// An HTTP server that answers every request with its name and what was asked for; ends when dropped.
-struct Upstream {
-    address: String,
-    _serving: AbortOnDropHandle<()>,
-}
-
-impl Upstream {
-    async fn start(name: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("its address").to_string();
-        // Closed after each answer, so that nothing is left when it ends.
-        let answer = async move |method: Method, uri: Uri| {
-            ([(CONNECTION, "close")], format!("{name} {method} {uri}"))
-        };
-        let router = Router::new().fallback(answer);
-        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Upstream { address, _serving: AbortOnDropHandle::new(serving) }
-    }
+/// An HTTP server that answers every request with its name and what was asked for, until the handle is dropped.
+async fn upstream(name: &'static str) -> (String, AbortOnDropHandle<()>) {
+    // Closed after each answer, so that nothing is left when it ends.
+    let answer = async move |method: Method, uri: Uri| {
+        ([(CONNECTION, "close")], format!("{name} {method} {uri}"))
+    };
+    let (address, serving) = serve(Router::new().fallback(answer)).await;
+    (address.to_string(), serving)
 }
 
 #[tokio::test]
 async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_the_envelope() {
-    let upstream = Upstream::start("node").await;
-    let nginx = Nginx::before([upstream.address.as_str(); 2]).await;
+    let (address, serving) = upstream("node").await;
+    let nginx = Nginx::before([address.as_str(); 2]).await;
     for path in [
         "/metrics",
         "/metrics/",
@@ -82,15 +72,15 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
     trace.refused(405, "METHOD_NOT_ALLOWED");
     let large = "POST /user/login HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n";
     send(large.to_owned()).await.refused(413, "PAYLOAD_TOO_LARGE");
-    drop(upstream);
+    drop(serving);
     nginx.request("GET", "/shop/1", "").await.refused(503, "UNAVAILABLE");
     nginx.request("POST", "/voucher-order/seckill/1", "").await.refused(503, "OUTCOME_UNKNOWN");
 }
 
 #[tokio::test]
 async fn beside_a_java_node_each_route_goes_where_it_exists() {
-    let (ours, java) = (Upstream::start("ours").await, Upstream::start("java").await);
-    let values = [("NGX_SECKILL", ours.address.clone()), ("NGX_JAVA", java.address.clone())];
+    let ((ours, _serving), (java, serving_java)) = (upstream("ours").await, upstream("java").await);
+    let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java)];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     // The names of the nodes that answer. Asserts that they are asked for `passed`.
     let ask = async |method: &str, path: &str, passed: &str| {
@@ -209,7 +199,7 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
         nginx.request("GET", path, "").await.refused(404, "NOT_FOUND");
     }
     // What both have is served while one of them is away; a read of what that one alone has is refused.
-    drop(java);
+    drop(serving_java);
     for _ in 0..8 {
         let reply = nginx.request("GET", "/api/shop/1", "").await;
         assert_eq!((reply.status, &reply.body), (200, &json!("ours GET /shop/1")));

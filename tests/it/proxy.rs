@@ -6,12 +6,10 @@ use redis::aio::MultiplexedConnection;
 use sqlx::{Connection, Executor, MySqlConnection};
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_server::RedisServer;
-use testkit::wait::eventually;
 use tokio::time::timeout;
 
 use crate::support::database::TestDatabase;
-
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::support::{PATIENCE, eventually};
 
 /// Long enough for a reply that is on its way, on a busy machine.
 const SILENCE: Duration = Duration::from_millis(400);
@@ -43,7 +41,7 @@ async fn half_open_connections_stay_silent_and_open_and_new_ones_work() {
     proxy.set(Mode::HalfOpen);
     assert!(timeout(SILENCE, ping(&mut new)).await.is_err(), "forgotten the second time");
     proxy.set(Mode::Cut);
-    timeout(LIMIT, ping(&mut new)).await.expect("an end").expect_err("the connection is closed");
+    timeout(PATIENCE, ping(&mut new)).await.expect("an end").expect_err("the connection is closed");
 }
 
 #[tokio::test]
@@ -62,5 +60,5 @@ async fn a_held_commit_takes_place_although_its_client_has_gone() {
     let uncommitted = "SELECT COUNT(*) FROM t";
     assert_eq!(database.number(uncommitted).await, 0, "the transaction is still open");
     proxy.set(Mode::Forward);
-    eventually("the COMMIT arrives", LIMIT, async || database.number(uncommitted).await == 1).await;
+    eventually("the COMMIT arrives", async || database.number(uncommitted).await == 1).await;
 }

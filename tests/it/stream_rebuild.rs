@@ -1,10 +1,8 @@
 //! Rebuilding the stock counter and the claims of a sale with very many orders.
 
-use std::time::Duration;
-
 use redis::AsyncCommands;
 
-use crate::support::PATIENCE;
+use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
 
 const ORDERS: i64 = 100_000;
@@ -37,8 +35,7 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
     let users = stack.users(4).await;
     stack.buy_eventually(&users[0], small).await;
-    let limit = PATIENCE + Duration::from_secs(2);
-    testkit::wait::eventually("the big sale is sold", limit, async || {
+    eventually("the big sale is sold", async || {
         let answer = buy(&stack.instances[1].url, &users[1], big).await;
         if answer.status != 202 {
             answer.refused(503, "UNAVAILABLE");

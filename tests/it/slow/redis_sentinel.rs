@@ -1,21 +1,17 @@
 //! The whole service on a master that Sentinel monitors: every feature that uses Redis, before and after a failover,
 //! without a restart.
 
-use std::time::Duration;
-
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
-use testkit::wait::eventually;
 
 use crate::session_tracking::tracked;
 use crate::support::api::{ADMIN_TOKEN, get, post};
 use crate::support::database::TestDatabase;
+use crate::support::eventually;
 use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, buy, buy_eventually, sign_in};
 use secrecy::ExposeSecret;
-
-const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Every strategy that keeps something in Redis, and those that only remember sessions there.
 const STRATEGIES: [&str; 5] =
@@ -27,7 +23,7 @@ pub async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
         let sale = post(base, "/voucher/seckill").admin().json(Stack::sale(1, strategy));
         let sale = sale.send().await.data().as_i64().expect("a voucher id");
         let order = buy(base, user, sale).await.bought();
-        eventually("the order is committed", TIMEOUT, async || {
+        eventually("the order is committed", async || {
             let order = get(base, &format!("/voucher-order/{order}")).token(&user.token);
             order.send().await.body["data"]["voucherId"] == json!(sale)
         })
@@ -64,7 +60,7 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     sentinel.servers[0].kill();
     for strategy in ["reentrant-lock", "stream"] {
         let mut sale = Value::Null;
-        eventually("a sale is published", TIMEOUT, async || {
+        eventually("a sale is published", async || {
             let publish = post(base, "/voucher/seckill").admin().json(Stack::sale(5, strategy));
             sale = publish.send().await.body["data"].clone();
             sale.is_i64()
@@ -84,7 +80,7 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     let deleted: u64 = master.del(format!("login:token:{}", user.token)).await.expect("a DEL");
     assert_eq!(deleted, 1);
     // It would be used for minutes otherwise.
-    eventually("the new master reports ended sessions", TIMEOUT, async || {
+    eventually("the new master reports ended sessions", async || {
         get(base, "/user/me").token(&user.token).send().await.status == 401
     })
     .await;

@@ -21,6 +21,14 @@ pub struct Receiver {
     _serving: AbortOnDropHandle<()>,
 }
 
+/// Serves it on a free port of this machine, until the handle is dropped.
+pub async fn serve(router: Router) -> (SocketAddr, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (address, AbortOnDropHandle::new(serving))
+}
+
 impl Receiver {
     pub async fn start() -> Self {
         let got = Arc::<Mutex<Vec<_>>>::default();
@@ -35,11 +43,8 @@ impl Receiver {
             }
             StatusCode::from_u16(status.filter(|status| *status > 0).unwrap_or(204)).unwrap()
         };
-        let router = Router::new().fallback(receive);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Receiver { address, got, statuses, open, _serving: AbortOnDropHandle::new(serving) }
+        let (address, _serving) = serve(Router::new().fallback(receive)).await;
+        Receiver { address, got, statuses, open, _serving }
     }
 
     pub fn url(&self) -> String {
