@@ -19,7 +19,7 @@ async fn code(stack: &Stack, phone: &str) -> String {
     stack.redis.conn().await.get(format!("login:code:{phone}")).await.unwrap()
 }
 
-async fn login(stack: &Stack, phone: &str, code: &str) -> Answer {
+pub async fn login(stack: &Stack, phone: &str, code: &str) -> Answer {
     post(stack.url(), "/user/login").json(json!({ "phone": phone, "code": code })).send().await
 }
 

@@ -17,6 +17,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::sign_in::login;
 use crate::support::api::{self, Answer};
 use crate::support::instance::Instance;
 use crate::support::receiver::Receiver;
@@ -33,12 +34,8 @@ fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     [&["--code-webhook-url", url, "--code-webhook-secret", SECRET], &timeout[..]].concat()
 }
 
-async fn ask(stack: &Stack, phone: &str) -> Answer {
-    ask_at(stack.url(), phone).await
-}
-
-async fn ask_at(url: &str, phone: &str) -> Answer {
-    api::post(url, &format!("/user/code?phone={phone}")).send().await
+async fn ask(url: &str) -> Answer {
+    api::post(url, &format!("/user/code?phone={PHONE}")).send().await
 }
 
 /// TLS before a receiver, until the handle is dropped; then its port is free, and nobody else takes it.
@@ -69,11 +66,6 @@ async fn tls_before(
     (address, AbortOnDropHandle::new(tokio::spawn(serve)))
 }
 
-async fn signs_in(stack: &Stack, phone: &str, code: &str) -> bool {
-    let login = json!({ "phone": phone, "code": code });
-    api::post(stack.url(), "/user/login").json(login).send().await.body["success"] == true
-}
-
 fn code_in(body: &[u8]) -> String {
     let body: Value = serde_json::from_slice(body).unwrap();
     body["code"].as_str().unwrap().to_owned()
@@ -84,7 +76,7 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     let receiver = Receiver::start().await;
     let mut stack = Stack::start(1, &arguments(&receiver.url(), "20000")).await;
 
-    ask(&stack, PHONE).await.data();
+    ask(stack.url()).await.data();
     let (headers, body) = receiver.since(0).remove(0);
     assert_eq!(headers["content-type"], "application/json");
     let first = code_in(&body);
@@ -94,14 +86,14 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     // Refused: the earlier code stays valid, and no attempt counts for the phone, which may have five.
     for _ in 0..6 {
         receiver.will_answer([400]);
-        ask(&stack, PHONE).await.refused(503, "UNAVAILABLE");
+        ask(stack.url()).await.refused(503, "UNAVAILABLE");
     }
     assert_eq!(receiver.count(), 7, "what is refused is not posted again");
-    assert!(signs_in(&stack, PHONE, &first).await);
+    login(&stack, PHONE, &first).await.data();
 
     // Not sent: posted again, as the same message.
     receiver.will_answer([503, 429]);
-    ask(&stack, PHONE).await.data();
+    ask(stack.url()).await.data();
     let attempts = receiver.since(7);
     assert_eq!(attempts.len(), 3);
     for (headers, body) in &attempts {
@@ -109,16 +101,16 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
         assert_eq!((&headers["webhook-id"], body), (&first.0["webhook-id"], &first.1));
     }
     assert_ne!(attempts[0].0["webhook-id"], headers["webhook-id"]);
-    assert!(signs_in(&stack, PHONE, &code_in(&attempts[0].1)).await);
+    login(&stack, PHONE, &code_in(&attempts[0].1)).await.data();
 
     // No answer: it may have been sent, so it is not posted again, and its code works.
     stack.add_instance(&arguments(&receiver.url(), "2000")).await;
     receiver.will_answer([0]);
     let hasty = &stack.instances[1].url;
-    let refused = ask_at(hasty, PHONE).await;
+    let refused = ask(hasty).await;
     refused.refused(503, "UNAVAILABLE");
     let [(_, body)] = &receiver.since(10)[..] else { panic!("posted again") };
-    assert!(signs_in(&stack, PHONE, &code_in(body)).await);
+    login(&stack, PHONE, &code_in(body)).await.data();
 
     let outcomes =
         [("sent", [2, 0]), ("not_sent", [0, 0]), ("refused", [6, 0]), ("unknown", [0, 1])];
@@ -146,7 +138,7 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
         asking.spawn(call.send());
     }
     eventually("64 are being posted", async || receiver.count() == 64).await;
-    ask(&stack, PHONE).await.refused(503, "UNAVAILABLE");
+    ask(stack.url()).await.refused(503, "UNAVAILABLE");
     assert_eq!(receiver.count(), 64);
 
     // All clients hang up; then the receiver answers.
@@ -158,7 +150,7 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
         keys.len() == 64
     })
     .await;
-    ask(&stack, PHONE).await.data();
+    ask(stack.url()).await.data();
 }
 
 #[tokio::test]
@@ -175,10 +167,10 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n").await.unwrap();
         stream
     };
-    let (asked, stream) = tokio::join!(ask(&stack, PHONE), answer);
+    let (asked, stream) = tokio::join!(ask(stack.url()), answer);
     asked.data();
     drop((listener, stream));
-    ask(&stack, PHONE).await.refused(503, "UNAVAILABLE");
+    ask(stack.url()).await.refused(503, "UNAVAILABLE");
 
     // The one in deploy, which checks the signature and the time.
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/code_receiver.py");
@@ -188,11 +180,11 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     let mut python = python.stderr(Stdio::null()).spawn().expect("start python3");
     let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
     eventually("it listens", async || TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
-    ask(&stack, PHONE).await.data();
+    ask(stack.url()).await.data();
     let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a line in time");
     let line = line.unwrap().expect("a line");
     let code = line.strip_prefix("To 13800000001: your code is ").expect("the message");
-    assert!(signs_in(&stack, PHONE, code).await);
+    login(&stack, PHONE, code).await.data();
     // Another secret: the request is not believed.
     let forged = api::post(&url, "/").json(json!({}));
     assert_eq!(forged.raw().await.0, 401);
@@ -221,12 +213,12 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
         instance.lines_with(NOT_SENT)
     };
 
-    ask_at(&one, PHONE).await.data();
+    ask(&one).await.data();
     let [(_, body)] = &receiver.since(0)[..] else { panic!("one request") };
-    assert!(signs_in(&stack, PHONE, &code_in(body)).await);
+    login(&stack, PHONE, &code_in(body)).await.data();
 
     // Signed by another authority: one sentence that says so, and nothing is posted.
-    ask_at(&two, PHONE).await.refused(503, "UNAVAILABLE");
+    ask(&two).await.refused(503, "UNAVAILABLE");
     assert_eq!(receiver.count(), 1);
     let [warning] = &warnings(&stack.instances[1]).await[..] else { panic!("one line") };
     assert!(warning.contains("invalid peer certificate: "), "{warning}");
@@ -235,7 +227,7 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     tls.abort();
     assert!(tls.await.unwrap_err().is_cancelled());
     let _silent = TcpListener::bind(address).await.unwrap();
-    ask_at(&one, PHONE).await.refused(503, "UNAVAILABLE");
+    ask(&one).await.refused(503, "UNAVAILABLE");
     let [warning] = &warnings(&stack.instances[0]).await[..] else { panic!("one line") };
     assert!(warning.contains("connecting took too long"), "{warning}");
     for url in [&one, &two] {
