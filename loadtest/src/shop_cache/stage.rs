@@ -29,7 +29,7 @@ const BACKGROUND_PER_S: f64 = 10.0;
 /// A case, with its options.
 pub trait Case: Args {
     /// How many temporary shops it needs.
-    fn shops(&self) -> u64;
+    const SHOPS: u64;
 
     /// Has shops read, and judges what came of it.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error>;

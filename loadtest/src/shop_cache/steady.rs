@@ -22,8 +22,6 @@ use crate::{
     report::{Check, Checked, Table},
 };
 
-/// Different shops.
-const SHOPS: u64 = 1000;
 /// Different ids that do not exist, and their share of the requests.
 const ABSENT: usize = 1000;
 const ABSENT_SHARE: f64 = 0.01;
@@ -54,9 +52,8 @@ pub struct Options {
 }
 
 impl Case for Options {
-    fn shops(&self) -> u64 {
-        SHOPS
-    }
+    /// Different ones.
+    const SHOPS: u64 = 1000;
 
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let mut readers = stage.connect(CONNECTIONS).await?;
@@ -84,8 +81,9 @@ impl Case for Options {
         Ok(Checked {
             scenario: "cache read",
             heading: format!(
-                "{} requests/s for {SHOPS} shops (Zipf's law), {} % of them for absent ones, to {}; read strategy: {}.",
+                "{} requests/s for {} shops (Zipf's law), {} % of them for absent ones, to {}; read strategy: {}.",
                 self.rate,
+                Self::SHOPS,
                 100.0 * ABSENT_SHARE,
                 stage.urls(),
                 reads::name(self.read_strategy)
