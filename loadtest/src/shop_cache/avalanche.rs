@@ -10,7 +10,7 @@ use clap::Args;
 use workload::Error;
 
 use super::{
-    reads::{Answer, Read, ReadStrategy, read_all},
+    reads::{Answer, Read, ReadStrategy, answered, read_all},
     stage::{CONNECTIONS, Case, Stage},
 };
 use crate::report::{Check, Checked};
@@ -33,9 +33,8 @@ impl Case for Options {
         let reads = read_all(&mut readers, strategy, ids, None, stage.progress).await?;
         let expiries = stage.keys.expiries(&stage.shops, begin).await?;
         let ended = |read: &Read| (read.ended - begin).as_millis() as i64;
-        let found = reads.iter().filter(|read| read.answer == Answer::Shop).count();
         let mut checks = check(expiries, reads.iter().map(ended).collect());
-        checks.push(Check::new("shops served", found, Self::SHOPS, found == reads.len()));
+        checks.push(answered("answers", &reads, &[Answer::Shop]));
         Ok(Checked {
             scenario: "cache avalanche",
             heading: format!("{} shops, each read once through {}.", Self::SHOPS, stage.urls()),
