@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use chrono::Utc;
 use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
 use serde_json::{Value, json};
@@ -53,12 +52,9 @@ impl RedisKeys {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Whether a shop is there and, where it has a logical expiry, that lies in the future.
+    /// Whether a shop is there, and not as [`expire_logically`](Self::expire_logically) left it.
     pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
-        let now = Utc::now().timestamp_millis();
-        Ok(self.value(id).await?.is_some_and(|value| {
-            value.get("expireTime").is_none_or(|time| time.as_i64().is_some_and(|time| time > now))
-        }))
+        Ok(self.value(id).await?.is_some_and(|value| value["expireTime"] != 0))
     }
 
     /// Lets the key of a shop expire by itself, 1 ms from now.
@@ -66,7 +62,7 @@ impl RedisKeys {
         self.redis.clone().pexpire::<_, bool>(key(id), 1).await.map(drop).map_err(failed)
     }
 
-    /// Puts the logical expiry of a shop into the past, leaving its value as it is.
+    /// Puts the logical expiry of a shop to 0, long past, leaving its value as it is.
     ///
     /// # Errors
     /// [`Error::Redis`]; [`Error::Usage`]: the key does not hold a value with a logical expiry.
@@ -79,7 +75,7 @@ impl RedisKeys {
                     .to_owned(),
             )
         })?;
-        *time = json!(Utc::now().timestamp_millis() - 1000);
+        *time = json!(0);
         self.redis.clone().set(key(id), value.to_string()).await.map_err(failed)
     }
 
@@ -96,13 +92,13 @@ impl RedisKeys {
         Ok(expiries)
     }
 
-    /// Removes these keys; returns how many were there.
-    pub async fn unlink(&self, keys: &[String]) -> Result<u64, Error> {
-        Ok(self.each("UNLINK", keys).await?.into_iter().sum::<i64>().unsigned_abs())
+    /// Removes these keys.
+    pub async fn unlink(&self, keys: &[String]) -> Result<(), Error> {
+        self.each("UNLINK", keys).await.map(drop)
     }
 
-    /// The same of the keys of these shops.
-    pub async fn remove(&self, ids: &[u64]) -> Result<u64, Error> {
+    /// Removes the keys of these shops.
+    pub async fn remove(&self, ids: &[u64]) -> Result<(), Error> {
         let keys: Vec<_> = ids.iter().copied().map(key).collect();
         self.unlink(&keys).await
     }
@@ -123,7 +119,7 @@ impl RedisKeys {
     /// Removes the Bloom filters. The service answers "maybe" until it has filled them anew from the table, by itself,
     /// within seconds.
     pub async fn drop_filters(&self) -> Result<(), Error> {
-        self.unlink(&self.filters().await?).await.map(drop)
+        self.unlink(&self.filters().await?).await
     }
 
     /// Cuts every connection that has subscribed to a channel; returns how many those were.

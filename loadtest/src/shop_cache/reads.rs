@@ -1,6 +1,7 @@
 //! Reads of shops: the requests, and what their answers mean to a reader.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -56,7 +57,7 @@ pub fn name(strategy: Option<ReadStrategy>) -> String {
 }
 
 /// What a read was answered with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     /// The shop.
     Shop,
@@ -71,16 +72,6 @@ pub enum Answer {
     /// Anything else, such as another shop, or that a shop which exists does not: never expected of a read.
     Unexpected,
 }
-
-/// The answers' names in a report.
-const LABELS: [(Answer, &str); 6] = [
-    (Answer::Shop, "a shop"),
-    (Answer::Absent, "absent"),
-    (Answer::Throttled, "429"),
-    (Answer::ServerError, "5xx"),
-    (Answer::Nothing, "no answer"),
-    (Answer::Unexpected, "unexpected"),
-];
 
 #[derive(Deserialize)]
 struct Shop {
@@ -138,14 +129,13 @@ pub fn count(reads: &[Read], answers: &[Answer]) -> u64 {
 }
 
 /// Checks that all reads had one of the answers that are right; shows which they had.
-pub fn answered(what: &str, reads: &[Read], right: &[Answer]) -> Check {
-    let counts = LABELS.map(|(answer, label)| (label, count(reads, &[answer])));
-    let seen = counts.iter().filter(|(_, count)| *count > 0);
-    let seen: Vec<_> = seen.map(|(label, count)| format!("{label} {count}")).collect();
-    let allowed = LABELS.iter().filter(|(answer, _)| right.contains(answer));
-    let allowed: Vec<_> = allowed.map(|(_, label)| *label).collect();
-    let holds = count(reads, right) == reads.len() as u64;
-    Check::new(what, seen.join(", "), allowed.join(", "), holds)
+pub fn answered(what: impl Into<String>, reads: &[Read], right: &[Answer]) -> Check {
+    let mut seen = BTreeMap::<Answer, u64>::new();
+    for read in reads {
+        *seen.entry(read.answer).or_default() += 1;
+    }
+    let holds = seen.keys().all(|answer| right.contains(answer));
+    Check::new(what, format!("{seen:?}"), format!("{right:?}"), holds)
 }
 
 /// When a read is due; `None`: as soon as a connection is free.
@@ -212,6 +202,7 @@ impl Read {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::CheckResult;
 
     #[test]
     fn answers_are_told_apart() {
@@ -246,10 +237,9 @@ mod tests {
         let reads = [Answer::Absent, Answer::Nothing, Answer::Absent].map(Read::answered);
         let right = [Answer::Absent, Answer::Throttled];
         let check = |reads: &[Read]| answered("answers", reads, &right);
-        assert_eq!(check(&reads[2..]), Check::new("answers", "absent 1", "absent, 429", true));
-        assert_eq!(
-            check(&reads),
-            Check::new("answers", "absent 2, no answer 1", "absent, 429", false)
-        );
+        assert_eq!(check(&reads[2..]).result, CheckResult::Holds);
+        let found = check(&reads);
+        assert_eq!(found.result, CheckResult::Violation);
+        assert_eq!(found.measured, "{Absent: 2, Nothing: 1}");
     }
 }
