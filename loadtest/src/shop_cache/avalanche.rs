@@ -31,7 +31,7 @@ impl Case for Options {
         // Not by logical expiry, of which keys never leave.
         let (strategy, ids) = (ReadStrategy::Layered, stage.shops.clone());
         let reads = read_all(&mut readers, strategy, ids, None, stage.progress).await?;
-        let expiries = stage.keys.expiries(&stage.shops, begin).await?;
+        let expiries = stage.keys.expiries(&stage.shops).await?;
         let ended = |read: &Read| (read.ended - begin).as_millis() as i64;
         let mut checks = check(expiries, reads.iter().map(ended).collect());
         checks.push(answered("answers", &reads, &[Answer::Shop]));

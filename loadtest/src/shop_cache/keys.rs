@@ -1,8 +1,6 @@
 //! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at these keys, makes them
 //! expire, and removes what it caused; it never invents a value.
 
-use std::time::Instant;
-
 use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
 use serde_json::{Value, json};
@@ -33,15 +31,14 @@ impl RedisKeys {
 
     /// One command for each of `keys`, a pipeline at a time. (In one command they would have to share a slot of a cluster.)
     async fn each(&self, command: &str, keys: &[String]) -> Result<Vec<i64>, Error> {
-        let mut replies = Vec::with_capacity(keys.len());
+        let mut replies = Vec::new();
         for keys in keys.chunks(BATCH) {
             let mut pipeline = redis::pipe();
             for key in keys {
                 pipeline.cmd(command).arg(key);
             }
-            let part: Vec<i64> =
-                pipeline.query_async(&mut self.redis.clone()).await.map_err(failed)?;
-            replies.extend(part);
+            let part = pipeline.query_async::<Vec<i64>>(&mut self.redis.clone()).await;
+            replies.extend(part.map_err(failed)?);
         }
         Ok(replies)
     }
@@ -79,17 +76,11 @@ impl RedisKeys {
         self.redis.clone().set(key(id), value.to_string()).await.map_err(failed)
     }
 
-    /// In how many milliseconds from `begin` the keys of these shops expire; those that are not there or never expire are
-    /// left out.
-    pub async fn expiries(&self, ids: &[u64], begin: Instant) -> Result<Vec<i64>, Error> {
-        let mut expiries = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(BATCH) {
-            let keys: Vec<_> = ids.iter().copied().map(key).collect();
-            let left = self.each("PTTL", &keys).await?;
-            let now = begin.elapsed().as_millis() as i64;
-            expiries.extend(left.into_iter().filter(|left| *left >= 0).map(|left| now + left));
-        }
-        Ok(expiries)
+    /// In how many milliseconds the keys of these shops expire; those that are not there or never expire are left out.
+    pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Error> {
+        let keys: Vec<_> = ids.iter().copied().map(key).collect();
+        let left = self.each("PTTL", &keys).await?;
+        Ok(left.into_iter().filter(|left| *left >= 0).collect())
     }
 
     /// Removes these keys.

@@ -115,32 +115,27 @@ mod tests {
     use super::*;
     use crate::report::CheckResult;
 
-    /// The worst result of a pass over 100 ids with these counts, and with this answer last of 1,000.
-    fn result(strategy: ReadStrategy, counts: Counts, last: Answer) -> CheckResult {
-        let answers = iter::repeat_n(Answer::Absent, 999).chain([last]);
-        let reads: Vec<_> = answers.map(Read::answered).collect();
-        CheckResult::worst(&check(strategy, 100, counts, &reads))
-    }
-
     #[test]
-    fn one_load_too_many_hidden_loads_and_wrong_answers_are_found() {
-        let of = |strategy, loads, unexplained, last| {
-            result(strategy, Counts { loads, unexplained, ..Counts::default() }, last)
-        };
-        for (strategy, most) in [(ReadStrategy::Layered, 10), (ReadStrategy::NullCaching, 100)] {
-            assert_eq!(of(strategy, most, 0, Answer::Absent), CheckResult::Holds);
-            assert_eq!(of(strategy, most + 1, 0, Answer::Absent), CheckResult::Violation);
-            assert_eq!(of(strategy, most, 1, Answer::Absent), CheckResult::Violation);
-            assert_eq!(of(strategy, most, 0, Answer::Shop), CheckResult::Violation);
+    fn one_load_too_many_hidden_loads_wrong_answers_and_filtered_reads_are_found() {
+        use CheckResult::{Holds, Unclear, Violation};
+        use ReadStrategy::{Layered, NullCaching};
+        for (strategy, loads, unexplained, filtered, last, expected) in [
+            (Layered, 10, 0, 900, Answer::Absent, Holds),
+            (Layered, 11, 0, 900, Answer::Absent, Violation),
+            (Layered, 10, 1, 900, Answer::Absent, Violation),
+            (Layered, 10, 0, 900, Answer::ServerError, Violation),
+            (NullCaching, 100, 0, 500, Answer::Absent, Holds),
+            (NullCaching, 101, 0, 500, Answer::Absent, Violation),
+            (NullCaching, 100, 1, 500, Answer::Absent, Violation),
+            (NullCaching, 100, 0, 500, Answer::Shop, Violation),
+            (NullCaching, 100, 0, 501, Answer::Absent, Unclear),
+        ] {
+            // 1,000 reads of 100 ids.
+            let answers = iter::repeat_n(Answer::Absent, 999).chain([last]);
+            let reads: Vec<_> = answers.map(Read::answered).collect();
+            let counts = Counts { filtered, loads, unexplained, ..Counts::default() };
+            let found = CheckResult::worst(&check(strategy, 100, counts, &reads));
+            assert_eq!(found, expected, "{strategy}: {counts:?}, {last:?}");
         }
-    }
-
-    #[test]
-    fn filtered_requests_prove_nothing_about_cached_nulls() {
-        let of = |strategy| {
-            result(strategy, Counts { filtered: 900, ..Counts::default() }, Answer::Absent)
-        };
-        assert_eq!(of(ReadStrategy::NullCaching), CheckResult::Unclear);
-        assert_eq!(of(ReadStrategy::Layered), CheckResult::Holds);
     }
 }

@@ -28,8 +28,6 @@ const ABSENT_SHARE: f64 = 0.01;
 const LATE: Duration = Duration::from_secs(10);
 /// Keys are removed from Redis at this pace, as if they had expired, so that there are loads.
 const EXPIRE_EVERY: Duration = Duration::from_millis(50);
-/// What "no 5xx" forbids: 5xx, and no answer at all.
-const FAILURES: [Answer; 2] = [Answer::ServerError, Answer::Nothing];
 
 /// Options of steady reads.
 #[derive(Debug, Args)]
@@ -67,7 +65,12 @@ impl Case for Options {
         };
         let reads = disturbed(reading, EXPIRE_EVERY, expire).await?;
         let (all, elapsed_s) = (reads.len() as f64, begin.elapsed().as_secs_f64().max(1e-6));
-        let seconds = by_second(reads, begin);
+        let mut seconds = Vec::<Vec<Read>>::new();
+        for read in reads {
+            let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
+            seconds.resize_with(seconds.len().max(second + 1), Vec::new);
+            seconds[second].push(read);
+        }
         Ok(Checked {
             scenario: "cache read",
             heading: format!(
@@ -110,20 +113,10 @@ fn rank(count: usize, drawn: f64) -> usize {
     ((count as f64 + 1.0).powf(drawn) as usize).clamp(1, count) - 1
 }
 
-/// The reads that ended in each second.
-fn by_second(reads: Vec<Read>, begin: Instant) -> Vec<Vec<Read>> {
-    let mut seconds = Vec::<Vec<Read>>::new();
-    for read in reads {
-        let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
-        seconds.resize_with(seconds.len().max(second + 1), Vec::new);
-        seconds[second].push(read);
-    }
-    seconds
-}
-
-/// Checks a run by its seconds. `due` requests were due; the first is always sent.
+/// Checks a run by the reads that ended in each second. `due` requests were due; the first is always sent.
 fn check(tolerated: usize, seconds: &[Vec<Read>], due: u64) -> Vec<Check> {
-    let failed = seconds.iter().filter(|reads| count(reads, &FAILURES) > 0).count();
+    let has_failed = |reads: &&Vec<Read>| count(reads, &[Answer::ServerError, Answer::Nothing]) > 0;
+    let failed = seconds.iter().filter(has_failed).count();
     let unexpected = seconds.iter().map(|reads| count(reads, &[Answer::Unexpected])).sum();
     let unsent = due.saturating_sub(seconds.iter().map(|reads| reads.len() as u64).sum());
     let what = "seconds with a 5xx or without an answer";
