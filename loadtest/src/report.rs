@@ -17,9 +17,7 @@ pub enum CheckResult {
     Holds,
     /// Nothing is promised; this was seen.
     Shown,
-    /// What had to show itself did not. No error of the service.
-    DidNotShow,
-    /// Nothing can be said. No error of the service.
+    /// Nothing can be said, or what had to show itself did not. No error of the service.
     Unclear,
     /// A promise was broken.
     Violation,
@@ -30,7 +28,6 @@ impl CheckResult {
         match self {
             Self::Holds => "holds",
             Self::Shown => "shown",
-            Self::DidNotShow => "did not show",
             Self::Unclear => "unclear",
             Self::Violation => "VIOLATION",
         }
@@ -56,7 +53,7 @@ impl CheckResult {
     pub fn exit_code(self) -> ExitCode {
         match self {
             Self::Holds | Self::Shown => ExitCode::SUCCESS,
-            Self::DidNotShow | Self::Unclear => ExitCode::from(2),
+            Self::Unclear => ExitCode::from(2),
             Self::Violation => ExitCode::from(1),
         }
     }
@@ -179,9 +176,7 @@ impl Display for Checked {
         writeln!(f, "{}", render(&["check", ">measured", ">allowed", "result"], &rows))?;
         f.write_str(match self.result() {
             CheckResult::Holds | CheckResult::Shown => "No violation.",
-            CheckResult::DidNotShow | CheckResult::Unclear => {
-                "Not proved: something did not show or could not be checked."
-            }
+            CheckResult::Unclear => "Not proved: something did not show or could not be checked.",
             CheckResult::Violation => "VIOLATION: see above.",
         })
     }

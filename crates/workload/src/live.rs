@@ -66,7 +66,7 @@ impl Live {
 }
 
 /// What a panic left is as good as ever: counts and records.
-pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

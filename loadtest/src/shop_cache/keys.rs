@@ -1,9 +1,6 @@
 //! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at these keys, makes them
 //! expire, and removes what it caused; it never invents a value.
 
-use std::time::Instant;
-
-use chrono::Utc;
 use redis::{AsyncCommands, RedisError, ScanOptions};
 use redis_link::RoutedConnection;
 use serde_json::{Value, json};
@@ -34,15 +31,14 @@ impl RedisKeys {
 
     /// One command for each of `keys`, a pipeline at a time. (In one command they would have to share a slot of a cluster.)
     async fn each(&self, command: &str, keys: &[String]) -> Result<Vec<i64>, Error> {
-        let mut replies = Vec::with_capacity(keys.len());
+        let mut replies = Vec::new();
         for keys in keys.chunks(BATCH) {
             let mut pipeline = redis::pipe();
             for key in keys {
                 pipeline.cmd(command).arg(key);
             }
-            let part: Vec<i64> =
-                pipeline.query_async(&mut self.redis.clone()).await.map_err(failed)?;
-            replies.extend(part);
+            let part = pipeline.query_async::<Vec<i64>>(&mut self.redis.clone()).await;
+            replies.extend(part.map_err(failed)?);
         }
         Ok(replies)
     }
@@ -53,12 +49,9 @@ impl RedisKeys {
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Whether a shop is there and, where it has a logical expiry, that lies in the future.
+    /// Whether a shop is there, and not as [`expire_logically`](Self::expire_logically) left it.
     pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
-        let now = Utc::now().timestamp_millis();
-        Ok(self.value(id).await?.is_some_and(|value| {
-            value.get("expireTime").is_none_or(|time| time.as_i64().is_some_and(|time| time > now))
-        }))
+        Ok(self.value(id).await?.is_some_and(|value| value["expireTime"] != 0))
     }
 
     /// Lets the key of a shop expire by itself, 1 ms from now.
@@ -66,7 +59,7 @@ impl RedisKeys {
         self.redis.clone().pexpire::<_, bool>(key(id), 1).await.map(drop).map_err(failed)
     }
 
-    /// Puts the logical expiry of a shop into the past, leaving its value as it is.
+    /// Puts the logical expiry of a shop to 0, long past, leaving its value as it is.
     ///
     /// # Errors
     /// [`Error::Redis`]; [`Error::Usage`]: the key does not hold a value with a logical expiry.
@@ -79,30 +72,24 @@ impl RedisKeys {
                     .to_owned(),
             )
         })?;
-        *time = json!(Utc::now().timestamp_millis() - 1000);
+        *time = json!(0);
         self.redis.clone().set(key(id), value.to_string()).await.map_err(failed)
     }
 
-    /// In how many milliseconds from `begin` the keys of these shops expire; those that are not there or never expire are
-    /// left out.
-    pub async fn expiries(&self, ids: &[u64], begin: Instant) -> Result<Vec<i64>, Error> {
-        let mut expiries = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(BATCH) {
-            let keys: Vec<_> = ids.iter().copied().map(key).collect();
-            let left = self.each("PTTL", &keys).await?;
-            let now = begin.elapsed().as_millis() as i64;
-            expiries.extend(left.into_iter().filter(|left| *left >= 0).map(|left| now + left));
-        }
-        Ok(expiries)
+    /// In how many milliseconds the keys of these shops expire; those that are not there or never expire are left out.
+    pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Error> {
+        let keys: Vec<_> = ids.iter().copied().map(key).collect();
+        let left = self.each("PTTL", &keys).await?;
+        Ok(left.into_iter().filter(|left| *left >= 0).collect())
     }
 
-    /// Removes these keys; returns how many were there.
-    pub async fn unlink(&self, keys: &[String]) -> Result<u64, Error> {
-        Ok(self.each("UNLINK", keys).await?.into_iter().sum::<i64>().unsigned_abs())
+    /// Removes these keys.
+    pub async fn unlink(&self, keys: &[String]) -> Result<(), Error> {
+        self.each("UNLINK", keys).await.map(drop)
     }
 
-    /// The same of the keys of these shops.
-    pub async fn remove(&self, ids: &[u64]) -> Result<u64, Error> {
+    /// Removes the keys of these shops.
+    pub async fn remove(&self, ids: &[u64]) -> Result<(), Error> {
         let keys: Vec<_> = ids.iter().copied().map(key).collect();
         self.unlink(&keys).await
     }
@@ -123,7 +110,7 @@ impl RedisKeys {
     /// Removes the Bloom filters. The service answers "maybe" until it has filled them anew from the table, by itself,
     /// within seconds.
     pub async fn drop_filters(&self) -> Result<(), Error> {
-        self.unlink(&self.filters().await?).await.map(drop)
+        self.unlink(&self.filters().await?).await
     }
 
     /// Cuts every connection that has subscribed to a channel; returns how many those were.

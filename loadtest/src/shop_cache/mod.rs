@@ -71,30 +71,21 @@ impl Scenario {
 async fn on_shops<C: Case>(
     Run { options: On { case, environment }, json }: Run<On<C>>,
 ) -> Result<(Checked, Option<PathBuf>), Error> {
-    let (count, Environment { access, nodes, progress, .. }) = (case.shops(), environment);
+    let Environment { access, nodes, progress, .. } = environment;
     let table = ShopTable::open(&access.database_url).await?;
     let keys = RedisKeys::open(&access).await?;
     let mut stage = Stage { access, nodes, progress, table, keys, shops: Vec::new() };
-    if count == 0 {
-        return Ok((case.run(&stage).await?, json));
-    }
     let running = async {
-        progress.say(&format!("making {count} temporary shops"));
-        stage.shops = stage.table.make_temporary(count).await?;
+        progress.say(&format!("making {} temporary shops", C::SHOPS));
+        stage.shops = stage.table.make_temporary(C::SHOPS).await?;
         stage.keys.remove(&stage.shops).await?;
-        // It does not know the new rows; the service fills it anew, with them.
+        // They do not know the new rows; the service fills one anew, with them.
         stage.keys.drop_filters().await?;
         case.run(&stage).await
     };
     let result = running.await;
-    let mut cleaned = Ok(());
-    until(CLEAN_UP, async || {
-        cleaned = clean_up(&stage).await;
-        cleaned.is_ok()
-    })
-    .await;
-    if let Err(error) = cleaned {
-        progress.say(&format!("not all was cleaned up: {error}"));
+    if !until(CLEAN_UP, async || clean_up(&stage).await.is_ok()).await {
+        progress.say("not all was cleaned up: the next run does it");
     }
     Ok((result?, json))
 }

@@ -1,8 +1,9 @@
 //! Reads of shops: the requests, and what their answers mean to a reader.
 
 use std::{
+    collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -14,9 +15,12 @@ use workload::{
     Error,
     driver::{Connections, Done, Job},
     http::{Call, Failure, Response},
-    live::{Live, Progress},
+    live::{Live, Progress, lock},
     reply::Envelope,
 };
+
+use super::shops::NAME;
+use crate::report::Check;
 
 /// Ids that do not exist are taken from here, far above those in use.
 const ABSENT: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
@@ -53,7 +57,7 @@ pub fn name(strategy: Option<ReadStrategy>) -> String {
 }
 
 /// What a read was answered with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     /// The shop.
     Shop,
@@ -69,78 +73,37 @@ pub enum Answer {
     Unexpected,
 }
 
-/// The answers' names in a report.
-const LABELS: [&str; 6] = ["a shop", "absent", "429", "5xx", "no answer", "unexpected"];
-
 #[derive(Deserialize)]
 struct Shop {
     id: u64,
-    name: Box<str>,
+    name: String,
 }
 
 impl Answer {
-    /// Reads what came back for shop `id`; also the shop's name.
-    fn of(id: u64, answer: &Result<Response, Failure>) -> (Self, Box<str>) {
-        let Ok(Response { status, body, .. }) = answer else { return (Self::Nothing, "".into()) };
+    /// Reads what came back for shop `id`; also the version that a temporary shop's name says.
+    fn of(id: u64, answer: &Result<Response, Failure>) -> (Self, Option<u64>) {
+        let Ok(Response { status, body, .. }) = answer else { return (Self::Nothing, None) };
         let answer = match (*status, serde_json::from_slice::<Envelope<Shop>>(body)) {
             (429, _) => Self::Throttled,
             (500.., _) => Self::ServerError,
             (200, Ok(Envelope { success: true, data: Some(shop), .. })) if shop.id == id => {
-                return (Self::Shop, shop.name);
+                let version = shop.name.strip_prefix(NAME);
+                return (Self::Shop, version.and_then(|version| version.parse().ok()));
             }
-            // A Java node has no codes, only texts.
-            (200, Ok(Envelope { success: false, code, error_msg, .. }))
-                if ABSENT.contains(&id)
-                    && (code.as_deref() == Some("SHOP_NOT_FOUND")
-                        || (code.is_none() && error_msg.as_deref() == Some("店铺不存在"))) =>
+            (200, Ok(Envelope { success: false, code: Some(code), .. }))
+                if code == "SHOP_NOT_FOUND" && ABSENT.contains(&id) =>
             {
                 Self::Absent
             }
             _ => Self::Unexpected,
         };
-        (answer, "".into())
+        (answer, None)
     }
 }
 
-/// Answers by kind.
-#[derive(Debug, Clone, Default)]
-pub struct Tally([u64; LABELS.len()]);
-
-impl Tally {
-    pub fn count(&mut self, answer: Answer) {
-        self.0[answer as usize] += 1;
-    }
-
-    /// Answers like these.
-    pub fn of(&self, answers: &[Answer]) -> u64 {
-        answers.iter().map(|answer| self.0[*answer as usize]).sum()
-    }
-
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-}
-
-impl FromIterator<Answer> for Tally {
-    fn from_iter<I: IntoIterator<Item = Answer>>(answers: I) -> Self {
-        let mut tally = Self::default();
-        answers.into_iter().for_each(|answer| tally.count(answer));
-        tally
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seen = LABELS.iter().zip(self.0).filter(|(_, count)| *count > 0);
-        let parts: Vec<_> = seen.map(|(label, count)| format!("{label} {count}")).collect();
-        f.write_str(&if parts.is_empty() { "none".to_owned() } else { parts.join(", ") })
-    }
-}
-
-/// So many random ids that do not exist. What is remembered of them in Redis expires by itself, after two minutes.
-pub fn absent(count: usize) -> Vec<u64> {
-    let mut rng = rand::rng();
-    (0..count).map(|_| rng.random_range(ABSENT)).collect()
+/// A random id that does not exist. What is remembered of it in Redis expires by itself, after two minutes.
+pub fn absent() -> u64 {
+    rand::rng().random_range(ABSENT)
 }
 
 /// A finished read.
@@ -156,29 +119,40 @@ pub struct Read {
     pub latency: Duration,
     /// What came.
     pub answer: Answer,
-    /// The shop's name, if the shop came.
-    pub name: Box<str>,
+    /// The version of a temporary shop, if one came.
+    pub version: Option<u64>,
 }
 
-/// When a read is due; `None`: as soon as a connection is free.
-type Due = Option<Instant>;
+/// How many of these reads had one of these answers.
+pub fn count(reads: &[Read], answers: &[Answer]) -> u64 {
+    reads.iter().filter(|read| answers.contains(&read.answer)).count() as u64
+}
 
-/// The driver of reads: reads `ids`, each when it is due, and returns what `take` made of all finished reads. With no
-/// strategy shops are read as the service is configured.
+/// Checks that all reads had one of the answers that are right; shows which they had.
+pub fn answered(what: impl Into<String>, reads: &[Read], right: &[Answer]) -> Check {
+    let mut seen = BTreeMap::<Answer, u64>::new();
+    for read in reads {
+        *seen.entry(read.answer).or_default() += 1;
+    }
+    let holds = seen.keys().all(|answer| right.contains(answer));
+    Check::new(what, format!("{seen:?}"), format!("{right:?}"), holds)
+}
+
+/// The driver of reads: reads `ids`, each when it is due or as soon as a connection is free, until `live` is stopped. With
+/// no strategy shops are read as the service is configured.
 ///
 /// # Errors
 /// Only a bug in the tool; whatever a server does is an [`Answer`].
-pub async fn read<S: Default + Send + 'static>(
+pub async fn read(
     connections: &mut Connections,
     strategy: Option<ReadStrategy>,
     live: &Arc<Live>,
-    ids: impl Iterator<Item = (u64, Due)> + Send + 'static,
-    take: impl Fn(&mut S, Read) + Send + Sync + 'static,
-) -> Result<S, Error> {
+    ids: impl Iterator<Item = (u64, Option<Instant>)> + Send + 'static,
+) -> Result<Vec<Read>, Error> {
     let strategy = strategy.map(|strategy| HeaderValue::try_from(strategy.to_string()));
     let strategy = strategy.transpose().map_err(|error| Error::Usage(error.to_string()))?;
-    let (ids, seen) = (Mutex::new(ids), Arc::new(Mutex::default()));
-    let (counted, taken) = (Arc::clone(live), Arc::clone(&seen));
+    let (ids, reads) = (Mutex::new(ids), Arc::new(Mutex::new(Vec::new())));
+    let (counted, taken) = (Arc::clone(live), Arc::clone(&reads));
     let next = move |_target: usize| {
         let (id, due) = lock(&ids).next()?;
         let mut call = Call::get(format!("/shop/{id}"));
@@ -189,14 +163,14 @@ pub async fn read<S: Default + Send + 'static>(
     };
     let ended = move |done: Done<u64>| {
         let Done { what: id, target, due, sent, ended, answer } = done;
-        let (answer, name) = Answer::of(id, &answer);
+        let (answer, version) = Answer::of(id, &answer);
         counted.count(false);
         let latency = ended.saturating_duration_since(due);
-        take(&mut lock(&taken), Read { target, sent, ended, latency, answer, name });
+        lock(&taken).push(Read { target, sent, ended, latency, answer, version });
     };
     connections.drive(live, next, ended).await?;
-    let seen = std::mem::take(&mut *lock(&seen));
-    Ok(seen)
+    let reads = std::mem::take(&mut *lock(&reads));
+    Ok(reads)
 }
 
 /// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection.
@@ -204,18 +178,22 @@ pub async fn read_all(
     connections: &mut Connections,
     strategy: ReadStrategy,
     ids: Vec<u64>,
-    due: Due,
+    due: Option<Instant>,
     progress: Progress,
 ) -> Result<Vec<Read>, Error> {
     let (what, total, live) = (strategy.to_string(), ids.len() as u64, Arc::default());
     let ids = ids.into_iter().map(move |id| (id, due));
-    let reading = read(connections, Some(strategy), &live, ids, Vec::push);
+    let reading = read(connections, Some(strategy), &live, ids);
     progress.watch(&what, total, &live, reading).await
 }
 
-/// Locks what reads on all connections share.
-pub fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+impl Read {
+    /// A read with this answer, for tests.
+    pub fn answered(answer: Answer) -> Self {
+        let (now, latency) = (Instant::now(), Duration::ZERO);
+        Self { target: 0, sent: now, ended: now, latency, answer, version: None }
+    }
 }
 
 #[cfg(test)]
@@ -224,17 +202,18 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let of = |id: u64, status: u16, body: &'static str| {
-            let body = hyper::body::Bytes::from_static(body.as_bytes());
+        let of = |id: u64, status: u16, body: &str| {
+            let body = body.to_owned().into();
             Answer::of(id, &Ok(Response { status, body, ..Response::default() }))
         };
-        let found = of(1, 200, r#"{"success":true,"data":{"id":1,"name":"a","x":1.5}}"#);
-        assert_eq!(found, (Answer::Shop, "a".into()));
+        for (name, version) in [("temporary, version 7", Some(7)), ("version 7", None)] {
+            let body = format!(r#"{{"success":true,"data":{{"id":1,"name":"{name}","x":1.5}}}}"#);
+            assert_eq!(of(1, 200, &body), (Answer::Shop, version));
+        }
         let absent = r#"{"success":false,"errorMsg":"店铺不存在","code":"SHOP_NOT_FOUND"}"#;
         let other = r#"{"success":true,"data":{"id":2,"name":"b"}}"#;
         for (status, body, expected) in [
             (200, absent, Answer::Absent),
-            (200, r#"{"success":false,"errorMsg":"店铺不存在"}"#, Answer::Absent),
             (200, r#"{"success":false,"code":"OTHER"}"#, Answer::Unexpected),
             (200, r#"{"success":true}"#, Answer::Unexpected),
             (200, other, Answer::Unexpected),
@@ -247,13 +226,5 @@ mod tests {
         }
         assert_eq!(of(1, 200, absent).0, Answer::Unexpected, "the shop exists");
         assert_eq!(Answer::of(1, &Err(Failure::TimedOut)).0, Answer::Nothing);
-    }
-
-    #[test]
-    fn a_tally_counts_every_answer_once() {
-        let answers = [Answer::Absent, Answer::Nothing, Answer::Absent, Answer::Unexpected];
-        let tally: Tally = answers.into_iter().collect();
-        assert_eq!((tally.total(), tally.of(&[Answer::Absent, Answer::Nothing])), (4, 3));
-        assert_eq!(tally.to_string(), "absent 2, no answer 1, unexpected 1");
     }
 }

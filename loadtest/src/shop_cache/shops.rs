@@ -13,6 +13,8 @@ use workload::Error;
 const MARK: &str = "made by the load tool, to be removed by it";
 /// A type that no list shows.
 const TYPE_ID: u64 = 2_000_000_000;
+/// What the name of a temporary shop begins with, before its version.
+pub const NAME: &str = "temporary, version ";
 /// Rows in one INSERT.
 const BATCH: usize = 500;
 
@@ -62,8 +64,8 @@ impl ShopTable {
             let mut insert = sqlx::QueryBuilder::new(
                 "INSERT INTO tb_shop (name, type_id, images, address, x, y) ",
             );
-            insert.push_values(part, |mut row, number| {
-                row.push_bind(format!("temporary {number}")).push_bind(TYPE_ID).push_bind("");
+            insert.push_values(part, |mut row, _| {
+                row.push_bind(format!("{NAME}0")).push_bind(TYPE_ID).push_bind("");
                 row.push_bind(MARK).push_bind(120.0).push_bind(30.0);
             });
             // Not cached: the last part may have a size of its own.

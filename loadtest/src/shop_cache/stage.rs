@@ -1,6 +1,6 @@
-//! What a case is, and what it works with: the instances, the servers behind them, and what reads of shops cost there, by two independent
-//! counts: the instances' own metrics (`GET /metrics`, Prometheus text format 0.0.4), and the statements that the database
-//! says it has executed.
+//! What a case is, and what it works with: the instances, the servers behind them, and what reads of shops cost there, by
+//! two independent counts: the instances' own metrics (`GET /metrics`, Prometheus text format 0.0.4), and the statements
+//! that the database says it has executed.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,19 @@ use workload::{
 
 use super::{
     keys::RedisKeys,
-    reads::{LIMIT, Read, ReadStrategy, read_all},
+    reads::{LIMIT, ReadStrategy, read_all},
     shops::ShopTable,
 };
 use crate::report::Checked;
 
 /// Connections of the readers to each instance, in most cases.
 pub const CONNECTIONS: u32 = 64;
+/// Counters in the metrics of an instance: reads that the Bloom filter answered, loads, and reads without Redis.
+const SERIES: [&str; 3] = [
+    "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}",
+    "seckill_cache_loads_total{cache=\"shop\"}",
+    "seckill_cache_bypassed_total{cache=\"shop\"}",
+];
 /// Statements of other clients during any measurement, and those that an instance executes each second by itself (some 4).
 const OTHERS: f64 = 20.0;
 const BACKGROUND_PER_S: f64 = 10.0;
@@ -29,7 +35,7 @@ const BACKGROUND_PER_S: f64 = 10.0;
 /// A case, with its options.
 pub trait Case: Args {
     /// How many temporary shops it needs.
-    fn shops(&self) -> u64;
+    const SHOPS: u64;
 
     /// Has shops read, and judges what came of it.
     async fn run(&self, stage: &Stage) -> Result<Checked, Error>;
@@ -67,30 +73,41 @@ impl Stage {
         &self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<(T, Counts), Error> {
-        let (begin, before) = (Instant::now(), self.counts().await?);
+        let (begin, before) = (Instant::now(), self.counters().await?);
         let done = work.await?;
-        Ok((done, self.counts().await?.since(before, begin.elapsed())))
+        let (time, after) = (begin.elapsed(), self.counters().await?);
+        Ok((done, Counts::of(before, after, self.nodes.len(), time)))
     }
 
-    /// Reads these shops at the same instant, one from each instance; also what was counted meanwhile.
-    pub async fn read_each(
-        &self,
-        strategy: ReadStrategy,
-        ids: Vec<u64>,
-    ) -> Result<(Vec<Read>, Counts), Error> {
+    /// Reads these shops at the same instant, one from each instance; what was counted meanwhile.
+    pub async fn read_each(&self, strategy: ReadStrategy, ids: Vec<u64>) -> Result<Counts, Error> {
         let mut readers = self.connect(1).await?;
         let due = Some(Instant::now());
-        self.counting(read_all(&mut readers, strategy, ids, due, Progress::Silent)).await
+        let reading = read_all(&mut readers, strategy, ids, due, Progress::Silent);
+        self.counting(reading).await.map(|(_, counts)| counts)
     }
 
-    /// What instances and database have counted so far.
-    pub async fn counts(&self) -> Result<Counts, Error> {
-        let statements = self.table.statements().await?;
-        let mut counts = Counts { statements, ..Counts::default() };
+    /// What all instances have counted so far in each of [`SERIES`], and how many statements the database has executed.
+    async fn counters(&self) -> Result<[u64; 4], Error> {
+        let mut counters = [0, 0, 0, self.table.statements().await?];
         for node in &self.nodes {
-            counts.add(node).await?;
+            let failed = |reason: String| Error::Unreachable {
+                url: node.to_string(),
+                what: "GET /metrics",
+                reason,
+            };
+            let response = Connection::new(node.clone(), LIMIT).send(&Call::get("/metrics")).await;
+            let response = response.map_err(|error| failed(error.to_string()))?;
+            let page = String::from_utf8_lossy(&response.body);
+            for (sum, series) in counters.iter_mut().zip(SERIES) {
+                let value = |line: &str| line.strip_prefix(series)?.trim().parse::<u64>().ok();
+                *sum += page.lines().find_map(value).ok_or_else(|| {
+                    let status = response.status;
+                    failed(format!("HTTP {status} without {series}: a proxy, or a Java node?"))
+                })?;
+            }
         }
-        Ok(counts)
+        Ok(counters)
     }
 }
 
@@ -114,68 +131,45 @@ pub async fn disturbed<T>(
     }
 }
 
-/// Counts since the start of the servers, or during some work.
+/// What was counted during some work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     /// Reads that the Bloom filter answered.
     pub filtered: u64,
     /// Reads of the database.
     pub loads: u64,
-    /// Loads under way.
-    pub running: u64,
     /// Reads for which Redis did not answer in time.
     pub bypassed: u64,
-    /// Prepared statements that the database has executed, of whatever client.
-    pub statements: u64,
-    /// The instances that were asked.
-    pub instances: u32,
+    /// Prepared statements that the database has executed, of whatever client, beyond the loads and what else may be.
+    pub unexplained: u64,
     /// How long the work took.
     pub time: Duration,
 }
 
 impl Counts {
-    /// Adds what an instance says.
-    async fn add(&mut self, node: &Target) -> Result<(), Error> {
-        let failed = |reason: String| Error::Unreachable {
-            url: node.to_string(),
-            what: "GET /metrics",
-            reason,
+    /// By the counters before and after; nothing where an instance was started anew.
+    fn of(before: [u64; 4], after: [u64; 4], instances: usize, time: Duration) -> Self {
+        let count = |at: usize| after[at].saturating_sub(before[at]);
+        let [filtered, loads, bypassed, statements] = [0, 1, 2, 3].map(count);
+        let others = OTHERS + BACKGROUND_PER_S * instances as f64 * time.as_secs_f64();
+        let unexplained = statements.saturating_sub(loads + others as u64);
+        Self { filtered, loads, bypassed, unexplained, time }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_without_a_load_are_unexplained_except_the_instances_own() {
+        let of = |statements: u64, seconds: u64| {
+            let after = [7, 4, 0, 9 + statements];
+            let counts = Counts::of([7, 3, 0, 9], after, 2, Duration::from_secs(seconds));
+            assert_eq!((counts.filtered, counts.loads), (0, 1));
+            counts.unexplained
         };
-        let response = Connection::new(node.clone(), LIMIT).send(&Call::get("/metrics")).await;
-        let response = response.map_err(|error| failed(error.to_string()))?;
-        let page = String::from_utf8_lossy(&response.body);
-        self.instances += 1;
-        for (sum, series) in [
-            (&mut self.filtered, "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}"),
-            (&mut self.loads, "seckill_cache_loads_total{cache=\"shop\"}"),
-            (&mut self.running, "seckill_cache_loads_running"),
-            (&mut self.bypassed, "seckill_cache_bypassed_total{cache=\"shop\"}"),
-        ] {
-            let value = |line: &str| line.strip_prefix(series)?.trim_start().parse::<u64>().ok();
-            let count = page.lines().find_map(value);
-            *sum += count.ok_or_else(|| {
-                let status = response.status;
-                failed(format!("HTTP {status} without {series}; is it a proxy, or a Java node?"))
-            })?;
-        }
-        Ok(())
-    }
-
-    /// What happened since `before`, in this time; nothing where an instance was started anew.
-    fn since(self, before: Self, time: Duration) -> Self {
-        Self {
-            filtered: self.filtered.saturating_sub(before.filtered),
-            loads: self.loads.saturating_sub(before.loads),
-            bypassed: self.bypassed.saturating_sub(before.bypassed),
-            statements: self.statements.saturating_sub(before.statements),
-            time,
-            ..self
-        }
-    }
-
-    /// Statements that may have been executed meanwhile besides loads.
-    pub fn others(&self) -> u64 {
-        let background = BACKGROUND_PER_S * f64::from(self.instances) * self.time.as_secs_f64();
-        (OTHERS + background) as u64
+        // Two instances execute some 8 a second by themselves.
+        assert_eq!((of(33 * 8, 33), of(33 * 8, 1), of(1000, 33)), (0, 223, 319));
     }
 }

@@ -7,11 +7,11 @@
 
 use std::{
     iter,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use clap::{Args, value_parser};
+use clap::Args;
 use hyper::{Method, header::HeaderValue};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -23,13 +23,16 @@ use workload::{
 };
 
 use super::{
-    reads::{self, Answer, LIMIT, Read, ReadStrategy, Tally, lock},
+    reads::{self, Answer, LIMIT, Read, ReadStrategy, answered},
+    shops::NAME,
     stage::{Case, Stage},
 };
 use crate::report::{Check, Checked};
 
 /// Beyond the bound, readers go on for so long after the last change.
 const TAIL: Duration = Duration::from_millis(500);
+/// Changes of the shop's name, one after the other.
+const UPDATES: u64 = 1000;
 /// Readers of each instance.
 const READERS: u32 = 16;
 /// Pause after each change.
@@ -40,9 +43,6 @@ const CUT_EVERY: u64 = 100;
 /// Options of a run of updates.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Changes of the shop's name, one after the other
-    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
-    updates: u64,
     /// How long an old value may still be served after its change was confirmed, in milliseconds
     #[arg(long, default_value_t = 1000, value_name = "MS")]
     bound_ms: u64,
@@ -52,33 +52,26 @@ pub struct Options {
 }
 
 impl Case for Options {
-    fn shops(&self) -> u64 {
-        1
-    }
+    const SHOPS: u64 = 1;
 
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let token = stage.access.admin_header("changing a shop")?;
-        let state = Arc::new(Mutex::new(State::new(stage.nodes.len())));
-        let shop = stage.shops[0];
         let mut readers = stage.connect(READERS).await?;
-        let live = Arc::new(Live::default());
-        let seen = Arc::clone(&state);
-        let take = move |_: &mut (), read: Read| lock(&seen).take(&read, version(&read.name));
-        let ids = iter::repeat((shop, None));
-        let reading = reads::read(&mut readers, self.read_strategy, &live, ids, take);
+        let (ids, live) = (iter::repeat((stage.shops[0], None)), Arc::<Live>::default());
+        let reading = reads::read(&mut readers, self.read_strategy, &live, ids);
+        let bound = Duration::from_millis(self.bound_ms);
         // Only what the changes did: readers count elsewhere.
         let changes = Live::default();
         let writing = async {
-            let written = write(self.updates, &token, stage, &state, &changes).await;
+            let written = write(stage, &token, &changes).await;
             // The readers must see for themselves that the last version is there everywhere.
-            sleep(Duration::from_millis(self.bound_ms) + TAIL).await;
+            sleep(bound + TAIL).await;
             live.stop.cancel();
             written
         };
         let both = async { tokio::join!(reading, writing) };
-        let (read, written) = stage.progress.watch("changes", self.updates, &changes, both).await;
-        read.and(written)?;
-        let state = lock(&state);
+        let (reads, written) = stage.progress.watch("changes", UPDATES, &changes, both).await;
+        let (reads, written) = (reads?, written?);
         Ok(Checked {
             scenario: "cache updates",
             heading: format!(
@@ -90,223 +83,152 @@ impl Case for Options {
             notes: "A read is stale when it was sent after a change had been confirmed and returned an older version; its\n\
                     staleness is the time between the two."
                 .to_owned(),
-            checks: state.check(self),
+            checks: check(bound, stage.nodes.len(), &written, &reads),
         })
     }
 }
 
-/// The version that a shop's name says; before the first change it is 0.
-fn version(name: &str) -> Option<u64> {
-    match name.strip_prefix("version ") {
-        Some(version) => version.parse().ok(),
-        None => name.starts_with("temporary ").then_some(0),
-    }
+/// What was written.
+struct Written {
+    /// When each version was confirmed, from 1 on; `None`: it was not.
+    versions: Vec<Option<Instant>>,
+    /// Invalidation connections that were cut.
+    cut: u64,
 }
 
-async fn write(
-    updates: u64,
-    token: &HeaderValue,
-    stage: &Stage,
-    state: &Mutex<State>,
-    changes: &Live,
-) -> Result<(), Error> {
+async fn write(stage: &Stage, token: &HeaderValue, changes: &Live) -> Result<Written, Error> {
     let nodes = stage.nodes.iter();
     let mut connections: Vec<_> = nodes.map(|node| Connection::new(node.clone(), LIMIT)).collect();
     let count = connections.len();
-    for version in 1..=updates {
-        lock(state).issued = version;
+    let mut written = Written { versions: Vec::new(), cut: 0 };
+    for version in 1..=UPDATES {
         let connection = &mut connections[version as usize % count];
         let put = put(connection, token, stage.shops[0], version);
         let confirmed = if version % CUT_EVERY == 0 {
             // At the same time, so that the invalidation itself may be lost.
             let (confirmed, cut) = tokio::join!(put, stage.keys.cut_subscribers());
-            lock(state).cut += cut?;
+            written.cut += cut?;
             confirmed?
         } else {
             put.await?
         };
-        lock(state).wrote(version, confirmed);
+        written.versions.push(confirmed);
         changes.count(false);
         sleep(PAUSE).await;
     }
-    Ok(())
+    Ok(written)
 }
 
-/// `PUT /shop`; `false`: not confirmed. A refusal that would meet every change ends the run.
+/// `PUT /shop`; when it was confirmed, if it was. A refusal that would meet every change ends the run.
 async fn put(
     connection: &mut Connection,
     token: &HeaderValue,
     shop: u64,
     version: u64,
-) -> Result<bool, Error> {
+) -> Result<Option<Instant>, Error> {
     let call = Call::new(Method::PUT, "/shop").admin(token);
-    let call = call.json(&json!({"id": shop, "name": format!("version {version}")}));
+    let call = call.json(&json!({"id": shop, "name": format!("{NAME}{version}")}));
     match insist::<Value>(connection, &call, "a change of a shop").await {
-        Ok(_) => Ok(true),
-        Err(Error::Refused { status: 500.., .. } | Error::Unreachable { .. }) => Ok(false),
+        Ok(_) => Ok(Some(Instant::now())),
+        Err(Error::Refused { status: 500.., .. } | Error::Unreachable { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What was written, and what the readers found.
-#[derive(Default)]
-struct State {
-    /// The version that is there, or about to be.
-    issued: u64,
-    /// Versions and the instants of their confirmation, both rising.
-    confirmed: Vec<(u64, Instant)>,
-    unconfirmed: u64,
-    /// Invalidation connections that were cut.
-    cut: u64,
-    answers: Tally,
-    /// The worst staleness.
-    worst: Duration,
-    /// Reads of a version that was not issued yet, or of a name that is no version.
-    foreign: u64,
-    /// Reads of each instance sent after the latest confirmation so far, and fresh.
-    tail: Vec<u64>,
-}
-
-impl State {
-    fn new(instances: usize) -> Self {
-        Self { tail: vec![0; instances], ..Self::default() }
-    }
-
-    /// A change is over, confirmed or not.
-    fn wrote(&mut self, version: u64, confirmed: bool) {
-        if confirmed {
-            self.confirmed.push((version, Instant::now()));
-        } else {
-            self.unconfirmed += 1;
-        }
-    }
-
-    /// By how much a read sent at `sent` was too late to return `version`; `None`: it was not.
-    fn stale_by(&self, version: u64, sent: Instant) -> Option<Duration> {
-        let next = self.confirmed.partition_point(|(confirmed, _)| *confirmed <= version);
-        let (_, superseded) = self.confirmed.get(next)?;
-        sent.checked_duration_since(*superseded).filter(|by| !by.is_zero())
-    }
-
-    fn take(&mut self, read: &Read, version: Option<u64>) {
-        self.answers.count(read.answer);
-        if read.answer != Answer::Shop {
-            return;
-        }
-        let Some(version) = version.filter(|version| *version <= self.issued) else {
-            self.foreign += 1;
-            return;
+/// Checks what the readers of so many instances found against what was written.
+fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -> Vec<Check> {
+    let Written { versions, cut } = written;
+    let last = versions.iter().flatten().next_back();
+    let (mut worst, mut foreign, mut fresh) = (Duration::ZERO, 0, vec![0_u64; instances]);
+    for read in reads.iter().filter(|read| read.answer == Answer::Shop) {
+        // Those after it; before the first change the version is 0.
+        let Some(higher) = read.version.and_then(|version| versions.get(version as usize..)) else {
+            foreign += 1;
+            continue;
         };
-        let is_after = |(last, at): &(u64, Instant)| *last <= version && *at < read.sent;
-        if let Some(stale) = self.stale_by(version, read.sent) {
-            self.worst = self.worst.max(stale);
-        } else if self.confirmed.last().is_some_and(is_after) {
-            self.tail[read.target] += 1;
+        if let Some(superseded) = higher.iter().flatten().next() {
+            worst = worst.max(read.sent.saturating_duration_since(*superseded));
+        } else if last.is_some_and(|last| *last < read.sent) {
+            fresh[read.target] += 1;
         }
     }
-
-    fn check(&self, options: &Options) -> Vec<Check> {
-        let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
-        let bound = Duration::from_millis(options.bound_ms);
-        let confirmed = self.confirmed.len() as u64;
+    let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
+    let confirmed = versions.iter().flatten().count();
+    let unconfirmed = versions.len() - confirmed;
+    let more = format!("more than {unconfirmed} that were not");
+    let least = fresh.into_iter().min().unwrap_or_default();
+    let after = "fresh reads of each instance after the last change";
+    vec![
+        Check::new("worst staleness", ms(worst), ms(bound), worst <= bound),
+        Check::none("reads of a name that was not written", foreign),
         // A rate limit per shop is no violation: those readers were told to come back.
-        let got_it = self.answers.of(&[Answer::Shop, Answer::Throttled]);
-        let least = self.tail.iter().min().copied().unwrap_or_default();
-        let more = format!("more than {} that were not", self.unconfirmed);
-        let fresh = "fresh reads of each instance after a change";
-        let mut checks = vec![
-            Check::new("worst staleness", ms(self.worst), ms(bound), self.worst <= bound),
-            Check::none("reads of a name that was not written", self.foreign),
-            Check::new(
-                "answers",
-                &self.answers,
-                "the shop, or 429",
-                got_it == self.answers.total(),
-            ),
-            Check::new("changes confirmed", confirmed, more, confirmed > self.unconfirmed).needed(),
-            Check::new(fresh, least, "at least 1", least > 0).needed(),
-        ];
-        if options.updates >= CUT_EVERY {
-            let what = "invalidation connections cut";
-            checks.push(Check::new(what, self.cut, "at least 1", self.cut > 0).needed());
-        }
-        checks
-    }
+        answered("answers", reads, &[Answer::Shop, Answer::Throttled]),
+        Check::new("changes confirmed", confirmed, more, confirmed > unconfirmed).needed(),
+        Check::new(after, least, "at least 1", least > 0).needed(),
+        Check::new("invalidation connections cut", cut, "at least 1", *cut > 0).needed(),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{options::defaults, report::CheckResult};
+    use crate::report::CheckResult;
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Versions 1 and 3 are confirmed at 10 and 30 ms; 2 was not confirmed; 4 is under way.
-    fn state(begin: Instant) -> State {
-        let mut state = State::new(2);
-        state.issued = 4;
-        state.confirmed = [1, 3].map(|version| (version, begin + 10 * version as u32 * MS)).into();
-        state.cut = 1;
-        state
-    }
+    /// When versions were confirmed: 1 and 3 after 10 and 30 ms, 2 not.
+    const VERSIONS: [Option<u32>; 3] = [Some(10), None, Some(30)];
 
-    /// A read of a version, sent so many milliseconds after `begin` to instance 0 or 1.
-    fn read(state: &mut State, begin: Instant, target: usize, ms: u32, version: Option<u64>) {
-        let (sent, answer) = (begin + ms * MS, Answer::Shop);
-        let read = Read { target, sent, ended: sent + MS, latency: MS, answer, name: "".into() };
-        state.take(&read, version);
-    }
+    /// A read of a version: the instance, when it was sent, in milliseconds, and the answer.
+    type Sent = (usize, u32, Answer, Option<u64>);
+    const FRESH: [Sent; 2] = [(0, 40, Answer::Shop, Some(3)), (1, 40, Answer::Shop, Some(3))];
 
-    /// The worst result, with so many milliseconds allowed.
-    fn result(state: &State, bound_ms: u64) -> CheckResult {
-        CheckResult::worst(&state.check(&Options { bound_ms, ..defaults() }))
+    /// Checks reads of two instances; 10 ms are allowed.
+    fn checks(versions: [Option<u32>; 3], cut: u64, reads: &[Sent]) -> Vec<Check> {
+        let begin = Instant::now();
+        let versions = versions.map(|ms| Some(begin + ms? * MS)).into();
+        let read = |&(target, ms, answer, version): &Sent| Read {
+            target,
+            version,
+            sent: begin + ms * MS,
+            ..Read::answered(answer)
+        };
+        let reads: Vec<_> = reads.iter().map(read).collect();
+        check(10 * MS, 2, &Written { versions, cut }, &reads)
     }
 
     #[test]
     fn staleness_counts_from_the_first_higher_version_confirmed() {
-        let begin = Instant::now();
-        let state = state(begin);
-        let stale = |version, ms: u32| state.stale_by(version, begin + ms * MS);
-        assert_eq!(stale(0, 9), None, "before the change was confirmed");
-        assert_eq!(stale(0, 10), None, "at that very instant");
-        assert_eq!(stale(0, 15), Some(5 * MS));
-        assert_eq!(stale(1, 29), None, "2 was never confirmed");
-        assert_eq!((stale(1, 31), stale(2, 31)), (Some(MS), Some(MS)));
-        assert_eq!((stale(3, 500), stale(4, 500)), (None, None));
-    }
-
-    #[test]
-    fn a_read_beyond_the_bound_and_a_foreign_name_are_violations() {
-        let begin = Instant::now();
-        let mut state = state(begin);
-        read(&mut state, begin, 0, 40, Some(3));
-        read(&mut state, begin, 1, 40, Some(4));
-        read(&mut state, begin, 1, 40, Some(1));
-        assert_eq!((state.worst, &state.tail), (10 * MS, &vec![1, 1]));
-        let both = (result(&state, 10), result(&state, 9));
-        assert_eq!(both, (CheckResult::Holds, CheckResult::Violation));
-        for foreign in [Some(5), version("another shop")] {
-            let mut state = self::state(begin);
-            read(&mut state, begin, 0, 40, foreign);
-            assert_eq!(result(&state, 1000), CheckResult::Violation);
+        // After 10 ms: at that very instant; after 29 ms: 2 was never confirmed.
+        for (version, sent, stale) in
+            [(0, 10, 0), (0, 15, 5), (1, 29, 0), (1, 31, 1), (2, 31, 1), (3, 500, 0)]
+        {
+            let checks = checks(VERSIONS, 1, &[(0, sent, Answer::Shop, Some(version))]);
+            assert_eq!(checks[0].measured, format!("{stale}.0 ms"), "{version} at {sent} ms");
         }
-        state.answers.count(Answer::Throttled);
-        assert_eq!(result(&state, 10), CheckResult::Holds);
-        state.answers.count(Answer::ServerError);
-        assert_eq!(result(&state, 10), CheckResult::Violation);
     }
 
     #[test]
-    fn a_run_that_tried_nothing_proves_nothing() {
-        let with = |change: fn(&mut State)| {
-            let mut state = state(Instant::now());
-            state.tail = vec![10, 10];
-            change(&mut state);
-            result(&state, 1000)
-        };
-        assert_eq!(with(|_| ()), CheckResult::Holds);
-        assert_eq!(with(|state| state.unconfirmed = 9), CheckResult::Unclear);
-        assert_eq!(with(|state| state.tail = vec![10, 0]), CheckResult::Unclear);
-        assert_eq!(with(|state| state.cut = 0), CheckResult::Unclear);
+    fn old_values_foreign_names_and_failures_are_violations_and_no_try_proves_nothing() {
+        use CheckResult::{Holds, Unclear, Violation};
+        for (sent, answer, version, expected) in [
+            (40, Answer::Shop, Some(1), Holds),
+            (41, Answer::Shop, Some(1), Violation),
+            (40, Answer::Shop, Some(4), Violation),
+            (40, Answer::Shop, None, Violation),
+            (40, Answer::Throttled, None, Holds),
+            (40, Answer::ServerError, None, Violation),
+        ] {
+            let reads = [FRESH[0], FRESH[1], (1, sent, answer, version)];
+            let found = CheckResult::worst(&checks(VERSIONS, 1, &reads));
+            assert_eq!(found, expected, "{answer:?} {version:?} at {sent} ms");
+        }
+        for (versions, cut, reads) in [
+            ([None, None, Some(30)], 1, FRESH.as_slice()),
+            (VERSIONS, 1, &FRESH.as_slice()[..1]),
+            (VERSIONS, 0, FRESH.as_slice()),
+        ] {
+            assert_eq!(CheckResult::worst(&checks(versions, cut, reads)), Unclear);
+        }
     }
 }
