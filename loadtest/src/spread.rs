@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 /// A median with the least and the most.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Spread {
     /// Of an even number of values, the mean of the two in the middle.
     pub median: f64,
