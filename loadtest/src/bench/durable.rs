@@ -41,13 +41,12 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
         };
         let all = args.interleaved(&setups, one).await?;
         for ((name, _, environment), runs) in setups.iter().zip(&all) {
-            // Beside those without a binary log of the same rounds.
-            let share = beside(runs, &all[0], ORDERS_PER_S.1);
             rows.push(vec![
                 format!("`{strategy}`"),
                 (*name).to_owned(),
                 figure(ORDERS_PER_S.median(runs)),
-                share.map_or_else(String::new, |share| share.to_string()),
+                // Beside those without a binary log of the same rounds.
+                beside(runs, &all[0], ORDERS_PER_S.1).to_string(),
                 figure(P99.median(runs)),
                 figure(SERVERS_US.median(runs)),
                 figure(micro::commits(&environment.pool).await?.p50_ms),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use workload::http::{Call, Connection};
 use workload::{descriptors, markdown};
 
@@ -72,8 +72,6 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     let huge = with_orders(args, many).await?;
     let sizes = [(0, &main), (some, &large), (many, &huge)];
     growth.extend(grow_databases("orders in the table", &sizes, None).await?);
-    let order_bytes = sales::bytes_per_order(&huge.pool).await?;
-
     let sessions: usize = if args.quick { 100_000 } else { 1_000_000 };
     let few = Environment::open(args, PLAIN, FEW_SESSIONS).await?;
     let many = Environment::open(args, PLAIN, sessions).await?;
@@ -87,7 +85,7 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         commit_ms,
         memory: Memory {
             session_redis: many.session_bytes,
-            order_database: order_bytes.context("the size of an order in the database")?,
+            order_database: sales::bytes_per_order(&huge.pool).await?,
             ..memory
         },
         sale,
@@ -173,14 +171,12 @@ async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level
 
 /// The medians of `runs`, each beside the run of `smallest` of the same round.
 fn answer(runs: &[Run], smallest: &[Run]) -> Answer {
-    let none = Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
-    let growth = |Figure(_, value): Figure| beside(runs, smallest, value).unwrap_or(none);
-    let Spread { median, least, most } = growth(SERVERS_US);
+    let Spread { median, least, most } = beside(runs, smallest, SERVERS_US.1);
     Answer {
         cost: cost(runs),
         p99_ms: P99.median(runs),
         growth: [median, least, most],
-        p99_growth: growth(P99).median,
+        p99_growth: beside(runs, smallest, P99.1).median,
         batch: Spread::of(runs.iter().filter_map(|run| run.batch)).map(|batch| batch.median),
     }
 }
