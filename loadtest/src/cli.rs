@@ -31,7 +31,7 @@ pub enum Command {
     /// Servers and baselines of its own, measured side by side: the ratios of docs/BENCHMARKS.md
     Bench(BenchArgs),
     /// Serve a baseline of the benchmark
-    #[command(subcommand, hide = true)]
+    #[command(hide = true)]
     Baseline(Baseline),
 }
 

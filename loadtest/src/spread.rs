@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 /// A median with the least and the most.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy)]
 pub struct Spread {
     /// Of an even number of values, the mean of the two in the middle.
     pub median: f64,
@@ -38,7 +36,9 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     Spread::of(values).map_or(f64::NAN, |spread| spread.median)
 }
 
-/// How `value` of each of `items` compares with that of the first one's of the same round.
-pub fn beside<T>(items: &[T], first: &[T], value: impl Fn(&T) -> f64) -> Option<Spread> {
-    Spread::of(items.iter().zip(first).map(|(item, first)| value(item) / value(first)))
+/// How `value` of each of `items` compares with that of the first one's of the same round; without rounds, no numbers.
+pub fn beside<T>(items: &[T], first: &[T], value: impl Fn(&T) -> f64) -> Spread {
+    let none = Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
+    let shares = items.iter().zip(first).map(|(item, first)| value(item) / value(first));
+    Spread::of(shares).unwrap_or(none)
 }

@@ -1,5 +1,5 @@
 //! Baselines: programs as fast as possible that do less than the service. Each runs in a process of its own, as the
-//! service does (`loadtest baseline …`).
+//! service does (`loadtest baseline`).
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
@@ -14,35 +14,31 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
 use axum::serve::ListenerExt;
 use chrono::Utc;
-use clap::Subcommand;
+use clap::Args;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
 use tokio::net::TcpListener;
 
-/// Which baseline, and what it needs.
-#[derive(Debug, Subcommand)]
-pub enum Baseline {
-    /// A bare axum route: the upper bound of this framework on this machine
-    Bare {
-        /// Address to listen on
-        #[arg(long)]
-        bind: SocketAddr,
-    },
-    /// The tuned one-transaction-per-order
-    Transaction {
-        /// Address to listen on
-        #[arg(long)]
-        bind: SocketAddr,
-        #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-        database_url: String,
-    },
+/// The variable with the database of a baseline.
+pub const DATABASE: &str = "BASELINE_DATABASE_URL";
+
+/// Which baseline, and where.
+#[derive(Debug, Args)]
+pub struct Baseline {
+    /// Address to listen on
+    #[arg(long)]
+    bind: SocketAddr,
+    /// Serve the tuned one-transaction-per-order, on this database [default: a bare axum route, the upper bound of this
+    /// framework on this machine]
+    #[arg(long, env = DATABASE, hide_env_values = true)]
+    database_url: Option<String>,
 }
 
 /// Serves it until the process is ended.
-pub async fn serve(baseline: Baseline) -> anyhow::Result<()> {
-    let (bind, router) = match baseline {
-        Baseline::Bare { bind } => (bind, bare_route()),
-        Baseline::Transaction { bind, database_url } => (bind, transaction(&database_url).await?),
+pub async fn serve(Baseline { bind, database_url }: Baseline) -> anyhow::Result<()> {
+    let router = match database_url {
+        Some(url) => transaction(&url).await?,
+        None => bare_route(),
     };
     let listener = TcpListener::bind(bind).await.with_context(|| bind.to_string())?;
     let listener = listener.tap_io(|stream| {

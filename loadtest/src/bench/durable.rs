@@ -6,14 +6,13 @@ use std::time::Instant;
 use testkit::replicated_database::Replication;
 use workload::markdown::{self, figure};
 
-use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Database, Environment, PLAIN};
 use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::Plan;
-use crate::bench::run::{Figure, ORDERS_PER_S, P99, SERVERS_US};
+use crate::bench::run::{ORDERS_PER_S, P99, SERVERS_US};
 use crate::bench::servers::{self, Server};
-use crate::spread::{beside, median};
+use crate::spread::beside;
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
@@ -38,21 +37,19 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for strategy in STRATEGIES {
         let one = async |_: usize, (_, instance, environment): &(&str, Server, Environment)| {
-            anyhow::Ok(Plan::new(strategy, environment, instance).run().await?.0)
+            Plan::new(strategy, environment, instance).run().await
         };
         let all = args.interleaved(&setups, one).await?;
         for ((name, _, environment), runs) in setups.iter().zip(&all) {
-            // Beside those without a binary log of the same rounds.
-            let share = beside(runs, &all[0], ORDERS_PER_S.1);
-            let of = |Figure(_, value): Figure| figure(median(runs.iter().map(value)));
             rows.push(vec![
                 format!("`{strategy}`"),
                 (*name).to_owned(),
-                of(ORDERS_PER_S),
-                share.map_or_else(String::new, |share| share.to_string()),
-                of(P99),
-                of(SERVERS_US),
-                figure(micro::commit_ms(&environment.pool).await?),
+                figure(ORDERS_PER_S.median(runs)),
+                // Beside those without a binary log of the same rounds.
+                beside(runs, &all[0], ORDERS_PER_S.1).to_string(),
+                figure(P99.median(runs)),
+                figure(SERVERS_US.median(runs)),
+                figure(micro::commits(&environment.pool).await?.p50_ms),
             ]);
         }
     }
@@ -66,7 +63,7 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
         ">one commit, ms",
     ];
     let table = markdown::table(&titles, &rows);
-    let conditions = conditions::text(&setups[0].2, began.elapsed()).await?;
+    let conditions = setups[0].2.conditions(began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");
     println!("{text}");
     if args.write {

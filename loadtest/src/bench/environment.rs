@@ -1,8 +1,9 @@
-//! Test environment: a database and a Redis of its own, and signed-in buyers.
+//! Test environment: a database and a Redis of its own, and signed-in buyers; and the conditions of a measurement in it.
 
 use std::ops::RangeInclusive;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use hyper::header::HeaderValue;
@@ -33,7 +34,7 @@ const DATABASE: [&str; 3] = [
     "--loose-innodb-log-file-size=96M",
     "--max-connections=3000",
 ];
-pub const REDIS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
+const REDIS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "everysec"];
 
 /// The servers, files and buyers that the runs on the same databases share.
 #[derive(Debug)]
@@ -106,28 +107,59 @@ impl Environment {
         Ok(redis_connection::connect(&self.access.redis_url).await?)
     }
 
-    /// Deletes all orders, so that every run starts with an empty table; nothing where they are to stay.
-    pub async fn delete_orders(&self) -> anyhow::Result<()> {
+    /// Deletes all orders, where they are not to stay, and the claims of sales that are over, so that no run finds more
+    /// than another.
+    pub async fn clear(&self, sales: RangeInclusive<u64>) -> anyhow::Result<()> {
         if !self.keeps_orders {
             self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
         }
-        Ok(())
-    }
-
-    /// Deletes the claims of sales that are over, so that no run finds a larger Redis than another.
-    pub async fn delete_claims(&self, sales: RangeInclusive<u64>) -> anyhow::Result<()> {
         let claims: Vec<String> = sales.map(|sale| format!("seckill:order:{sale}")).collect();
         redis::cmd("UNLINK").arg(claims).query_async::<()>(&mut self.redis().await?).await?;
         Ok(())
     }
+
+    /// What stands below the figures: date, commit, machine, versions and flush settings, rounds, in one paragraph.
+    pub async fn conditions(&self, took: Duration) -> anyhow::Result<String> {
+        let args = &self.args;
+        let unfit = if args.quick { "**A quick run, not fit for conclusions.** " } else { "" };
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let cpu = read("/proc/cpuinfo");
+        let processor = cpu.lines().find_map(|line| line.strip_prefix("model name"));
+        let processor =
+            processor.map_or("unknown", |name| name.trim_start_matches([':', ' ', '\t']));
+        let load = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ");
+        let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
+        let (database, flush): (String, i64) = sqlx::query_as(query).fetch_one(&self.pool).await?;
+        let redis = redis_info(&self.access, "redis_version").await?;
+        Ok(format!(
+            "{unfit}{} · commit {} · {} cores ({processor}), load {load} · MariaDB/MySQL {database} with \
+             innodb_flush_log_at_trx_commit={flush} · Redis {redis} {} · {} rounds of {} ms a run · \
+             {} s in all. The load generator shares these cores with all servers.",
+            chrono::Local::now().format("%Y-%m-%d %H:%M"),
+            commit(),
+            std::thread::available_parallelism().map_or(0, usize::from),
+            REDIS.join(" "),
+            args.rounds(),
+            args.duration().as_millis(),
+            took.as_secs(),
+        ))
+    }
+}
+
+/// The checkout's commit, with a `+` where it has uncommitted changes.
+fn commit() -> String {
+    let mut git = Command::new("git");
+    git.args(["-C", env!("CARGO_MANIFEST_DIR")]);
+    git.args(["describe", "--always", "--dirty=+", "--exclude=*"]);
+    let output = git.output().ok().filter(|output| output.status.success());
+    let commit = output.and_then(|output| String::from_utf8(output.stdout).ok());
+    commit.map_or_else(|| "unknown".to_owned(), |commit| commit.trim().to_owned())
 }
 
 /// One field of Redis' INFO; empty where there is none.
-pub async fn redis_info(access: &Access, field: &str) -> anyhow::Result<String> {
+async fn redis_info(access: &Access, field: &str) -> anyhow::Result<String> {
     let mut redis = redis_connection::connect(&access.redis_url).await?;
     let info: String = redis::cmd("INFO").query_async(&mut redis).await?;
-    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
-    Ok(fields
-        .find(|(name, _)| *name == field)
-        .map_or_else(String::new, |(_, value)| value.trim().to_owned()))
+    let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    Ok(value.unwrap_or_default().trim().to_owned())
 }

@@ -255,34 +255,18 @@ fn complete(bytes: &[u8]) -> anyhow::Result<Option<(u16, &[u8])>> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-    use std::thread;
+    use axum::Router;
+    use tokio::net::TcpListener;
+    use tokio::task::spawn_blocking;
+    use tokio::time::sleep;
 
     use super::*;
 
-    /// A server that answers every request with an order after `delay`, or where there is none closes the connection.
-    fn load(delay: Option<Duration>) -> Load {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    /// A load of three purchases on two connections, and what it connects to.
+    async fn load() -> (Load, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = format!("http://{}", listener.local_addr().unwrap());
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                thread::spawn(move || {
-                    let mut request = [0; 1024];
-                    while stream.read(&mut request).is_ok_and(|count| count > 0) {
-                        let Some(delay) = delay else { break };
-                        thread::sleep(delay);
-                        let body = r#"{"success":true,"data":5,"orderId":"5"}"#;
-                        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n", body.len());
-                        if stream.write_all(format!("{head}\r\n{body}").as_bytes()).is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
-        Load {
+        let load = Load {
             targets: vec![target.parse().unwrap()],
             paths: ["POST /x".to_owned(), "POST /y".to_owned()].into(),
             buyers: workload::sessions::buyers(1, 3).unwrap().into(),
@@ -290,15 +274,21 @@ mod tests {
             duration: Duration::from_secs(20),
             rate: None,
             repeat: false,
-        }
+        };
+        (load, listener)
     }
 
-    #[test]
-    fn an_open_loop_counts_unsent_attempts_and_continues() {
+    #[tokio::test]
+    async fn an_open_loop_counts_unsent_attempts_and_continues() {
+        let (load, listener) = load().await;
+        let answers = Router::new().fallback(|| async {
+            sleep(Duration::from_millis(50)).await;
+            r#"{"success":true,"data":5,"orderId":"5"}"#
+        });
+        tokio::spawn(axum::serve(listener, answers).into_future());
         let duration = Duration::from_millis(500);
-        let load = load(Some(Duration::from_millis(50)));
         let load = Load { rate: Some(1_000.0), repeat: true, duration, ..load };
-        let attempts = generate(load).unwrap();
+        let attempts = spawn_blocking(|| generate(load)).await.unwrap().unwrap();
         let due = attempts.list.len() + attempts.not_sent;
         // Two connections, 50 ms each: twenty answers or so, fewer on a busy machine.
         assert!((1..=22).contains(&attempts.list.len()), "{}", attempts.list.len());
@@ -306,9 +296,12 @@ mod tests {
         assert!(due <= 500 && attempts.not_sent > 0, "{due} of 500 fell due");
     }
 
-    #[test]
-    fn a_missing_answer_is_counted_as_lost() {
-        let attempts = generate(load(None)).unwrap();
+    #[tokio::test]
+    async fn a_missing_answer_is_counted_as_lost() {
+        let (load, listener) = load().await;
+        // It closes every connection.
+        tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+        let attempts = spawn_blocking(|| generate(load)).await.unwrap().unwrap();
         assert_eq!(attempts.outcomes(), [(CONNECTION_LOST.to_owned(), 3)].into());
         assert_eq!(attempts.answers_per_s(), 0.0);
     }

@@ -2,6 +2,7 @@
 //! sent by redis-benchmark; and single commands and commits, in whose time others are expressed.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -19,19 +20,16 @@ use crate::bench::run::Run;
 /// Tasks, and clients of redis-benchmark.
 pub const CLIENTS: usize = 64;
 
-/// Measures the run `name`, for about `duration` where it is a rate. Hand-overs come with the PINGs between them.
+/// Measures the run `name`, for about `duration` where it is a rate.
 pub async fn measure(
     name: &'static str,
     environment: &Environment,
     duration: Duration,
-) -> anyhow::Result<Vec<Run>> {
-    let times =
-        |name, times| Run { name, clients: 1, latency: Latency::of(times), ..Run::default() };
+) -> anyhow::Result<Run> {
     let answers_per_s = match name {
-        ratios::COMMIT => return Ok(vec![times(name, commits(&environment.pool).await?)]),
-        ratios::HAND_OVER => {
-            let [took, pings] = hand_overs(environment).await?;
-            return Ok(vec![times(name, took), times(ratios::PING, pings)]);
+        ratios::COMMIT => {
+            let latency = commits(&environment.pool).await?;
+            return Ok(Run { name, clients: 1, latency, ..Run::default() });
         }
         ratios::LOCK_PAIRS => lock_pairs(environment, duration).await?,
         ratios::RAW_LOCK_PAIRS => raw_lock_pairs(environment, duration).await?,
@@ -42,11 +40,11 @@ pub async fn measure(
         ratios::RAW_ADMISSIONS => raw_admissions(environment, duration).await?,
         _ => bail!("{name} is not measured without HTTP"),
     };
-    Ok(vec![Run { name, clients: CLIENTS, answers_per_s, ..Run::default() }])
+    Ok(Run { name, clients: CLIENTS, answers_per_s, ..Run::default() })
 }
 
 /// Times of small transactions of one client, each with its commit.
-async fn commits(pool: &MySqlPool) -> anyhow::Result<Vec<Duration>> {
+pub async fn commits(pool: &MySqlPool) -> anyhow::Result<Latency> {
     let mut times = Vec::new();
     for _ in 0..100 {
         let begun = Instant::now();
@@ -54,22 +52,13 @@ async fn commits(pool: &MySqlPool) -> anyhow::Result<Vec<Duration>> {
             .await?;
         times.push(begun.elapsed());
     }
-    Ok(times)
-}
-
-/// Median time of such a transaction, in milliseconds.
-pub async fn commit_ms(pool: &MySqlPool) -> anyhow::Result<f64> {
-    Ok(Latency::of(commits(pool).await?).p50_ms)
-}
-
-async fn locks(environment: &Environment) -> anyhow::Result<Locks> {
-    let server = Server::from_url(&environment.access.redis_url)?;
-    Ok(Locks::connect(server, LockConfig::default()).await?)
+    Ok(Latency::of(times))
 }
 
 /// Acquires and releases locks from [`CLIENTS`] tasks, one lock per task, as each buyer has its own; pairs per second.
 async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
-    let locks = std::sync::Arc::new(locks(environment).await?);
+    let server = Server::from_url(&environment.access.redis_url)?;
+    let locks = Arc::new(Locks::connect(server, LockConfig::default()).await?);
     let begin = Instant::now();
     let task = |task: usize| {
         let locks = locks.clone();
@@ -89,34 +78,6 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
     let rate = count as f64 / begin.elapsed().as_secs_f64();
     locks.shutdown().await;
     Ok(rate)
-}
-
-/// Times from before the release of a lock until a waiter with connections of its own has it, and of PINGs between them. The
-/// pause before each differs, so that one that polled would not be met in step.
-async fn hand_overs(environment: &Environment) -> anyhow::Result<[Vec<Duration>; 2]> {
-    const NAME: &str = "bench:baton";
-    let (holder, waiter) = (locks(environment).await?, locks(environment).await?);
-    let mut redis = environment.redis().await?;
-    let (mut took, mut pings) = (Vec::new(), Vec::new());
-    for number in 0..200 {
-        let guard = holder.lock(NAME).acquire().await?;
-        let lock = waiter.lock(NAME);
-        let waiting = tokio::spawn(async move { (lock.acquire().await, Instant::now()) });
-        let pause = Duration::from_micros(5_000 + 7_919 * number % 20_000);
-        tokio::time::sleep(pause).await;
-        let pinged = Instant::now();
-        redis::cmd("PING").query_async::<()>(&mut redis).await?;
-        pings.push(pinged.elapsed());
-        tokio::time::sleep(pause / 5).await;
-        let begun = Instant::now();
-        guard.release().await?;
-        let (acquired, at) = waiting.await?;
-        took.push(at - begun);
-        acquired?.release().await?;
-    }
-    holder.shutdown().await;
-    waiter.shutdown().await;
-    Ok([took, pings])
 }
 
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the

@@ -1,17 +1,17 @@
 //! `./dev bench`: measures the ratios of docs/BENCHMARKS.md side by side, on servers of its own, audits every run, and
-//! writes a report.
+//! prints a report.
 //!
 //! It measures over HTTP, as clients do, except where a ratio is about a library ([`micro`]). The baselines are
 //! servers of this program ([`baseline`]).
 
 use std::time::Instant;
 
-use crate::interrupt::or_interrupted;
 use anyhow::ensure;
 use workload::publish;
 
+use crate::interrupt::or_interrupted;
+
 pub mod baseline;
-mod conditions;
 mod durable;
 mod environment;
 mod generator;
@@ -28,10 +28,9 @@ mod steps;
 
 use environment::{BUYERS, Environment, PLAIN};
 pub use options::BenchArgs;
-use report::Report;
 use servers::Servers;
 
-/// Measures what was asked for, and writes the report.
+/// Measures what was asked for, and prints the report.
 pub async fn run(mut args: BenchArgs) -> anyhow::Result<()> {
     ensure!(args.scale || args.durable || !args.write, "--write goes with --scale or --durable");
     std::fs::create_dir_all(&args.out)?;
@@ -59,10 +58,7 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<()> {
     publish::flash_sale(&environment.access, &first.target, "group-commit", 1).await?;
     let rounds = steps::measure(environment, servers).await?;
     let [_, peak] = first.memory()?;
-    let conditions = conditions::text(environment, began.elapsed()).await?;
-    let report = Report::new(conditions, rounds, [idle, peak]);
-    let file = args.out.join("report.json");
-    std::fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")?;
-    println!("{}\nReport: {}", report.text(), file.display());
+    let conditions = environment.conditions(began.elapsed()).await?;
+    println!("{}", report::text(&conditions, &rounds, [idle, peak]));
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::options::service;
 /// What to measure, and where.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
-    /// Three short rounds, under three minutes; figures not fit for publishing
+    /// Two rounds of runs half as long, under three minutes; figures not fit for publishing
     #[arg(long)]
     pub quick: bool,
     /// Instead of the ratios: the cost of an order and of a refusal as instances, open sales, orders and sessions grow, and
@@ -27,13 +27,10 @@ pub struct BenchArgs {
     /// table of docs/BENCHMARKS.md; in the checkout this was built in
     #[arg(long)]
     pub write: bool,
-    /// Number of interleaved rounds [default: 5; with --quick: 3, of --scale and --durable 2]
-    #[arg(long)]
-    rounds: Option<usize>,
     /// Measure only these ratios, by number, such as P1,6 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS", value_parser = ratios::number)]
     pub only: Vec<String>,
-    /// Folder for report.json and the logs of the servers under test; of `./dev bench`: .dev/bench
+    /// Folder for the logs of the servers under test; of `./dev bench`: .dev/bench
     // `./dev bench` gives one, which the user's replaces.
     #[arg(long, default_value = "bench-report", value_name = "FOLDER", overrides_with = "out")]
     pub out: PathBuf,
@@ -43,23 +40,15 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
+    /// Number of interleaved rounds.
     pub fn rounds(&self) -> usize {
-        let rounds = match (self.quick, self.scale || self.durable) {
-            (false, _) => 5,
-            (true, false) => 3,
-            (true, true) => 2,
-        };
-        self.rounds.unwrap_or(rounds).max(1)
+        if self.quick { 2 } else { 5 }
     }
 
     /// How long a run lasts.
     pub fn duration(&self) -> Duration {
-        Duration::from_millis(match (self.quick, self.scale || self.durable) {
-            (false, false) => 2500,
-            (false, true) => 1200,
-            (true, false) => 1000,
-            (true, true) => 600,
-        })
+        let full = Duration::from_millis(if self.scale || self.durable { 1200 } else { 2500 });
+        if self.quick { full / 2 } else { full }
     }
 
     /// Measures each of `sides` in interleaved rounds: every side once, one after the other, then again (A B C A B C …), so

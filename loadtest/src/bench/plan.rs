@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::plan::figures::Cost;
 use anyhow::ensure;
 use workload::batches::Batches;
 use workload::buyers::Buyer;
@@ -19,6 +18,7 @@ use crate::bench::options::say;
 use crate::bench::run::Run;
 use crate::bench::sales;
 use crate::bench::servers::{Server, processor_s};
+use crate::plan::figures::Cost;
 
 /// How long the tables must not have changed before the audit.
 const QUIET: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub struct Plan<'a> {
     pub servers: Vec<&'a Server>,
     pub stock: Stock,
     /// What is asked for instead of buying, such as `GET /shop/1`: nothing is on sale.
-    pub instead: Option<String>,
+    pub instead: Option<&'static str>,
     /// So many sales of `group-commit`, written into the tables instead of one that is published.
     pub sales: Option<u64>,
     /// Only so many buyers, spread over all; others for every turn.
@@ -81,8 +81,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Makes the run. Its figures, and every attempt.
-    pub async fn run(&self) -> anyhow::Result<(Run, Attempts)> {
+    /// Makes the run.
+    pub async fn run(&self) -> anyhow::Result<Run> {
         let environment = self.environment;
         let all_count = self.stock == Stock::SoldOut || self.instead.is_some();
         let buyers = self.buyers();
@@ -91,7 +91,7 @@ impl<'a> Plan<'a> {
             Some(sales) => {
                 sales.clone().map(|id| format!("POST /voucher-order/seckill/{id}")).collect()
             }
-            None => self.instead.iter().cloned().collect(),
+            None => self.instead.into_iter().map(str::to_owned).collect(),
         };
         let asked: Vec<Target> = self.servers.iter().map(|server| server.target.clone()).collect();
         let load = Load {
@@ -112,10 +112,11 @@ impl<'a> Plan<'a> {
             [0, 1, 2, 3].map(|at| (after[at] - before[at]) * 1e6 / count);
         if let Some(sales) = sales {
             self.audit(sales.clone(), &attempts).await?;
-            environment.delete_orders().await?;
-            environment.delete_claims(sales).await?;
+            environment.clear(sales).await?;
         }
-        let counted = attempts.list.iter().filter(|attempt| all_count || attempt.is_order());
+        let list = attempts.list.iter();
+        let orders = list.clone().filter(|attempt| attempt.is_order());
+        let counted = list.clone().filter(|attempt| all_count || attempt.is_order());
         let run = Run {
             name: self.name,
             clients: self.clients,
@@ -126,15 +127,19 @@ impl<'a> Plan<'a> {
             },
             answers_per_s: attempts.answers_per_s(),
             latency: Latency::of(counted.map(|attempt| attempt.latency)),
+            ends: [
+                Latency::of(orders.map(|attempt| attempt.end)),
+                Latency::of(list.map(|attempt| attempt.end)),
+            ],
             outcomes: attempts.outcomes(),
             cpu: Cost { service_us, database_us, redis_us, client_us },
             batch: Batches::read(&asked).await.average_since(&batches),
         };
         say(&format!("    {run}"));
-        let reads = self.instead.as_ref().is_some_and(|path| path.starts_with("GET "));
+        let reads = self.instead.is_some_and(|path| path.starts_with("GET "));
         let is_read = run.outcomes.keys().eq(["HTTP_200"]);
         ensure!(!reads || is_read, "not only shops were read: {:?}", run.outcomes);
-        Ok((run, attempts))
+        Ok(run)
     }
 
     fn buyers(&self) -> Arc<[Buyer]> {

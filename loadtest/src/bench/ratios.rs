@@ -33,8 +33,6 @@ pub const RAW_GETS: &str = "GET by redis-benchmark";
 pub const RAW_ADMISSIONS: &str = "stream's script by redis-benchmark";
 pub const LOCK_PAIRS: &str = "lock + unlock pairs";
 pub const RAW_LOCK_PAIRS: &str = "the same scripts by redis-benchmark";
-pub const HAND_OVER: &str = "hand-over of a lock";
-pub const PING: &str = "PING between hand-overs";
 pub const COMMIT: &str = "one commit";
 
 impl Figure {
@@ -90,8 +88,9 @@ pub struct Ratio {
 impl Ratio {
     /// Whether `--only` names it, without a letter for all that are measured together; without numbers all are asked for.
     pub fn is_asked_for(&self, only: &[String]) -> bool {
-        let of = |number: &str| number.trim_end_matches(['a', 'b']).to_owned();
-        only.is_empty() || only.iter().any(|asked| of(asked) == of(self.number))
+        const LETTERS: [char; 2] = ['a', 'b'];
+        let number = self.number.trim_end_matches(LETTERS);
+        only.is_empty() || only.iter().any(|asked| asked.trim_end_matches(LETTERS) == number)
     }
 
     /// What is divided by what.
@@ -186,7 +185,6 @@ pub const RATIOS: &[Ratio] = &[
     at_least("14", [0.97, 1.0], [ORDERS_PER_S.of(ORDERS_MONITORED), ORDERS_PER_S.of(ORDERS_QUIET)]),
     at_least("15", [0.5, 0.8], [ORDERS_PER_S.of(STREAM), ORDERS_PER_S.of(ORDERS_BESIDE)]),
     reported("16", Some(12.0), [P99.of(ORDERS_OPEN), P50.of(COMMIT)]),
-    reported("17", Some(4.0), [P50.of(HAND_OVER), P50.of(PING)]),
 ];
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::plan::figures::Cost;
-use serde::Serialize;
 use workload::latency::Latency;
 use workload::markdown::figure;
 
+use crate::plan::figures::Cost;
+use crate::spread::median;
+
 /// The figures of a run that passed the audit, or of a measurement without HTTP, which has only some of them.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
 pub struct Run {
     pub name: &'static str,
     pub clients: usize,
@@ -19,6 +20,8 @@ pub struct Run {
     pub answers_per_s: f64,
     /// Latency of orders; of all answers where nothing is on sale.
     pub latency: Latency,
+    /// From the beginning to each order, and to each answer.
+    pub ends: [Latency; 2],
     /// Attempts by outcome.
     pub outcomes: BTreeMap<String, usize>,
     /// Processor time of one answer; depends far less on the machine's other load than any rate. The service is all the
@@ -31,6 +34,13 @@ pub struct Run {
 /// A figure of a run, with its name.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure(pub &'static str, pub fn(&Run) -> f64);
+
+impl Figure {
+    /// Its median.
+    pub fn median<'a>(self, runs: impl IntoIterator<Item = &'a Run>) -> f64 {
+        median(runs.into_iter().map(self.1))
+    }
+}
 
 pub const ORDERS_PER_S: Figure = Figure("orders/s", |run| run.orders_per_s);
 pub const ANSWERS_PER_S: Figure = Figure("answers/s", |run| run.answers_per_s);

@@ -61,8 +61,8 @@ pub async fn past_orders(pool: &MySqlPool, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of table and indexes for one order; `None` where there are no orders.
-pub async fn bytes_per_order(pool: &MySqlPool) -> anyhow::Result<Option<f64>> {
+/// Bytes of table and indexes for one order; an error where there are no orders.
+pub async fn bytes_per_order(pool: &MySqlPool) -> anyhow::Result<f64> {
     let query = "SELECT CAST((data_length + index_length) / NULLIF(table_rows, 0) AS DOUBLE) FROM \
                  information_schema.tables WHERE table_schema = DATABASE() \
                  AND table_name = 'tb_voucher_order'";

@@ -4,22 +4,21 @@
 //!
 //! Things grow one after the other, so that only a few instances run at once.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use workload::http::{Call, Connection};
 use workload::{descriptors, markdown};
 
-use crate::bench::conditions;
 use crate::bench::environment::{BUYERS, Environment, PLAIN};
-use crate::bench::generator::Attempts;
 use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::{Plan, Stock};
 use crate::bench::run::*;
 use crate::bench::sales;
 use crate::bench::servers::{self, Server};
-use crate::plan::figures::{Answer, Cost, Figures, Level, MeasuredSale, Memory, NamedAnswer};
+use crate::plan::figures::{Answer, Cost, Figures, Level, MeasuredSale, Memory};
 use crate::plan::tables;
 use crate::spread::{Spread, beside, median};
 
@@ -32,15 +31,12 @@ const FEW_SESSIONS: usize = 10_000;
 /// Measures everything, and prints the tables.
 pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let figures = measure(args).await?;
-    let text = serde_json::to_string_pretty(&figures)? + "\n";
-    let file = args.out.join("scale.json");
-    std::fs::write(&file, &text)?;
     for (_, _, table) in tables::all(&figures)? {
         println!("{table}");
     }
-    println!("Figures: {}", file.display());
     if args.write {
-        std::fs::write(markdown::path("scale.json"), &text)?;
+        let text = serde_json::to_string_pretty(&figures)? + "\n";
+        std::fs::write(markdown::path("scale.json"), text)?;
         tables::write(&figures)?;
         println!(
             "Written: docs/scale.json, and the tables of docs/BENCHMARKS.md and docs/SCALING.md"
@@ -53,8 +49,8 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     let began = Instant::now();
     let main = Environment::open(args, PLAIN, BUYERS).await?;
     say("one instance");
-    let (answers, sale) = one_instance(&main).await?;
-    let commit_ms = micro::commit_ms(&main.pool).await?;
+    let (costs, sale) = one_instance(&main).await?;
+    let commit_ms = micro::commits(&main.pool).await?.p50_ms;
     say("memory");
     let memory = memory(&main).await?;
 
@@ -76,8 +72,6 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     let huge = with_orders(args, many).await?;
     let sizes = [(0, &main), (some, &large), (many, &huge)];
     growth.extend(grow_databases("orders in the table", &sizes, None).await?);
-    let order_bytes = sales::bytes_per_order(&huge.pool).await?;
-
     let sessions: usize = if args.quick { 100_000 } else { 1_000_000 };
     let few = Environment::open(args, PLAIN, FEW_SESSIONS).await?;
     let many = Environment::open(args, PLAIN, sessions).await?;
@@ -85,15 +79,13 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     growth.extend(grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?);
 
     Ok(Figures {
-        conditions: conditions::text(&main, began.elapsed()).await?,
-        quick: args.quick,
-        cores: conditions::cores(),
+        conditions: main.conditions(began.elapsed()).await?,
         growth,
-        answers,
+        costs,
         commit_ms,
         memory: Memory {
             session_redis: many.session_bytes,
-            order_database: order_bytes.context("the size of an order in the database")?,
+            order_database: sales::bytes_per_order(&huge.pool).await?,
             ..memory
         },
         sale,
@@ -158,45 +150,44 @@ async fn answers(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Resul
         part,
         ..plan.clone()
     };
-    Ok(plan.run().await?.0)
+    plan.run().await
 }
 
 /// Measures `sizes` in interleaved rounds: how many there are of `what` grows, and what is asked then.
 async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level>> {
     say(what);
-    let one = async |round, (_, plan): &(u64, Plan<'_>)| {
-        anyhow::Ok((answers(plan, round, true).await?, answers(plan, round, false).await?))
-    };
-    let runs = sizes[0].1.environment.args.interleaved(sizes, one).await?;
-    let runs: Vec<(Vec<Run>, Vec<Run>)> =
-        runs.into_iter().map(|runs| runs.into_iter().unzip()).collect();
-    let level = |((count, _), (orders, refusals)): (&(u64, _), &(Vec<Run>, Vec<Run>))| Level {
+    let kinds: Vec<_> = sizes.iter().flat_map(|(_, plan)| [(plan, true), (plan, false)]).collect();
+    let one =
+        async |round, (plan, is_order): &(&Plan<'_>, bool)| answers(plan, round, *is_order).await;
+    let runs = sizes[0].1.environment.args.interleaved(&kinds, one).await?;
+    let level = |((count, _), of): (&(u64, _), &[Vec<Run>])| Level {
         dimension: what.to_owned(),
         count: *count,
-        order: answer(orders, &runs[0].0, ORDERS_PER_S),
-        refusal: answer(refusals, &runs[0].1, ANSWERS_PER_S),
+        order: answer(&of[0], &runs[0]),
+        refusal: answer(&of[1], &runs[1]),
     };
-    Ok(sizes.iter().zip(&runs).map(level).collect())
+    Ok(sizes.iter().zip(runs.chunks(2)).map(level).collect())
 }
 
 /// The medians of `runs`, each beside the run of `smallest` of the same round.
-fn answer(runs: &[Run], smallest: &[Run], rate: Figure) -> Answer {
-    let of = |Figure(_, value): Figure| median(runs.iter().map(value));
-    let none = Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
-    let growth = |Figure(_, value): Figure| beside(runs, smallest, value).unwrap_or(none);
-    let Spread { median, least, most } = growth(SERVERS_US);
+fn answer(runs: &[Run], smallest: &[Run]) -> Answer {
+    let Spread { median, least, most } = beside(runs, smallest, SERVERS_US.1);
     Answer {
-        cost: Cost {
-            service_us: of(SERVICE_US),
-            database_us: of(DATABASE_US),
-            redis_us: of(REDIS_US),
-            client_us: of(CLIENT_US),
-        },
-        p99_ms: of(P99),
-        per_s: of(rate),
+        cost: cost(runs),
+        p99_ms: P99.median(runs),
         growth: [median, least, most],
-        p99_growth: growth(P99).median,
+        p99_growth: beside(runs, smallest, P99.1).median,
         batch: Spread::of(runs.iter().filter_map(|run| run.batch)).map(|batch| batch.median),
+    }
+}
+
+/// The medians of `runs`.
+fn cost(runs: &[Run]) -> Cost {
+    Cost {
+        service_us: SERVICE_US.median(runs),
+        database_us: DATABASE_US.median(runs),
+        redis_us: REDIS_US.median(runs),
+        client_us: CLIENT_US.median(runs),
     }
 }
 
@@ -241,13 +232,13 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     })
 }
 
-/// The answers of each strategy on one instance, by the names that the plan knows them by, and a whole sale, with which the
-/// plan is compared, in the same rounds.
+/// What an answer costs on one instance, by the names that the plan knows them by, and a whole sale, with which the plan is
+/// compared, in the same rounds.
 async fn one_instance(
     environment: &Environment,
-) -> anyhow::Result<(Vec<NamedAnswer>, MeasuredSale)> {
+) -> anyhow::Result<(BTreeMap<String, Cost>, MeasuredSale)> {
     let server = servers::instance(environment, "scale-one", &[]).await?;
-    let buyers = environment.buyers.len();
+    let buyers = environment.buyers.len() as u64;
     // Of the buyers of the whole sale so many find stock.
     let stock = buyers * 30 / 100;
     let plan = |strategy| Plan { clients: CLIENTS, ..Plan::new(strategy, environment, &server) };
@@ -262,50 +253,22 @@ async fn one_instance(
         Plan { name: "sold-out", stock: Stock::SoldOut, ..one.clone() },
         Plan { name: "a whole sale", stock: limited, duration: longest, ..one },
     ];
-    let measure = async |_: usize, plan: &Plan<'_>| {
-        let (run, attempts) = plan.run().await?;
-        let times = match plan.stock {
-            Stock::Limited(_) => times(&run, &attempts, stock)?,
-            _ => [0.0; 4],
-        };
-        anyhow::Ok((run, times))
-    };
+    let measure = async |_: usize, plan: &Plan<'_>| plan.run().await;
     let mut measured = environment.args.interleaved(&plans, measure).await?;
     let whole = measured.pop().unwrap_or_default();
-    let named = |(plan, runs): (&Plan<'_>, Vec<(Run, [f64; 4])>)| {
-        let runs: Vec<Run> = runs.into_iter().map(|(run, _)| run).collect();
-        let rate = match plan.stock {
-            Stock::SoldOut => ANSWERS_PER_S,
-            _ => ORDERS_PER_S,
-        };
-        NamedAnswer { name: plan.name.to_owned(), answer: answer(&runs, &runs, rate) }
-    };
-    let answers = plans.iter().zip(measured).map(named).collect();
-    let [sold_out_s, answered_s, p99_s, cores] =
-        [0, 1, 2, 3].map(|at| median(whole.iter().map(|(_, times)| times[at])));
+    let all_sold = whole.iter().all(|run| run.ends[0].count == stock);
+    ensure!(all_sold, "a stock of {stock} was not sold");
+    let costs = plans.iter().zip(&measured).map(|(plan, runs)| (plan.name.to_owned(), cost(runs)));
+    let of = |value: fn(&Run) -> f64| median(whole.iter().map(value));
     let sale = MeasuredSale {
-        strategy: "group-commit".to_owned(),
-        buyers: buyers as u64,
-        stock: stock as u64,
-        connections: CLIENTS as u64,
-        cores,
-        sold_out_s,
-        answered_s,
-        p99_s,
+        buyers,
+        stock,
+        cores: of(|Run { cpu, ends: [_, all], .. }| {
+            (cpu.servers_us() + cpu.client_us) * all.count as f64 / 1e3 / all.max_ms
+        }),
+        sold_out_s: of(|run| run.ends[0].max_ms / 1e3),
+        answered_s: of(|run| run.ends[1].max_ms / 1e3),
+        p99_s: of(|run| run.ends[1].p99_ms / 1e3),
     };
-    Ok((answers, sale))
-}
-
-/// From the opening: to the last order, to the last answer, and until 99 % were answered, in seconds; and the processors
-/// that were busy meanwhile.
-fn times(run: &Run, attempts: &Attempts, stock: usize) -> anyhow::Result<[f64; 4]> {
-    let orders = attempts.list.iter().filter(|attempt| attempt.is_order());
-    let (orders, sold_out) = (orders.clone().count(), orders.map(|attempt| attempt.end).max());
-    ensure!(orders == stock, "{orders} orders of a stock of {stock}");
-    let mut ends: Vec<Duration> = attempts.list.iter().map(|attempt| attempt.end).collect();
-    ends.sort_unstable();
-    let at = |share: f64| ends[((ends.len() - 1) as f64 * share) as usize].as_secs_f64();
-    let used_s = (run.cpu.servers_us() + run.cpu.client_us) * attempts.list.len() as f64 / 1e6;
-    let sold_out_s = sold_out.unwrap_or_default().as_secs_f64();
-    Ok([sold_out_s, at(1.0), at(0.99), used_s / at(1.0)])
+    Ok((costs.collect(), sale))
 }

@@ -1,7 +1,6 @@
 //! Servers under test: instances of the service, the baselines and nginx. Each is a child process that listens on a
 //! free port of 127.0.0.1 and ends with the benchmark.
 
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use anyhow::Context;
 use testkit::process::{Process, free_port};
 use workload::Target;
 
+use crate::bench::baseline::DATABASE;
 use crate::bench::environment::Environment;
 use crate::chaos::instance::answers;
 use crate::rolling::balancer;
@@ -94,15 +94,16 @@ impl Servers {
     pub async fn start(environment: &Environment) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
         let instances = [one, instance(environment, "two", &[]).await?];
-        let bare = baseline(environment, "bare", "bare").await?;
-        let bare = [bare, baseline(environment, "bare-two", "bare").await?];
+        let bare = baseline(environment, "bare", None).await?;
+        let bare = [bare, baseline(environment, "bare-two", None).await?];
+        let database_url = Some(&*environment.access.database_url);
         let strict = ["--max-purchases", OVERLOAD_PURCHASES, "--shop-cache", "mutex"];
         Ok(Self {
             nginx: nginx(environment, "nginx", &instances).await?,
             nginx_bare: nginx(environment, "nginx-bare", &bare).await?,
             strict: instance(environment, "strict", &strict).await?,
             quiet: instance(environment, "quiet", &["--log", "off"]).await?,
-            transaction: baseline(environment, "transaction", "transaction").await?,
+            transaction: baseline(environment, "transaction", database_url).await?,
             instances,
             bare,
         })
@@ -135,11 +136,15 @@ pub async fn instance(
 }
 
 /// Starts this program as a baseline.
-async fn baseline(environment: &Environment, name: &str, which: &str) -> anyhow::Result<Server> {
+async fn baseline(
+    environment: &Environment,
+    name: &str,
+    database_url: Option<&str>,
+) -> anyhow::Result<Server> {
     let bind = free_address()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["baseline", which, "--bind", &bind]);
-    command.env("DATABASE_URL", &environment.access.database_url);
+    command.args(["baseline", "--bind", &bind]);
+    command.envs(database_url.map(|url| (DATABASE, url)));
     start(environment, name, command, &bind).await
 }
 
@@ -153,9 +158,7 @@ async fn nginx(
     let home = environment.args.out.join(name);
     let addresses = servers.each_ref().map(|server| server.target.authority());
     std::fs::create_dir_all(&home)?;
-    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx.conf");
-    let text = std::fs::read_to_string(&template).context("deploy/nginx.conf")?;
-    let text = balancer::nginx(&text, &bind, &addresses);
+    let text = balancer::nginx(include_str!("../../../deploy/nginx.conf"), &bind, &addresses);
     std::fs::write(home.join("nginx.conf"), text)?;
     // As root its workers would become `nobody`, which may not be allowed into this folder.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };

@@ -28,7 +28,7 @@ const ROUND: &[&[&str]] = &[
     &[PEAK, OVERLOAD, OVERLOAD, PEAK, STREAM_64],
     &[ORDERS_QUIET, ORDERS_MONITORED],
     &[BARE_SHOP, SHOP_MEMORY, SHOP_REDIS, RAW_GETS],
-    &[HAND_OVER, RAW_ADMISSIONS, LOCK_PAIRS, RAW_LOCK_PAIRS],
+    &[RAW_ADMISSIONS, LOCK_PAIRS, RAW_LOCK_PAIRS],
 ];
 
 /// Open loops: attempts arrive at a multiple of the orders per second of the round's last run of another name.
@@ -56,14 +56,14 @@ pub async fn measure(
         let duration = args.duration().min(longest);
         let mut runs = Vec::new();
         for name in order(round).filter(|name| needed.contains(name)) {
-            let more = run(environment, servers, name, &runs, duration).await?;
-            runs.extend(more);
+            let made = run(environment, servers, name, &runs, duration).await?;
+            runs.push(made);
         }
         if round == args.rounds() && args.only.is_empty() {
             for strategy in Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe()) {
                 let name = strategy.name();
                 if !needed.contains(name) {
-                    runs.push(Plan::new(name, environment, &servers.instances[0]).run().await?.0);
+                    runs.push(Plan::new(name, environment, &servers.instances[0]).run().await?);
                 }
             }
         }
@@ -80,21 +80,21 @@ fn order(round: usize) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Makes the run `name`, after those of the round that were `earlier`. Hand-overs come with the PINGs between them.
+/// Makes the run `name`, after those of the round that were `earlier`.
 async fn run(
     environment: &Environment,
     servers: &Servers,
     name: &'static str,
     earlier: &[Run],
     duration: Duration,
-) -> anyhow::Result<Vec<Run>> {
+) -> anyhow::Result<Run> {
     let Servers { instances, strict, quiet, transaction, bare, nginx, nginx_bare } = servers;
     let first = &instances[0];
     let one = || Plan { name, duration, ..Plan::new("group-commit", environment, first) };
     let by = |strategy| Plan { strategy, ..one() };
     let on = |server| Plan { servers: vec![server], ..one() };
     let clients = |clients, plan| Plan { clients, ..plan };
-    let instead = |path: &str, server| Plan { instead: Some(path.to_owned()), ..on(server) };
+    let instead = |path, server| Plan { instead: Some(path), ..on(server) };
     let buy = "POST /voucher-order/seckill/1";
     // Publishing the first sale made it.
     let read = |server| clients(micro::CLIENTS, instead("GET /shop/1", server));
@@ -120,9 +120,9 @@ async fn run(
         SHOP_MEMORY => read(first),
         SHOP_REDIS => read(strict),
         _ => {
-            let runs = micro::measure(name, environment, duration).await?;
-            runs.iter().for_each(|run| say(&format!("    {run}")));
-            return Ok(runs);
+            let run = micro::measure(name, environment, duration).await?;
+            say(&format!("    {run}"));
+            return Ok(run);
         }
     };
     let rate = match OPEN_LOOPS.iter().find(|(open, ..)| *open == name) {
@@ -133,14 +133,13 @@ async fn run(
         None => None,
     };
     let plan = Plan { rate, ..plan };
-    let (run, _) = match name {
+    match name {
         ORDERS_MONITORED => tokio::select! {
-            ran = plan.run() => ran?,
+            ran = plan.run() => ran,
             () = monitor(&first.target) => unreachable!("it polls without end"),
         },
-        _ => plan.run().await?,
-    };
-    Ok(vec![run])
+        _ => plan.run().await,
+    }
 }
 
 /// Scrapes metrics and polls as a shop's page does, each every second, and as the lab's page does, four times as often.

@@ -1,28 +1,21 @@
 //! What one answer costs, as `./dev bench --scale --write` measured it: `docs/scale.json`. The capacity model is fed by it,
 //! and the tables of docs/BENCHMARKS.md are made of it.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use workload::Error;
-
-/// The figures that this program was built with.
-const BUILT_IN: &str = include_str!("../../../docs/scale.json");
 
 /// All figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Machine, versions and settings, in a paragraph.
     pub conditions: String,
-    /// Of a quick run: good for trying out, not for conclusions.
-    pub quick: bool,
-    /// Processors, shared by the servers and the load generator.
-    pub cores: usize,
     /// Cost as something grows, each beside the smallest.
     pub growth: Vec<Level>,
-    /// Answers by strategy, one sale, one instance; `sold-out` is a refusal.
-    pub answers: Vec<NamedAnswer>,
+    /// What an answer costs, by strategy, of one sale on one instance; `sold-out` is a refusal.
+    pub costs: BTreeMap<String, Cost>,
     /// A small transaction of one client with its commit, milliseconds.
     pub commit_ms: f64,
     /// Bytes.
@@ -44,13 +37,6 @@ pub struct Level {
     pub refusal: Answer,
 }
 
-/// The answers of a strategy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NamedAnswer {
-    pub name: String,
-    pub answer: Answer,
-}
-
 /// Medians of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
@@ -58,8 +44,6 @@ pub struct Answer {
     pub cost: Cost,
     /// 99th percentile, milliseconds, closed loop.
     pub p99_ms: f64,
-    /// Answers a second, closed loop.
-    pub per_s: f64,
     /// Processor time of the servers as a multiple of the smallest level's in the same round: median, least, most.
     pub growth: [f64; 3],
     /// The same of the 99th percentile; the median.
@@ -103,16 +87,13 @@ pub struct Memory {
     pub order_database: f64,
 }
 
-/// A sale for which all buyers came at once, on the machine of the other figures. Medians.
+/// A sale on `group-commit` for which all buyers came at once, on the machine of the other figures. Medians.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredSale {
-    pub strategy: String,
     /// Buyers, with one attempt each.
     pub buyers: u64,
     /// Vouchers on sale.
     pub stock: u64,
-    /// Keep-alive connections, which the buyers used in turn.
-    pub connections: u64,
     /// Processors that it had: used by servers and load generator. The rest waited, or did other work.
     pub cores: f64,
     /// From the first attempt to the last order, seconds.
@@ -124,24 +105,17 @@ pub struct MeasuredSale {
 }
 
 impl Figures {
-    /// The figures of `file`, or those that this program was built with.
-    pub fn read(file: Option<&Path>) -> Result<Self, Error> {
-        let Some(path) = file else {
-            return serde_json::from_str(BUILT_IN).map_err(|error| Error::Usage(error.to_string()));
-        };
-        let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
-        serde_json::from_str(&text).map_err(|error| Error::file(path)(error.into()))
+    /// Those that this program was built with.
+    pub fn built_in() -> Result<Self, Error> {
+        let text = include_str!("../../../docs/scale.json");
+        serde_json::from_str(text).map_err(|error| Error::Usage(error.to_string()))
     }
 
-    /// The answer called `name`.
-    pub fn answer(&self, name: &str) -> Result<&Answer, Error> {
-        let found = self.answers.iter().find(|known| known.name == name);
-        found.map(|known| &known.answer).ok_or_else(|| {
-            let names: Vec<_> = self.answers.iter().map(|known| known.name.as_str()).collect();
-            Error::Usage(format!(
-                "--strategy {name}: there are figures of {} only",
-                names.join(", ")
-            ))
+    /// What an answer called `name` costs.
+    pub fn cost(&self, name: &str) -> Result<&Cost, Error> {
+        self.costs.get(name).ok_or_else(|| {
+            let names = self.costs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Error::Usage(format!("--strategy {name}: there are figures of {names} only"))
         })
     }
 }

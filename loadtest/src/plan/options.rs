@@ -1,7 +1,5 @@
 //! Options of `loadtest plan`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use crate::options::{number, positive};
@@ -36,13 +34,6 @@ pub struct PlanOptions {
     /// Processors of the database
     #[arg(long, default_value_t = 8.0, value_name = "CORES", value_parser = positive)]
     pub database_cores: f64,
-    /// A commit with its write to the disk, in milliseconds [default: as measured]
-    #[arg(long, value_name = "MS", value_parser = positive)]
-    pub commit_ms: Option<f64>,
-    /// Everything, the load generator too, on one machine with so many processors, instead of the above: as the measured
-    /// sale was.
-    #[arg(skip)]
-    pub one_machine: Option<f64>,
     /// Once sold out, "sold out" is answered before the service (by a CDN or the proxies)
     #[arg(long)]
     pub edge: bool,
@@ -53,13 +44,6 @@ pub struct PlanOptions {
     /// A waiting room lets through so many attempts a second [default: there is none]
     #[arg(long, value_name = "RATE", value_parser = positive)]
     pub waiting_room: Option<f64>,
-    /// What 99 % of the answers must stay within, in seconds, for what is needed
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = positive)]
-    pub target: f64,
-    /// Figures of another machine, as `./dev bench --scale` writes them (scale.json) [default: docs/scale.json, as it was
-    /// when this program was built]
-    #[arg(long, value_name = "FILE")]
-    pub figures: Option<PathBuf>,
     /// Write the tables of docs/SCALING.md and docs/BENCHMARKS.md that are made of the figures, in the checkout this was
     /// built in
     #[arg(long)]

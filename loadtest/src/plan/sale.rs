@@ -11,6 +11,8 @@ use crate::plan::options::PlanOptions;
 const SAMPLES: u32 = 2_000;
 /// How long after the end of the stock attempts still reach the service, seconds.
 const EDGE_DELAY_S: f64 = 1.0;
+/// What 99 % of the answers must stay within, for what is needed, seconds.
+pub const TARGET_S: f64 = 1.0;
 
 /// How a sale goes. Seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,13 +76,12 @@ pub fn sale(
     Outcome { sold_out_s, answered_s, p99_s, room_s: options.waiting_room.map(|_| room_s) }
 }
 
-/// The least rate of answers, of which so many orders a second at most, at which the 99th percentile stays within the
-/// target; `None` where no rate is enough.
+/// The least rate of answers, of which so many orders a second at most, at which the 99th percentile stays within
+/// [`TARGET_S`]; `None` where no rate is enough.
 pub fn needed_rate(options: &PlanOptions, most_orders_per_s: f64) -> Option<f64> {
-    let is_enough = |rate: f64| {
-        sale(options, [rate.min(most_orders_per_s), rate], [0.0; 2]).p99_s <= options.target
-    };
-    let (mut low, mut high) = (0.0, 2.0 * options.attempts() / options.target.min(1.0));
+    let is_enough =
+        |rate: f64| sale(options, [rate.min(most_orders_per_s), rate], [0.0; 2]).p99_s <= TARGET_S;
+    let (mut low, mut high) = (0.0, 2.0 * options.attempts() / TARGET_S);
     if !is_enough(high) {
         return None;
     }
