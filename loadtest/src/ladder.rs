@@ -136,7 +136,8 @@ async fn sell(
     let mut report = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
     for _ in 0..RETURNS {
         let left = report.verdict.stock_left;
-        if !(should_sell_out && report.clean && left > 0 && report.met_trouble()) {
+        let trouble = report.records.iter().any(|record| record.observed.reply.is_trouble());
+        if !(should_sell_out && report.verdict.is_clean() && left > 0 && trouble) {
             break;
         }
         let told = format!("  {left} left, and buyers were told to try again: they do");

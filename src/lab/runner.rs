@@ -63,7 +63,8 @@ impl Lab {
             address.ip()
         };
         let own: Target = format!("http://{}", SocketAddr::new(host, address.port())).parse()?;
-        let peers = config.lab_peers.iter().filter(|peer| **peer != own).cloned();
+        let is_other = |peer: &&Target| peer.to_string() != own.to_string();
+        let peers = config.lab_peers.iter().filter(is_other).cloned();
         // The first runs the load, so it is never killed.
         let nodes: Vec<Target> = std::iter::once(own.clone()).chain(peers).collect();
         let secret = |secret: &secrecy::SecretString| secret.expose_secret().to_owned();

@@ -1,7 +1,6 @@
 //! The burst: one sale, and all buyers at once.
 //!
-//! [`run`] does it all. Its steps ([`crate::publish::flash_sale`], [`prepare`], [`on`], [`judge`])
-//! are public too, for a test that needs to break something between them or to judge later.
+//! [`run`] does it all. Its steps ([`publish()`], [`prepare`], [`on`]) are public too, for who does something between them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,7 +10,6 @@ use crate::{
     Environment, Error, Target,
     buyers::Buyer,
     checker::{self, Verdict},
-    descriptors,
     generator::{Record, generate},
     latency::Latency,
     order_rows::{OrderRows, Snapshot},
@@ -27,11 +25,9 @@ mod show;
 pub use options::BurstOptions;
 
 /// A burst that was run and judged.
-#[derive(Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct Report {
-    /// Always `burst`.
-    pub scenario: &'static str,
     pub strategy: String,
     pub voucher_id: u64,
     /// The base URLs used.
@@ -62,8 +58,6 @@ pub struct Report {
     pub unknown: u64,
     /// Whether the tables no longer changed before the judgement.
     pub tables_unchanged: bool,
-    /// Whether the judgement found no violation.
-    pub clean: bool,
     pub verdict: Verdict,
     /// Every attempt, for judging again.
     #[serde(skip)]
@@ -74,11 +68,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether a buyer got no definite answer, or was told to try again.
-    pub fn met_trouble(&self) -> bool {
-        self.records.iter().any(|record| record.observed.reply.is_trouble())
-    }
-
     /// This burst and a later one of the same buyers on the same voucher, as one report: all attempts, as if the later one
     /// had begun at the end of this one, judged against the tables as it left them.
     #[must_use]
@@ -108,7 +97,8 @@ impl Report {
         for record in &records {
             *replies.entry(record.observed.reply.label().to_owned()).or_default() += 1;
         }
-        let verdict = judge(&records, &self.snapshot);
+        let asked = records.iter().map(|record| &record.observed);
+        let verdict = checker::judge(self.snapshot.sale, asked, &self.snapshot.rows);
         Self {
             requests: records.len() as u64,
             elapsed_s,
@@ -119,7 +109,6 @@ impl Report {
             decided_s,
             replies,
             unknown: records.iter().filter(unknown).count() as u64,
-            clean: verdict.is_clean(),
             verdict,
             records,
             ..self
@@ -134,7 +123,6 @@ impl Report {
 pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
     // What fails quickly comes first, before thousands of sessions are made for nothing.
     let order_rows = OrderRows::open(&options.environment.access.database_url).await?;
-    descriptors::reserve(options.connections_for(usize::MAX))?;
     let voucher_id = publish(options).await?;
     let buyers = prepare(options).await?;
     on(voucher_id, options, &order_rows, buyers).await
@@ -169,12 +157,23 @@ pub async fn on(
     let limit = options.wait_limit;
     let sale = PendingSale { access, targets, buyers: &buyers, voucher_id, limit };
     let waited = pending::wait(sale, order_rows, &mut records).await?;
-    let (snapshot, tables_unchanged) =
-        final_snapshot(options, order_rows, voucher_id, &records).await?;
+    // What is in flight is waited for: briefly if every reply was a definite answer, longer if some purchases had begun and
+    // met errors, or no reply came. A refusal that is followed by an order must be caught, too.
+    let errors = records.iter().filter(|record| record.observed.reply.may_have_begun()).count();
+    let mut quiet = Duration::from_millis(200);
+    if errors > 0 {
+        quiet = Duration::from_secs(3);
+        let limit = limit.as_secs_f32();
+        progress.say(&format!(
+            "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
+             most)"
+        ));
+    }
+    let waiting = order_rows.wait_until_unchanged(voucher_id..=voucher_id, 0, quiet, limit);
+    let (mut snapshots, tables_unchanged) = waiting.await?;
     let elapsed = records.iter().map(|record| record.answered).max().unwrap_or_default();
     let decided_s = waited.map(|waited| (elapsed + waited).as_secs_f64());
     let report = Report {
-        scenario: "burst",
         strategy: options.strategy.clone(),
         voucher_id,
         targets: targets.iter().map(Target::to_string).collect(),
@@ -183,35 +182,8 @@ pub async fn on(
         stock: options.stock,
         connections: options.connections_for(total),
         tables_unchanged,
-        snapshot,
+        snapshot: snapshots.swap_remove(0),
         ..Report::default()
     };
     Ok(report.with(records, decided_s))
-}
-
-/// Waits for in-flight purchases: briefly if every reply was a definite answer, longer if some purchases had begun and met
-/// errors, or no reply came: a refusal that is followed by an order must be caught, too.
-async fn final_snapshot(
-    options: &BurstOptions,
-    order_rows: &OrderRows,
-    voucher_id: u64,
-    records: &[Record],
-) -> Result<(Snapshot, bool), Error> {
-    let errors = records.iter().filter(|record| record.observed.reply.may_have_begun()).count();
-    let mut quiet = Duration::from_millis(200);
-    if errors > 0 {
-        quiet = Duration::from_secs(3);
-        let limit = options.wait_limit.as_secs_f32();
-        options.environment.progress.say(&format!(
-            "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
-             most)"
-        ));
-    }
-    order_rows.wait_until_unchanged(voucher_id, quiet, options.wait_limit).await
-}
-
-/// Judges recorded attempts against a snapshot. For several bursts on one voucher, chain records.
-pub fn judge<'a>(records: impl IntoIterator<Item = &'a Record>, snapshot: &Snapshot) -> Verdict {
-    let asked = records.into_iter().map(|record| &record.observed);
-    checker::judge(snapshot.sale, asked, &snapshot.rows)
 }

@@ -1,6 +1,6 @@
 //! A signed-in buyer, and the requests that prepare a sale.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use serde::Deserialize;
@@ -15,18 +15,12 @@ use crate::{
 pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// A user with a session.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Buyer {
     /// The user's id.
     pub user_id: u64,
     /// The session token, ready to be sent.
     pub token: HeaderValue,
-}
-
-impl fmt::Debug for Buyer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buyer").field("user_id", &self.user_id).finish_non_exhaustive()
-    }
 }
 
 /// Sends one preparatory request and insists on success.
@@ -35,11 +29,10 @@ pub async fn insist<T: for<'de> Deserialize<'de>>(
     call: &Call,
     what: &'static str,
 ) -> Result<Option<T>, Error> {
-    let answer = connection.send(call).await;
-    let url = || connection.target.to_string();
-    let unreachable = |reason: String| Error::Unreachable { url: url(), what, reason };
-    let Response { status, body, .. } =
-        answer.map_err(|failure| unreachable(failure.to_string()))?;
+    let url = connection.target.to_string();
+    let unreachable = |reason: String| Error::Unreachable { url: url.clone(), what, reason };
+    let answer = connection.send(call).await.map_err(|failure| unreachable(failure.to_string()));
+    let Response { status, body, .. } = answer?;
     match serde_json::from_slice(&body) {
         Ok(Envelope { success: true, data, .. }) => Ok(data),
         Ok(Envelope { code, error_msg, .. }) => Err(Error::Refused {

@@ -13,23 +13,19 @@ const RESERVE: u64 = 64;
 /// [`Error::Usage`] when even the hard limit is too low; the message names two ways out.
 pub fn reserve(connections: usize) -> Result<(), Error> {
     let needed = connections as u64 + RESERVE;
-    let limit = getrlimit(Resource::Nofile);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // No current limit means unlimited.
-    if limit.current.is_none_or(|current| current >= needed) {
+    if current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    let too_few = |most: u64| {
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
+        let most = maximum.or(current).unwrap_or(0);
         Error::Usage(format!(
             "{connections} connections need {needed} open files, and this shell allows {most}: \
              use --connections {} or raise the limit with `ulimit -n {needed}`",
             most.saturating_sub(RESERVE).max(1)
         ))
-    };
-    if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
-        return Err(too_few(maximum));
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
-        .map_err(|_| too_few(limit.current.unwrap_or(0)))
+    })
 }
 
 #[cfg(test)]

@@ -16,9 +16,6 @@ use crate::{
     live::Live,
 };
 
-/// Connections being opened at once, so that no listener's backlog overflows.
-const OPENED_AT_ONCE: usize = 128;
-
 /// A request to be made.
 #[derive(Debug)]
 pub struct Job<T> {
@@ -50,51 +47,35 @@ pub struct Done<T> {
 /// Connections to targets in turn, kept between loads.
 #[derive(Debug)]
 pub struct Connections {
-    targets: Vec<Target>,
+    targets: usize,
     links: Vec<(usize, Connection)>,
 }
 
 impl Connections {
     /// `count` connections, of which each opens with its first request. `limit` bounds each request.
     pub fn new(targets: &[Target], count: usize, limit: Duration) -> Result<Self, Error> {
-        if targets.is_empty() {
-            return Err(Error::Usage("at least one target is needed".to_owned()));
-        }
         descriptors::reserve(count)?;
         let links = targets.iter().enumerate().cycle().take(count);
         let links = links.map(|(at, target)| (at, Connection::new(target.clone(), limit)));
-        Ok(Self { targets: targets.to_vec(), links: links.collect() })
+        Ok(Self { targets: targets.len(), links: links.collect() })
     }
 
-    /// Opens those that are not open: new ones, and those that the server closed while they were idle.
+    /// Opens those that are not open: new ones, and those that the server closed while they were idle. One after the other,
+    /// so that a full backlog only slows it.
     pub async fn open(&mut self) -> Result<(), Error> {
-        let mut closed = std::mem::take(&mut self.links);
-        while !closed.is_empty() {
-            let mut opening = JoinSet::new();
-            for (target, mut connection) in
-                closed.drain(closed.len().saturating_sub(OPENED_AT_ONCE)..)
-            {
-                opening.spawn(async move {
-                    let opened = connection.open().await;
-                    (target, connection, opened)
-                });
-            }
-            while let Some(joined) = opening.join_next().await {
-                let (target, connection, opened) = joined?;
-                opened.map_err(|error| Error::Unreachable {
-                    url: self.targets[target].to_string(),
-                    what: "a connection",
-                    reason: error.to_string(),
-                })?;
-                self.links.push((target, connection));
-            }
+        for (_, connection) in &mut self.links {
+            connection.open().await.map_err(|error| Error::Unreachable {
+                url: connection.target.to_string(),
+                what: "a connection",
+                reason: error.to_string(),
+            })?;
         }
         Ok(())
     }
 
     /// How many targets they go to.
     pub(crate) fn targets(&self) -> usize {
-        self.targets.len()
+        self.targets
     }
 
     /// How many there are.
@@ -120,7 +101,12 @@ impl Connections {
             working.spawn(async move {
                 let (next, ended) = &*source;
                 while let Some(Job { call, due, what }) = next(target) {
-                    if !is_due(due, &live).await {
+                    let waiting = async {
+                        if let Some(due) = due.filter(|due| *due > Instant::now()) {
+                            sleep_until(due.into()).await;
+                        }
+                    };
+                    if live.stop.run_until_cancelled(waiting).await.is_none() {
                         break;
                     }
                     let sent = Instant::now();
@@ -136,17 +122,6 @@ impl Connections {
         }
         Ok(())
     }
-}
-
-/// Waits until a request may be sent; `false` where the load was stopped meanwhile.
-async fn is_due(due: Option<Instant>, live: &Live) -> bool {
-    if let Some(due) = due.filter(|due| *due > Instant::now()) {
-        tokio::select! {
-            () = sleep_until(due.into()) => {}
-            () = live.stop.cancelled() => {}
-        }
-    }
-    !live.stop.is_cancelled()
 }
 
 #[cfg(test)]

@@ -1,6 +1,15 @@
-//! The servers that a tool's command works with.
+//! The servers that a tool's command works with. Opens nothing.
 
-use crate::{Access, Error, Target, live::Progress};
+use std::fmt;
+
+use chrono_tz::Tz;
+use hyper::header::HeaderValue;
+
+use crate::{
+    Error, Target,
+    keys::{KeyStyle, Keys},
+    live::Progress,
+};
 
 /// The servers that a tool's command works with, as command lines take them.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,5 +50,70 @@ impl Environment {
     pub fn first_target(&self) -> Result<&Target, Error> {
         let first = self.targets.first();
         first.ok_or_else(|| Error::Usage("at least one target is needed".to_owned()))
+    }
+}
+
+/// Addresses and secrets of the deployment under test, as the tools' command lines take them.
+#[derive(Clone, clap::Args)]
+pub struct Access {
+    /// The service's database, mysql://user:password@host:port/database
+    #[arg(
+        long,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "URL"
+    )]
+    pub database_url: String,
+    /// The service's Redis, as the service is told it (sessions and cached shops are there)
+    #[arg(
+        long,
+        env = "REDIS_URL",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "URL"
+    )]
+    pub redis_url: String,
+    /// How the service names its keys [default: cluster where Redis is one, else default]
+    #[arg(long, env = "KEY_STYLE", value_enum, value_name = "STYLE")]
+    pub key_style: Option<KeyStyle>,
+    /// The administrator's token, for publishing a sale or changing a shop
+    #[arg(
+        long,
+        env = "ADMIN_TOKEN",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TOKEN"
+    )]
+    pub admin_token: String,
+    /// The zone of the service's date-times
+    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_name = "ZONE")]
+    pub time_zone: Tz,
+}
+
+impl Access {
+    /// The names of the service's keys.
+    pub fn keys(&self) -> Keys {
+        Keys::on(&self.redis_url, self.key_style)
+    }
+
+    /// The administrator's token as a header, for `what`.
+    pub fn admin_header(&self, what: &str) -> Result<HeaderValue, Error> {
+        if self.admin_token.is_empty() {
+            let needed = format!("{what} needs the administrator's token");
+            return Err(Error::unset(&needed, "ADMIN_TOKEN"));
+        }
+        let unusable = "the administrator's token cannot be sent in a header";
+        HeaderValue::from_str(&self.admin_token).map_err(|_| Error::Usage(unusable.to_owned()))
+    }
+}
+
+/// Without the secrets.
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("time_zone", &self.time_zone).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@
 //! they truly overlap, on one instance and across them.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -38,23 +39,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// An attempt of this buyer, made in a sale that was opened at `begin`.
-    fn of<T>(buyer: &Buyer, begin: Instant, done: &Done<Attempt<T>>) -> Self {
-        let since = |time: Instant| time.saturating_duration_since(begin);
-        let trace = done.answer.as_ref().ok().and_then(|answer| answer.trace().map(Box::from));
-        Self {
-            observed: ObservedReply {
-                user_id: buyer.user_id,
-                attempt: done.what.attempt,
-                reply: Reply::of(&done.answer),
-            },
-            due: since(done.due),
-            sent: since(done.sent),
-            answered: since(done.ended),
-            trace,
-        }
-    }
-
     /// From when it was due to its answer: the wait for a free connection counts.
     pub fn latency(&self) -> Duration {
         self.answered.saturating_sub(self.due)
@@ -62,7 +46,7 @@ impl Record {
 }
 
 /// An attempt to make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 pub struct Attempt<T = ()> {
     /// Index of the buyer.
     pub buyer: usize,
@@ -106,17 +90,30 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
             call = call.header(TRACE, HeaderValue::from_static("1"));
         }
         let records = Arc::new(Mutex::new(Vec::with_capacity(attempts.len())));
-        let queues = queues(&attempts, connections.targets()).into_iter();
-        let queues: Vec<_> = queues.map(|queue| Mutex::new(queue.into_iter())).collect();
+        let targets = connections.targets();
+        let mut queues = vec![VecDeque::new(); targets];
+        for one in attempts {
+            queues[(one.buyer + one.attempt as usize) % targets].push_back(one);
+        }
+        let queues: Vec<_> = queues.into_iter().map(Mutex::new).collect();
         let (asking, made) = (buyers.clone(), records.clone());
         let next = move |target: usize| {
-            let what: Attempt<T> = lock(&queues[target]).next()?;
+            let what: Attempt<T> = lock(&queues[target]).pop_front()?;
             let call = call.clone().token(&asking[what.buyer].token);
             Some(Job { call, due: what.due.map(|due| begin + due), what })
         };
         let ended = move |done: Done<Attempt<T>>| {
-            let record = Record::of(&buyers[done.what.buyer], begin, &done);
-            ended(&done.what, &record);
+            let Done { what, due, sent, ended: answered, answer, .. } = done;
+            let since = |time: Instant| time.saturating_duration_since(begin);
+            let (user_id, reply) = (buyers[what.buyer].user_id, Reply::of(&answer));
+            let record = Record {
+                observed: ObservedReply { user_id, attempt: what.attempt, reply },
+                due: since(due),
+                sent: since(sent),
+                answered: since(answered),
+                trace: answer.ok().and_then(|answer| answer.trace().map(Box::from)),
+            };
+            ended(&what, &record);
             lock(&made).push(record);
         };
         connections.drive(live, next, ended).await?;
@@ -125,24 +122,8 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
     }
 }
 
-/// Each target's attempts: those of one buyer go to the targets in turn.
-fn queues<T: Copy>(all: &[Attempt<T>], targets: usize) -> Vec<Vec<Attempt<T>>> {
-    let mut queues = vec![Vec::new(); targets];
-    for one in all {
-        queues[(one.buyer + one.attempt as usize) % targets].push(*one);
-    }
-    queues
-}
-
-/// The attempts of a burst: all of one buyer at the same moment.
-fn attempts(options: &BurstOptions, buyers: usize) -> Vec<Attempt> {
-    let of = |(buyer, due)| {
-        (0..options.tries).map(move |attempt| Attempt { buyer, attempt, due: Some(due), then: () })
-    };
-    options.arrivals(buyers).into_iter().flat_map(of).collect()
-}
-
-/// Generates the load, and returns a record of every attempt. All connections are open before the first is made.
+/// Generates the load, all attempts of one buyer at the same moment, and returns a record of each. All connections are open
+/// before the first is made.
 ///
 /// # Errors
 /// An [`Error`] only before that; later, every failure is part of a record.
@@ -151,7 +132,10 @@ pub async fn generate(
     voucher_id: u64,
     buyers: &Arc<[Buyer]>,
 ) -> Result<Vec<Record>, Error> {
-    let attempts = attempts(options, buyers.len());
+    let of = |(buyer, due)| {
+        (0..options.tries).map(move |attempt| Attempt { buyer, attempt, due: Some(due), then: () })
+    };
+    let attempts: Vec<_> = options.arrivals(buyers.len()).into_iter().flat_map(of).collect();
     let count = options.connections_for(attempts.len());
     let mut connections = Connections::new(&options.environment.targets, count, options.timeout)?;
     connections.open().await?;

@@ -5,7 +5,7 @@
 
 use std::{io, time::Duration};
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::{
     Method, Request,
     body::Bytes,
@@ -13,15 +13,11 @@ use hyper::{
     header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::Target;
 
-/// Answers longer than this, in bytes, are not read: the longest is the raw data of a lab's run.
-const BODY_LIMIT: usize = 8 << 20;
 /// The request and response header for a request's recorded steps; a server without `--lab` sends none.
 pub const TRACE: HeaderName = HeaderName::from_static("x-lab-trace");
 /// The header of the administrator's token.
@@ -124,8 +120,8 @@ pub struct Connection {
 #[derive(Debug)]
 struct Link {
     sender: SendRequest<Full<Bytes>>,
-    /// Aborted when dropped, which closes the socket: a caller that gave up hangs up.
-    _driver: JoinSet<()>,
+    /// Its drop closes the socket: a caller that gave up hangs up.
+    _driver: AbortOnDropHandle<()>,
 }
 
 impl Connection {
@@ -136,14 +132,15 @@ impl Connection {
 
     /// Connects now, so that the first request need not.
     pub async fn open(&mut self) -> io::Result<()> {
-        self.connect(Instant::now() + self.limit).await
+        self.link = Some(self.connect(Instant::now() + self.limit).await?);
+        Ok(())
     }
 
-    async fn connect(&mut self, deadline: Instant) -> io::Result<()> {
-        if self.link.as_ref().is_some_and(|link| !link.sender.is_closed()) {
-            return Ok(());
+    /// The connection that is open, or a new one.
+    async fn connect(&mut self, deadline: Instant) -> io::Result<Link> {
+        if let Some(link) = self.link.take().filter(|link| !link.sender.is_closed()) {
+            return Ok(link);
         }
-        self.link = None;
         let connecting = async {
             let stream = self.target.connect().await?;
             stream.set_nodelay(true)?;
@@ -153,10 +150,8 @@ impl Connection {
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
         // The sender reports every failure; the driver's own result would only repeat it.
-        let mut driver = JoinSet::new();
-        driver.spawn(async move { drop(connection.await) });
-        self.link = Some(Link { sender, _driver: driver });
-        Ok(())
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        Ok(Link { sender, _driver: AbortOnDropHandle::new(driver) })
     }
 
     /// Sends one request and reads the whole answer.
@@ -171,33 +166,27 @@ impl Connection {
         let mut request = self.request(call).map_err(|e| Failure::NotSent(e.to_string()))?;
         loop {
             let fresh = self.link.is_none();
-            self.connect(deadline).await.map_err(|e| Failure::NotSent(e.to_string()))?;
-            let Some(link) = self.link.as_mut() else {
-                return Err(Failure::NotSent("no connection".to_owned()));
-            };
+            let mut link =
+                self.connect(deadline).await.map_err(|e| Failure::NotSent(e.to_string()))?;
             let exchange = async {
                 let response = link.sender.try_send_request(request).await.map_err(|mut e| {
                     let unsent = e.take_message();
                     (unsent, e.into_error().to_string())
                 })?;
                 let (head, body) = response.into_parts();
-                let body = Limited::new(body, BODY_LIMIT).collect().await;
-                let body = body.map_err(|e| (None, e.to_string()))?.to_bytes();
+                let body = body.collect().await.map_err(|e| (None, e.to_string()))?.to_bytes();
                 Ok(Response { status: head.status.as_u16(), headers: head.headers, body })
             };
-            let failure = match timeout_at(deadline, exchange).await {
-                Ok(Ok(response)) => return Ok(response),
-                Ok(Err((Some(unsent), _))) if !fresh => {
-                    self.link = None;
-                    request = unsent;
-                    continue;
+            match timeout_at(deadline, exchange).await {
+                Ok(Ok(response)) => {
+                    self.link = Some(link);
+                    return Ok(response);
                 }
-                Ok(Err((Some(_), reason))) => Failure::NotSent(reason),
-                Ok(Err((None, reason))) => Failure::Lost(reason),
-                Err(_) => Failure::TimedOut,
-            };
-            self.link = None;
-            return Err(failure);
+                Ok(Err((Some(unsent), _))) if !fresh => request = unsent,
+                Ok(Err((Some(_), reason))) => return Err(Failure::NotSent(reason)),
+                Ok(Err((None, reason))) => return Err(Failure::Lost(reason)),
+                Err(_) => return Err(Failure::TimedOut),
+            }
         }
     }
 
@@ -212,4 +201,4 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@
 //! - [`conformance`] compares a verdict to the guarantees in the [`ladder`], the table of strategies.
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`keys`] names the Redis keys that the tools look at.
-//! - [`environment`] and [`access`]: the servers, as command lines name them.
+//! - [`environment`]: the servers, as command lines name them.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
 //!   has it buy.
 //! - [`buyers`], [`sessions`], [`publish`], [`order_rows`] prepare a sale and read its end.
@@ -19,7 +19,6 @@
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
 //!   on; [`trace`] reads what a node tells of an attempt's steps, [`batches`] how many orders shared a commit.
 
-pub mod access;
 pub mod batches;
 pub mod burst;
 pub mod buyers;
@@ -47,7 +46,6 @@ pub mod table;
 pub mod target;
 pub mod trace;
 
-pub use access::Access;
-pub use environment::Environment;
+pub use environment::{Access, Environment};
 pub use error::Error;
 pub use target::Target;

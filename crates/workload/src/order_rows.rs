@@ -133,27 +133,15 @@ impl OrderRows {
         said.map(|lines| lines.join("; ")).map_err(failed)
     }
 
-    /// Waits until the sale has not changed for `quiet`, but at most `limit`.
+    /// Waits until the sales of these vouchers have at least so many `orders` and have not changed for `quiet`, but at most
+    /// `limit`.
     ///
-    /// Returns the last snapshot and whether it was quiet. Purchases outlive clients that gave up,
+    /// Returns the last snapshots and whether it was quiet. Purchases outlive clients that gave up,
     /// so a run with lost replies is only judged once they are done.
     ///
     /// # Errors
     /// [`Error::Database`] when the tables cannot be read even at the end of `limit`.
     pub async fn wait_until_unchanged(
-        &self,
-        voucher_id: u64,
-        quiet: Duration,
-        limit: Duration,
-    ) -> Result<(Snapshot, bool), Error> {
-        let one = voucher_id..=voucher_id;
-        let (mut sales, still) = self.wait_until_all_unchanged(one, 0, quiet, limit).await?;
-        Ok((sales.swap_remove(0), still))
-    }
-
-    /// As [`wait_until_unchanged`](Self::wait_until_unchanged), for the sales of these vouchers, and until they have at least
-    /// so many `orders`.
-    pub async fn wait_until_all_unchanged(
         &self,
         vouchers: RangeInclusive<u64>,
         orders: usize,

@@ -76,7 +76,7 @@ pub async fn wait(
         if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
             for (at, id) in open.iter().take(LOOK_UPS) {
                 let observed = &mut records[*at].observed;
-                let token = tokens.get(&observed.user_id).copied();
+                let Some(token) = tokens.get(&observed.user_id) else { continue };
                 let reply = look_up(&mut connections, token, *id).await;
                 if matches!(reply, Reply::Withdrawn { .. }) {
                     observed.reply = reply;
@@ -98,15 +98,8 @@ pub async fn wait(
 }
 
 /// Looks an order up. Any node may answer.
-pub async fn look_up(
-    connections: &mut [Connection],
-    token: Option<&HeaderValue>,
-    id: i64,
-) -> Reply {
-    let mut call = Call::get(format!("/voucher-order/{id}"));
-    if let Some(token) = token {
-        call = call.token(token);
-    }
+pub async fn look_up(connections: &mut [Connection], token: &HeaderValue, id: i64) -> Reply {
+    let call = Call::get(format!("/voucher-order/{id}")).token(token);
     for connection in connections {
         if let Ok(response) = connection.send(&call).await {
             return Reply::of_look_up(id, &response);

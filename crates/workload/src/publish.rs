@@ -31,32 +31,24 @@ pub async fn flash_sale(
 ) -> Result<u64, Error> {
     let admin_token = access.admin_header("publishing a sale")?;
     let mut connection = Connection::new(target.clone(), LIMIT);
+    let call = Call::get("/shop/of/name?name=load%20tests");
+    let found: Option<Vec<Shop>> = insist(&mut connection, &call, "looking for a shop").await?;
+    let ours = found.into_iter().flatten().find(|shop| shop.name == SHOP);
     let mut make = async |path: &str, body: &Value, what: &'static str| {
         let call = Call::post(path).admin(&admin_token).json(body);
         let id: Option<u64> = insist(&mut connection, &call, what).await?;
         id.ok_or_else(|| Error::Usage(format!("{what}: the service told no id")))
     };
-    let shop = match shop(target).await? {
+    let new = json!({
+        "name": SHOP, "typeId": 10, "images": "", "address": "127.0.0.1", "x": 120.15, "y": 30.32,
+        "avgPrice": 80, "openHours": "00:00-24:00",
+    });
+    let shop = match ours {
         Some(shop) => shop.id,
-        None => make("/shop", &our_shop(), "making a shop").await?,
+        None => make("/shop", &new, "making a shop").await?,
     };
     let voucher = voucher(access, shop, &format!("Load test, {strategy}"), strategy, stock);
     make("/voucher/seckill", &voucher, "publishing a sale").await
-}
-
-/// Our shop, where there is one.
-async fn shop(target: &Target) -> Result<Option<Shop>, Error> {
-    let call = Call::get("/shop/of/name?name=load%20tests");
-    let mut connection = Connection::new(target.clone(), LIMIT);
-    let found: Option<Vec<Shop>> = insist(&mut connection, &call, "looking for a shop").await?;
-    Ok(found.into_iter().flatten().find(|shop| shop.name == SHOP))
-}
-
-fn our_shop() -> Value {
-    json!({
-        "name": SHOP, "typeId": 10, "images": "", "address": "127.0.0.1", "x": 120.15, "y": 30.32,
-        "avgPrice": 80, "openHours": "00:00-24:00",
-    })
 }
 
 /// What is published: a sale that began an hour ago and ends in two.

@@ -105,7 +105,7 @@ impl Reply {
     pub fn of(answer: &Result<Response, Failure>) -> Self {
         match answer {
             Ok(answer) => Self::read(answer.status, &answer.body),
-            Err(Failure::NotSent(_)) => Self::not_sent(),
+            Err(Failure::NotSent(_)) => Self::Refused(NOT_SENT.into()),
             Err(Failure::Lost(_)) => Self::lost(CONNECTION_LOST),
             Err(Failure::TimedOut) => Self::lost(TIME_OUT),
         }
@@ -153,11 +153,6 @@ impl Reply {
         }
     }
 
-    /// An attempt whose request never left the tool: certainly no order.
-    pub fn not_sent() -> Self {
-        Self::Refused(Cow::Borrowed(NOT_SENT))
-    }
-
     /// An attempt whose answer was lost for the reason `why`.
     pub fn lost(why: &'static str) -> Self {
         Self::Unknown { why: Cow::Borrowed(why), id: None }
@@ -171,21 +166,17 @@ impl Reply {
     /// Whether the service, or the way to it, was in trouble, as opposed to the sale taking its course.
     pub fn is_trouble(&self) -> bool {
         match self {
-            Self::Ordered(_)
-            | Self::Pending(_)
-            | Self::Withdrawn { .. }
-            | Self::AlreadyOrdered(_) => false,
-            Self::Refused(code) => {
-                matches!(code.as_ref(), "UNAVAILABLE" | "OVERLOADED" | NOT_SENT)
-            }
-            Self::Unknown { .. } | Self::Malformed => true,
+            Self::Refused(code) => matches!(&**code, "UNAVAILABLE" | "OVERLOADED" | NOT_SENT),
+            _ => matches!(self, Self::Unknown { .. } | Self::Malformed),
         }
     }
 
     /// Whether the purchase may have begun, so that an order may still come of it: against what a refusal says, too.
     pub fn may_have_begun(&self) -> bool {
-        let never = |code: &str| matches!(code, "OVERLOADED" | NOT_SENT);
-        self.is_trouble() && !matches!(self, Self::Refused(code) if never(code))
+        match self {
+            Self::Refused(code) => code == "UNAVAILABLE",
+            _ => self.is_trouble(),
+        }
     }
 
     /// The name under which this reply is counted.
@@ -206,16 +197,10 @@ impl Reply {
 mod tests {
     use super::*;
 
-    fn refused(code: &'static str) -> Reply {
-        Reply::Refused(Cow::Borrowed(code))
-    }
-
-    fn unknown(why: &'static str, id: Option<i64>) -> Reply {
-        Reply::Unknown { why: Cow::Borrowed(why), id }
-    }
-
     #[test]
     fn every_kind_of_answer_is_read() {
+        let refused = |code: &'static str| Reply::Refused(code.into());
+        let unknown = |why: &'static str, id| Reply::Unknown { why: why.into(), id };
         let id = 662_109_876_543_210_001_i64;
         let success = format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#);
         let already =
@@ -242,19 +227,13 @@ mod tests {
             (408, "", unknown("HTTP_408", None)),
             (502, "<html>", unknown("HTTP_502", None)),
             (200, "<html>", unknown("HTTP_200", None)),
+            // A node without codes.
+            (200, r#"{"success":false,"errorMsg":"库存不足！"}"#, refused(SOLD_OUT)),
+            (200, r#"{"success":false,"errorMsg":"不能重复下单！"}"#, Reply::AlreadyOrdered(None)),
+            (200, r#"{"success":false,"errorMsg":"不允许重复下单"}"#, refused("LOCK_BUSY")),
+            (200, r#"{"success":false,"errorMsg":"服务器异常"}"#, unknown("HTTP_200", None)),
         ] {
             assert_eq!(Reply::read(status, body.as_bytes()), expected, "{status} {body}");
         }
-    }
-
-    #[test]
-    fn a_node_without_codes_is_understood_by_its_texts() {
-        let read = |text: &str| {
-            Reply::read(200, format!(r#"{{"success":false,"errorMsg":"{text}"}}"#).as_bytes())
-        };
-        assert_eq!(read("库存不足！"), refused(SOLD_OUT));
-        assert_eq!(read("不能重复下单！"), Reply::AlreadyOrdered(None));
-        assert_eq!(read("不允许重复下单"), refused("LOCK_BUSY"));
-        assert_eq!(read("服务器异常"), unknown("HTTP_200", None));
     }
 }

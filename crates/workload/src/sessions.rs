@@ -18,22 +18,20 @@ const FIRST: std::ops::Range<u64> = 10_000_000_000..1_000_000_000_000;
 
 /// `count` new buyers with random ids, and sessions.
 pub async fn signed_in(access: &Access, count: usize) -> Result<Vec<Buyer>, Error> {
-    let buyers = buyers(rand::rng().random_range(FIRST), count)?;
+    let buyers = buyers(rand::rng().random_range(FIRST), count);
     open(access, &buyers).await?;
     Ok(buyers)
 }
 
 /// `count` buyers with ids from `first` on. They have no sessions yet.
-pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Error> {
-    (first..)
-        .take(count)
-        .map(|user_id| {
-            let token = format!("{:032x}", rand::random::<u128>());
-            let token = HeaderValue::from_str(&token)
-                .map_err(|error| Error::Usage(format!("a session token: {error}")))?;
-            Ok(Buyer { user_id, token })
-        })
-        .collect()
+pub fn buyers(first: u64, count: usize) -> Vec<Buyer> {
+    let buyer = |user_id| {
+        let token = format!("{:032x}", rand::random::<u128>());
+        let mut token = HeaderValue::try_from(token).expect("hexadecimal digits");
+        token.set_sensitive(true);
+        Buyer { user_id, token }
+    };
+    (first..).take(count).map(buyer).collect()
 }
 
 /// Opens the sessions of `buyers`, those in front first.

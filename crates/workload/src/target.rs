@@ -17,20 +17,11 @@ use crate::Error;
 /// server such as Docker's, and would be measured as the service's latency.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// A name or an address; an IPv6 address in brackets.
-    host: String,
-    port: u16,
+    /// A name or an address, an IPv6 address in brackets, and the TCP port.
+    authority: String,
     prefix: String,
     addresses: Arc<Mutex<Option<Arc<[SocketAddr]>>>>,
 }
-
-impl PartialEq for Target {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.host, self.port, &self.prefix) == (&other.host, other.port, &other.prefix)
-    }
-}
-
-impl Eq for Target {}
 
 impl Target {
     /// A new TCP connection. Without a time limit of its own; dropping the future gives it up.
@@ -49,19 +40,13 @@ impl Target {
         if let Some(addresses) = &*known {
             return Ok(addresses.clone());
         }
-        let host = self.host.trim_start_matches('[').trim_end_matches(']');
-        let found = lookup_host((host, self.port)).await?.collect();
+        let found = lookup_host(&self.authority).await?.collect();
         Ok(known.insert(found).clone())
     }
 
-    /// TCP port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// The value of the `Host` header.
+    /// Host and port: the value of the `Host` header.
     pub fn authority(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        self.authority.clone()
     }
 
     /// The request path for `path` (which begins with `/`), under this URL's own path.
@@ -74,21 +59,17 @@ impl FromStr for Target {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self, Error> {
-        let unusable = |reason: &str| {
-            let way_out = "write it like http://127.0.0.1:8080";
-            Error::Usage(format!("the target '{url}' cannot be used: {reason} ({way_out})"))
-        };
-        let uri: Uri = url.trim().parse().map_err(|_| unusable("it is not a URL"))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(unusable("only http:// is spoken"));
-        }
-        if uri.query().is_some() {
-            return Err(unusable("a query has no place here"));
-        }
-        let host = uri.host().ok_or_else(|| unusable("it names no host"))?;
+        let uri = url.trim().parse::<Uri>().ok();
+        let uri = uri.filter(|uri| uri.scheme_str() == Some("http") && uri.query().is_none());
+        let uri = uri.ok_or_else(|| {
+            Error::Usage(format!(
+                "the target '{url}' cannot be used: only http:// is spoken, and a query has no place \
+                 here (write it like http://127.0.0.1:8080)"
+            ))
+        })?;
+        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80));
         Ok(Self {
-            host: host.to_owned(),
-            port: uri.port_u16().unwrap_or(80),
+            authority: format!("{host}:{port}"),
             prefix: uri.path().trim_end_matches('/').to_owned(),
             addresses: Arc::default(),
         })
@@ -97,7 +78,7 @@ impl FromStr for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}:{}{}", self.host, self.port, self.prefix)
+        write!(f, "http://{}{}", self.authority, self.prefix)
     }
 }
 

@@ -269,7 +269,7 @@ mod tests {
         let load = Load {
             targets: vec![target.parse().unwrap()],
             paths: ["POST /x".to_owned(), "POST /y".to_owned()].into(),
-            buyers: workload::sessions::buyers(1, 3).unwrap().into(),
+            buyers: workload::sessions::buyers(1, 3).into(),
             connections: 2,
             duration: Duration::from_secs(20),
             rate: None,

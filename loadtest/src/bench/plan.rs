@@ -180,7 +180,7 @@ impl<'a> Plan<'a> {
         let confirmed = attempts.list.iter().filter(|attempt| attempt.is_order()).count();
         let rows = &self.environment.order_rows;
         let (snapshots, unchanged) =
-            rows.wait_until_all_unchanged(sales.clone(), confirmed, QUIET, LIMIT).await?;
+            rows.wait_until_unchanged(sales.clone(), confirmed, QUIET, LIMIT).await?;
         let name = self.name;
         ensure!(unchanged, "{name}: the tables still change after {LIMIT:?}");
         for ((id, replies), Snapshot { sale, rows }) in sales.zip(replies).zip(&snapshots) {

@@ -68,8 +68,7 @@ impl Owner {
         let connect = |target: &Target| Connection::new(target.clone(), TIMEOUT);
         let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
         loop {
-            let token = Some(&self.buyer.token);
-            let reply = pending::look_up(&mut connections, token, self.order_id).await;
+            let reply = pending::look_up(&mut connections, &self.buyer.token, self.order_id).await;
             if !matches!(reply, Reply::Pending(_)) || begin.elapsed() >= PENDING_LIMIT {
                 return reply;
             }

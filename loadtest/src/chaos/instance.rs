@@ -93,7 +93,7 @@ impl Instance {
 
     fn launch(&self) -> io::Result<Process> {
         let mut command = Command::new(&self.program);
-        command.args(["serve", "--bind", &format!("127.0.0.1:{}", self.target.port())]);
+        command.args(["serve", "--bind", &self.target.authority()]);
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
         Process::start(command, &self.log)
     }

@@ -208,11 +208,11 @@ impl Sale {
 
     async fn wait_until_stable(&mut self, cluster: &TestCluster) -> Result<Snapshot> {
         self.wait_until_decided(cluster).await?;
-        let waiting =
-            cluster.order_rows.wait_until_unchanged(self.voucher_id, QUIET, UNCHANGED_LIMIT);
-        let (snapshot, still) = waiting.await?;
+        let (rows, sale) = (&cluster.order_rows, self.voucher_id..=self.voucher_id);
+        let waiting = rows.wait_until_unchanged(sale, 0, QUIET, UNCHANGED_LIMIT);
+        let (mut sales, still) = waiting.await?;
         ensure!(still, "the tables still change {UNCHANGED_LIMIT:?} after the sale");
-        Ok(snapshot)
+        Ok(sales.swap_remove(0))
     }
 
     /// Sells what is left, to buyers without an order and to new buyers, until nothing is or nobody can buy any more: a busy

@@ -32,7 +32,7 @@ pub struct BurstOptions {
           value_parser = value_parser!(u64).range(1..=600).map(Duration::from_secs))]
     pub timeout: Duration,
     /// Longest wait for in-flight purchases before the check, in seconds
-    #[arg(long, alias = "settle", default_value = "30", value_name = "SECONDS",
+    #[arg(long, default_value = "30", value_name = "SECONDS",
           value_parser = value_parser!(u64).range(1..=600).map(Duration::from_secs))]
     pub wait_limit: Duration,
     #[command(flatten)]

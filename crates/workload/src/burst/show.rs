@@ -5,18 +5,6 @@ use std::fmt;
 use super::Report;
 use crate::{latency, table::render};
 
-/// What a failed assertion shows: no attempt, and no row.
-impl fmt::Debug for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Report")
-            .field("strategy", &self.strategy)
-            .field("verdict", &self.verdict)
-            .field("replies", &self.replies)
-            .field("elapsed_s", &self.elapsed_s)
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let targets = self.targets.join(", ");

@@ -13,7 +13,7 @@
 //! Cancelled orders (status 4) have given their stock back: they are no active rows, but they do
 //! exist, so they still answer for a reply.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -152,7 +152,7 @@ pub fn judge<'a>(
     asked: impl IntoIterator<Item = &'a ObservedReply>,
     rows: &[OrderRow],
 ) -> Verdict {
-    let mut users: HashMap<u64, (Told<'_>, Vec<OrderRow>)> = HashMap::new();
+    let mut users: BTreeMap<u64, (Told<'_>, Vec<OrderRow>)> = BTreeMap::new();
     let mut sold_out = 0;
     let mut verdict =
         Verdict { issued: sale.issued, stock_left: sale.stock_left, ..Verdict::default() };
@@ -178,7 +178,7 @@ pub fn judge<'a>(
         users.entry(row.user_id).or_default().1.push(*row);
         cancelled += i64::from(row.is_cancelled());
     }
-    verdict.orders = i64::try_from(rows.len()).unwrap_or(i64::MAX) - cancelled;
+    verdict.orders = rows.len() as i64 - cancelled;
     verdict.oversold = (verdict.orders - sale.issued).max(-sale.stock_left).max(0);
     verdict.drift = sale.issued - sale.stock_left - verdict.orders;
     // Stock that only a cancellation or an addition brought was not there when "sold out" was said.
@@ -186,9 +186,7 @@ pub fn judge<'a>(
     if some_left {
         verdict.false_sold_out = sold_out;
     }
-    let mut by_user: Vec<_> = users.into_iter().collect();
-    by_user.sort_unstable_by_key(|(user, _)| *user);
-    for (user, (told, rows)) in by_user {
+    for (user, (told, rows)) in users {
         judge_user(&mut verdict, user, &told, &rows, some_left);
     }
     verdict
@@ -201,7 +199,6 @@ fn judge_user(
     rows: &[OrderRow],
     some_left: bool,
 ) {
-    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let has = |id: &i64| rows.iter().any(|row| row.id == *id);
     let active = || rows.iter().filter(|row| !row.is_cancelled());
     let cancelled = |id: &i64| rows.iter().any(|row| row.id == *id && row.is_cancelled());
@@ -220,7 +217,7 @@ fn judge_user(
     let successes = told.ordered.iter().filter(|id| !cancelled(id)).count();
     let extra = active().count().max(successes).saturating_sub(1);
     if extra > 0 {
-        verdict.duplicates += count(extra);
+        verdict.duplicates += extra as i64;
         let ids: Vec<i64> = active().map(|row| row.id).collect();
         verdict.example(|| format!("user {user}: orders {ids:?}, one was allowed"));
     }
@@ -230,16 +227,16 @@ fn judge_user(
         .map(|row| row.id)
         .filter(|id| !told.ordered.contains(id) && !told.named.contains(id))
         .collect();
-    verdict.unacknowledged += count(unacknowledged.len());
+    verdict.unacknowledged += unacknowledged.len() as i64;
     if unacknowledged.len() > told.unknown {
-        verdict.phantom += count(unacknowledged.len() - told.unknown);
+        verdict.phantom += (unacknowledged.len() - told.unknown) as i64;
         verdict.example(|| {
             format!("user {user}: order {unacknowledged:?} exists, but no reply owns it")
         });
     }
 
     let absent = |id: &&i64| !has(id) && !told.withdrawn.contains_key(id);
-    let absent = count(told.named.iter().filter(absent).count());
+    let absent = told.named.iter().filter(absent).count() as i64;
     let unfounded = if rows.is_empty() { told.already_unnamed } else { 0 };
     if absent + unfounded > 0 {
         verdict.false_duplicate += absent + unfounded;

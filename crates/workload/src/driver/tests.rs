@@ -1,33 +1,22 @@
 //! The driver against a real HTTP server on a real socket.
 
-use std::{convert::Infallible, sync::Mutex};
+use std::sync::Mutex;
 
-use http_body_util::Full;
-use hyper::{Request, Response as Reply, body::Bytes, body::Incoming, service::service_fn};
-use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, time::sleep};
+use hyper::{Request, body::Incoming};
+use tokio::time::sleep;
 
 use super::*;
+use crate::http::tests::http_server;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Answers every request with its path, after this time.
 async fn server(after: Duration) -> Target {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let service = service_fn(move |request: Request<Incoming>| async move {
-                sleep(after).await;
-                let path = request.uri().path().to_owned();
-                Ok::<_, Infallible>(Reply::new(Full::new(Bytes::from(path))))
-            });
-            let http = hyper::server::conn::http1::Builder::new();
-            tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
-        }
-    });
-    target
+    let answer = move |request: Request<Incoming>| async move {
+        sleep(after).await;
+        request.uri().path().to_owned()
+    };
+    http_server(answer).await.0
 }
 
 type All = Arc<Mutex<Vec<Done<u64>>>>;
@@ -60,21 +49,8 @@ async fn driven(
     drive(connections, &Arc::default(), end, due, &all).await;
     let mut done = std::mem::take(&mut *all.lock().unwrap());
     done.sort_by_key(|done| done.what);
+    assert!(done.iter().map(|done| done.what).eq(0..end), "{done:?}");
     done
-}
-
-#[tokio::test]
-async fn each_request_is_made_once_and_a_closed_loop_counts_from_sending() {
-    let targets = [server(Duration::ZERO).await, server(Duration::ZERO).await];
-    let mut connections = Connections::new(&targets, 8, LIMIT).unwrap();
-    connections.open().await.unwrap();
-    let done = driven(&mut connections, 500, None).await;
-    assert_eq!(done.len(), 500);
-    for (number, done) in (0..).zip(&done) {
-        assert_eq!((done.what, done.due), (number, done.sent));
-        assert_eq!(done.answer.as_ref().unwrap().body, format!("/{number}"));
-    }
-    assert_eq!(connections.count(), 8);
 }
 
 #[tokio::test]
@@ -95,6 +71,8 @@ async fn a_request_counts_from_when_it_was_due_and_is_not_sent_before() {
         assert_eq!(done.due, begin + number * 2 * ANSWER_TIME);
         assert!(done.sent >= done.due, "{done:?}");
     }
+    let closed_loop = driven(&mut connections, 3, None).await;
+    assert!(closed_loop.iter().all(|done| done.due == done.sent), "{closed_loop:?}");
 }
 
 #[tokio::test]

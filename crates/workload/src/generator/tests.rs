@@ -1,29 +1,12 @@
 //! Firing at real sockets: every attempt once, all of them at the same time.
 
-use hyper::{body::Incoming, header::HeaderValue, service::service_fn};
-use hyper_util::rt::TokioIo;
-use std::{collections::HashMap, convert::Infallible, sync::Mutex};
-use tokio::{net::TcpListener, sync::Barrier};
+use std::collections::HashMap;
+
+use hyper::{Request, body::Incoming};
+use tokio::sync::Barrier;
 
 use super::*;
-use crate::{Access, Environment, Target};
-
-#[test]
-fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
-    let options = BurstOptions { tries: 3, ..options(Vec::new()) };
-    let queues = queues(&attempts(&options, 10), 2);
-    let mut all = queues.concat();
-    all.sort_unstable();
-    let due = Some(Duration::ZERO);
-    let of = |buyer| (0..3).map(move |attempt| Attempt { buyer, attempt, due, then: () });
-    let expected: Vec<_> = (0..10).flat_map(of).collect();
-    assert_eq!(all, expected);
-    for queue in &queues {
-        for buyer in 0..10 {
-            assert!(queue.iter().any(|it| it.buyer == buyer), "buyer {buyer}");
-        }
-    }
-}
+use crate::{Access, Environment, Target, http::tests::http_server};
 
 #[test]
 fn buyers_come_as_the_seed_says_and_within_the_span() {
@@ -56,43 +39,31 @@ fn options(targets: Vec<Target>) -> BurstOptions {
     BurstOptions::new(Environment::silent(access, targets))
 }
 
+/// How often each buyer's token was seen.
+type Seen = Arc<Mutex<HashMap<String, u32>>>;
+
 /// A server that answers once `expected` requests are waiting, then sells one to each.
-async fn server(expected: usize, seen: Arc<Mutex<HashMap<String, u32>>>) -> Target {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+async fn server(expected: usize, seen: Seen) -> Target {
     let barrier = Arc::new(Barrier::new(expected));
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let (barrier, seen) = (barrier.clone(), seen.clone());
-            tokio::spawn(async move {
-                let service = service_fn(|request: hyper::Request<Incoming>| {
-                    let (barrier, seen) = (barrier.clone(), seen.clone());
-                    async move {
-                        assert_eq!(request.uri(), "/voucher-order/seckill/77");
-                        let token = request.headers()["authorization"].to_str().unwrap();
-                        *seen.lock().unwrap().entry(token.to_owned()).or_default() += 1;
-                        let id = token.trim_start_matches("token-").to_owned();
-                        barrier.wait().await;
-                        let body = format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#);
-                        Ok::<_, Infallible>(hyper::Response::new(body))
-                    }
-                });
-                hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await
-                    .unwrap();
-            });
+    let answer = move |request: Request<Incoming>| {
+        let (barrier, seen) = (barrier.clone(), seen.clone());
+        async move {
+            assert_eq!(request.uri(), "/api/voucher-order/seckill/77");
+            let token = request.headers()["authorization"].to_str().unwrap();
+            *lock(&seen).entry(token.to_owned()).or_default() += 1;
+            let id = token.trim_start_matches("token-").to_owned();
+            barrier.wait().await;
+            format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#)
         }
-    });
-    target
+    };
+    http_server(answer).await.0
 }
 
 #[tokio::test]
 async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     // 5 buyers, 4 tries, 2 servers: each answers only once its whole share of 10 is in flight.
-    let seen = Arc::new(Mutex::new(HashMap::new()));
-    let targets = vec![server(10, seen.clone()).await, server(10, seen.clone()).await];
+    let seen: [Seen; 2] = Default::default();
+    let targets = vec![server(10, seen[0].clone()).await, server(10, seen[1].clone()).await];
     let options = BurstOptions { tries: 4, connections: 20, ..options(targets) };
     let live = &options.live;
     let records = generate(&options, 77, &buyers(5)).await.unwrap();
@@ -106,14 +77,15 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
         })
         .collect();
     assert_eq!(asked, expected);
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.len(), 5);
-    assert!(seen.values().all(|count| *count == 4), "{seen:?}");
+    for seen in &seen {
+        let seen = lock(seen);
+        assert!(seen.len() == 5 && seen.values().all(|count| *count == 2), "{seen:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
-    let seen = Arc::new(Mutex::new(HashMap::new()));
+    let seen = Seen::default();
     let up = server(1, seen.clone()).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let down: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -125,5 +97,5 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
         matches!(&error, Error::Unreachable { url, .. } if *url == down.to_string()),
         "{error}"
     );
-    assert_eq!((live.done(), seen.lock().unwrap().len()), (0, 0));
+    assert_eq!((live.done(), lock(&seen).len()), (0, 0));
 }
