@@ -13,7 +13,6 @@ use serde::Serialize;
 use workload::{
     burst::{self, BurstOptions},
     comparison::{self, RunState},
-    conformance::Conformance,
     publish,
 };
 
@@ -104,17 +103,14 @@ async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
     let run = RunState::new("comparison".to_owned(), setting, started);
     comparison::run(&environment, &run).await?;
     let document = run.document(0);
-    println!("{document}");
+    let exit_code = checked(ladder::compared(&document), None).await?;
     if let Some(path) = html {
         write(&path, comparison::report::html(&document)).await?;
     }
     if let Some(path) = json {
         write(&path, comparison::report::raw(&run)).await?;
     }
-    let mut results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
-    let violated = results.any(|result| matches!(result.conformance, Conformance::Violation(_)));
-    let result = if violated { CheckResult::Violation } else { CheckResult::Holds };
-    Ok(result.exit_code())
+    Ok(exit_code)
 }
 
 async fn checked(report: Checked, json: Option<PathBuf>) -> Result<ExitCode, Error> {

@@ -13,6 +13,7 @@ use workload::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
+    comparison::document::{Document, LaneResult, Setting},
     conformance::Conformance,
     ladder::Strategy,
     live::Live,
@@ -146,6 +147,29 @@ async fn sell(
         report = report.followed_by(again);
     }
     Ok(report)
+}
+
+/// A comparison that was judged, in the same table.
+pub fn compared(run: &Document) -> Checked {
+    let Setting { buyers, tries, stock, spread_seconds, instances, .. } = run.setting;
+    let judged = run.lanes.iter().filter_map(|lane| Some((lane.strategy, lane.result.as_ref()?)));
+    let rows = judged.clone().map(|(strategy, result)| {
+        let LaneResult { report, conformance, .. } = result;
+        row(strategy, instances, 1, report, conformance)
+    });
+    let broken = |result: &LaneResult| matches!(result.conformance, Conformance::Violation(_));
+    let violations = judged.filter(|(_, result)| broken(result)).count();
+    Checked {
+        scenario: "compare",
+        heading: format!(
+            "Each sale: {buyers} buyers, {tries} simultaneous tries each, for {stock} vouchers over \
+             {spread_seconds} s, seed {}. The p99 is that of the successes.",
+            run.seed
+        ),
+        figures: vec![Table::new(&COLUMNS, rows.collect())],
+        notes: String::new(),
+        checks: vec![Check::none("strategies that broke a promise", violations as u64)],
+    }
 }
 
 /// A row of the table.

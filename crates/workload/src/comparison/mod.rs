@@ -29,7 +29,6 @@ pub mod faults;
 pub mod report;
 pub mod run_state;
 mod sampler;
-mod show;
 pub mod story;
 
 use document::{Document, LaneResult, Setting, State, StoryKind};
