@@ -2,8 +2,48 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
-use super::row::{Row, Text};
+use Guarantee::{Never, NeverWhile, Possible, Shown};
+
+/// A text in both languages of the project: English, then Simplified Chinese.
+pub type Text = [&'static str; 2];
+
+/// Whether a violation can happen under a strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// It never happens.
+    Never,
+    /// It never happens as long as this condition is met.
+    NeverWhile(Text),
+    /// It can happen; the law tests (`tests/it/law.rs`) hold a purchase where it does.
+    Possible,
+    /// It can happen, and the demonstration (`loadtest ladder`, `./dev demo`) insists on showing it, too.
+    Shown,
+}
+
+impl Guarantee {
+    /// Whether the violation can happen.
+    pub const fn can_break(self) -> bool {
+        matches!(self, Self::Possible | Self::Shown)
+    }
+}
+
+/// The row of one strategy.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The name on the wire, in metrics and in `tb_seckill_voucher.strategy`.
+    pub name: &'static str,
+    /// How it sells, in one sentence.
+    pub idea: Text,
+    /// Why it holds, or what can go wrong.
+    pub why: Text,
+    /// What is learnt from two requests of one buyer that meet under it: why both got an order, where it is
+    /// [unsafe](Strategy::is_unsafe), else why only one did.
+    pub moral: Text,
+    /// More orders than stock.
+    pub oversell: Guarantee,
+    /// A second order of one user, with one instance running and with several.
+    pub second_order: [Guarantee; 2],
+}
 
 /// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {
@@ -11,6 +51,7 @@ macro_rules! table {
         /// How a sale sells; chosen when it is published.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
+        #[allow(missing_docs)] // the idea of each, in its row
         pub enum Strategy { $( $(#[$attribute])* $strategy, )+ }
 
         impl Strategy {
@@ -33,7 +74,6 @@ const SHARED_LOCK: Text = [
 ];
 
 table! {
-    /// Read the stock, then decrement it.
     Naive = Row {
         name: "naive",
         idea: [
@@ -53,7 +93,6 @@ table! {
         oversell: Shown,
         second_order: [Possible, Possible],
     };
-    /// Decrement where the stock is what was read.
     CompareAndSet = Row {
         name: "compare-and-set",
         idea: [
@@ -74,7 +113,6 @@ table! {
         oversell: Never,
         second_order: [Possible, Possible],
     };
-    /// Decrement where there is stock left.
     Conditional = Row {
         name: "conditional",
         idea: [
@@ -95,7 +133,6 @@ table! {
         oversell: Never,
         second_order: [Possible, Possible],
     };
-    /// Lock the sale's row first.
     RowLock = Row {
         name: "row-lock",
         idea: [
@@ -115,7 +152,6 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// Conditional, under a lock that is released before the commit.
     LockInTransaction = Row {
         name: "lock-in-transaction",
         idea: [
@@ -136,7 +172,6 @@ table! {
         oversell: Never,
         second_order: [Shown, Shown],
     };
-    /// Conditional, under a per-user lock inside the process.
     ProcessLock = Row {
         name: "process-lock",
         idea: [
@@ -156,7 +191,6 @@ table! {
         oversell: Never,
         second_order: [Never, Shown],
     };
-    /// Conditional, under a SET NX lock whose lease is too short and which anybody deletes.
     SetnxUnowned = Row {
         name: "setnx-unowned",
         idea: [
@@ -180,7 +214,6 @@ table! {
         oversell: Never,
         second_order: [Possible, Shown],
     };
-    /// Conditional, under a per-user SET NX lock in Redis.
     SetnxLock = Row {
         name: "setnx-lock",
         idea: [
@@ -197,7 +230,6 @@ table! {
         oversell: Never,
         second_order: [Never, NeverWhile(["the lease outlives the work", "租期长于业务"])],
     };
-    /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     #[default]
     ReentrantLock = Row {
         name: "reentrant-lock",
@@ -216,7 +248,6 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// A script in Redis admits, a consumer group commits.
     Stream = Row {
         name: "stream",
         idea: [
@@ -236,7 +267,6 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// Purchases that arrive while a commit runs share the next one.
     GroupCommit = Row {
         name: "group-commit",
         idea: [
@@ -256,7 +286,6 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// One row per unit of the stock, claimed without waiting for others.
     UnitRows = Row {
         name: "unit-rows",
         idea: [
