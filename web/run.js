@@ -69,15 +69,12 @@ function RunView(root, after = null) {
     const points = (field) => lane.samples.map((one) => [one.at, one[field] || 0]);
     const tile = (field, kind, end) => make('div', { class: 'tile' },
       make('dt', null, t(`lane.${field.replace(/Ms$/, '')}`)),
-      make('dd', null, number(report || field === 'batch' ? end : sample ? sample[field] : null),
+      make('dd', null, number(report ? end : sample ? sample[field] : null),
         Plots.spark({ name: t(`lane.${field.replace(/Ms$/, '')}`), points: points(field), kind })));
     return make('dl', { class: 'tiles' },
       tile('requestsPerS', 'six', report && report.requests_per_s), tile('ordersPerS', 'one', report && report.orders_per_s),
-      tile('p50Ms', 'three', report && report.latency.p50_ms), tile('p99Ms', 'two', report && report.latency.p99_ms),
-      lane.samples.some((one) => one.batch) ? tile('batch', 'four', latestBatch(lane)) : null);
+      tile('p50Ms', 'three', report && report.latency.p50_ms), tile('p99Ms', 'two', report && report.latency.p99_ms));
   }
-
-  const latestBatch = (lane) => (lane.samples.findLast((one) => one.batch) || {}).batch;
 
   const ordersOf = (bound) => {
     const from = Math.floor(bound / 2) + 1;

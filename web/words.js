@@ -109,7 +109,7 @@ Words.add({
   'lane.first.duplicates': ['first duplicate', '首个重复订单'], 'lane.first.oversold': ['first oversold', '首次超卖'],
   'lane.seconds': ['seconds', '秒'],
   'lane.requestsPerS': ['requests/s', '请求/秒'], 'lane.ordersPerS': ['orders/s', '订单/秒'],
-  'lane.p50': ['p50 ms', 'p50 毫秒'], 'lane.p99': ['p99 ms', 'p99 毫秒'], 'lane.batch': ['orders per commit', '每次提交的订单数'],
+  'lane.p50': ['p50 ms', 'p50 毫秒'], 'lane.p99': ['p99 ms', 'p99 毫秒'],
   'lane.replies': ['Replies by kind', '各类响应'],
   'lane.index': ['The locks let {count} second orders through; the database’s unique index refused them.', '锁放过了 {count} 个重复订单，由数据库的唯一索引拒绝。'],
   'kind.ORDERED': ['ordered', '抢购成功'], 'kind.PENDING': ['pending', '处理中'], 'kind.WITHDRAWN': ['refused later', '随后被拒'], 'kind.SOLD_OUT': ['sold out', '已售罄'],

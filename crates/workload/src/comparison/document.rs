@@ -151,8 +151,6 @@ pub struct Sample {
     pub at: f64,
     /// Attempts answered so far.
     pub requests: u64,
-    /// Successes so far.
-    pub orders: u64,
     /// Stock by the database.
     pub stock: i64,
     /// Orders by the database, cancelled ones aside.
@@ -171,8 +169,6 @@ pub struct Sample {
     /// Of the attempts answered since the last sample; `None` where there were none.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    /// Orders in a commit since the last sample, on average; on `group-commit` only.
-    pub batch: Option<f64>,
 }
 
 /// How a sale ended.
