@@ -15,7 +15,7 @@ function RunView(root, after = null) {
   const widthOf = (element) => Math.max(280, Math.floor(element.clientWidth || 560));
 
   const settingText = ({ setting }) => t('run.setting', {
-    ...setting, seed: setting.seed ?? run.seed, instances: instances(setting.instances),
+    ...setting, instances: instances(setting.instances),
     spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn')].filter(Boolean).join(' · '),
   });
 
@@ -44,15 +44,15 @@ function RunView(root, after = null) {
     const points = (field) => samples.map((sample) => [sample.at, sample[field]]);
     const broken = samples.find((sample) => sample.duplicates > 0 || sample.oversold > 0);
     const marks = run.events.map((event, at) => ({ at: event.at, text: t(`event.short.${event.what}`), row: at % 2 }));
-    const now = Math.max(run.elapsedS, ...run.events.map((event) => event.at));
+    const timed = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
+    const now = Math.max(0, ...timed);
     // An instance that is not back yet is away until now.
     const spans = run.events.filter((event) => event.seconds || event.what === 'kill-instance')
       .map((event) => ({ from: event.at, to: event.seconds ? event.at + event.seconds : now }));
     if (broken) marks.push({ at: broken.at, text: t(broken.oversold > 0 ? 'lane.first.oversold' : 'lane.first.duplicates'), kind: 'bad', row: 2 });
-    const timed = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
     return Plots.lines({
       width, height: width < 420 ? 150 : 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks, spans,
-      right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...timed),
+      right: Math.max(run.setting.spreadSeconds || 1, now),
       top: Math.max(...run.lanes.flatMap((one) => one.samples.map((sample) => sample.rows)), 0),
       level: { value: run.setting.stock, text: t('lane.issued', { count: number(run.setting.stock) }) },
       series: [

@@ -146,7 +146,7 @@ async fn sell(
 
 /// A comparison that was judged, in the same table.
 pub fn compared(run: &Document) -> Checked {
-    let Setting { buyers, tries, stock, spread_seconds, instances, .. } = run.setting;
+    let Setting { buyers, tries, stock, spread_seconds, instances, seed, .. } = run.setting;
     let judged = run.lanes.iter().filter_map(|lane| Some((lane.strategy, lane.result.as_ref()?)));
     let rows = judged.clone().map(|(strategy, result)| {
         let LaneResult { report, conformance, .. } = result;
@@ -158,8 +158,7 @@ pub fn compared(run: &Document) -> Checked {
         scenario: "compare",
         heading: format!(
             "Each sale: {buyers} buyers, {tries} simultaneous tries each, for {stock} vouchers over \
-             {spread_seconds} s, seed {}. The p99 is that of the successes.",
-            run.seed
+             {spread_seconds} s, seed {seed}. The p99 is that of the successes."
         ),
         figures: vec![Table::new(&COLUMNS, rows.collect())],
         notes: String::new(),

@@ -107,8 +107,8 @@ impl Lab {
         let id = format!("{:08x}", rand::random::<u32>());
         // As date-times are on the wire.
         let now = self.0.zone.now().format("%Y-%m-%dT%H:%M:%S").to_string();
+        let started = Started { id: id.clone(), seed: setting.seed.into() };
         let run = Arc::new(RunState::new(id.clone(), setting, now));
-        let started = Started { id: id.clone(), seed: run.seed() };
         {
             let mut runs = self.0.runs.lock();
             if runs.front().is_some_and(|run| run.state().is_under_way()) {
@@ -142,12 +142,11 @@ impl Lab {
     /// The runs that are kept, newest first; with how each lane compares to its guarantees, once it is judged.
     pub fn kept(&self) -> Vec<Value> {
         let summary = |state: &Arc<RunState>| {
-            let Document { id, seed, started_at, state, setting, lanes, .. } =
-                state.document(usize::MAX);
+            let Document { id, started_at, state, setting, lanes, .. } = state.document(usize::MAX);
             let results = lanes.into_iter().filter_map(|lane| lane.result);
             let conformances: Vec<_> = results.map(|result| result.conformance).collect();
             json!({
-                "id": id, "seed": seed, "startedAt": started_at, "state": state, "setting": setting,
+                "id": id, "startedAt": started_at, "state": state, "setting": setting,
                 "conformances": conformances,
             })
         };

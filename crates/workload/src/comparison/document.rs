@@ -20,16 +20,12 @@ use crate::{
 pub struct Document {
     /// Names the comparison in links.
     pub id: String,
-    /// What the arrivals were drawn from.
-    pub seed: u64,
     pub state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Local date-time.
     pub started_at: String,
     pub setting: Setting,
-    /// Seconds since the first request.
-    pub elapsed_s: f64,
     /// What was done to the servers, and what came of it.
     pub events: Vec<Event>,
     pub lanes: Vec<Lane>,
@@ -89,9 +85,13 @@ pub struct Setting {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turn: bool,
     /// What their order and moments are drawn from [default: a random one, which is printed]
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u32>,
+    #[arg(long, default_value_t = drawn(), hide_default_value = true)]
+    #[serde(default = "drawn")]
+    pub seed: u32,
+}
+
+fn drawn() -> u32 {
+    rand::random_range(1..1_000_000)
 }
 
 /// A fault that was injected into the servers, or an instance that is back.

@@ -53,7 +53,7 @@ pub const MOST: Setting = Setting {
     instances: 2,
     spread_seconds: 30,
     in_turn: false,
-    seed: None,
+    seed: 0,
 };
 
 impl Setting {
@@ -110,7 +110,7 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
         spread: Duration::from_secs(setting.spread_seconds.into()),
-        seed: setting.seed.unwrap_or_default().into(),
+        seed: setting.seed.into(),
         traced: true,
         ..BurstOptions::new(selling.clone())
     });

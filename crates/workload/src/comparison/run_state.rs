@@ -27,8 +27,6 @@ pub struct RunState {
 impl RunState {
     /// A comparison that has not begun. `started_at` is a local date-time.
     pub fn new(id: String, setting: Setting, started_at: String) -> Self {
-        let seed = setting.seed.unwrap_or_else(|| rand::random_range(1..1_000_000));
-        let setting = Setting { seed: Some(seed), ..setting };
         let lane = |strategy: &Strategy| Lane {
             strategy: *strategy,
             idea: strategy.row().idea,
@@ -37,7 +35,6 @@ impl RunState {
         };
         let document = Document {
             id,
-            seed: seed.into(),
             started_at,
             lanes: setting.lanes.iter().map(lane).collect(),
             setting,
@@ -58,11 +55,6 @@ impl RunState {
     /// Its id.
     pub fn id(&self) -> String {
         self.lock().id.clone()
-    }
-
-    /// What the arrivals are drawn from.
-    pub fn seed(&self) -> u64 {
-        self.lock().seed
     }
 
     /// How far the run is.

@@ -71,7 +71,6 @@ impl Sampler<'_> {
         }
         let at = self.run.seconds();
         let mut document = self.run.lock();
-        document.elapsed_s = at;
         let Setting { buyers, tries, stock, .. } = document.setting;
         let attempts = u64::from(buyers) * u64::from(tries);
         let mut lanes = self.run.live.iter();
