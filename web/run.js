@@ -164,7 +164,10 @@ function RunView(root, after = null) {
   }
 
   function showEvents() {
-    const text = (event) => `${t('event.at', { at: event.at.toFixed(1) })}: ${t(`event.${event.what}`, { ...event, node: String(event.node).split(':').pop() })}`;
+    const text = ({ at, what, seconds, node, cut }) => {
+      const key = what === 'kill-instance' && seconds ? 'event.kill-instance.back' : `event.${what}`;
+      return `${t('event.at', { at: at.toFixed(1) })}: ${t(key, { seconds: number(seconds), node: String(node).split(':').pop(), cut })}`;
+    };
     const lines = run.events.map(text);
     if (events.dataset.shows === lines.join('\n')) return; // otherwise screen readers would announce it again and again
     events.dataset.shows = lines.join('\n');

@@ -135,10 +135,11 @@ Words.add({
   'compare.percentile': ['percentile', '分位'],
   'event.title': ['Faults injected', '注入的故障'],
   'event.pause-redis': ['Redis was paused for {seconds} s', 'Redis 暂停 {seconds} 秒'], 'event.empty-redis': ['Redis was emptied', 'Redis 被清空'],
-  'event.kill-instance': ['node {node} was killed', '节点 {node} 被强制终止'], 'event.instance-back': ['node {node} is back', '节点 {node} 已恢复'],
+  'event.kill-instance': ['node {node} was killed', '节点 {node} 被强制终止'],
+  'event.kill-instance.back': ['node {node} was killed, and back after {seconds} s', '节点 {node} 被强制终止，{seconds} 秒后恢复'],
   'event.cut-lease': ['locks expired early for {seconds} s ({cut} locks)', '{seconds} 秒内让锁提前过期（{cut} 把）'],
   'event.short.pause-redis': ['Redis paused', 'Redis 暂停'], 'event.short.empty-redis': ['Redis emptied', 'Redis 清空'],
-  'event.short.kill-instance': ['node killed', '节点被终止'], 'event.short.instance-back': ['node back', '节点恢复'], 'event.short.cut-lease': ['locks expire early', '锁提前过期'],
+  'event.short.kill-instance': ['node killed', '节点被终止'], 'event.short.cut-lease': ['locks expire early', '锁提前过期'],
   'event.at': ['at {at} s', '第 {at} 秒'],
 });
 

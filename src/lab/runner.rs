@@ -15,8 +15,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use workload::Environment;
-use workload::comparison::document::{Document, Setting, State};
-use workload::comparison::faults::InjectedFault;
+use workload::comparison::document::{Document, InjectedFault, Setting, State};
 use workload::comparison::{self, RunState};
 use workload::live::Progress;
 use workload::{Access, Target};
@@ -164,12 +163,12 @@ impl Lab {
     pub async fn inject(&self, fault: InjectedFault) -> Result<(), Error> {
         let run = self.0.runs.lock().front().cloned();
         let run = run.filter(|run| run.state() == State::Running).ok_or(Error::NoRun)?;
-        tracing::warn!(fault = fault.name(), "the lab injects a fault");
+        tracing::warn!(?fault, "the lab injects a fault");
         let environment = self.0.environment.clone();
         let mut injecting = self.0.tasks.spawn(async move {
             let outcome = fault.inject(&environment, &run).await;
             if let Err(error) = &outcome {
-                tracing::warn!(%error, fault = fault.name(), "a fault of the lab could not be injected to its end");
+                tracing::warn!(%error, ?fault, "a fault of the lab could not be injected to its end");
             }
             outcome
         });

@@ -94,12 +94,31 @@ fn drawn() -> u32 {
     rand::random_range(1..1_000_000)
 }
 
-/// A fault that was injected into the servers, or an instance that is back.
-#[derive(Debug, Clone, Default, Serialize)]
+/// A fault that can be injected into the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InjectedFault {
+    /// Redis serves no client for two seconds (CLIENT PAUSE), then goes on.
+    PauseRedis,
+    /// FLUSHALL: locks, stock counters, ids and sessions are gone. The buyers' sessions are put back.
+    EmptyRedis,
+    /// SIGKILL of the last instance, for two seconds again and again; then its supervisor's start of it succeeds.
+    KillInstance,
+    /// For two seconds, every purchase lock's lease ends as soon as it is seen.
+    CutLease,
+}
+
+impl InjectedFault {
+    /// Every fault, in the order of the buttons.
+    pub const ALL: [Self; 4] =
+        [Self::PauseRedis, Self::EmptyRedis, Self::KillInstance, Self::CutLease];
+}
+
+/// A fault that was injected.
+#[derive(Debug, Clone, Serialize)]
 pub struct Event {
     pub at: f64,
-    /// What: a fault by its name, or [`INSTANCE_BACK`].
-    pub what: &'static str,
+    pub what: InjectedFault,
     /// For how long, where it lasts; of a killed instance once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
@@ -110,17 +129,14 @@ pub struct Event {
     pub cut: Option<u64>,
 }
 
-/// [`Event::what`] of a killed instance that is back.
-pub const INSTANCE_BACK: &str = "instance-back";
-
 impl Event {
     /// When the effect of a fault ended. An instance that did not come back was away to the end.
     pub fn end(&self) -> f64 {
-        match (self.seconds, &self.node) {
+        match (self.seconds, self.what) {
             (Some(seconds), _) => self.at + seconds,
-            (None, Some(_)) => f64::INFINITY,
+            (None, InjectedFault::KillInstance) => f64::INFINITY,
             // What was lost with Redis' data shows at once.
-            (None, None) => self.at + 1.0,
+            (None, _) => self.at + 1.0,
         }
     }
 }
@@ -193,7 +209,7 @@ pub struct Story {
     pub kind: StoryKind,
     /// The fault that its requests met, where one was injected.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault: Option<&'static str>,
+    pub fault: Option<InjectedFault>,
     /// What is learnt from it, in English and Chinese, where that follows from the strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moral: Option<Text>,

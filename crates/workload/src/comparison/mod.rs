@@ -4,7 +4,7 @@
 //!
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.
-//! - [`faults`] injects faults into the servers meanwhile; `sampler` reads figures.
+//! - `faults` injects faults into the servers meanwhile; `sampler` reads figures.
 //! - [`report`] writes its results as files.
 
 use std::{
@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub mod document;
-pub mod faults;
+mod faults;
 pub mod report;
 pub mod run_state;
 mod sampler;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use super::document::{Document, Event, Lane, Setting, State};
+use super::document::{Document, Event, InjectedFault, Lane, Setting, State};
 use crate::{
     buyers::Buyer,
     generator::Record,
@@ -68,9 +68,14 @@ impl RunState {
     }
 
     /// Adds an event, which happens now; returns its index.
-    pub fn record_event(&self, event: Event) -> usize {
+    pub(super) fn record_event(
+        &self,
+        what: InjectedFault,
+        seconds: Option<f64>,
+        node: Option<String>,
+    ) -> usize {
         let mut document = self.lock();
-        document.events.push(Event { at: self.seconds(), ..event });
+        document.events.push(Event { at: self.seconds(), what, seconds, node, cut: None });
         document.events.len() - 1
     }
 

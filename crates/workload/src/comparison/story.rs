@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::document::{Event, INSTANCE_BACK, Request, Story, StoryKind};
+use super::document::{Event, InjectedFault, Request, Story, StoryKind};
 use crate::{
     generator::Record,
     reply::Reply,
@@ -74,7 +74,7 @@ fn span(chosen: &[&Attempt<'_>]) -> (i64, i64) {
 }
 
 /// The fault that the attempts met, the first of several.
-fn met(chosen: &[&Attempt<'_>], faults: &[&Event]) -> Option<&'static str> {
+fn met(chosen: &[&Attempt<'_>], faults: &[Event]) -> Option<InjectedFault> {
     let (begin, end) = span(chosen);
     let (begin, end) = (begin as f64 / 1e6, end as f64 / 1e6);
     let met = faults.iter().find(|fault| begin < fault.end() && fault.at < end)?;
@@ -120,9 +120,7 @@ impl<'a> Attempts<'a> {
 
     /// The stories, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where nothing went
     /// wrong. Attempts that met a fault are preferred.
-    pub fn stories(&self, events: &[Event]) -> Vec<Story> {
-        let faults: Vec<_> = events.iter().filter(|event| event.what != INSTANCE_BACK).collect();
-        let faults = &faults[..];
+    pub fn stories(&self, faults: &[Event]) -> Vec<Story> {
         let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
         let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
         let (several, held) = self.of_each_user();
@@ -221,7 +219,7 @@ fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
     (!refused, one_node, end - begin)
 }
 
-fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[&Event]) -> Story {
+fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[Event]) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
     let (zero, _) = span(&chosen);
     Story {
@@ -289,6 +287,10 @@ mod tests {
 
     fn stories(records: &[Record]) -> Vec<Story> {
         Attempts::of(records, &HashMap::new()).stories(&[])
+    }
+
+    fn event(what: InjectedFault, at: f64, seconds: Option<f64>) -> Event {
+        Event { at, what, seconds, node: None, cut: None }
     }
 
     const TAKEN: &str = "locked@100+10:place=memory placed@200+900:outcome=taken";
@@ -381,15 +383,14 @@ mod tests {
         .concat();
         let attempts = Attempts::of(&records, &HashMap::new());
         assert_eq!(attempts.index_refused(), 2);
+        let cut = InjectedFault::CutLease;
         let of = |at: f64, end: f64| {
-            let fault =
-                Event { at, what: "cut-lease", seconds: Some(end - at), ..Event::default() };
-            let story = attempts.stories(&[fault]).remove(0);
+            let story = attempts.stories(&[event(cut, at, Some(end - at))]).remove(0);
             (story.requests[0].user_id.clone(), story.fault)
         };
-        assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some("cut-lease")));
-        assert_eq!(of(1.9, 3.0), ("3".to_owned(), Some("cut-lease")));
-        assert_eq!(of(3.9, f64::INFINITY), ("4".to_owned(), Some("cut-lease")));
+        assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some(cut)));
+        assert_eq!(of(1.9, 3.0), ("3".to_owned(), Some(cut)));
+        assert_eq!(of(3.9, f64::INFINITY), ("4".to_owned(), Some(cut)));
         // Outside of all faults it is told all the same, but not as one of them.
         assert_eq!(of(8.0, 9.0), ("3".to_owned(), None));
     }
@@ -410,8 +411,8 @@ mod tests {
         assert_eq!((last.kind, last.requests.len()), (StoryKind::Oversold, 2));
         assert_eq!(last.requests[0].steps[0].saw["stock"], 1);
         assert_eq!(last.requests[0].steps[0].saw["order"], false);
-        let fault = Event { what: "empty-redis", ..Event::default() };
-        assert_eq!(told(&[fault]).requests.len(), 3);
+        let emptied = event(InjectedFault::EmptyRedis, 0.0, None);
+        assert_eq!(told(&[emptied]).requests.len(), 3);
         // Two who read that two are left took no more than there were.
         assert_eq!(stories(&records[..2]), []);
     }
