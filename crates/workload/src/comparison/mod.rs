@@ -37,10 +37,6 @@ use sampler::{Commits, Sampler};
 
 /// Connections of each lane.
 const CONNECTIONS: usize = 256;
-/// Time limit of one attempt.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for purchases that are under way when the last buyer has been answered.
-const WAIT_LIMIT: Duration = Duration::from_secs(20);
 /// The shares of attempts whose latency is in the result.
 const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
 
@@ -106,8 +102,6 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         tries: setting.tries,
         stock: setting.stock,
         connections: CONNECTIONS,
-        timeout: TIMEOUT,
-        wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
         spread: Duration::from_secs(setting.spread_seconds.into()),
         seed: setting.seed.into(),
