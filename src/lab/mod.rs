@@ -36,7 +36,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
     let offered = |strategy: Strategy| {
         let row = strategy.row();
         json!({
-            "name": row.name,
+            "name": strategy.name(),
             "idea": row.idea,
             "why": row.why,
             "unsafe": strategy.is_unsafe(),

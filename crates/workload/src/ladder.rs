@@ -11,11 +11,6 @@ mod table;
 pub use table::{Guarantee, Row, Strategy, Text};
 
 impl Strategy {
-    /// The name on the wire, in metrics and in `tb_seckill_voucher.strategy`.
-    pub const fn name(self) -> &'static str {
-        self.row().name
-    }
-
     /// What is guaranteed about a second order of one user on so many instances.
     pub const fn second_order_on(self, instances: u32) -> Guarantee {
         self.row().second_order[(instances > 1) as usize]

@@ -30,8 +30,6 @@ impl Guarantee {
 /// The row of one strategy.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The name on the wire, in metrics and in `tb_seckill_voucher.strategy`.
-    pub name: &'static str,
     /// How it sells, in one sentence.
     pub idea: Text,
     /// Why it holds, or what can go wrong.
@@ -45,18 +43,22 @@ pub struct Row {
     pub second_order: [Guarantee; 2],
 }
 
-/// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
+/// Makes the enum, its names and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {
-    ($( $(#[$attribute:meta])* $strategy:ident = $row:expr; )+) => {
+    ($( $(#[$attribute:meta])* $strategy:ident $name:literal = $row:expr; )+) => {
         /// How a sale sells; chosen when it is published.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
         #[allow(missing_docs)] // the idea of each, in its row
-        pub enum Strategy { $( $(#[$attribute])* $strategy, )+ }
+        pub enum Strategy { $( $(#[$attribute])* #[serde(rename = $name)] $strategy, )+ }
 
         impl Strategy {
             /// Every strategy, in the order in which a learner meets them.
             pub const ALL: [Self; [$( Self::$strategy ),+].len()] = [$( Self::$strategy ),+];
+
+            /// The name on the wire, in metrics and in `tb_seckill_voucher.strategy`.
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$strategy => $name, )+ }
+            }
 
             /// Its row of the table.
             pub const fn row(self) -> &'static Row {
@@ -74,8 +76,7 @@ const SHARED_LOCK: Text = [
 ];
 
 table! {
-    Naive = Row {
-        name: "naive",
+    Naive "naive" = Row {
         idea: [
             "Read the stock; if there is some, take one without looking again.",
             "先读库存，有货就直接减一，不再检查。",
@@ -93,8 +94,7 @@ table! {
         oversell: Shown,
         second_order: [Possible, Possible],
     };
-    CompareAndSet = Row {
-        name: "compare-and-set",
+    CompareAndSet "compare-and-set" = Row {
         idea: [
             "Take one from the stock only if it is still what was read.",
             "只有库存仍等于刚才读到的值，才减一。",
@@ -113,8 +113,7 @@ table! {
         oversell: Never,
         second_order: [Possible, Possible],
     };
-    Conditional = Row {
-        name: "conditional",
+    Conditional "conditional" = Row {
         idea: [
             "The database checks and takes in one statement: decrement where there is stock left.",
             "让数据库用一条语句完成检查与扣减：有剩余才减一。",
@@ -133,8 +132,7 @@ table! {
         oversell: Never,
         second_order: [Possible, Possible],
     };
-    RowLock = Row {
-        name: "row-lock",
+    RowLock "row-lock" = Row {
         idea: [
             "Lock the sale's row in the database first, then check, order and count.",
             "先锁住数据库里这场秒杀的那一行，再检查、下单、扣库存。",
@@ -152,8 +150,7 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    LockInTransaction = Row {
-        name: "lock-in-transaction",
+    LockInTransaction "lock-in-transaction" = Row {
         idea: [
             "A lock per buyer in the node's memory, taken inside the transaction and released before its commit.",
             "在节点内存里对买家加锁，锁在事务之内获得，在提交之前就释放。",
@@ -172,8 +169,7 @@ table! {
         oversell: Never,
         second_order: [Shown, Shown],
     };
-    ProcessLock = Row {
-        name: "process-lock",
+    ProcessLock "process-lock" = Row {
         idea: [
             "A lock per buyer in each node's own memory; under it, the database checks and takes in one statement.",
             "在每个节点自己的内存里对买家加锁；持锁期间，由数据库用一条语句检查并扣减。",
@@ -191,8 +187,7 @@ table! {
         oversell: Never,
         second_order: [Never, Shown],
     };
-    SetnxUnowned = Row {
-        name: "setnx-unowned",
+    SetnxUnowned "setnx-unowned" = Row {
         idea: [
             "A lock per buyer in Redis: SET NX with a short lease, and an unconditional DEL on release; under it, the \
              database checks and takes in one statement.",
@@ -214,8 +209,7 @@ table! {
         oversell: Never,
         second_order: [Possible, Shown],
     };
-    SetnxLock = Row {
-        name: "setnx-lock",
+    SetnxLock "setnx-lock" = Row {
         idea: [
             "A lock per buyer in Redis, which all nodes share: SET NX with an expiry; under it, the database checks and \
              takes in one statement.",
@@ -231,8 +225,7 @@ table! {
         second_order: [Never, NeverWhile(["the lease outlives the work", "租期长于业务"])],
     };
     #[default]
-    ReentrantLock = Row {
-        name: "reentrant-lock",
+    ReentrantLock "reentrant-lock" = Row {
         idea: [
             "A Redisson-compatible lock per buyer in Redis, renewed while its holder lives; under it, the database checks \
              and takes in one statement.",
@@ -248,8 +241,7 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    Stream = Row {
-        name: "stream",
+    Stream "stream" = Row {
         idea: [
             "A script in Redis admits buyers; a consumer group writes their orders afterwards.",
             "由 Redis 中的脚本放行买家，随后由消费者组写入订单。",
@@ -267,8 +259,7 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    GroupCommit = Row {
-        name: "group-commit",
+    GroupCommit "group-commit" = Row {
         idea: [
             "Purchases that arrive while a commit runs share the next one: many orders, one wait for the disk.",
             "一次提交进行期间到达的抢购，合并进下一次提交：多个订单只等一次磁盘。",
@@ -286,8 +277,7 @@ table! {
         oversell: Never,
         second_order: [Never, Never],
     };
-    UnitRows = Row {
-        name: "unit-rows",
+    UnitRows "unit-rows" = Row {
         idea: [
             "The stock is one row for each unit, at most 10,000; a purchase takes a row that nobody else has locked \
              (SKIP LOCKED).",
