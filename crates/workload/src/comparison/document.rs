@@ -210,9 +210,9 @@ pub struct Story {
     /// The fault that its requests met, where one was injected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<InjectedFault>,
-    /// What is learnt from it, in English and Chinese, where that follows from the strategy.
+    /// Why it ended so, in English and Chinese, where that follows from the strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub moral: Option<Text>,
+    pub why: Option<Text>,
     /// By the time they were sent.
     pub requests: Vec<Request>,
 }

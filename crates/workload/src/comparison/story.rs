@@ -221,7 +221,7 @@ fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[Event]) -> St
     Story {
         kind,
         fault: met(&chosen, faults),
-        moral: None,
+        why: None,
         requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
     }
 }
