@@ -93,6 +93,10 @@ mod tests {
         Verdict { oversold, duplicates, drift, issued: 100, ..Verdict::default() }
     }
 
+    fn sale(verdict: Verdict) -> Report {
+        Report { verdict, tables_unchanged: true, ..Report::default() }
+    }
+
     #[test]
     fn each_strategy_is_held_to_its_own_guarantees() {
         use Strategy::{Conditional, Naive, ProcessLock, ReentrantLock};
@@ -119,19 +123,19 @@ mod tests {
             (Naive, 1, verdict(9, 5, -9), "BROKEN, as expected"),
             (Naive, 1, lost(verdict(9, 5, -9)), "VIOLATION: lost 1"),
         ] {
-            let sale = Report { verdict, tables_unchanged: true, ..Report::default() };
+            let sale = sale(verdict);
             let found = Conformance::of(strategy, instances, &sale, true);
             assert_eq!(found.text(), expected, "{strategy} on {instances}: {sale:?}");
             let bad = expected.starts_with("VIOLATION") || expected.starts_with("did not show");
             assert_eq!(found.is_as_promised(), !bad, "{found:?}");
         }
-        let verdict = Verdict { stock_left: 1, ..verdict(0, 0, 0) };
-        let mut unsold = Report { verdict, tables_unchanged: true, ..Report::default() };
-        let holds = |sale: &Report, all_sold| {
-            Conformance::of(ReentrantLock, 1, sale, all_sold) == Conformance::Holds
-        };
-        assert_eq!([true, false].map(|all_sold| holds(&unsold, all_sold)), [false, true]);
-        unsold.tables_unchanged = false;
-        assert!(!holds(&unsold, false));
+        let unsold = sale(Verdict { stock_left: 1, ..verdict(0, 0, 0) });
+        let changing = Report { tables_unchanged: false, ..sale(verdict(0, 0, 0)) };
+        for (sale, all_sold, holds) in
+            [(&unsold, true, false), (&unsold, false, true), (&changing, false, false)]
+        {
+            let found = Conformance::of(ReentrantLock, 1, sale, all_sold);
+            assert_eq!(found == Conformance::Holds, holds, "{found:?}");
+        }
     }
 }

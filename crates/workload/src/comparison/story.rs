@@ -258,15 +258,14 @@ mod tests {
     use super::*;
     use crate::checker::ObservedReply;
 
-    /// An attempt on `node`, whose clock is `ahead` µs ahead, sent at `sent` µs and answered 5 ms later.
-    fn record(
-        user_id: u64,
-        node: &str,
-        ahead: u64,
-        sent: u64,
-        reply: Reply,
-        steps: &str,
-    ) -> Record {
+    /// An attempt on `node`, sent at `sent` µs and answered 5 ms later.
+    fn record(user_id: u64, node: &str, sent: u64, reply: Reply, steps: &str) -> Record {
+        // A clock that is an hour ahead changes nothing.
+        let ahead = match node {
+            "b" => 3_600_000_000,
+            "late" => 3_000,
+            _ => 0,
+        };
         let at = 1_000_000 + ahead + sent + 100;
         Record {
             observed: ObservedReply { user_id, attempt: 0, reply },
@@ -294,12 +293,11 @@ mod tests {
     #[test]
     fn two_orders_of_one_user_are_found_best_on_two_nodes() {
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
-            record(1, "a", 0, 10, Reply::Ordered(2), TAKEN),
-            // A clock that is an hour ahead changes nothing.
-            record(2, "a", 0, 20_000, Reply::Ordered(3), TAKEN),
-            record(2, "b", 3_600_000_000, 20_400, Reply::Ordered(4), TAKEN),
-            record(3, "b", 3_600_000_000, 30_000, Reply::Ordered(5), TAKEN),
+            record(1, "a", 0, Reply::Ordered(1), TAKEN),
+            record(1, "a", 10, Reply::Ordered(2), TAKEN),
+            record(2, "a", 20_000, Reply::Ordered(3), TAKEN),
+            record(2, "b", 20_400, Reply::Ordered(4), TAKEN),
+            record(3, "b", 30_000, Reply::Ordered(5), TAKEN),
         ];
         let stories = stories(&records);
         let [Story { kind: StoryKind::TwoOrders, requests, .. }] = &stories[..] else {
@@ -316,10 +314,9 @@ mod tests {
 
     #[test]
     fn a_node_that_received_late_and_may_have_our_clock_is_not_shown_too_early() {
-        let late = 3_000;
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
-            record(1, "b", late, 0, Reply::Ordered(2), TAKEN),
+            record(1, "a", 0, Reply::Ordered(1), TAKEN),
+            record(1, "late", 0, Reply::Ordered(2), TAKEN),
         ];
         let requests = &stories(&records)[0].requests;
         assert_eq!(requests.iter().map(|of| of.steps[0].at).collect::<Vec<_>>(), [0.1, 3.1]);
@@ -328,12 +325,12 @@ mod tests {
     #[test]
     fn where_it_held_the_contrast_is_told() {
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
+            record(1, "a", 0, Reply::Ordered(1), TAKEN),
             // A server in trouble tells nothing of the strategy.
-            record(1, "b", 0, 10, refused("OVERLOADED"), "arrived@1+0"),
+            record(1, "b", 10, refused("OVERLOADED"), "arrived@1+0"),
             // Later, and therefore no contrast.
-            record(1, "b", 0, 900_000, Reply::AlreadyOrdered(None), "arrived@1+0"),
-            record(1, "b", 0, 300, refused("LOCK_BUSY"), "lock-busy@100+10:place=redis"),
+            record(1, "b", 900_000, Reply::AlreadyOrdered(None), "arrived@1+0"),
+            record(1, "b", 300, refused("LOCK_BUSY"), "lock-busy@100+10:place=redis"),
         ];
         let found = stories(&records);
         assert_eq!(found[0].kind, StoryKind::Held);
@@ -346,7 +343,7 @@ mod tests {
     fn orders_that_shared_a_commit_are_its_shares() {
         let of = |user, orders: u64| {
             let steps = format!("batch-committed@100+900:orders={orders}");
-            record(user, "a", 0, user, Reply::Ordered(user as i64), &steps)
+            record(user, "a", user, Reply::Ordered(user as i64), &steps)
         };
         let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
         let records: Vec<_> = (0..).zip(sizes).map(|(user, orders)| of(user, orders)).collect();
@@ -358,8 +355,8 @@ mod tests {
         let refusal = "locked@100+10:place=redis placed@200+900:outcome=index-refused";
         let pair = |user: u64, sent: u64, steps: &str| {
             [
-                record(user, "a", 0, sent, Reply::Ordered(user as i64), TAKEN),
-                record(user, "b", 0, sent + 10, Reply::AlreadyOrdered(None), steps),
+                record(user, "a", sent, Reply::Ordered(user as i64), TAKEN),
+                record(user, "b", sent + 10, Reply::AlreadyOrdered(None), steps),
             ]
         };
         let busy = "lock-busy@100+10:place=redis";
@@ -388,11 +385,11 @@ mod tests {
     fn those_who_read_the_same_last_vouchers_oversold_them_best_told_from_inside_a_fault() {
         let saw = |stock| format!("looked@10+20:stock={stock},order=no decremented@50+10");
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), &saw(2)),
-            record(2, "a", 0, 10, Reply::Ordered(2), &saw(2)),
-            record(3, "a", 0, 20, Reply::Ordered(3), &saw(2)),
-            record(4, "a", 0, 2_000_000, Reply::Ordered(4), &saw(1)),
-            record(5, "b", 0, 2_000_010, Reply::Ordered(5), &saw(1)),
+            record(1, "a", 0, Reply::Ordered(1), &saw(2)),
+            record(2, "a", 10, Reply::Ordered(2), &saw(2)),
+            record(3, "a", 20, Reply::Ordered(3), &saw(2)),
+            record(4, "a", 2_000_000, Reply::Ordered(4), &saw(1)),
+            record(5, "b", 2_000_010, Reply::Ordered(5), &saw(1)),
         ];
         let attempts = Attempts::of(&records, &HashMap::new());
         let told = |faults: &[Event]| attempts.stories(faults).remove(0);
@@ -410,8 +407,8 @@ mod tests {
     fn the_story_of_a_pending_order_goes_on_to_its_commit() {
         let refusal = refused("ALREADY_ORDERED");
         let records = [
-            record(1, "a", 0, 1_000, Reply::Pending(7), "admitted@100+200"),
-            record(1, "b", 0, 1_100, refusal, "admitted@100+200:outcome=failed"),
+            record(1, "a", 1_000, Reply::Pending(7), "admitted@100+200"),
+            record(1, "b", 1_100, refusal, "admitted@100+200:outcome=failed"),
         ];
         let commits = HashMap::from([(7, 0.021)]);
         let found = Attempts::of(&records, &commits).stories(&[]);
