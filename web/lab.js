@@ -254,7 +254,7 @@
     id('doing').textContent = run.state === 'failed' ? String(run.failure || '') : running ? t(`doing.${run.state}`) : '';
     id('doing').classList.remove('bad');
     const share = { preparing: 0, judging: 1, done: 1, stopped: 1, failed: 1 }[run.state];
-    id('progress').style.width = `${100 * Math.min(1, share ?? run.elapsedS / Math.max(0.5, run.setting.spreadSeconds))}%`;
+    id('progress').style.width = `${100 * Math.min(1, share ?? (run.lanes[0].samples.at(-1)?.at ?? 0) / Math.max(0.5, run.setting.spreadSeconds))}%`;
     id('stop').hidden = !running;
     id('start').hidden = running;
     id('start').textContent = t('form.start');
@@ -267,8 +267,8 @@
   }
 
   const link = () => {
-    const { lanes, seed, ...rest } = run.setting;
-    const at = new URLSearchParams({ run: run.id, lanes: lanes.join(','), ...rest, seed: seed ?? run.seed });
+    const { lanes, ...rest } = run.setting;
+    const at = new URLSearchParams({ run: run.id, lanes: lanes.join(','), ...rest });
     return `#${at.toString().replaceAll('%2C', ',')}`;
   };
 
@@ -328,7 +328,7 @@
       make('span', { class: 'soft when' }, String(one.startedAt).slice(11, 19)),
       make('span', { class: 'history-lanes' }, one.setting.lanes.map((lane, at) => make('span', null, make('code', null, lane), ' ',
         one.conformances[at] ? make('span', { class: `badge ${tone[kind(one.conformances[at])] || 'warn'}` }, t(`conformance.${kind(one.conformances[at])}`)) : null))),
-      make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.seed}`)));
+      make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.setting.seed}`)));
     const [newest, older] = [earlier.slice(0, 5), earlier.slice(5)];
     id('history').replaceChildren(...newest.map(row), ...(older.length ? [make('li', null, make('details', null, make('summary', null, t('history.more')), make('ul', { class: 'choices' }, older.map(row))))] : []));
   }

@@ -15,7 +15,7 @@ function RunView(root, after = null) {
   const widthOf = (element) => Math.max(280, Math.floor(element.clientWidth || 560));
 
   const settingText = ({ setting }) => t('run.setting', {
-    ...setting, seed: setting.seed ?? run.seed, instances: instances(setting.instances),
+    ...setting, instances: instances(setting.instances),
     spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn')].filter(Boolean).join(' · '),
   });
 
@@ -44,15 +44,15 @@ function RunView(root, after = null) {
     const points = (field) => samples.map((sample) => [sample.at, sample[field]]);
     const broken = samples.find((sample) => sample.duplicates > 0 || sample.oversold > 0);
     const marks = run.events.map((event, at) => ({ at: event.at, text: t(`event.short.${event.what}`), row: at % 2 }));
-    const now = Math.max(run.elapsedS, ...run.events.map((event) => event.at));
+    const timed = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
+    const now = Math.max(0, ...timed);
     // An instance that is not back yet is away until now.
     const spans = run.events.filter((event) => event.seconds || event.what === 'kill-instance')
       .map((event) => ({ from: event.at, to: event.seconds ? event.at + event.seconds : now }));
     if (broken) marks.push({ at: broken.at, text: t(broken.oversold > 0 ? 'lane.first.oversold' : 'lane.first.duplicates'), kind: 'bad', row: 2 });
-    const timed = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
     return Plots.lines({
       width, height: width < 420 ? 150 : 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks, spans,
-      right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...timed),
+      right: Math.max(run.setting.spreadSeconds || 1, now),
       top: Math.max(...run.lanes.flatMap((one) => one.samples.map((sample) => sample.rows)), 0),
       level: { value: run.setting.stock, text: t('lane.issued', { count: number(run.setting.stock) }) },
       series: [
@@ -69,15 +69,12 @@ function RunView(root, after = null) {
     const points = (field) => lane.samples.map((one) => [one.at, one[field] || 0]);
     const tile = (field, kind, end) => make('div', { class: 'tile' },
       make('dt', null, t(`lane.${field.replace(/Ms$/, '')}`)),
-      make('dd', null, number(report || field === 'batch' ? end : sample ? sample[field] : null),
+      make('dd', null, number(report ? end : sample ? sample[field] : null),
         Plots.spark({ name: t(`lane.${field.replace(/Ms$/, '')}`), points: points(field), kind })));
     return make('dl', { class: 'tiles' },
       tile('requestsPerS', 'six', report && report.requests_per_s), tile('ordersPerS', 'one', report && report.orders_per_s),
-      tile('p50Ms', 'three', report && report.latency.p50_ms), tile('p99Ms', 'two', report && report.latency.p99_ms),
-      lane.samples.some((one) => one.batch) ? tile('batch', 'four', latestBatch(lane)) : null);
+      tile('p50Ms', 'three', report && report.latency.p50_ms), tile('p99Ms', 'two', report && report.latency.p99_ms));
   }
-
-  const latestBatch = (lane) => (lane.samples.findLast((one) => one.batch) || {}).batch;
 
   const ordersOf = (bound) => {
     const from = Math.floor(bound / 2) + 1;
@@ -167,7 +164,10 @@ function RunView(root, after = null) {
   }
 
   function showEvents() {
-    const text = (event) => `${t('event.at', { at: event.at.toFixed(1) })}: ${t(`event.${event.what}`, { ...event, node: String(event.node).split(':').pop() })}`;
+    const text = ({ at, what, seconds, node, cut }) => {
+      const key = what === 'kill-instance' && seconds ? 'event.kill-instance.back' : `event.${what}`;
+      return `${t('event.at', { at: at.toFixed(1) })}: ${t(key, { seconds: number(seconds), node: String(node).split(':').pop(), cut })}`;
+    };
     const lines = run.events.map(text);
     if (events.dataset.shows === lines.join('\n')) return; // otherwise screen readers would announce it again and again
     events.dataset.shows = lines.join('\n');

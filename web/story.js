@@ -135,7 +135,7 @@ const Story = (() => {
     const met = (fact) => story.kind === 'held' && moments.some(fact);
     if (met((one) => one.step === 'consumed')) return t('conclusion.admitted');
     if (met((one) => one.outcome === 'index-refused')) return t('conclusion.index');
-    if (story.moral) return Words.join(story.moral[Words.language() === 'zh' ? 1 : 0], story.kind === 'held' && t('conclusion.one'));
+    if (story.why) return Words.join(story.why[Words.language() === 'zh' ? 1 : 0], story.kind === 'held' && t('conclusion.one'));
     return t({ oversold: 'conclusion.oversold', held: 'conclusion.held' }[story.kind] || 'conclusion.no-lock');
   }
 

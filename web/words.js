@@ -109,7 +109,7 @@ Words.add({
   'lane.first.duplicates': ['first duplicate', '首个重复订单'], 'lane.first.oversold': ['first oversold', '首次超卖'],
   'lane.seconds': ['seconds', '秒'],
   'lane.requestsPerS': ['requests/s', '请求/秒'], 'lane.ordersPerS': ['orders/s', '订单/秒'],
-  'lane.p50': ['p50 ms', 'p50 毫秒'], 'lane.p99': ['p99 ms', 'p99 毫秒'], 'lane.batch': ['orders per commit', '每次提交的订单数'],
+  'lane.p50': ['p50 ms', 'p50 毫秒'], 'lane.p99': ['p99 ms', 'p99 毫秒'],
   'lane.replies': ['Replies by kind', '各类响应'],
   'lane.index': ['The locks let {count} second orders through; the database’s unique index refused them.', '锁放过了 {count} 个重复订单，由数据库的唯一索引拒绝。'],
   'kind.ORDERED': ['ordered', '抢购成功'], 'kind.PENDING': ['pending', '处理中'], 'kind.WITHDRAWN': ['refused later', '随后被拒'], 'kind.SOLD_OUT': ['sold out', '已售罄'],
@@ -135,10 +135,11 @@ Words.add({
   'compare.percentile': ['percentile', '分位'],
   'event.title': ['Faults injected', '注入的故障'],
   'event.pause-redis': ['Redis was paused for {seconds} s', 'Redis 暂停 {seconds} 秒'], 'event.empty-redis': ['Redis was emptied', 'Redis 被清空'],
-  'event.kill-instance': ['node {node} was killed', '节点 {node} 被强制终止'], 'event.instance-back': ['node {node} is back', '节点 {node} 已恢复'],
+  'event.kill-instance': ['node {node} was killed', '节点 {node} 被强制终止'],
+  'event.kill-instance.back': ['node {node} was killed, and back after {seconds} s', '节点 {node} 被强制终止，{seconds} 秒后恢复'],
   'event.cut-lease': ['locks expired early for {seconds} s ({cut} locks)', '{seconds} 秒内让锁提前过期（{cut} 把）'],
   'event.short.pause-redis': ['Redis paused', 'Redis 暂停'], 'event.short.empty-redis': ['Redis emptied', 'Redis 清空'],
-  'event.short.kill-instance': ['node killed', '节点被终止'], 'event.short.instance-back': ['node back', '节点恢复'], 'event.short.cut-lease': ['locks expire early', '锁提前过期'],
+  'event.short.kill-instance': ['node killed', '节点被终止'], 'event.short.cut-lease': ['locks expire early', '锁提前过期'],
   'event.at': ['at {at} s', '第 {at} 秒'],
 });
 

@@ -90,15 +90,3 @@ pub struct PublishArgs {
     #[command(flatten)]
     pub environment: Environment,
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-}

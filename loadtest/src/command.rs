@@ -2,7 +2,6 @@
 //! set-up, or nothing proved).
 
 use std::{
-    fmt::Display,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -11,14 +10,13 @@ use anyhow::Error;
 use clap::Parser;
 use serde::Serialize;
 use workload::{
-    burst::{self, BurstOptions},
+    burst::BurstOptions,
     comparison::{self, RunState},
-    conformance::Conformance,
     publish,
 };
 
 use crate::{
-    bench, chaos,
+    bench, burst, chaos,
     cli::{BurstArgs, Cli, Command, CompareArgs, PublishArgs, Scenario},
     interrupt::or_interrupted,
     ladder,
@@ -60,8 +58,8 @@ async fn load(scenario: Scenario) -> ExitCode {
 async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
     match scenario {
         Scenario::Burst(Run { options: BurstArgs { strategy, burst }, json }) => {
-            let report = burst::run(&BurstOptions { strategy, ..burst }).await?;
-            finish(&report, CheckResult::of_burst(&report), json).await
+            let sale = workload::burst::run(&BurstOptions { strategy, ..burst }).await?;
+            finish(&burst::report(&sale), &sale, json).await
         }
         Scenario::Ladder(Run { options, json }) => {
             checked(ladder::run(&options).await?, json).await
@@ -104,34 +102,32 @@ async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
     let run = RunState::new("comparison".to_owned(), setting, started);
     comparison::run(&environment, &run).await?;
     let document = run.document(0);
-    println!("{document}");
+    let exit_code = checked(ladder::compared(&document), None).await?;
     if let Some(path) = html {
         write(&path, comparison::report::html(&document)).await?;
     }
     if let Some(path) = json {
         write(&path, comparison::report::raw(&run)).await?;
     }
-    let mut results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
-    let violated = results.any(|result| matches!(result.conformance, Conformance::Violation(_)));
-    let result = if violated { CheckResult::Violation } else { CheckResult::Holds };
-    Ok(result.exit_code())
+    Ok(exit_code)
 }
 
 async fn checked(report: Checked, json: Option<PathBuf>) -> Result<ExitCode, Error> {
-    finish(&report, report.result(), json).await
+    finish(&report, &report, json).await
 }
 
-/// Prints a report with this result, and writes it as JSON where asked.
+/// Prints a report, and writes `data` as JSON where asked.
 async fn finish(
-    report: &(impl Display + Serialize),
-    result: CheckResult,
+    report: &Checked,
+    data: &impl Serialize,
     json: Option<PathBuf>,
 ) -> Result<ExitCode, Error> {
     println!("{report}");
     if let Some(path) = json {
-        let text = serde_json::to_string_pretty(report).map(|text| text + "\n");
+        let text = serde_json::to_string_pretty(data).map(|text| text + "\n");
         write(&path, text).await?;
     }
+    let result = report.result();
     if result == CheckResult::Unclear {
         eprintln!("loadtest: nothing was proved: see above");
     }

@@ -13,6 +13,7 @@ use workload::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
+    comparison::document::{Document, LaneResult, Setting},
     conformance::Conformance,
     ladder::Strategy,
     live::Live,
@@ -84,12 +85,7 @@ pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
                 let report =
                     sell(&mut burst, &order_rows, &buyers, strategy.holds_on(instances)).await?;
                 sales += 1;
-                let sold_out = report.verdict.stock_left == 0;
-                let check = if report.tables_unchanged {
-                    Conformance::of(strategy, instances, &report.verdict, sold_out)
-                } else {
-                    Conformance::Violation("the tables never stood still".to_owned())
-                };
+                let check = Conformance::of(strategy, instances, &report, true);
                 match &check {
                     Conformance::DidNotShow(what) if sales < ATTEMPTS => {
                         progress.say(&format!("  {what} did not show this time: a fresh sale"));
@@ -147,6 +143,28 @@ async fn sell(
         report = report.followed_by(again);
     }
     Ok(report)
+}
+
+/// A comparison that was judged, in the same table.
+pub fn compared(run: &Document) -> Checked {
+    let Setting { buyers, tries, stock, spread_seconds, instances, seed, .. } = run.setting;
+    let judged = run.lanes.iter().filter_map(|lane| Some((lane.strategy, lane.result.as_ref()?)));
+    let rows = judged.clone().map(|(strategy, result)| {
+        let LaneResult { report, conformance, .. } = result;
+        row(strategy, instances, 1, report, conformance)
+    });
+    let broken = |result: &LaneResult| matches!(result.conformance, Conformance::Violation(_));
+    let violations = judged.filter(|(_, result)| broken(result)).count();
+    Checked {
+        scenario: "compare",
+        heading: format!(
+            "Each sale: {buyers} buyers, {tries} simultaneous tries each, for {stock} vouchers over \
+             {spread_seconds} s, seed {seed}. The p99 is that of the successes."
+        ),
+        figures: vec![Table::new(&COLUMNS, rows.collect())],
+        notes: String::new(),
+        checks: vec![Check::none("strategies that broke a promise", violations as u64)],
+    }
 }
 
 /// A row of the table.

@@ -5,11 +5,12 @@
 //! - `shop_cache` reads shops, and checks what their cache promises.
 //! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
 //! - `plan` calculates a sale of any size; it needs no server.
-//! - `ladder` sells on every strategy; [`rolling`] restarts instances under load; `bench` measures.
+//! - `burst` sells once, `ladder` on every strategy; [`rolling`] restarts instances under load; `bench` measures.
 //! - [`report`] is what a run found, and its exit code; `interrupt` ends a run early.
 //! - `cli` turns words into options, `command` runs them.
 
 mod bench;
+mod burst;
 pub mod chaos;
 mod cli;
 mod command;

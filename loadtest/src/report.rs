@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Serialize;
-use workload::{burst, table::render};
+use workload::table::render;
 
 /// The result of a check, or of all checks of a run; the worst comes last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -36,17 +36,6 @@ impl CheckResult {
     /// The worst result; without any check, nothing can be said.
     pub fn worst(checks: &[Check]) -> Self {
         checks.iter().map(|check| check.result).max().unwrap_or(Self::Unclear)
-    }
-
-    /// Of a sale that was judged.
-    pub fn of_burst(report: &burst::Report) -> Self {
-        if !report.verdict.is_clean() {
-            Self::Violation
-        } else if !report.tables_unchanged || (report.verdict.orders == 0 && report.stock > 0) {
-            Self::Unclear
-        } else {
-            Self::Holds
-        }
     }
 
     /// 1 for a violation, 2 where nothing was proved.

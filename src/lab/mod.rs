@@ -11,8 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use workload::comparison;
-use workload::comparison::document::{Document, Setting};
-use workload::comparison::faults::InjectedFault;
+use workload::comparison::document::{Document, InjectedFault, Setting};
 
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
@@ -37,7 +36,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
     let offered = |strategy: Strategy| {
         let row = strategy.row();
         json!({
-            "name": row.name,
+            "name": strategy.name(),
             "idea": row.idea,
             "why": row.why,
             "unsafe": strategy.is_unsafe(),
@@ -59,7 +58,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
             "buyers": 300, "tries": 4, "stock": 200, "instances": nodes.min(2), "spreadSeconds": 6
         },
         "limits": { "buyers": buyers, "tries": tries, "stock": stock, "spreadSeconds": spread_seconds },
-        "faults": faults.map(InjectedFault::name).collect::<Vec<_>>(),
+        "faults": faults.collect::<Vec<_>>(),
     });
     if let Some(run) = lab.running() {
         about["running"] = run.into();

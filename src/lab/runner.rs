@@ -15,8 +15,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use workload::Environment;
-use workload::comparison::document::{Document, Setting, State};
-use workload::comparison::faults::InjectedFault;
+use workload::comparison::document::{Document, InjectedFault, Setting, State};
 use workload::comparison::{self, RunState};
 use workload::live::Progress;
 use workload::{Access, Target};
@@ -108,8 +107,8 @@ impl Lab {
         let id = format!("{:08x}", rand::random::<u32>());
         // As date-times are on the wire.
         let now = self.0.zone.now().format("%Y-%m-%dT%H:%M:%S").to_string();
+        let started = Started { id: id.clone(), seed: setting.seed.into() };
         let run = Arc::new(RunState::new(id.clone(), setting, now));
-        let started = Started { id: id.clone(), seed: run.seed() };
         {
             let mut runs = self.0.runs.lock();
             if runs.front().is_some_and(|run| run.state().is_under_way()) {
@@ -143,12 +142,11 @@ impl Lab {
     /// The runs that are kept, newest first; with how each lane compares to its guarantees, once it is judged.
     pub fn kept(&self) -> Vec<Value> {
         let summary = |state: &Arc<RunState>| {
-            let Document { id, seed, started_at, state, setting, lanes, .. } =
-                state.document(usize::MAX);
+            let Document { id, started_at, state, setting, lanes, .. } = state.document(usize::MAX);
             let results = lanes.into_iter().filter_map(|lane| lane.result);
             let conformances: Vec<_> = results.map(|result| result.conformance).collect();
             json!({
-                "id": id, "seed": seed, "startedAt": started_at, "state": state, "setting": setting,
+                "id": id, "startedAt": started_at, "state": state, "setting": setting,
                 "conformances": conformances,
             })
         };
@@ -166,12 +164,12 @@ impl Lab {
     pub async fn inject(&self, fault: InjectedFault) -> Result<(), Error> {
         let run = self.0.runs.lock().front().cloned();
         let run = run.filter(|run| run.state() == State::Running).ok_or(Error::NoRun)?;
-        tracing::warn!(fault = fault.name(), "the lab injects a fault");
+        tracing::warn!(?fault, "the lab injects a fault");
         let environment = self.0.environment.clone();
         let mut injecting = self.0.tasks.spawn(async move {
             let outcome = fault.inject(&environment, &run).await;
             if let Err(error) = &outcome {
-                tracing::warn!(%error, fault = fault.name(), "a fault of the lab could not be injected to its end");
+                tracing::warn!(%error, ?fault, "a fault of the lab could not be injected to its end");
             }
             outcome
         });

@@ -73,13 +73,13 @@ class Lab(BrowserTest):
         expect(story).to_contain_text("in its own memory")
         expect(story).to_contain_text("sends 4 requests at the same moment")
         expect(story).to_contain_text("independent of the first")
-        expect(story).to_contain_text("one buyer, two orders")
+        expect(story).to_contain_text("two locks for one buyer")
         expect(story.locator("figure svg")).to_have_attribute("aria-label", re.compile("Node .*Node "))
         # What the invariants mean is said in the open.
         expect(page.locator(".terms")).to_contain_text("lost: the reply confirmed an order that does not exist")
         expect(page.locator(".story.held")).to_contain_text("One buyer, one order.")
         page.get_by_role("button", name="中文").click()
-        expect(story).to_contain_text("一位买家，两个订单")
+        expect(story).to_contain_text("同一买家便有两把锁")
 
         self.check_downloads(page)
         link = page.url
@@ -106,7 +106,7 @@ class Lab(BrowserTest):
         page.locator("#how").click(timeout=RUN_TIMEOUT_MS)
         story = page.locator(".story.two-orders")
         expect(story).to_be_in_viewport()
-        expect(story.locator(".conclusion")).to_contain_text("one buyer, two orders")
+        expect(story.locator(".conclusion")).to_contain_text("two locks for one buyer")
         caption = lane(page, "process-lock").locator(".people figcaption")
         orders, people, rest, repeated = (int(number) for number in re.fullmatch(
             r"(\d+) vouchers went to (\d+) people; (\d+) got none · (\d+) people got two or more", caption.inner_text()).groups())
@@ -342,14 +342,14 @@ class Explanations(BrowserTest):
         steps = lambda at: [("locked", at, 0, {"place": "memory"}), ("placed", at + 0.1, 1, {"outcome": "taken"}),
                             ("unlocked", at + 1.2, 0, {"place": "memory"}), ("committed", at + 1.3, 3, {})]
         both = request(8081, steps(0)), request(8081, steps(1.2))
-        steps, conclusion = self.explain("lock-in-transaction", "two-orders", *both, moral=["Released too early.", "释放得太早。"])
+        steps, conclusion = self.explain("lock-in-transaction", "two-orders", *both, why=["Released too early.", "释放得太早。"])
         self.assertIn(("A", "unlocked", True), [step[:3] for step in steps])
         self.assertEqual(conclusion, "Released too early.")
 
-    def test_where_it_held_the_moral_ends_with_what_came_of_it(self):
+    def test_where_it_held_the_reason_ends_with_what_came_of_it(self):
         steps = [("locked", 0, 0, {"place": "redis"}), ("placed", 1, 2, {"outcome": "taken"}), ("committed", 4, 1, {})]
         busy = request(8082, [("lock-busy", 2, 0, {"place": "redis"})], "LOCK_BUSY")
-        _, conclusion = self.explain("reentrant-lock", "held", request(8081, steps), busy, moral=["All nodes share one lock.", "所有节点共用一把锁。"])
+        _, conclusion = self.explain("reentrant-lock", "held", request(8081, steps), busy, why=["All nodes share one lock.", "所有节点共用一把锁。"])
         self.assertEqual(conclusion, "All nodes share one lock. One buyer, one order.")
 
     def test_a_lock_that_is_tried_again_is_no_refusal(self):
@@ -427,12 +427,12 @@ class Explanations(BrowserTest):
         report = {"requests_per_s": 1, "orders_per_s": 1, "latency": {"p50_ms": 1, "p99_ms": 2}, "replies": {"ORDERED": 9}, "verdict": verdict}
         lanes = [{"strategy": "setnx-lock", "idea": ["", ""], "safe": True, "samples": [], "replies": {}, "stories": [],
                   "result": {"conformance": {"kind": "holds"}, "report": report, "curve": [], "indexRefused": refused}} for refused in (3, 0)]
-        setting = {"lanes": ["setnx-lock"] * 2, "buyers": 9, "tries": 2, "stock": 9, "instances": 2, "spreadSeconds": 0}
+        setting = {"lanes": ["setnx-lock"] * 2, "buyers": 9, "tries": 2, "stock": 9, "instances": 2, "spreadSeconds": 0, "seed": 1}
         said = page.evaluate('''(run) => {
             const root = make('div');
             RunView(root).draw(run);
             return [...root.querySelectorAll('.lane')].map((lane) => lane.querySelector('.index-refused')?.textContent ?? null);
-        }''', {"id": "x", "seed": 1, "state": "done", "elapsedS": 1, "events": [], "setting": setting, "lanes": lanes})
+        }''', {"id": "x", "state": "done", "events": [], "setting": setting, "lanes": lanes})
         self.assertEqual(said, ["The locks let 3 second orders through; the database’s unique index refused them.", None])
 
     def test_only_an_equal_stock_is_called_the_same(self):

@@ -113,7 +113,7 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     hold.release().await;
     let run = reached(&stack, began.data()["id"].as_str().unwrap(), "done").await;
     assert_eq!(
-        (&run["seed"], &run["lanes"][0]["result"]["conformance"]["kind"]),
+        (&run["setting"]["seed"], &run["lanes"][0]["result"]["conformance"]["kind"]),
         (&json!(7), &json!("broken"))
     );
     let verdict = |lane: usize| &run["lanes"][lane]["result"]["report"]["verdict"];

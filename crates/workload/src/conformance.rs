@@ -1,9 +1,11 @@
 //! Conformance: how a judged sale compares to its strategy's guarantees in the [`ladder`](crate::ladder).
 
-use crate::ladder::{Guarantee, Strategy};
 use serde::Serialize;
 
-use crate::checker::Verdict;
+use crate::{
+    burst::Report,
+    ladder::{Guarantee, Strategy},
+};
 
 /// How one sale compares to what its strategy guarantees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,8 +40,13 @@ impl Conformance {
         }
     }
 
-    /// Compares a judged sale on so many instances to the guarantees of `strategy`.
-    pub fn of(strategy: Strategy, instances: u32, verdict: &Verdict, sold_out: bool) -> Self {
+    /// Compares a judged sale on so many instances to the guarantees of `strategy`. Where `all_sold`, a strategy that holds
+    /// must have left nothing.
+    pub fn of(strategy: Strategy, instances: u32, report: &Report, all_sold: bool) -> Self {
+        if !report.tables_unchanged {
+            return Self::Violation("the tables never stood still".to_owned());
+        }
+        let verdict = &report.verdict;
         let oversell = strategy.row().oversell;
         let second = strategy.second_order_on(instances);
         let mut broken = Vec::new();
@@ -59,7 +66,7 @@ impl Conformance {
                 broken.push(invariant);
             }
         }
-        if strategy.holds_on(instances) && !sold_out {
+        if all_sold && strategy.holds_on(instances) && verdict.stock_left != 0 {
             violated.push(format!("{} of {} unsold", verdict.stock_left, verdict.issued));
         }
         if !violated.is_empty() {
@@ -80,9 +87,14 @@ impl Conformance {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checker::Verdict;
 
     fn verdict(oversold: i64, duplicates: i64, drift: i64) -> Verdict {
         Verdict { oversold, duplicates, drift, issued: 100, ..Verdict::default() }
+    }
+
+    fn sale(verdict: Verdict) -> Report {
+        Report { verdict, tables_unchanged: true, ..Report::default() }
     }
 
     #[test]
@@ -111,12 +123,19 @@ mod tests {
             (Naive, 1, verdict(9, 5, -9), "BROKEN, as expected"),
             (Naive, 1, lost(verdict(9, 5, -9)), "VIOLATION: lost 1"),
         ] {
-            let found = Conformance::of(strategy, instances, &verdict, true);
-            assert_eq!(found.text(), expected, "{strategy} on {instances}: {verdict:?}");
+            let sale = sale(verdict);
+            let found = Conformance::of(strategy, instances, &sale, true);
+            assert_eq!(found.text(), expected, "{strategy} on {instances}: {sale:?}");
             let bad = expected.starts_with("VIOLATION") || expected.starts_with("did not show");
             assert_eq!(found.is_as_promised(), !bad, "{found:?}");
         }
-        let unsold = Conformance::of(ReentrantLock, 1, &verdict(0, 0, 0), false);
-        assert!(matches!(unsold, Conformance::Violation(_)), "{unsold:?}");
+        let unsold = sale(Verdict { stock_left: 1, ..verdict(0, 0, 0) });
+        let changing = Report { tables_unchanged: false, ..sale(verdict(0, 0, 0)) };
+        for (sale, all_sold, holds) in
+            [(&unsold, true, false), (&unsold, false, true), (&changing, false, false)]
+        {
+            let found = Conformance::of(ReentrantLock, 1, sale, all_sold);
+            assert_eq!(found == Conformance::Holds, holds, "{found:?}");
+        }
     }
 }

@@ -20,7 +20,6 @@ use crate::{
     http::{Call, TRACE},
     live::{Live, lock},
     reply::Reply,
-    trace::Trace,
 };
 
 /// One finished attempt. Times count from the opening of the sale, and are cut off before it.
@@ -144,9 +143,7 @@ pub async fn generate(
     options.live.opened.cancel();
     let live = options.live.clone();
     let count = move |_: &Attempt, record: &Record| {
-        let reply = &record.observed.reply;
-        let batch = record.trace.as_deref().and_then(Trace::read).and_then(|trace| trace.batch());
-        live.attempt(reply.label(), reply.is_success(), record.latency(), batch);
+        live.attempt(&record.observed.reply, record.latency());
     };
     purchases.make(&mut connections, &options.live, count).await
 }

@@ -1,7 +1,6 @@
 //! Live counters of a run, and progress lines on stderr.
 
 use std::{
-    collections::BTreeMap,
     io::{IsTerminal, Write},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -13,6 +12,8 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use crate::reply::Reply;
+
 /// Counters of one run, shared with its observers, such as a progress line; and its signals.
 #[derive(Debug, Default)]
 pub struct Live {
@@ -20,10 +21,8 @@ pub struct Live {
     done: AtomicU64,
     /// Successes among them.
     orders: AtomicU64,
-    /// Of each attempt since somebody last took them: its latency, and how many orders its commit had.
-    window: Mutex<Vec<(Duration, Option<u64>)>>,
-    /// Attempts by the label of their reply.
-    replies: Mutex<BTreeMap<String, u64>>,
+    /// Of each attempt to buy since somebody last took them: its reply and its latency.
+    window: Mutex<Vec<(Reply, Duration)>>,
     /// Cancelled when all connections are open and the first request is sent.
     pub opened: CancellationToken,
     /// Cancelled when nothing more shall be sent; what is under way is waited for.
@@ -37,21 +36,15 @@ impl Live {
         self.orders.fetch_add(u64::from(ordered), Ordering::Relaxed);
     }
 
-    /// Counts one finished attempt to buy, by the label of its reply. Its order may have been one of `batch` in a commit.
-    pub fn attempt(&self, label: &str, ordered: bool, latency: Duration, batch: Option<u64>) {
-        self.count(ordered);
-        *lock(&self.replies).entry(label.to_owned()).or_default() += 1;
-        lock(&self.window).push((latency, batch));
+    /// Counts one finished attempt to buy.
+    pub fn attempt(&self, reply: &Reply, latency: Duration) {
+        self.count(reply.is_success());
+        lock(&self.window).push((reply.clone(), latency));
     }
 
-    /// Of each attempt that finished since the last call: its latency, and how many orders its commit had, where told.
-    pub fn take_window(&self) -> Vec<(Duration, Option<u64>)> {
+    /// Of each attempt to buy that finished since the last call: its reply and its latency.
+    pub fn take_window(&self) -> Vec<(Reply, Duration)> {
         std::mem::take(&mut *lock(&self.window))
-    }
-
-    /// Attempts so far, by the label of their reply.
-    pub fn replies(&self) -> BTreeMap<String, u64> {
-        lock(&self.replies).clone()
     }
 
     /// Requests finished so far.

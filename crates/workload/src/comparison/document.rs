@@ -20,16 +20,12 @@ use crate::{
 pub struct Document {
     /// Names the comparison in links.
     pub id: String,
-    /// What the arrivals were drawn from.
-    pub seed: u64,
     pub state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Local date-time.
     pub started_at: String,
     pub setting: Setting,
-    /// Seconds since the first request.
-    pub elapsed_s: f64,
     /// What was done to the servers, and what came of it.
     pub events: Vec<Event>,
     pub lanes: Vec<Lane>,
@@ -89,17 +85,40 @@ pub struct Setting {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turn: bool,
     /// What their order and moments are drawn from [default: a random one, which is printed]
-    #[arg(long)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u32>,
+    #[arg(long, default_value_t = drawn(), hide_default_value = true)]
+    #[serde(default = "drawn")]
+    pub seed: u32,
 }
 
-/// A fault that was injected into the servers, or an instance that is back.
-#[derive(Debug, Clone, Default, Serialize)]
+fn drawn() -> u32 {
+    rand::random_range(1..1_000_000)
+}
+
+/// A fault that can be injected into the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InjectedFault {
+    /// Redis serves no client for two seconds (CLIENT PAUSE), then goes on.
+    PauseRedis,
+    /// FLUSHALL: locks, stock counters, ids and sessions are gone. The buyers' sessions are put back.
+    EmptyRedis,
+    /// SIGKILL of the last instance, for two seconds again and again; then its supervisor's start of it succeeds.
+    KillInstance,
+    /// For two seconds, every purchase lock's lease ends as soon as it is seen.
+    CutLease,
+}
+
+impl InjectedFault {
+    /// Every fault, in the order of the buttons.
+    pub const ALL: [Self; 4] =
+        [Self::PauseRedis, Self::EmptyRedis, Self::KillInstance, Self::CutLease];
+}
+
+/// A fault that was injected.
+#[derive(Debug, Clone, Serialize)]
 pub struct Event {
     pub at: f64,
-    /// What: a fault by its name, or [`INSTANCE_BACK`].
-    pub what: &'static str,
+    pub what: InjectedFault,
     /// For how long, where it lasts; of a killed instance once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
@@ -110,17 +129,14 @@ pub struct Event {
     pub cut: Option<u64>,
 }
 
-/// [`Event::what`] of a killed instance that is back.
-pub const INSTANCE_BACK: &str = "instance-back";
-
 impl Event {
     /// When the effect of a fault ended. An instance that did not come back was away to the end.
     pub fn end(&self) -> f64 {
-        match (self.seconds, &self.node) {
+        match (self.seconds, self.what) {
             (Some(seconds), _) => self.at + seconds,
-            (None, Some(_)) => f64::INFINITY,
+            (None, InjectedFault::KillInstance) => f64::INFINITY,
             // What was lost with Redis' data shows at once.
-            (None, None) => self.at + 1.0,
+            (None, _) => self.at + 1.0,
         }
     }
 }
@@ -151,8 +167,6 @@ pub struct Sample {
     pub at: f64,
     /// Attempts answered so far.
     pub requests: u64,
-    /// Successes so far.
-    pub orders: u64,
     /// Stock by the database.
     pub stock: i64,
     /// Orders by the database, cancelled ones aside.
@@ -171,8 +185,6 @@ pub struct Sample {
     /// Of the attempts answered since the last sample; `None` where there were none.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
-    /// Orders in a commit since the last sample, on average; on `group-commit` only.
-    pub batch: Option<f64>,
 }
 
 /// How a sale ended.
@@ -197,10 +209,10 @@ pub struct Story {
     pub kind: StoryKind,
     /// The fault that its requests met, where one was injected.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault: Option<&'static str>,
-    /// What is learnt from it, in English and Chinese, where that follows from the strategy.
+    pub fault: Option<InjectedFault>,
+    /// Why it ended so, in English and Chinese, where that follows from the strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub moral: Option<Text>,
+    pub why: Option<Text>,
     /// By the time they were sent.
     pub requests: Vec<Request>,
 }

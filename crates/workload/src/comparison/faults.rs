@@ -4,13 +4,9 @@
 use std::time::{Duration, Instant};
 
 use redis::{AsyncCommands, Cmd, RedisError, ScanOptions, aio::MultiplexedConnection};
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::{
-    document::{Event, INSTANCE_BACK},
-    run_state::RunState,
-};
+use super::{document::InjectedFault, run_state::RunState};
 use crate::{
     Environment, Error,
     http::{Call, Connection, Response},
@@ -29,56 +25,27 @@ const BACK: Duration = Duration::from_secs(30);
 /// Time limit of a question to an instance.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A fault that can be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum InjectedFault {
-    /// Redis serves no client for two seconds (CLIENT PAUSE), then goes on.
-    PauseRedis,
-    /// FLUSHALL: locks, stock counters, ids and sessions are gone. The buyers' sessions are put back.
-    EmptyRedis,
-    /// SIGKILL of the last instance, for two seconds again and again; then its supervisor's start of it succeeds.
-    KillInstance,
-    /// For two seconds, every purchase lock's lease ends as soon as it is seen.
-    CutLease,
-}
-
 impl InjectedFault {
-    /// Every fault, in the order of the buttons.
-    pub const ALL: [Self; 4] =
-        [Self::PauseRedis, Self::EmptyRedis, Self::KillInstance, Self::CutLease];
-
-    /// Its name on the wire.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PauseRedis => "pause-redis",
-            Self::EmptyRedis => "empty-redis",
-            Self::KillInstance => "kill-instance",
-            Self::CutLease => "cut-lease",
-        }
-    }
-
     /// Injects the fault, records it as an event of the run, and returns when it is over.
     pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
-        let event = Event { what: self.name(), ..Event::default() };
-        let lasting = Event { seconds: Some(LASTS.as_secs_f64()), ..event.clone() };
+        let lasts = Some(LASTS.as_secs_f64());
         match self {
             Self::PauseRedis => {
-                let lasts = LASTS.as_millis() as u64;
-                ask_masters(environment, redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"))
+                let ms = LASTS.as_millis() as u64;
+                ask_masters(environment, redis::cmd("CLIENT").arg("PAUSE").arg(ms).arg("ALL"))
                     .await?;
-                run.record_event(lasting);
+                run.record_event(self, lasts, None);
             }
             Self::EmptyRedis => {
                 ask_masters(environment, &redis::cmd("FLUSHALL")).await?;
-                run.record_event(event);
+                run.record_event(self, None, None);
                 let buyers = run.buyers.get().map(Vec::as_slice).unwrap_or_default();
                 sessions::open(&environment.access, buyers).await?;
             }
-            Self::KillInstance => kill(environment, run, event).await?,
+            Self::KillInstance => kill(environment, run).await?,
             Self::CutLease => {
                 let mut masters = masters(&environment.access.redis_url).await?;
-                let index = run.record_event(lasting);
+                let index = run.record_event(self, lasts, None);
                 let until = Instant::now() + LASTS;
                 let mut cut = 0;
                 while Instant::now() < until {
@@ -122,7 +89,7 @@ async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, RedisError
     Ok(ended.into_iter().sum())
 }
 
-async fn kill(environment: &Environment, run: &RunState, event: Event) -> Result<(), Error> {
+async fn kill(environment: &Environment, run: &RunState) -> Result<(), Error> {
     let [_, .., node] = &environment.nodes[..] else {
         return Err(Error::Usage("there is only one instance, which runs the lab".to_owned()));
     };
@@ -133,8 +100,7 @@ async fn kill(environment: &Environment, run: &RunState, event: Event) -> Result
     if let Ok(Response { status, .. }) = connection.send(&call).await {
         return Err(Error::Usage(format!("the instance to be killed answered HTTP {status}")));
     }
-    let event = Event { node: Some(node.authority()), ..event };
-    let index = run.record_event(event.clone());
+    let index = run.record_event(InjectedFault::KillInstance, None, Some(node.authority()));
     let begun = Instant::now();
     let ready = Call::get("/health/ready");
     while begun.elapsed() < BACK {
@@ -147,7 +113,6 @@ async fn kill(environment: &Environment, run: &RunState, event: Event) -> Result
             connection.send(&call).await.ok();
         } else if connection.send(&ready).await.is_ok_and(|response| response.status == 200) {
             run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
-            run.record_event(Event { what: INSTANCE_BACK, ..event });
             return Ok(());
         }
         sleep(Duration::from_millis(50)).await;

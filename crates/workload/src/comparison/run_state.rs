@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use super::document::{Document, Event, Lane, Setting, State};
+use super::document::{Document, Event, InjectedFault, Lane, Setting, State};
 use crate::{
     buyers::Buyer,
     generator::Record,
@@ -27,8 +27,6 @@ pub struct RunState {
 impl RunState {
     /// A comparison that has not begun. `started_at` is a local date-time.
     pub fn new(id: String, setting: Setting, started_at: String) -> Self {
-        let seed = setting.seed.unwrap_or_else(|| rand::random_range(1..1_000_000));
-        let setting = Setting { seed: Some(seed), ..setting };
         let lane = |strategy: &Strategy| Lane {
             strategy: *strategy,
             idea: strategy.row().idea,
@@ -37,7 +35,6 @@ impl RunState {
         };
         let document = Document {
             id,
-            seed: seed.into(),
             started_at,
             lanes: setting.lanes.iter().map(lane).collect(),
             setting,
@@ -60,11 +57,6 @@ impl RunState {
         self.lock().id.clone()
     }
 
-    /// What the arrivals are drawn from.
-    pub fn seed(&self) -> u64 {
-        self.lock().seed
-    }
-
     /// How far the run is.
     pub fn state(&self) -> State {
         self.lock().state
@@ -76,9 +68,14 @@ impl RunState {
     }
 
     /// Adds an event, which happens now; returns its index.
-    pub fn record_event(&self, event: Event) -> usize {
+    pub(super) fn record_event(
+        &self,
+        what: InjectedFault,
+        seconds: Option<f64>,
+        node: Option<String>,
+    ) -> usize {
         let mut document = self.lock();
-        document.events.push(Event { at: self.seconds(), ..event });
+        document.events.push(Event { at: self.seconds(), what, seconds, node, cut: None });
         document.events.len() - 1
     }
 

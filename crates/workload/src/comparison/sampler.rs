@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::HashMap, time::Duration};
 use tokio::time::sleep;
 
 use super::{
-    document::{Sample, State},
+    document::{Sample, Setting, State},
     run_state::RunState,
 };
 use crate::{
@@ -64,68 +64,57 @@ impl Sampler<'_> {
 
     /// Adds a sample to each lane, and says when all buyers have been answered.
     pub async fn take(&self) {
-        let mut samples = Vec::with_capacity(2);
-        for lane in 0..2 {
+        let mut snapshots = Vec::with_capacity(2);
+        for voucher_id in self.vouchers {
             // The database may be away for a moment: a fault may have been injected.
-            let snapshot = self.order_rows.read(self.vouchers[lane]).await.ok();
-            samples.push(self.sample(lane, snapshot));
+            snapshots.push(self.order_rows.read(voucher_id).await.ok());
         }
+        let at = self.run.seconds();
         let mut document = self.run.lock();
-        document.elapsed_s = self.run.seconds();
-        let attempts = u64::from(document.setting.buyers) * u64::from(document.setting.tries);
+        let Setting { buyers, tries, stock, .. } = document.setting;
+        let attempts = u64::from(buyers) * u64::from(tries);
         let mut lanes = self.run.live.iter();
         if lanes.all(|live| live.done() >= attempts || live.stop.is_cancelled()) {
             document.state = State::Judging;
         }
-        for ((lane, sample), live) in document.lanes.iter_mut().zip(samples).zip(&self.run.live) {
-            lane.samples.push(sample);
-            lane.replies = live.replies();
-        }
-    }
-
-    fn sample(&self, lane: usize, snapshot: Option<Snapshot>) -> Sample {
-        let live = &self.run.live[lane];
-        let (last, issued) = {
-            let document = self.run.lock();
-            (document.lanes[lane].samples.last().cloned(), document.setting.stock)
-        };
-        let first = Sample { stock: issued.into(), ..Sample::default() };
-        let last = last.unwrap_or(first);
-        let (requests, orders) = (live.done(), live.orders());
-        let window = live.take_window();
-        let latency = Latency::of(window.iter().map(|(latency, _)| *latency));
-        // Each order is its share of a commit.
-        let shared = window.iter().filter_map(|(_, orders)| *orders);
-        let commits: f64 = shared.clone().map(|orders| 1.0 / orders as f64).sum();
-        let at = self.run.seconds();
-        let rate = |now: u64, before: u64| (now - before) as f64 / (at - last.at).max(1e-3);
-        let (stock, rows, people, repeated) =
-            snapshot.map_or((last.stock, last.rows, last.people, last.repeated), count);
-        Sample {
-            at,
-            requests,
-            orders,
-            stock,
-            rows,
-            people,
-            repeated,
-            duplicates: rows - people,
-            oversold: (rows - i64::from(issued)).max(-stock).max(0),
-            requests_per_s: rate(requests, last.requests),
-            orders_per_s: rate(orders, last.orders),
-            p50_ms: (latency.count > 0).then_some(latency.p50_ms),
-            p99_ms: (latency.count > 0).then_some(latency.p99_ms),
-            batch: (commits > 0.0).then(|| shared.count() as f64 / commits),
+        for ((lane, live), snapshot) in document.lanes.iter_mut().zip(&self.run.live).zip(snapshots)
+        {
+            let first = Sample { stock: stock.into(), ..Sample::default() };
+            let last = lane.samples.last().cloned().unwrap_or(first);
+            let window = live.take_window();
+            for (reply, _) in &window {
+                *lane.replies.entry(reply.label().to_owned()).or_default() += 1;
+            }
+            let orders = window.iter().filter(|(reply, _)| reply.is_success()).count();
+            let latency = Latency::of(window.iter().map(|(_, latency)| *latency));
+            let rate = |count: usize| count as f64 / (at - last.at).max(1e-3);
+            lane.samples.push(Sample {
+                at,
+                requests: last.requests + window.len() as u64,
+                requests_per_s: rate(window.len()),
+                orders_per_s: rate(orders),
+                p50_ms: (latency.count > 0).then_some(latency.p50_ms),
+                p99_ms: (latency.count > 0).then_some(latency.p99_ms),
+                ..snapshot.map_or(last, tables)
+            });
         }
     }
 }
 
-/// What is left, orders that are not cancelled, their buyers, and the buyers of several.
-fn count(snapshot: Snapshot) -> (i64, i64, i64, i64) {
+/// What the tables say: what is left, orders that are not cancelled, their buyers, and the buyers of several.
+fn tables(Snapshot { sale, rows }: Snapshot) -> Sample {
     let mut orders: HashMap<u64, i64> = HashMap::new();
-    for row in snapshot.rows.iter().filter(|row| !row.is_cancelled()) {
+    for row in rows.iter().filter(|row| !row.is_cancelled()) {
         *orders.entry(row.user_id).or_default() += 1;
     }
-    let repeated = orders.values().filter(|count| **count > 1).count();
-    (snapshot.sale.stock_left, orders.values().sum(), orders.len() as i64, repeated as i64)
+    let (rows, people) = (orders.values().sum::<i64>(), orders.len() as i64);
+    Sample {
+        stock: sale.stock_left,
+        rows,
+        people,
+        repeated: orders.values().filter(|count| **count > 1).count() as i64,
+        duplicates: rows - people,
+        oversold: (rows - sale.issued).max(-sale.stock_left).max(0),
+        ..Sample::default()
+    }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::document::{Event, INSTANCE_BACK, Request, Story, StoryKind};
+use super::document::{Event, InjectedFault, Request, Story, StoryKind};
 use crate::{
     generator::Record,
     reply::Reply,
@@ -30,11 +30,11 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     fn sent_us(&self) -> i64 {
-        micros(self.record.sent.as_micros())
+        self.record.sent.as_micros() as i64
     }
 
     fn answered_us(&self) -> i64 {
-        micros(self.record.answered.as_micros())
+        self.record.answered.as_micros() as i64
     }
 
     /// When its last step ended.
@@ -74,15 +74,11 @@ fn span(chosen: &[&Attempt<'_>]) -> (i64, i64) {
 }
 
 /// The fault that the attempts met, the first of several.
-fn met(chosen: &[&Attempt<'_>], faults: &[&Event]) -> Option<&'static str> {
+fn met(chosen: &[&Attempt<'_>], faults: &[Event]) -> Option<InjectedFault> {
     let (begin, end) = span(chosen);
     let (begin, end) = (begin as f64 / 1e6, end as f64 / 1e6);
     let met = faults.iter().find(|fault| begin < fault.end() && fault.at < end)?;
     Some(met.what)
-}
-
-fn micros(value: u128) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// The traced attempts of one sale.
@@ -97,7 +93,7 @@ impl<'a> Attempts<'a> {
     pub fn of(records: &'a [Record], commits: &HashMap<i64, f64>) -> Self {
         let traced = records.iter().filter_map(|record| {
             let trace = Trace::read(record.trace.as_deref()?)?;
-            let at_us = micros(trace.at_us.into());
+            let at_us = i64::try_from(trace.at_us).ok()?;
             Some(Attempt { record, trace, at_us, committed_us: None })
         });
         let mut attempts: Vec<_> = traced.collect();
@@ -120,9 +116,7 @@ impl<'a> Attempts<'a> {
 
     /// The stories, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where nothing went
     /// wrong. Attempts that met a fault are preferred.
-    pub fn stories(&self, events: &[Event]) -> Vec<Story> {
-        let faults: Vec<_> = events.iter().filter(|event| event.what != INSTANCE_BACK).collect();
-        let faults = &faults[..];
+    pub fn stories(&self, faults: &[Event]) -> Vec<Story> {
         let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
         let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
         let (several, held) = self.of_each_user();
@@ -221,13 +215,13 @@ fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
     (!refused, one_node, end - begin)
 }
 
-fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[&Event]) -> Story {
+fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[Event]) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
     let (zero, _) = span(&chosen);
     Story {
         kind,
         fault: met(&chosen, faults),
-        moral: None,
+        why: None,
         requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
     }
 }
@@ -264,15 +258,14 @@ mod tests {
     use super::*;
     use crate::checker::ObservedReply;
 
-    /// An attempt on `node`, whose clock is `ahead` µs ahead, sent at `sent` µs and answered 5 ms later.
-    fn record(
-        user_id: u64,
-        node: &str,
-        ahead: u64,
-        sent: u64,
-        reply: Reply,
-        steps: &str,
-    ) -> Record {
+    /// An attempt on `node`, sent at `sent` µs and answered 5 ms later.
+    fn record(user_id: u64, node: &str, sent: u64, reply: Reply, steps: &str) -> Record {
+        // A clock that is an hour ahead changes nothing.
+        let ahead = match node {
+            "b" => 3_600_000_000,
+            "late" => 3_000,
+            _ => 0,
+        };
         let at = 1_000_000 + ahead + sent + 100;
         Record {
             observed: ObservedReply { user_id, attempt: 0, reply },
@@ -291,17 +284,20 @@ mod tests {
         Attempts::of(records, &HashMap::new()).stories(&[])
     }
 
+    fn event(what: InjectedFault, at: f64, seconds: Option<f64>) -> Event {
+        Event { at, what, seconds, node: None, cut: None }
+    }
+
     const TAKEN: &str = "locked@100+10:place=memory placed@200+900:outcome=taken";
 
     #[test]
     fn two_orders_of_one_user_are_found_best_on_two_nodes() {
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
-            record(1, "a", 0, 10, Reply::Ordered(2), TAKEN),
-            // A clock that is an hour ahead changes nothing.
-            record(2, "a", 0, 20_000, Reply::Ordered(3), TAKEN),
-            record(2, "b", 3_600_000_000, 20_400, Reply::Ordered(4), TAKEN),
-            record(3, "b", 3_600_000_000, 30_000, Reply::Ordered(5), TAKEN),
+            record(1, "a", 0, Reply::Ordered(1), TAKEN),
+            record(1, "a", 10, Reply::Ordered(2), TAKEN),
+            record(2, "a", 20_000, Reply::Ordered(3), TAKEN),
+            record(2, "b", 20_400, Reply::Ordered(4), TAKEN),
+            record(3, "b", 30_000, Reply::Ordered(5), TAKEN),
         ];
         let stories = stories(&records);
         let [Story { kind: StoryKind::TwoOrders, requests, .. }] = &stories[..] else {
@@ -318,10 +314,9 @@ mod tests {
 
     #[test]
     fn a_node_that_received_late_and_may_have_our_clock_is_not_shown_too_early() {
-        let late = 3_000;
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
-            record(1, "b", late, 0, Reply::Ordered(2), TAKEN),
+            record(1, "a", 0, Reply::Ordered(1), TAKEN),
+            record(1, "late", 0, Reply::Ordered(2), TAKEN),
         ];
         let requests = &stories(&records)[0].requests;
         assert_eq!(requests.iter().map(|of| of.steps[0].at).collect::<Vec<_>>(), [0.1, 3.1]);
@@ -330,12 +325,12 @@ mod tests {
     #[test]
     fn where_it_held_the_contrast_is_told() {
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
+            record(1, "a", 0, Reply::Ordered(1), TAKEN),
             // A server in trouble tells nothing of the strategy.
-            record(1, "b", 0, 10, refused("OVERLOADED"), "arrived@1+0"),
+            record(1, "b", 10, refused("OVERLOADED"), "arrived@1+0"),
             // Later, and therefore no contrast.
-            record(1, "b", 0, 900_000, Reply::AlreadyOrdered(None), "arrived@1+0"),
-            record(1, "b", 0, 300, refused("LOCK_BUSY"), "lock-busy@100+10:place=redis"),
+            record(1, "b", 900_000, Reply::AlreadyOrdered(None), "arrived@1+0"),
+            record(1, "b", 300, refused("LOCK_BUSY"), "lock-busy@100+10:place=redis"),
         ];
         let found = stories(&records);
         assert_eq!(found[0].kind, StoryKind::Held);
@@ -348,7 +343,7 @@ mod tests {
     fn orders_that_shared_a_commit_are_its_shares() {
         let of = |user, orders: u64| {
             let steps = format!("batch-committed@100+900:orders={orders}");
-            record(user, "a", 0, user, Reply::Ordered(user as i64), &steps)
+            record(user, "a", user, Reply::Ordered(user as i64), &steps)
         };
         let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
         let records: Vec<_> = (0..).zip(sizes).map(|(user, orders)| of(user, orders)).collect();
@@ -356,19 +351,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_tells_no_steps_has_no_stories() {
-        let mut record = record(1, "a", 0, 0, Reply::Ordered(1), TAKEN);
-        record.trace = None;
-        assert_eq!(stories(&[record.clone(), record]), []);
-    }
-
-    #[test]
     fn a_story_is_chosen_from_inside_a_fault_and_tells_what_only_the_index_refused() {
         let refusal = "locked@100+10:place=redis placed@200+900:outcome=index-refused";
         let pair = |user: u64, sent: u64, steps: &str| {
             [
-                record(user, "a", 0, sent, Reply::Ordered(user as i64), TAKEN),
-                record(user, "b", 0, sent + 10, Reply::AlreadyOrdered(None), steps),
+                record(user, "a", sent, Reply::Ordered(user as i64), TAKEN),
+                record(user, "b", sent + 10, Reply::AlreadyOrdered(None), steps),
             ]
         };
         let busy = "lock-busy@100+10:place=redis";
@@ -381,15 +369,14 @@ mod tests {
         .concat();
         let attempts = Attempts::of(&records, &HashMap::new());
         assert_eq!(attempts.index_refused(), 2);
+        let cut = InjectedFault::CutLease;
         let of = |at: f64, end: f64| {
-            let fault =
-                Event { at, what: "cut-lease", seconds: Some(end - at), ..Event::default() };
-            let story = attempts.stories(&[fault]).remove(0);
+            let story = attempts.stories(&[event(cut, at, Some(end - at))]).remove(0);
             (story.requests[0].user_id.clone(), story.fault)
         };
-        assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some("cut-lease")));
-        assert_eq!(of(1.9, 3.0), ("3".to_owned(), Some("cut-lease")));
-        assert_eq!(of(3.9, f64::INFINITY), ("4".to_owned(), Some("cut-lease")));
+        assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some(cut)));
+        assert_eq!(of(1.9, 3.0), ("3".to_owned(), Some(cut)));
+        assert_eq!(of(3.9, f64::INFINITY), ("4".to_owned(), Some(cut)));
         // Outside of all faults it is told all the same, but not as one of them.
         assert_eq!(of(8.0, 9.0), ("3".to_owned(), None));
     }
@@ -398,11 +385,11 @@ mod tests {
     fn those_who_read_the_same_last_vouchers_oversold_them_best_told_from_inside_a_fault() {
         let saw = |stock| format!("looked@10+20:stock={stock},order=no decremented@50+10");
         let records = [
-            record(1, "a", 0, 0, Reply::Ordered(1), &saw(2)),
-            record(2, "a", 0, 10, Reply::Ordered(2), &saw(2)),
-            record(3, "a", 0, 20, Reply::Ordered(3), &saw(2)),
-            record(4, "a", 0, 2_000_000, Reply::Ordered(4), &saw(1)),
-            record(5, "b", 0, 2_000_010, Reply::Ordered(5), &saw(1)),
+            record(1, "a", 0, Reply::Ordered(1), &saw(2)),
+            record(2, "a", 10, Reply::Ordered(2), &saw(2)),
+            record(3, "a", 20, Reply::Ordered(3), &saw(2)),
+            record(4, "a", 2_000_000, Reply::Ordered(4), &saw(1)),
+            record(5, "b", 2_000_010, Reply::Ordered(5), &saw(1)),
         ];
         let attempts = Attempts::of(&records, &HashMap::new());
         let told = |faults: &[Event]| attempts.stories(faults).remove(0);
@@ -410,8 +397,8 @@ mod tests {
         assert_eq!((last.kind, last.requests.len()), (StoryKind::Oversold, 2));
         assert_eq!(last.requests[0].steps[0].saw["stock"], 1);
         assert_eq!(last.requests[0].steps[0].saw["order"], false);
-        let fault = Event { what: "empty-redis", ..Event::default() };
-        assert_eq!(told(&[fault]).requests.len(), 3);
+        let emptied = event(InjectedFault::EmptyRedis, 0.0, None);
+        assert_eq!(told(&[emptied]).requests.len(), 3);
         // Two who read that two are left took no more than there were.
         assert_eq!(stories(&records[..2]), []);
     }
@@ -420,8 +407,8 @@ mod tests {
     fn the_story_of_a_pending_order_goes_on_to_its_commit() {
         let refusal = refused("ALREADY_ORDERED");
         let records = [
-            record(1, "a", 0, 1_000, Reply::Pending(7), "admitted@100+200"),
-            record(1, "b", 0, 1_100, refusal, "admitted@100+200:outcome=failed"),
+            record(1, "a", 1_000, Reply::Pending(7), "admitted@100+200"),
+            record(1, "b", 1_100, refusal, "admitted@100+200:outcome=failed"),
         ];
         let commits = HashMap::from([(7, 0.021)]);
         let found = Attempts::of(&records, &commits).stories(&[]);

@@ -2,20 +2,60 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
-use super::row::{Row, Text};
+use Guarantee::{Never, NeverWhile, Possible, Shown};
 
-/// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
+/// A text in both languages of the project: English, then Simplified Chinese.
+pub type Text = [&'static str; 2];
+
+/// Whether a violation can happen under a strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// It never happens.
+    Never,
+    /// It never happens as long as this condition is met.
+    NeverWhile(Text),
+    /// It can happen; the law tests (`tests/it/law.rs`) hold a purchase where it does.
+    Possible,
+    /// It can happen, and the demonstration (`loadtest ladder`, `./dev demo`) insists on showing it, too.
+    Shown,
+}
+
+impl Guarantee {
+    /// Whether the violation can happen.
+    pub const fn can_break(self) -> bool {
+        matches!(self, Self::Possible | Self::Shown)
+    }
+}
+
+/// The row of one strategy.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// How it sells, in one sentence.
+    pub idea: Text,
+    /// Why it holds, or what can go wrong.
+    pub why: Text,
+    /// More orders than stock.
+    pub oversell: Guarantee,
+    /// A second order of one user, with one instance running and with several.
+    pub second_order: [Guarantee; 2],
+}
+
+/// Makes the enum, its names and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {
-    ($( $(#[$attribute:meta])* $strategy:ident = $row:expr; )+) => {
+    ($( $(#[$attribute:meta])* $strategy:ident $name:literal = $row:expr; )+) => {
         /// How a sale sells; chosen when it is published.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        pub enum Strategy { $( $(#[$attribute])* $strategy, )+ }
+        #[allow(missing_docs)] // the idea of each, in its row
+        pub enum Strategy { $( $(#[$attribute])* #[serde(rename = $name)] $strategy, )+ }
 
         impl Strategy {
             /// Every strategy, in the order in which a learner meets them.
             pub const ALL: [Self; [$( Self::$strategy ),+].len()] = [$( Self::$strategy ),+];
+
+            /// The name on the wire, in metrics and in `tb_seckill_voucher.strategy`.
+            pub const fn name(self) -> &'static str {
+                match self { $( Self::$strategy => $name, )+ }
+            }
 
             /// Its row of the table.
             pub const fn row(self) -> &'static Row {
@@ -25,17 +65,8 @@ macro_rules! table {
     };
 }
 
-/// What a lock teaches that all nodes share.
-const SHARED_LOCK: Text = [
-    "All nodes share one lock, and behind it stands the database's unique index: whichever node \
-     the second request reached, it was refused.",
-    "所有节点共用一把锁，锁的背后还有数据库的唯一索引：第二个请求无论到达哪个节点都会被拒绝。",
-];
-
 table! {
-    /// Read the stock, then decrement it.
-    Naive = Row {
-        name: "naive",
+    Naive "naive" = Row {
         idea: [
             "Read the stock; if there is some, take one without looking again.",
             "先读库存，有货就直接减一，不再检查。",
@@ -45,17 +76,10 @@ table! {
              there was, and one buyer can order twice.",
             "许多买家在任何人写入之前读到了同一个库存，于是都买走了它。结果超卖，同一买家还可能下两单。",
         ],
-        moral: [
-            "Nobody is kept out between reading and writing: both requests found no order by this buyer, \
-             and both wrote one.",
-            "读与写之间不阻止任何人：两个请求都没查到这位买家的订单，于是都写下一个。",
-        ],
         oversell: Shown,
         second_order: [Possible, Possible],
     };
-    /// Decrement where the stock is what was read.
-    CompareAndSet = Row {
-        name: "compare-and-set",
+    CompareAndSet "compare-and-set" = Row {
         idea: [
             "Take one from the stock only if it is still what was read.",
             "只有库存仍等于刚才读到的值，才减一。",
@@ -66,17 +90,10 @@ table! {
             "不会超卖，但一百人读到同一个数字时只有一人成功，其余人明明有货也被拒绝。而且它只保护库存、不管买家：\
              同一人仍可能下第二单。",
         ],
-        moral: [
-            "The stock was compared, the buyer was not: both requests looked before either had committed, \
-             found no order, and wrote one.",
-            "比较的是库存，不是买家：双方都在对方提交之前查询，都没看到订单，于是各写一个。",
-        ],
         oversell: Never,
         second_order: [Possible, Possible],
     };
-    /// Decrement where there is stock left.
-    Conditional = Row {
-        name: "conditional",
+    Conditional "conditional" = Row {
         idea: [
             "The database checks and takes in one statement: decrement where there is stock left.",
             "让数据库用一条语句完成检查与扣减：有剩余才减一。",
@@ -86,18 +103,10 @@ table! {
              requests of one buyer both hear “no”.",
             "不会超卖。但“这位买家下过单吗？”仍是在写入订单之前问的：同一买家的两个请求都会得到“没有”。",
         ],
-        moral: [
-            "Each request looked before the other had committed, saw no order, and inserted one. Check \
-             and insert must be atomic, or protected by one lock that all nodes share.",
-            "双方都在对方提交之前查询，都没看到订单，于是各插入一个。检查与插入必须是原子的，或由所有节点\
-             共用的一把锁保护。",
-        ],
         oversell: Never,
         second_order: [Possible, Possible],
     };
-    /// Lock the sale's row first.
-    RowLock = Row {
-        name: "row-lock",
+    RowLock "row-lock" = Row {
         idea: [
             "Lock the sale's row in the database first, then check, order and count.",
             "先锁住数据库里这场秒杀的那一行，再检查、下单、扣库存。",
@@ -107,17 +116,10 @@ table! {
              one row.",
             "无论多少节点都成立，因为它们共用同一个数据库。代价是：所有买家都在一行数据前排队。",
         ],
-        moral: [
-            "The sale's row is locked before the look-up: the second request had to wait for the first \
-             one's commit, and then saw its order.",
-            "先锁住秒杀的那一行再查询：第二个请求必须等第一个提交，然后就看到了它的订单。",
-        ],
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// Conditional, under a lock that is released before the commit.
-    LockInTransaction = Row {
-        name: "lock-in-transaction",
+    LockInTransaction "lock-in-transaction" = Row {
         idea: [
             "A lock per buyer in the node's memory, taken inside the transaction and released before its commit.",
             "在节点内存里对买家加锁，锁在事务之内获得，在提交之前就释放。",
@@ -128,17 +130,10 @@ table! {
             "如同在 @Transactional 方法里使用 synchronized：锁已释放、事务尚未提交时，同一买家的下一个请求拿到锁，\
              却还看不到订单。单个节点就足以产生两个订单。",
         ],
-        moral: [
-            "The lock was released before the commit, so the next request looked for an order while the first one \
-             was still invisible. A lock must be held until the transaction that it protects has ended.",
-            "锁在提交之前就释放了，下一个请求查询时，第一个订单还不可见。锁必须持有到它所保护的事务结束。",
-        ],
         oversell: Never,
         second_order: [Shown, Shown],
     };
-    /// Conditional, under a per-user lock inside the process.
-    ProcessLock = Row {
-        name: "process-lock",
+    ProcessLock "process-lock" = Row {
         idea: [
             "A lock per buyer in each node's own memory; under it, the database checks and takes in one statement.",
             "在每个节点自己的内存里对买家加锁；持锁期间，由数据库用一条语句检查并扣减。",
@@ -148,17 +143,10 @@ table! {
              each lets one request through: two orders.",
             "单节点时成立。两个节点就有两块内存，同一买家便有两把锁，每把锁各放行一个请求：于是有了两个订单。",
         ],
-        moral: [
-            "Two locks, both acquired: one buyer, two orders. A lock in the memory of a process excludes \
-             only requests of that process.",
-            "两把锁，都获得成功：一位买家，两个订单。进程内存里的锁只能排斥同一进程的请求。",
-        ],
         oversell: Never,
         second_order: [Never, Shown],
     };
-    /// Conditional, under a SET NX lock whose lease is too short and which anybody deletes.
-    SetnxUnowned = Row {
-        name: "setnx-unowned",
+    SetnxUnowned "setnx-unowned" = Row {
         idea: [
             "A lock per buyer in Redis: SET NX with a short lease, and an unconditional DEL on release; under it, the \
              database checks and takes in one statement.",
@@ -171,18 +159,10 @@ table! {
             "业务未完而租期先到，第二个请求便拿到锁；第一个请求结束时 DEL 掉的是第二个的锁，第三个又进来了。\
              同时进行的请求互相看不到对方的订单。",
         ],
-        moral: [
-            "The lease ended before the work did, so two requests held the lock at the same time. It must be renewed \
-             while its holder lives, and released by its owner only, in one atomic step.",
-            "租期先于业务结束，于是两个请求同时持有这把锁。锁必须在持有者存活期间续期，并且只能由持有者以一个原子\
-             操作释放。",
-        ],
         oversell: Never,
         second_order: [Possible, Shown],
     };
-    /// Conditional, under a per-user SET NX lock in Redis.
-    SetnxLock = Row {
-        name: "setnx-lock",
+    SetnxLock "setnx-lock" = Row {
         idea: [
             "A lock per buyer in Redis, which all nodes share: SET NX with an expiry; under it, the database checks and \
              takes in one statement.",
@@ -193,14 +173,11 @@ table! {
              knowing; then the database’s unique index has the last word.",
             "只要租期长于业务就成立。持有者若停顿太久，会在不知情时失去锁；这时由数据库的唯一索引作最后裁决。",
         ],
-        moral: SHARED_LOCK,
         oversell: Never,
         second_order: [Never, NeverWhile(["the lease outlives the work", "租期长于业务"])],
     };
-    /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     #[default]
-    ReentrantLock = Row {
-        name: "reentrant-lock",
+    ReentrantLock "reentrant-lock" = Row {
         idea: [
             "A Redisson-compatible lock per buyer in Redis, renewed while its holder lives; under it, the database checks \
              and takes in one statement.",
@@ -212,13 +189,10 @@ table! {
             "无论请求到达哪个节点，遇到的都是同一把锁：第二个请求会被挡回。即使 Redis 丢了数据，数据库的唯一索引也会\
              拒绝第二个订单。",
         ],
-        moral: SHARED_LOCK,
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// A script in Redis admits, a consumer group commits.
-    Stream = Row {
-        name: "stream",
+    Stream "stream" = Row {
         idea: [
             "A script in Redis admits buyers; a consumer group writes their orders afterwards.",
             "由 Redis 中的脚本放行买家，随后由消费者组写入订单。",
@@ -228,17 +202,10 @@ table! {
              a script that admits too many makes refusals, never an oversell.",
             "响应最快：“已抢到名额”早于订单。数据库仍会检查每个订单：放行过多只会产生拒绝，绝不会超卖。",
         ],
-        moral: [
-            "Redis runs one script at a time: the one of the first request recorded the buyer, so the \
-             second request was refused.",
-            "Redis 一次只运行一个脚本：第一个请求的脚本记下了买家，第二个请求于是被拒绝。",
-        ],
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// Purchases that arrive while a commit runs share the next one.
-    GroupCommit = Row {
-        name: "group-commit",
+    GroupCommit "group-commit" = Row {
         idea: [
             "Purchases that arrive while a commit runs share the next one: many orders, one wait for the disk.",
             "一次提交进行期间到达的抢购，合并进下一次提交：多个订单只等一次磁盘。",
@@ -248,17 +215,10 @@ table! {
              number really inserted. Each buyer is answered after the commit.",
             "不需要锁：第二个订单由数据库唯一索引丢弃，库存按真正插入的数量减少。每位买家都在提交之后才得到响应。",
         ],
-        moral: [
-            "No lock is needed: the database's unique index drops the second order, whether both are in \
-             one commit or in two.",
-            "不需要锁：无论两个订单在同一次提交里还是分在两次，唯一索引都会丢弃第二个。",
-        ],
         oversell: Never,
         second_order: [Never, Never],
     };
-    /// One row per unit of the stock, claimed without waiting for others.
-    UnitRows = Row {
-        name: "unit-rows",
+    UnitRows "unit-rows" = Row {
         idea: [
             "The stock is one row for each unit, at most 10,000; a purchase takes a row that nobody else has locked \
              (SKIP LOCKED).",
@@ -267,11 +227,6 @@ table! {
         why: [
             "Buyers do not queue at one row, and no row is sold twice; the unique index drops second orders.",
             "买家不再排队等同一行，每一行也只卖一次；第二个订单由唯一索引丢弃。",
-        ],
-        moral: [
-            "Each purchase takes a row of its own, so nobody waits for another buyer; the database's unique index \
-             refuses the second order of one buyer.",
-            "每次抢购取走自己的一行，不必等待其他买家；同一买家的第二个订单由数据库唯一索引拒绝。",
         ],
         oversell: Never,
         second_order: [Never, Never],

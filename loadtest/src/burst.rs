@@ -1,0 +1,50 @@
+//! One sale that was judged, as a report.
+
+use workload::{burst::Report, latency};
+
+use crate::report::{Check, Checked, Table};
+
+/// The report of a burst.
+pub fn report(sale: &Report) -> Checked {
+    let Report { strategy, buyers, tries, stock, connections, verdict, .. } = sale;
+    let mut notes = format!(
+        "{} requests in {:.2} s: {:.0} requests/s, {:.0} orders/s until the last order",
+        sale.requests, sale.elapsed_s, sale.requests_per_s, sale.orders_per_s
+    );
+    if sale.unknown > 0 {
+        let (unknown, orders) = (sale.unknown, verdict.unacknowledged);
+        notes +=
+            &format!("\n{unknown} outcomes unknown to their buyers; {orders} of them are orders.");
+    }
+    for example in &verdict.examples {
+        notes += &format!("\n  {example}");
+    }
+    let latencies = [("all requests", &sale.latency), ("orders", &sale.latency_ordered)];
+    let latencies = latencies.map(|(name, latency)| latency::row(name, latency));
+    let replies = sale.replies.iter().map(|(label, count)| vec![label.clone(), count.to_string()]);
+    Checked {
+        scenario: "burst",
+        heading: format!(
+            "{strategy}: {buyers} buyers x {tries} tries for {stock} vouchers, {connections} connections to {}",
+            sale.targets.join(", ")
+        ),
+        figures: vec![
+            Table::new(&latency::COLUMNS, latencies.into()),
+            Table::new(&["reply", ">count"], replies.collect()),
+        ],
+        notes,
+        checks: [checks(sale), vec![Check::shown("stock left", verdict.stock_left)]].concat(),
+    }
+}
+
+/// What a sale must keep; and what it must have shown, or nothing can be said of it.
+pub fn checks(sale: &Report) -> Vec<Check> {
+    let (orders, still) = (sale.verdict.orders, sale.tables_unchanged);
+    let invariants = sale.verdict.invariants().into_iter();
+    let kept = invariants.map(|(name, count)| Check::new(name, count, 0, count == 0));
+    let shown = [
+        Check::new("orders", orders, "at least 1", orders > 0 || sale.stock == 0).needed(),
+        Check::new("tables that stood still", still, true, still).needed(),
+    ];
+    kept.chain(shown).collect()
+}
