@@ -2,7 +2,6 @@
 
 use std::{
     fmt::{self, Display},
-    path::Path,
     process::ExitCode,
 };
 
@@ -140,11 +139,6 @@ impl Checked {
     /// What the run proved.
     pub fn result(&self) -> CheckResult {
         CheckResult::worst(&self.checks)
-    }
-
-    /// Says where the servers' logs are.
-    pub fn note_logs(&mut self, logs: &Path) {
-        self.notes.push_str(&format!("\nThe servers' logs: {}", logs.display()));
     }
 }
 

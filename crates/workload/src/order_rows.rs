@@ -5,7 +5,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use sqlx::{Connection, Executor, MySqlConnection, MySqlPool, Row, mysql::MySqlPoolOptions};
+use sqlx::{Connection, Executor, MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -122,15 +122,6 @@ impl OrderRows {
             Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows }
         };
         Ok(sales.into_iter().zip(rows).map(snapshot).collect())
-    }
-
-    /// What the server says of the orders' table and its indexes, in one line.
-    pub async fn check_table(&self) -> Result<String, Error> {
-        let rows = sqlx::raw_sql("CHECK TABLE tb_voucher_order EXTENDED").fetch_all(&self.pool);
-        let said = async { rows.await?.iter().map(|row| row.try_get("Msg_text")).collect() };
-        let said: Result<Vec<String>, sqlx::Error> = said.await;
-        let failed = |source| Error::Database { what: "while checking the table", source };
-        said.map(|lines| lines.join("; ")).map_err(failed)
     }
 
     /// Waits until the sales of these vouchers have at least so many `orders` and have not changed for `quiet`, but at most

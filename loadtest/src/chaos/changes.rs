@@ -1,6 +1,6 @@
 //! Payments and cancellations of orders, asked of several instances at once, and their answers.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 use tokio::{
     task::JoinSet,
@@ -37,9 +37,14 @@ pub struct Answer {
     pub age: Duration,
 }
 
-/// Whether an operation was certainly not done by the request that got this answer.
-pub fn is_refusal(answer: &Reply) -> bool {
-    matches!(answer, Reply::Refused(_) | Reply::AlreadyOrdered(_))
+/// How often an operation that got these answers can have happened: once where one confirms it, never where all refuse it.
+pub fn times<'a>(answers: impl IntoIterator<Item = &'a Reply>) -> RangeInclusive<i64> {
+    let (mut least, mut most) = (0, 0);
+    for answer in answers {
+        least |= i64::from(matches!(answer, Reply::Ordered(_)));
+        most |= i64::from(!matches!(answer, Reply::Refused(_) | Reply::AlreadyOrdered(_)));
+    }
+    least..=most
 }
 
 /// How long an order that was answered as pending may take to be there, before it is not changed after all.

@@ -54,22 +54,22 @@ impl Instance {
         self.process = None;
     }
 
-    /// Asks it to end (SIGTERM), and waits until it is gone.
-    pub async fn end(&mut self) -> Result<()> {
-        let Some(process) = &self.process else { return Ok(()) };
+    /// Asks it to end (SIGTERM), and waits until it is gone; returns how long that took.
+    pub async fn end(&mut self) -> Result<Duration> {
+        let begin = Instant::now();
+        let Some(process) = &self.process else { return Ok(Duration::ZERO) };
         // It may have ended by itself: then there is nothing to ask.
         if process.terminate().is_ok() && !until(END_LIMIT, async || !process.is_running()).await {
             let (target, log) = (&self.target, process.log_end());
             bail!("{target} did not end {END_LIMIT:?} after SIGTERM:\n{log}");
         }
         self.kill();
-        Ok(())
+        Ok(begin.elapsed())
     }
 
-    /// Stops it from running for a time (SIGSTOP, SIGCONT).
-    pub async fn pause(&self, lasts: Duration) -> Result<()> {
-        let Some(process) = &self.process else { return Ok(()) };
-        Ok(pause(process, lasts).await?)
+    /// The running process.
+    pub fn process(&self) -> Result<&Process> {
+        self.process.as_ref().context("an instance does not run")
     }
 
     /// Starts it, again and again while the servers it needs are away; returns when it serves.
@@ -77,7 +77,10 @@ impl Instance {
         self.kill();
         let deadline = Instant::now() + LIMIT;
         loop {
-            let process = self.launch()?;
+            let mut command = Command::new(&self.program);
+            command.args(["serve", "--bind", &format!("127.0.0.1:{}", self.target.port())]);
+            command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
+            let process = Process::start(command, &self.log)?;
             let left = deadline.saturating_duration_since(Instant::now());
             let live = async || answers(&self.target, "/health/live").await;
             match process.serves(left, live).await {
@@ -91,19 +94,11 @@ impl Instance {
         }
     }
 
-    fn launch(&self) -> io::Result<Process> {
-        let mut command = Command::new(&self.program);
-        command.args(["serve", "--bind", &self.target.authority()]);
-        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
-        Process::start(command, &self.log)
-    }
-
     /// Waits until it says that it can sell; returns how long that took.
     pub async fn ready(&self) -> Result<Duration> {
         let begin = Instant::now();
         let ready = async || answers(&self.target, "/health/ready").await;
-        let process = self.process.as_ref().context("an instance does not run")?;
-        process.serves(LIMIT, ready).await?;
+        self.process()?.serves(LIMIT, ready).await?;
         Ok(begin.elapsed())
     }
 }

@@ -6,11 +6,8 @@
 //! processes of the real binary, in a temporary folder, gone at the end. From the bottom up:
 //!
 //! - `options`: what is asked for, also which servers there are.
-//! - `redis_data`, `instance`: what a fault does to Redis' data and to a process of the service.
-//! - `redis_servers`: the servers of each layout.
-//! - `test_cluster`: all servers together.
-//! - `changes`: what owners of orders ask for.
-//! - `verdict`, `sale`: a sale, and what is checked of it; `operator` adds to it and publishes others.
+//! - `redis_data`, `instance`, `redis_servers`, `test_cluster`: the servers.
+//! - `changes`, `verdict`, `sale`: a sale, and what is checked of it; `operator` adds to it and publishes others.
 //! - `faults`: what is done to the servers, in one table; `plan` draws from the seed what happens when.
 //! - `round`, `recovery`: what is run and measured; `report` prints it.
 //!
@@ -18,7 +15,6 @@
 //! the same trial and need not be the same run.
 
 use anyhow::Result;
-use workload::Error;
 
 mod changes;
 pub(crate) mod faults;
@@ -35,10 +31,10 @@ mod sale;
 pub(crate) mod test_cluster;
 mod verdict;
 
-use crate::report::{CheckResult, Checked};
+use crate::report::Checked;
 pub use options::{ChaosOptions, Layout, RedisLayout};
 use report::report;
-use test_cluster::{TestCluster, save_logs};
+use test_cluster::TestCluster;
 
 /// Instances of the service.
 const INSTANCES: usize = 2;
@@ -67,23 +63,7 @@ pub async fn run(options: &ChaosOptions) -> Result<Checked> {
     let cluster =
         TestCluster::start(&options.program, layout, database, INSTANCES, &SETTINGS).await?;
     cluster.run(true, 0).await?;
-    let mut run = run_on(&cluster, options).await;
-    if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
-        return run;
-    }
-    match (save_logs(cluster.folder.path()), &mut run) {
-        (Ok(logs), Ok(report)) => report.note_logs(&logs),
-        (Ok(logs), Err(_)) => eprintln!("the servers' logs are in {}", logs.display()),
-        (Err(error), _) => eprintln!("the servers' logs were not kept: {error}"),
-    }
-    let failed = run.as_ref().err().and_then(|error| error.downcast_ref::<Error>());
-    if let Some(Error::Database { .. }) = failed {
-        match cluster.order_rows.check_table().await {
-            Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),
-            Err(error) => eprintln!("the table tb_voucher_order was not checked: {error}"),
-        }
-    }
-    run
+    cluster.keep_logs(run_on(&cluster, options).await)
 }
 
 async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked> {
@@ -99,18 +79,15 @@ async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked
     let mut recoveries = Vec::new();
     if options.recoveries > 0 && only.is_none() {
         cluster.run(false, 0).await?;
-        for strategy in &options.strategies {
+        for strategy in plan::STRATEGIES {
             for after in faults::recoveries(layout) {
-                for _ in 0..options.recoveries {
-                    eprintln!("recovery of {strategy} after {after}");
-                    recoveries.push(recovery::measure(cluster, strategy, after).await?);
-                }
+                recoveries.push(recovery::row(cluster, strategy, after, options.recoveries).await?);
             }
         }
     }
     // Once more at the very end: what was refused must not have happened later.
     for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
-        sale.check_again(cluster).await?;
+        sale.check_again().await?;
     }
-    Ok(report(options.seed, layout, &rounds, &recoveries))
+    Ok(report(options.seed, layout, &rounds, recoveries))
 }

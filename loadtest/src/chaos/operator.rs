@@ -1,21 +1,17 @@
 //! The operator of a round: publishes sales and adds stock while the faults happen, and does again what was refused or
 //! may have been lost, as an operator would. At the end the tables must agree with every answer.
 
-use std::{
-    cell::{Cell, RefCell},
-    ops::RangeInclusive,
-    time::Duration,
-};
+use std::{cell::RefCell, time::Duration};
 
 use anyhow::Result;
 use futures_util::future::join_all;
 use hyper::header::{HeaderName, HeaderValue};
-use sqlx::{Connection as _, MySqlConnection};
+use sqlx::MySqlConnection;
 use testkit::wait::until;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    changes::{self, Answer, Owner, is_refusal},
+    changes::{self, Answer, Owner, times},
     sale::Sale,
     test_cluster::TestCluster,
     verdict::unpaid,
@@ -44,7 +40,7 @@ const ORDERS: usize = 6;
 const ORDERS_LIMIT: Duration = Duration::from_secs(2);
 
 /// What was to be done once.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum What {
     /// A sale is published under this title, which is its own.
     Publish(String),
@@ -52,36 +48,35 @@ enum What {
     Add(u64, i64),
 }
 
-/// What was done, with every answer.
-#[derive(Debug, Default)]
-struct Log {
-    operations: Vec<(What, Vec<Reply>)>,
-    changes: Vec<Answer>,
-}
-
 /// The operator.
 #[derive(Debug)]
 pub struct Operator<'a> {
     cluster: &'a TestCluster,
-    sales: Vec<Sale>,
+    /// The round's, as they were published.
+    pub sales: Vec<Sale<'a>>,
     /// When they began.
     begin: Instant,
     token: HeaderValue,
-    /// Additions asked for.
-    added: Cell<u32>,
-    log: RefCell<Log>,
+    /// What was done, with every answer.
+    operations: RefCell<Vec<(What, Vec<Reply>)>>,
+    /// Every answer to a payment or a cancellation.
+    pub changes: RefCell<Vec<Answer>>,
+}
+
+/// What a fault is injected into, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    pub cluster: &'a TestCluster,
+    pub operator: &'a Operator<'a>,
+    /// From the fault to the beginning of its end: a restart, a recovery or a failover comes on top.
+    pub lasts: Duration,
 }
 
 impl<'a> Operator<'a> {
-    pub fn new(cluster: &'a TestCluster, sales: Vec<Sale>, begin: Instant) -> Result<Self> {
-        Ok(Self {
-            cluster,
-            sales,
-            begin,
-            token: cluster.access.admin_header("publishing a sale")?,
-            added: Cell::default(),
-            log: RefCell::default(),
-        })
+    pub fn new(cluster: &'a TestCluster, sales: Vec<Sale<'a>>, begin: Instant) -> Result<Self> {
+        let token = cluster.access.admin_header("publishing a sale")?;
+        let (operations, changes) = Default::default();
+        Ok(Self { cluster, sales, begin, token, operations, changes })
     }
 
     /// What every round does: at each of these times, publishes a sale and adds stock.
@@ -95,40 +90,43 @@ impl<'a> Operator<'a> {
 
     /// Publishes a sale on the strategy of the round's `number`-th.
     pub async fn publish(&self, number: usize) {
-        let Some(on) = self.sales.iter().cycle().nth(number) else { return };
+        let strategy = self.sales[number % self.sales.len()].strategy;
         let title = format!("chaos {:032x}", rand::random::<u128>());
-        let voucher = publish::voucher(&self.cluster.access, SHOP, &title, &on.strategy, STOCK);
-        let call = Call::post("/voucher/seckill").admin(&self.token).json(&voucher);
+        let voucher = publish::voucher(&self.cluster.access, SHOP, &title, strategy, STOCK);
+        let call = Call::post("/voucher/seckill").json(&voucher);
         self.repeat(What::Publish(title), call, number).await;
     }
 
     /// Adds stock to the round's `number`-th.
     pub async fn add_stock(&self, number: usize) {
-        let Some(on) = self.sales.iter().cycle().nth(number) else { return };
-        let count = 1 << self.added.replace(self.added.get() + 1);
-        let call = Call::post(format!("/voucher/seckill/{}/stock", on.voucher_id));
-        let call = call.admin(&self.token).json(&serde_json::json!({ "add": count }));
-        self.repeat(What::Add(on.voucher_id, count), call, number + 1).await;
+        let voucher_id = self.sales[number % self.sales.len()].voucher_id;
+        let adds = |operation: &&(What, Vec<Reply>)| matches!(operation.0, What::Add(..));
+        let count = 1_i64 << self.operations.borrow().iter().filter(adds).count();
+        let call = Call::post(format!("/voucher/seckill/{voucher_id}/stock"));
+        let call = call.json(&serde_json::json!({ "add": count }));
+        self.repeat(What::Add(voucher_id, count), call, number + 1).await;
     }
 
     /// Sends a request under a key of its own until it is done, to the instances in turn from this one on.
     async fn repeat(&self, what: What, call: Call, first: usize) {
-        let call = call.header(KEY, HeaderValue::from(rand::random::<u64>()));
-        let mut answers = Vec::new();
+        let key = HeaderValue::from(rand::random::<u64>());
+        let call = call.admin(&self.token).header(KEY, key);
+        let index = self.operations.borrow().len();
+        self.operations.borrow_mut().push((what, Vec::new()));
         for target in self.cluster.targets.iter().cycle().skip(first).take(ATTEMPTS) {
-            let answer = Connection::new(target.clone(), TIMEOUT).send(&call).await;
-            answers.push(Reply::of(&answer));
-            if let Some(Reply::Ordered(_)) = answers.last() {
+            let reply = Reply::of(&Connection::new(target.clone(), TIMEOUT).send(&call).await);
+            let done = matches!(reply, Reply::Ordered(_));
+            self.operations.borrow_mut()[index].1.push(reply);
+            if done {
                 break;
             }
             sleep(PAUSE).await;
         }
-        self.log.borrow_mut().operations.push((what, answers));
     }
 
     /// The owners of some unpaid orders of the first sale, as soon as it has so many.
     pub async fn orders(&self) -> Vec<Owner> {
-        let Some(sale) = self.sales.first() else { return Vec::new() };
+        let sale = &self.sales[0];
         let mut rows = Vec::new();
         until(ORDERS_LIMIT, async || {
             // A database that is away for a moment may be part of the round.
@@ -150,20 +148,15 @@ impl<'a> Operator<'a> {
     pub async fn change(&self, orders: &[Owner], what: changes::What) {
         let changes = join_all(orders.iter().map(async |owner| owner.ask(&[what, what]).await));
         let changes = changes.await;
-        self.log.borrow_mut().changes.extend(changes.into_iter().flatten());
-    }
-
-    /// Takes the payments and cancellations out of what was done.
-    pub fn take_changes(&self) -> Vec<Answer> {
-        std::mem::take(&mut self.log.borrow_mut().changes)
+        self.changes.borrow_mut().extend(changes.into_iter().flatten());
     }
 
     /// Compares every answer with the tables; says what is not true.
     pub async fn check(&self) -> Result<Vec<String>> {
-        let (operations, mut wrong) = (self.log.borrow().operations.clone(), Vec::new());
-        for Sale { voucher_id, circumstances, .. } in &self.sales {
+        let (operations, mut wrong) = (self.operations.take(), Vec::new());
+        for Sale { voucher_id, outcome, .. } in &self.sales {
             let more = self.cluster.order_rows.read(*voucher_id).await?.sale.issued;
-            let more = more - circumstances.published;
+            let more = more - outcome.published;
             let (mut least, mut most) = (0, 0);
             for (what, answers) in &operations {
                 if let What::Add(id, count) = what
@@ -177,7 +170,7 @@ impl<'a> Operator<'a> {
                 wrong.push(format!("{more} were added to {voucher_id}, asked for: {operations:?}"));
             }
         }
-        let mut database = MySqlConnection::connect(&self.cluster.access.database_url).await?;
+        let mut database = self.cluster.database.lock().await.primary().admin().await?;
         for (what, answers) in &operations {
             let What::Publish(title) = what else { continue };
             let published = published(&mut database, title, answers).await?;
@@ -185,8 +178,6 @@ impl<'a> Operator<'a> {
                 wrong.push(format!("{what:?} happened {published} times, answered {answers:?}"));
             }
         }
-        // How it ends does not matter any more.
-        database.close().await.ok();
         Ok(wrong)
     }
 }
@@ -201,36 +192,10 @@ async fn published(
     let sql = "SELECT CAST(v.id AS SIGNED), CAST(s.stock AS SIGNED) FROM tb_voucher v \
                LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id WHERE v.title = ?";
     let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(sql).bind(title).fetch_all(database).await?;
-    let is_told = |id: i64| {
-        let mut told = answers.iter().filter(|answer| matches!(answer, Reply::Ordered(_)));
-        told.all(|answer| *answer == Reply::Ordered(id))
+    let is_right = |(id, stock): (i64, Option<i64>)| {
+        // Nothing is asked after it was told.
+        let is_another = matches!(answers.last(), Some(Reply::Ordered(told)) if *told != id);
+        stock == Some(i64::from(STOCK)) && !is_another
     };
-    let is_right = |(id, stock): (i64, Option<i64>)| stock == Some(i64::from(STOCK)) && is_told(id);
     Ok(rows.into_iter().map(|row| if is_right(row) { 1 } else { 2 }).sum())
-}
-
-/// How often an operation that got these answers can have happened: once where it was confirmed, never where it was refused.
-fn times(answers: &[Reply]) -> RangeInclusive<i64> {
-    let confirmed = answers.iter().any(|answer| matches!(answer, Reply::Ordered(_)));
-    let refused = answers.iter().all(is_refusal);
-    i64::from(confirmed)..=i64::from(!refused)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_operation_happens_once_or_as_it_was_answered() {
-        let (done, refused) = (|| Reply::Ordered(5), || Reply::Refused("UNAVAILABLE".into()));
-        let unknown = || Reply::lost("TIME_OUT");
-        for (answers, expected) in [
-            (vec![done()], 1..=1),
-            (vec![unknown(), done()], 1..=1),
-            (vec![refused(), unknown()], 0..=1),
-            (vec![refused(), refused()], 0..=0),
-        ] {
-            assert_eq!(times(&answers), expected, "{answers:?}");
-        }
-    }
 }

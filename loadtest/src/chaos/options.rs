@@ -54,9 +54,6 @@ impl Layout {
     }
 }
 
-/// The strategies whose guarantees hold under faults.
-const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
-
 /// Options of a chaos run.
 #[derive(Debug, Clone, Args)]
 pub struct ChaosOptions {
@@ -72,9 +69,6 @@ pub struct ChaosOptions {
     /// Only this one of the rounds, to repeat it; recoveries are left out
     #[arg(long, value_name = "ROUND", value_parser = value_parser!(u32).range(1..=10_000))]
     pub only_round: Option<u32>,
-    /// The strategies; the default ones are all whose guarantees hold under faults
-    #[arg(long, value_delimiter = ',', default_values = STRATEGIES, value_name = "NAMES")]
-    pub strategies: Vec<String>,
     /// Buyers of a round, three attempts each
     #[arg(long, default_value_t = 600, value_parser = value_parser!(u32).range(12..=20_000))]
     pub buyers: u32,

@@ -16,6 +16,12 @@ use super::{
     options::Layout,
 };
 
+/// The strategies whose guarantees hold under faults.
+pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
+
+/// From one wave of buyers to the next.
+const WAVE: Duration = Duration::from_millis(100);
+
 /// What buyers do with an order, and how many of them out of a hundred.
 const THEN: [(u32, &[What]); 4] = [
     (85, &[]),
@@ -45,29 +51,22 @@ impl fmt::Display for Planned {
 /// Most faults in one round.
 const MOST: u32 = 3;
 
-/// Draws the faults of a round that sells for `sale`, and whose buyers come in waves every `wave`. The first is the
-/// `number`-th of all kinds, where it is possible. Three in four meet a wave in its middle, where most is under way.
-pub fn faults(
-    rng: &mut impl Rng,
-    number: usize,
-    (sale, wave): (Duration, Duration),
-    layout: Layout,
-) -> Vec<Planned> {
+/// Draws the faults of a round that sells for `sale`. The first is the `number`-th of all kinds, where it is possible. Three
+/// in four meet a wave in its middle, where most is under way.
+pub fn faults(rng: &mut impl Rng, number: usize, sale: Duration, layout: Layout) -> Vec<Planned> {
     let all = faults::of(layout);
     let mut drawn: Vec<Planned> = Vec::new();
     for index in 0..rng.random_range(1..=MOST) {
-        let any = all.choose(rng).copied();
-        let first = all.get(number % all.len()).copied();
-        let what = if index == 0 { first } else { any };
+        let any = rng.random_range(0..all.len());
+        let what = all[if index == 0 { number % all.len() } else { any }];
         let mut at = rng.random_range(Duration::ZERO..sale);
         if rng.random_bool(0.75) {
             let within = Duration::from_micros(rng.random_range(0..12_000));
-            at = wave * rng.random_range(0..waves(sale, wave)) + within;
+            at = WAVE * rng.random_range(0..waves(sale)) + within;
         }
-        let Some(what) = what else { continue };
         // Drawn in any case, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts.clone()));
-        if what.impossible(layout).is_none() {
+        if what.is_possible(layout) {
             drawn.push(Planned { at, lasts, what });
         }
     }
@@ -75,35 +74,32 @@ pub fn faults(
     drawn
 }
 
-/// Draws the strategies of the round's two to four sales: `first` of two of them, whose orders meet in one batch, and others
-/// beside these.
-pub fn strategies(rng: &mut impl Rng, first: &str, all: &[String]) -> Vec<String> {
-    let mut others: Vec<String> = all.iter().filter(|name| *name != first).cloned().collect();
+/// Draws the strategies of the round's two to four sales: the `number`-th in turn of two of them, whose orders meet in one
+/// batch, and others beside these.
+pub fn strategies(rng: &mut impl Rng, number: usize) -> Vec<&'static str> {
+    let first = STRATEGIES[number % STRATEGIES.len()];
+    let mut others = STRATEGIES.to_vec();
+    others.retain(|name| *name != first);
     others.shuffle(rng);
     others.truncate(rng.random_range(0..=2));
-    [vec![first.to_owned(); 2], others].concat()
+    [vec![first; 2], others].concat()
 }
 
 /// How many waves there are in a sale.
-fn waves(sale: Duration, wave: Duration) -> u32 {
-    let waves = sale.as_millis() / wave.as_millis().max(1);
-    u32::try_from(waves).unwrap_or(u32::MAX).max(1)
+fn waves(sale: Duration) -> u32 {
+    (sale.as_millis() / WAVE.as_millis()) as u32
 }
 
 /// Draws the attempts of `buyers` on a sale: each buyer asks in one wave, with a second attempt at the same
 /// moment (on another target: attempts take turns) and a third one some time later.
-pub fn attempts(
-    rng: &mut impl Rng,
-    buyers: usize,
-    (sale, wave): (Duration, Duration),
-) -> Vec<Attempt> {
-    let waves = waves(sale, wave);
+pub fn attempts(rng: &mut impl Rng, buyers: usize, sale: Duration) -> Vec<Attempt> {
+    let waves = waves(sale);
     let mut attempts = Vec::with_capacity(buyers * 3);
     for buyer in 0..buyers {
         let first = rng.random_range(0..waves);
         let third = rng.random_range(first..waves);
         for (attempt, wave_number) in (0..).zip([first, first, third]) {
-            let (due, then) = (Some(wave * wave_number), THEN.choose_weighted(rng, |then| then.0));
+            let (due, then) = (Some(WAVE * wave_number), THEN.choose_weighted(rng, |then| then.0));
             attempts.push(Attempt { due, buyer, attempt, then: then.map_or(&[], |then| then.1) });
         }
     }
@@ -118,41 +114,29 @@ mod tests {
     use super::*;
 
     const SALE: Duration = Duration::from_millis(1_500);
-    const WAVE: Duration = Duration::from_millis(50);
-
-    fn draw(rng: &mut StdRng, number: usize, faketime: bool) -> Vec<Planned> {
-        let layout = Layout { faketime, ..Layout::default() };
-        faults(rng, number, (SALE, WAVE), layout)
-    }
 
     #[test]
-    fn every_kind_is_drawn_and_lies_within_the_sale() {
-        let rng = &mut StdRng::seed_from_u64(1);
-        let all = super::super::faults::of(Layout::default());
-        let drawn: Vec<Planned> =
-            (0..all.len()).flat_map(|number| draw(rng, number, true)).collect();
-        for what in all {
-            assert!(drawn.iter().any(|planned| planned.what == what), "{what} was never drawn");
-        }
-        assert!(drawn.iter().all(|planned| planned.at < SALE + WAVE));
-    }
-
-    #[test]
-    fn what_is_impossible_is_not_drawn_and_changes_nothing_else() {
+    fn every_kind_is_drawn_within_the_sale_and_what_is_impossible_changes_nothing_else() {
+        let mut missing = faults::of(Layout::default());
         for seed in 0..200 {
-            let draw = |faketime| draw(&mut StdRng::seed_from_u64(seed), seed as usize, faketime);
+            let draw = |faketime| {
+                let layout = Layout { faketime, ..Layout::default() };
+                faults(&mut StdRng::seed_from_u64(seed), seed as usize, SALE, layout)
+            };
             let mut possible = draw(true);
-            possible.retain(|planned| planned.what.impossible(Layout::default()).is_none());
+            assert!(possible.iter().all(|planned| planned.at < SALE + WAVE));
+            missing.retain(|what| possible.iter().all(|planned| planned.what != *what));
+            possible.retain(|planned| planned.what.is_possible(Layout::default()));
             assert_eq!(draw(false), possible);
         }
+        assert!(missing.is_empty(), "never drawn: {missing:?}");
     }
 
     #[test]
     fn each_round_has_two_sales_on_one_strategy_and_some_have_others() {
         let rng = &mut StdRng::seed_from_u64(1);
-        let all = ["a", "b", "c"].map(str::to_owned);
-        let drawn: Vec<Vec<String>> = (0..100).map(|_| strategies(rng, "b", &all)).collect();
-        assert!(drawn.iter().all(|names| names[..2] == ["b", "b"]));
+        let drawn: Vec<_> = (0..100).map(|_| strategies(rng, 4)).collect();
+        assert!(drawn.iter().all(|names| names[..2] == [STRATEGIES[1]; 2]));
         for count in 2..=4 {
             assert!(drawn.iter().any(|names| names.len() == count), "never {count} sales");
         }
@@ -160,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_first_two_attempts_overlap_and_the_third_comes_within_the_sale() {
-        let attempts = attempts(&mut StdRng::seed_from_u64(1), 100, (SALE, WAVE));
+        let attempts = attempts(&mut StdRng::seed_from_u64(1), 100, SALE);
         assert_eq!(attempts.len(), 300);
         for buyer in 0..100 {
             let of = |number| {

@@ -7,32 +7,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    faults::{Fault, Scene},
-    operator::Operator,
+    changes::Attempt,
+    faults::Fault,
+    operator::{Operator, Scene},
+    sale::Sale,
     test_cluster::TestCluster,
+    verdict::Outcome,
 };
-use crate::spread::median;
-use workload::{
-    buyers::Buyer,
-    driver::Connections,
-    generator::{Attempt, Purchases},
-    publish, sessions,
-};
+use crate::spread::{Spread, median};
+use workload::{buyers::Buyer, sessions};
 
-/// One measurement.
-#[derive(Debug, Clone)]
-pub struct Recovery {
-    pub strategy: String,
-    pub after: &'static Fault,
-    /// Orders per second before.
-    pub usual: f64,
-    /// Time to 95 % of that, in milliseconds; `None`: not within ten seconds.
-    pub back_ms: Option<u64>,
-}
+/// The columns of a table of [`row`]s.
+pub const COLUMNS: [&str; 5] = ["strategy", "after", ">orders/s", ">95 % after", ">range"];
 
 /// Orders are counted for so long at a time.
 const BIN: Duration = Duration::from_millis(100);
@@ -50,45 +40,56 @@ const LIMIT: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_millis(1);
 /// Buyers, until [`LIMIT`].
 const BUYERS: u32 = 12_500;
-const CONNECTIONS: usize = 64;
 
-/// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
-/// servers or a replicated database always are.
-pub async fn measure(
+/// Measures so many times, at least once. The instances must not be behind the proxies, which share the tool's one thread;
+/// those of several Redis servers or a replicated database always are.
+pub async fn row(
     cluster: &TestCluster,
-    strategy: &str,
-    after: &'static Fault,
-) -> Result<Recovery> {
+    strategy: &'static str,
+    after: &Fault,
+    times: u32,
+) -> Result<Vec<String>> {
+    let (mut usual, mut back) = (Vec::new(), Vec::new());
+    for _ in 0..times {
+        eprintln!("recovery of {strategy} after {after}");
+        let (usual_once, back_once) = measure(cluster, strategy, after).await?;
+        usual.push(usual_once);
+        back.push(back_once);
+    }
+    let text = |ms: f64| if ms.is_finite() { format!("{ms:.0} ms") } else { "> 10 s".to_owned() };
+    let Spread { median: time, least, most } = Spread::of(back).context("nothing is measured")?;
+    let range = format!("{} to {}", text(least), text(most));
+    let usual = format!("{:.0}", median(usual));
+    Ok(vec![strategy.to_owned(), after.to_string(), usual, text(time), range])
+}
+
+/// Orders per second before, and the time to 95 % of that, in milliseconds; infinite: not within ten seconds.
+async fn measure(
+    cluster: &TestCluster,
+    strategy: &'static str,
+    after: &Fault,
+) -> Result<(f64, f64)> {
     let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, BUYERS as usize).await?.into();
-    let targets = &cluster.targets;
-    let voucher_id = publish::flash_sale(&cluster.access, &targets[0], strategy, BUYERS).await?;
+    let (on, what) = (&cluster.targets[0], (strategy, BUYERS));
+    let mut sale = Sale::publish(cluster, on, what, Outcome::default(), buyers.clone()).await?;
     let of_buyer = |buyer: u32| {
         let due = Some(EVERY * buyer);
-        [0, 1].map(|attempt| Attempt { buyer: buyer as usize, attempt, due, then: () })
+        [0, 1].map(|attempt| Attempt { buyer: buyer as usize, attempt, due, then: &[] })
     };
     let attempts = (0..BUYERS).flat_map(of_buyer).collect();
-    let mut connections = Connections::new(targets, CONNECTIONS, LIMIT)?;
-    let (begin, live) = (Instant::now(), Arc::default());
-    let purchases = Purchases {
-        voucher_id,
-        buyers: buyers.clone(),
-        attempts,
-        begin: begin.into_std(),
-        traced: false,
-    };
-    let operator = &Operator::new(cluster, Vec::new(), begin)?;
+    let begin = Instant::now();
+    let operator = &Operator::new(cluster, vec![sale.clone()], begin)?;
     let breaking = async {
         sleep_until(begin + WARM_UP + USUAL).await;
-        let (sales, lasts) = (&[voucher_id], Duration::ZERO);
-        after.inject(Scene { cluster, sales, buyers: &buyers, operator, lasts }).await
+        (after.inject)(Scene { cluster, operator, lasts: Duration::ZERO }).await
     };
-    let (made, broken) = tokio::join!(purchases.make(&mut connections, &live, |_, _| ()), breaking);
-    broken?;
+    tokio::try_join!(sale.buy(begin, attempts), breaking)?;
     cluster.ready().await?;
     sessions::end(&cluster.access, &buyers).await?;
 
     let mut orders = vec![0_u32; bins(WARM_UP + USUAL + LIMIT)];
-    for record in made?.iter().filter(|record| record.observed.reply.is_success()) {
+    let records = sale.outcome.records.iter();
+    for record in records.filter(|record| record.observed.reply.is_success()) {
         if let Some(bin) = orders.get_mut(bins(record.answered)) {
             *bin += 1;
         }
@@ -97,9 +98,8 @@ pub async fn measure(
     let usual = median(orders[bins(WARM_UP)..broken_at].iter().copied().map(f64::from));
     // From the first bin that lies wholly behind the fault.
     let back = first_recovered(&orders[broken_at + 1..], usual);
-    let back_ms = back.map(|bin| bin as u64 * BIN.as_millis() as u64);
-    let usual = usual / BIN.as_secs_f64();
-    Ok(Recovery { strategy: strategy.to_owned(), after, usual, back_ms })
+    let back_ms = back.map_or(f64::INFINITY, |bin| (BIN * bin as u32).as_secs_f64() * 1e3);
+    Ok((usual / BIN.as_secs_f64(), back_ms))
 }
 
 /// How many bins there are in this time.

@@ -1,22 +1,24 @@
 //! The report of a chaos run: a line for each round, then figures and checks.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use super::{
     faults::{self, Fault},
     options::Layout,
-    recovery::Recovery,
+    recovery,
     round::{READY_LIMIT, Round},
     sale::Sale,
     verdict::SaleVerdict,
 };
-use crate::{
-    report::{Check, Checked, Table},
-    spread::{Spread, median},
-};
+use crate::report::{Check, Checked, Table};
 
-/// The report of the rounds and recoveries that were drawn from a seed.
-pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery]) -> Checked {
+/// The report of the rounds that were drawn from a seed, and the rows of the recoveries.
+pub fn report(
+    seed: u64,
+    layout: Layout,
+    rounds: &[Round<'_>],
+    recoveries: Vec<Vec<String>>,
+) -> Checked {
     let row = |fault: &'static Fault| {
         let planned = rounds.iter().flat_map(|round| &round.faults);
         let times = planned.filter(|planned| planned.what == fault).count();
@@ -26,13 +28,12 @@ pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery
     let broken = rounds.iter().filter(|round| !round.is_clean());
     let repeat = broken.map(|Round { number, .. }| {
         format!(
-            "To repeat round {number}: --seed {seed} --only-round {number} (with the same \
-             --strategies and --buyers)"
+            "To repeat round {number}: --seed {seed} --only-round {number} (with the same --buyers)"
         )
     });
     let mut figures = vec![Table::new(&[">times", "fault"], faults)];
-    if !recovered.is_empty() {
-        figures.push(recoveries(recovered));
+    if !recoveries.is_empty() {
+        figures.push(Table::new(&recovery::COLUMNS, recoveries));
     }
     Checked {
         scenario: "chaos",
@@ -43,14 +44,15 @@ pub fn report(seed: u64, layout: Layout, rounds: &[Round], recovered: &[Recovery
     }
 }
 
-impl fmt::Display for Round {
+impl fmt::Display for Round<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
         let state = if self.is_clean() { "clean" } else { "VIOLATION" };
-        let (seconds, ready) = (self.seconds, self.ready.as_millis());
-        write!(f, "round {:3}  {seconds:4.1} s  ready after {ready:4} ms  {state}", self.number)?;
-        let expires = if self.expires { "; orders expire" } else { "" };
-        write!(f, "  | {}{expires}", faults.join("; "))?;
+        write!(f, "round {:3}  ready after {:4} ms  ", self.number, self.ready.as_millis())?;
+        write!(f, "{state}  | {}", faults.join("; "))?;
+        if self.sales.iter().any(|sale| sale.outcome.expires.is_some()) {
+            f.write_str("; orders expire")?;
+        }
         for sale in &self.sales {
             write!(f, "\n           {sale}")?;
         }
@@ -61,38 +63,22 @@ impl fmt::Display for Round {
     }
 }
 
-impl fmt::Display for Sale {
+impl fmt::Display for Sale<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut replies: BTreeMap<&str, usize> = BTreeMap::new();
-        for record in &self.outcome.records {
-            *replies.entry(record.observed.reply.label()).or_default() += 1;
-        }
-        let replies: Vec<String> =
-            replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
-        let (strategy, stock, rest) = (&self.strategy, self.circumstances.published, self.rest);
-        write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
-        write!(f, "{} | rest {rest}, changes {}", replies.join(", "), self.outcome.changes.len())?;
-        if self.verdict.lost_by_database > 0 {
-            write!(f, ", lost by the database {}", self.verdict.lost_by_database)?;
-        }
-        if self.verdict.no_after_loss > 0 {
-            write!(f, ", ended as a no after a loss {}", self.verdict.no_after_loss)?;
-        }
-        for example in &self.verdict.checker.examples {
+        let Self { strategy, outcome, verdict, .. } = self;
+        write!(f, "{strategy:<14} {:4} vouchers  {verdict}", outcome.published)?;
+        for example in &verdict.checker.examples {
             write!(f, "\n             {example}")?;
         }
         Ok(())
     }
 }
 
-fn sales(rounds: &[Round]) -> impl Iterator<Item = &Sale> {
-    rounds.iter().flat_map(|round| &round.sales)
-}
-
 /// Everything that must be 0, of all sales together; and when instances were ready.
 fn checks(rounds: &[Round]) -> Vec<Check> {
     let mut sums = SaleVerdict::default().invariants();
-    for sale in sales(rounds) {
+    let sales = || rounds.iter().flat_map(|round| &round.sales);
+    for sale in sales() {
         for ((_, sum), (_, count)) in sums.iter_mut().zip(sale.verdict.invariants()) {
             // What one sale lost of its stock does not make up for what another invented.
             *sum += count.abs();
@@ -107,7 +93,7 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
     let what = "ready after a round's last fault, at most";
     let text = |time: Duration| format!("{} ms", time.as_millis());
     checks.push(Check::new(what, text(ready), text(READY_LIMIT), ready <= READY_LIMIT));
-    let sum = |of: fn(&Sale) -> i64| sales(rounds).map(of).sum::<i64>();
+    let sum = |of: fn(&Sale) -> i64| sales().map(of).sum::<i64>();
     checks.extend([
         Check::shown("sales", sum(|_| 1)),
         Check::shown("attempts", sum(|sale| sale.outcome.records.len() as i64)),
@@ -120,23 +106,4 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
         Check::shown("lost by the database", sum(|sale| sale.verdict.lost_by_database)),
     ]);
     checks
-}
-
-fn recoveries(all: &[Recovery]) -> Table {
-    let text = |ms: f64| if ms.is_finite() { format!("{ms:.0} ms") } else { "> 10 s".to_owned() };
-    let same =
-        |one: &Recovery, next: &Recovery| one.strategy == next.strategy && one.after == next.after;
-    let row = |group: &[Recovery]| {
-        let times = group.iter().map(|one| one.back_ms.map_or(f64::INFINITY, |ms| ms as f64));
-        let Spread { median: time, least, most } = Spread::of(times)?;
-        Some(vec![
-            group[0].strategy.clone(),
-            group[0].after.to_string(),
-            format!("{:.0}", median(group.iter().map(|one| one.usual))),
-            text(time),
-            format!("{} to {}", text(least), text(most)),
-        ])
-    };
-    let columns = ["strategy", "after", ">orders/s", ">95 % after", ">range"];
-    Table::new(&columns, all.chunk_by(same).filter_map(row).collect())
 }

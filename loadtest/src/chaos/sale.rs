@@ -6,18 +6,18 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use testkit::wait::poll;
-use tokio::{task::JoinSet, time::Instant};
+use tokio::time::Instant;
 
 use super::{
-    changes::{Answer, Attempt, Owner, TIMEOUT},
+    changes::{Attempt, Owner, TIMEOUT},
     test_cluster::TestCluster,
-    verdict::{Circumstances, Outcome, SaleVerdict, unpaid},
+    verdict::{Outcome, SaleVerdict, unpaid},
 };
 use workload::{
     Error, Target,
@@ -45,34 +45,28 @@ const REST: Duration = Duration::from_secs(15);
 const PUBLISH_LIMIT: Duration = Duration::from_secs(20);
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 /// A sale's connections to each instance.
-const CONNECTIONS: usize = 24;
+const CONNECTIONS: usize = 32;
 
 /// A sale of a round.
 #[derive(Debug, Clone)]
-pub struct Sale {
-    pub strategy: String,
+pub struct Sale<'a> {
+    cluster: &'a TestCluster,
+    pub strategy: &'static str,
     pub voucher_id: u64,
     pub buyers: Arc<[Buyer]>,
-    /// Every request and reply, those of the rest's buyers too.
+    /// What was done to it, also by the rest's buyers.
     pub outcome: Outcome,
-    /// What else was done to it.
-    pub circumstances: Circumstances,
-    /// How many were still left when all servers were back.
-    pub rest: i64,
-    /// The worse of the two verdicts.
+    /// The first that is not clean, or else the last.
     pub verdict: SaleVerdict,
 }
 
-/// Buyers who do something with their order; what came of it, the buyer, and the purchase's reply.
-type Changing = JoinSet<(Vec<Answer>, u64, Reply)>;
-
-impl Sale {
-    /// Publishes it on an instance.
+impl<'a> Sale<'a> {
+    /// Publishes it on an instance, with what is known of its outcome.
     pub async fn publish(
-        cluster: &TestCluster,
+        cluster: &'a TestCluster,
         on: &Target,
-        (strategy, stock): (&str, u32),
-        circumstances: Circumstances,
+        (strategy, stock): (&'static str, u32),
+        outcome: Outcome,
         buyers: Arc<[Buyer]>,
     ) -> Result<Self> {
         let publishing = poll(PUBLISH_LIMIT, PUBLISH_PAUSE, async || {
@@ -84,12 +78,11 @@ impl Sale {
         });
         let voucher_id = publishing.await?;
         Ok(Self {
-            strategy: strategy.to_owned(),
+            cluster,
+            strategy,
             voucher_id: voucher_id.context("an instance publishes no sale")?,
             buyers,
-            outcome: Outcome::default(),
-            circumstances: Circumstances { published: stock.into(), ..circumstances },
-            rest: 0,
+            outcome: Outcome { published: stock.into(), ..outcome },
             verdict: SaleVerdict::default(),
         })
     }
@@ -98,17 +91,12 @@ impl Sale {
     ///
     /// # Errors
     /// Too few file descriptors; whatever the service does is a record.
-    pub async fn buy(
-        &mut self,
-        cluster: &TestCluster,
-        begin: Instant,
-        attempts: Vec<Attempt>,
-    ) -> Result<()> {
-        let targets = cluster.targets.clone();
+    pub async fn buy(&mut self, begin: Instant, attempts: Vec<Attempt>) -> Result<()> {
+        let targets = self.cluster.targets.clone();
         let count = CONNECTIONS.min(attempts.len()) * targets.len();
         let mut connections = Connections::new(&targets, count, TIMEOUT)?;
-        let changing: Arc<Mutex<Changing>> = Arc::default();
-        let (buyers, all) = (self.buyers.clone(), changing.clone());
+        let (changing, changes) = mpsc::channel();
+        let buyers = self.buyers.clone();
         let ended = move |attempt: &Attempt, record: &Record| {
             let order_id = match record.observed.reply {
                 Reply::Ordered(id) | Reply::Pending(id) if !attempt.then.is_empty() => id,
@@ -117,7 +105,7 @@ impl Sale {
             let (buyer, bought) = (buyers[attempt.buyer].clone(), begin + record.sent);
             let owner = Owner { targets: targets.clone(), buyer, order_id, bought };
             let (then, mut reply) = (attempt.then, record.observed.reply.clone());
-            locked(&all).spawn(async move {
+            let change = tokio::spawn(async move {
                 if let Reply::Pending(_) = reply {
                     reply = owner.wait().await;
                 }
@@ -125,29 +113,34 @@ impl Sale {
                 let answers = if ordered { owner.ask(then).await } else { Vec::new() };
                 (answers, owner.buyer.user_id, reply)
             });
+            // The receiver is below.
+            changing.send(change).ok();
         };
         let (voucher_id, buyers, begin) = (self.voucher_id, self.buyers.clone(), begin.into_std());
         let purchases = Purchases { voucher_id, buyers, attempts, begin, traced: false };
         let made = purchases.make(&mut connections, &Arc::default(), ended).await?;
         self.outcome.records.extend(made);
-        let changing = std::mem::take(&mut *locked(&changing));
-        for (answers, user_id, reply) in changing.join_all().await {
+        for change in changes.try_iter() {
+            let (answers, user_id, reply) = change.await?;
             self.outcome.changes.extend(answers);
-            self.outcome.note(user_id, &reply);
+            if let Reply::Withdrawn { id, .. } = reply {
+                self.outcome.noes.insert((user_id, id));
+            }
         }
         Ok(())
     }
 
     /// Checks it once more: what was refused must not have happened later.
-    pub async fn check_again(&mut self, cluster: &TestCluster) -> Result<()> {
-        if self.verdict.is_clean() {
-            self.verdict = self.judge(&cluster.order_rows.read(self.voucher_id).await?);
-        }
+    pub async fn check_again(&mut self) -> Result<()> {
+        let snapshot = self.cluster.order_rows.read(self.voucher_id).await?;
+        self.judge(&snapshot);
         Ok(())
     }
 
-    fn judge(&self, snapshot: &Snapshot) -> SaleVerdict {
-        SaleVerdict::of(&self.outcome, snapshot, self.circumstances)
+    fn judge(&mut self, snapshot: &Snapshot) {
+        if self.verdict.is_clean() {
+            self.verdict = SaleVerdict::of(&self.outcome, snapshot);
+        }
     }
 
     /// Waits until what is pending is decided and the tables no longer change, and checks; then sells the rest, and
@@ -155,35 +148,31 @@ impl Sale {
     ///
     /// # Errors
     /// Those of the set-up. Violations are no error: see [`Sale::verdict`].
-    pub async fn check(&mut self, cluster: &TestCluster) -> Result<()> {
-        let snapshot = self.wait_until_stable(cluster).await?;
-        let before = self.judge(&snapshot);
-        self.rest = snapshot.sale.stock_left;
-        let snapshot = self.sell_rest(cluster, snapshot).await?;
-        self.verdict = self.judge(&snapshot);
+    pub async fn check(&mut self) -> Result<()> {
+        let snapshot = self.wait_until_stable().await?;
+        self.judge(&snapshot);
+        let snapshot = self.sell_rest(snapshot).await?;
+        self.judge(&snapshot);
         self.verdict.stranded = snapshot.sale.stock_left.max(0);
-        if self.verdict.is_clean() && !before.is_clean() {
-            self.verdict = before;
-        }
         Ok(())
     }
 
     /// Waits until what is pending is decided and no unpaid order is left; notes how many are, at the limit.
-    pub async fn wait_until_expired(&mut self, cluster: &TestCluster) -> Result<()> {
-        self.wait_until_decided(cluster).await?;
+    pub async fn wait_until_expired(&mut self) -> Result<()> {
+        self.wait_until_decided().await?;
         let expired = poll(EXPIRY_LIMIT, QUIET, async || {
-            let snapshot = cluster.order_rows.read(self.voucher_id).await?;
-            self.circumstances.unexpired = unpaid(&snapshot.rows).count();
-            anyhow::Ok((self.circumstances.unexpired == 0).then_some(()))
+            let snapshot = self.cluster.order_rows.read(self.voucher_id).await?;
+            self.outcome.unexpired = unpaid(&snapshot.rows).count() as i64;
+            anyhow::Ok((self.outcome.unexpired == 0).then_some(()))
         });
         expired.await.map(drop)
     }
 
     /// Waits until every order that was told by id is a row or a definite no.
-    async fn wait_until_decided(&mut self, cluster: &TestCluster) -> Result<()> {
+    async fn wait_until_decided(&mut self) -> Result<()> {
         let scene = PendingSale {
-            access: &cluster.access,
-            targets: &cluster.targets,
+            access: &self.cluster.access,
+            targets: &self.cluster.targets,
             buyers: &self.buyers,
             voucher_id: self.voucher_id,
             limit: DECIDED_LIMIT,
@@ -195,20 +184,22 @@ impl Sale {
                 *reply = Reply::Pending(id);
             }
         }
-        pending::wait(scene, &cluster.order_rows, &mut told).await?;
-        for (at, told) in told.into_iter().enumerate() {
-            self.outcome.note(told.observed.user_id, &told.observed.reply);
-            let reply = &mut self.outcome.records[at].observed.reply;
-            if let Reply::Pending(_) = reply {
-                *reply = told.observed.reply;
+        pending::wait(scene, &self.cluster.order_rows, &mut told).await?;
+        let Outcome { records, noes, .. } = &mut self.outcome;
+        for (record, Record { observed: looked_up, .. }) in records.iter_mut().zip(told) {
+            if let Reply::Withdrawn { id, .. } = looked_up.reply {
+                noes.insert((looked_up.user_id, id));
+            }
+            if let Reply::Pending(_) = record.observed.reply {
+                record.observed.reply = looked_up.reply;
             }
         }
         Ok(())
     }
 
-    async fn wait_until_stable(&mut self, cluster: &TestCluster) -> Result<Snapshot> {
-        self.wait_until_decided(cluster).await?;
-        let (rows, sale) = (&cluster.order_rows, self.voucher_id..=self.voucher_id);
+    async fn wait_until_stable(&mut self) -> Result<Snapshot> {
+        self.wait_until_decided().await?;
+        let (rows, sale) = (&self.cluster.order_rows, self.voucher_id..=self.voucher_id);
         let waiting = rows.wait_until_unchanged(sale, 0, QUIET, UNCHANGED_LIMIT);
         let (mut sales, still) = waiting.await?;
         ensure!(still, "the tables still change {UNCHANGED_LIMIT:?} after the sale");
@@ -217,11 +208,7 @@ impl Sale {
 
     /// Sells what is left, to buyers without an order and to new buyers, until nothing is or nobody can buy any more: a busy
     /// machine sells slowly, and what is slow is not stranded.
-    async fn sell_rest(
-        &mut self,
-        cluster: &TestCluster,
-        mut snapshot: Snapshot,
-    ) -> Result<Snapshot> {
+    async fn sell_rest(&mut self, mut snapshot: Snapshot) -> Result<Snapshot> {
         let mut sold = Instant::now();
         let mut attempt = 3;
         while snapshot.sale.stock_left > 0 && sold.elapsed() < REST {
@@ -235,17 +222,13 @@ impl Sale {
                 .take(left + left / 4 + 8)
                 .map(|(buyer, _)| Attempt { buyer, attempt, due: None, then: &[] })
                 .collect();
-            self.buy(cluster, Instant::now(), attempts).await?;
+            self.buy(Instant::now(), attempts).await?;
             attempt += 1;
-            snapshot = self.wait_until_stable(cluster).await?;
+            snapshot = self.wait_until_stable().await?;
             if snapshot.sale.stock_left < before {
                 sold = Instant::now();
             }
         }
         Ok(snapshot)
     }
-}
-
-fn locked(changing: &Mutex<Changing>) -> MutexGuard<'_, Changing> {
-    changing.lock().unwrap_or_else(PoisonError::into_inner)
 }

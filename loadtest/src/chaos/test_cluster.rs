@@ -25,6 +25,7 @@ use super::{
     options::Layout,
     redis_servers::{RedisProxies, RedisServers},
 };
+use crate::report::{CheckResult, Checked};
 use workload::{Access, Target, order_rows::OrderRows};
 
 /// A server that the instances need.
@@ -111,18 +112,14 @@ impl TestCluster {
             let port = self.database_proxy.address.port();
             database = self.database.lock().await.primary().url_at(port);
         }
-        let redis: Vec<String> = {
-            let servers = self.redis.lock().await;
-            let numbers = 0..self.instances.len();
-            numbers.map(|number| servers.url(proxied.then_some(number))).collect()
-        };
-        let restarting = self.instances.iter().zip(redis).map(async |(instance, redis)| {
+        let redis = self.redis.lock().await;
+        let restarting = self.instances.iter().enumerate().map(async |(number, instance)| {
             let mut instance = instance.lock().await;
             let settings = self.settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
             instance.environment = settings.collect();
             instance.environment.extend([
                 ("DATABASE_URL", database.clone()),
-                ("REDIS_URL", redis),
+                ("REDIS_URL", redis.url(proxied.then_some(number))),
                 ("ADMIN_TOKEN", self.access.admin_token.clone()),
                 ("UNPAID_SECONDS", unpaid_seconds.to_string()),
             ]);
@@ -148,6 +145,18 @@ impl TestCluster {
             ServerKind::Redis => self.redis_proxies.nodes.iter().for_each(|proxy| proxy.set(mode)),
             ServerKind::Database => self.database_proxy.set(mode),
         }
+    }
+
+    /// Keeps the servers' logs where a run on them failed or found a violation.
+    pub fn keep_logs(&self, run: Result<Checked>) -> Result<Checked> {
+        if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
+            return run;
+        }
+        match save_logs(self.folder.path()) {
+            Ok(logs) => eprintln!("the servers' logs are in {}", logs.display()),
+            Err(error) => eprintln!("the servers' logs were not kept: {error}"),
+        }
+        run
     }
 }
 
@@ -178,7 +187,7 @@ fn prepare(program: &Path, access: &Access) -> Result<()> {
 }
 
 /// Copies every `*.log` in `folder` and its sub-folders to a folder beside it, which it returns.
-pub(crate) fn save_logs(folder: &Path) -> Result<PathBuf> {
+fn save_logs(folder: &Path) -> Result<PathBuf> {
     let saved = folder.with_extension("logs");
     fs::create_dir_all(&saved)?;
     let mut copy = Command::new("find");

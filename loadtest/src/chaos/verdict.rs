@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use super::changes::{Answer, What, is_refusal};
+use super::changes::{Answer, What, times};
 use workload::{
     checker::{self, ObservedReply, OrderRow, Verdict},
     generator::Record,
@@ -17,7 +17,7 @@ mod tests;
 const UNPAID: u8 = 1;
 const PAID: u8 = 2;
 
-/// Every request of the buyers, with its reply.
+/// Every request of the buyers with its reply, and what else was done to a sale.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Every attempt to buy.
@@ -27,26 +27,12 @@ pub struct Outcome {
     pub changes: Vec<Answer>,
     /// Every order, after its buyer, whose look-up said a definite no.
     pub noes: BTreeSet<(u64, i64)>,
-}
-
-impl Outcome {
-    /// Notes a look-up's definite no.
-    pub fn note(&mut self, user_id: u64, looked_up: &Reply) {
-        if let Reply::Withdrawn { id, .. } = looked_up {
-            self.noes.insert((user_id, *id));
-        }
-    }
-}
-
-/// What else was done to a sale, besides its buyers' requests.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Circumstances {
     /// What was put on sale at first.
     pub published: i64,
     /// After how long an unpaid order expires, if it does.
     pub expires: Option<Duration>,
     /// How many were unpaid when all had to have expired.
-    pub unexpired: usize,
+    pub unexpired: i64,
     /// Whether the database lost rows that it had confirmed: the fault of its asynchronous replication, not of the service,
     /// which must not make it worse.
     pub rows_lost: bool,
@@ -75,18 +61,17 @@ pub struct SaleVerdict {
 
 impl SaleVerdict {
     /// Checks every reply against the tables.
-    pub fn of(outcome: &Outcome, snapshot: &Snapshot, circumstances: Circumstances) -> Self {
-        let false_expiries = i64::try_from(circumstances.unexpired).unwrap_or(i64::MAX);
-        let mut verdict = Self { false_expiries, ..Self::default() };
+    pub fn of(outcome: &Outcome, snapshot: &Snapshot) -> Self {
+        let mut verdict = Self { false_expiries: outcome.unexpired, ..Self::default() };
         let mut sale = snapshot.sale;
-        sale.added = (sale.issued - circumstances.published).max(0);
-        let told = verdict.excuse(outcome, &snapshot.rows, circumstances);
-        if circumstances.redis_lost {
+        sale.added = (sale.issued - outcome.published).max(0);
+        let told = verdict.excuse(outcome, &snapshot.rows);
+        if outcome.redis_lost {
             // Their places came back as well, and those of orders that ended so and whose buyers got no reply.
             let ordered: BTreeSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
             let unknown = told.iter().filter(|told| matches!(told.reply, Reply::Unknown { .. }));
             let unknown: BTreeSet<u64> = unknown.map(|told| told.user_id).collect();
-            sale.added += verdict.no_after_loss + count(&unknown - &ordered);
+            sale.added += verdict.no_after_loss + (&unknown - &ordered).len() as i64;
         }
         verdict.checker = checker::judge(sale, &told, &snapshot.rows);
         for row in &snapshot.rows {
@@ -96,17 +81,18 @@ impl SaleVerdict {
                 verdict.checker.example(|| format!("user {user_id}: order {id} exists after a no"));
             }
         }
-        if circumstances.rows_lost {
+        if outcome.rows_lost {
             // It may have been true before rows, and with them what they had taken, were lost.
             let Verdict { false_sold_out, false_duplicate, lost, .. } = &mut verdict.checker;
             (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
             return verdict;
         }
-        let (changes, expires) = (&outcome.changes, circumstances.expires);
+        let (changes, expires) = (&outcome.changes, outcome.expires);
         for row in &snapshot.rows {
-            if let Some(what) = false_change(row, changes, expires) {
+            if let Some((what, happened)) = false_change(row, changes, expires) {
                 verdict.false_changes += 1;
-                verdict.checker.example(|| format!("order {}: {what}", row.id));
+                let as_answered = if happened { "happened unasked" } else { "did not happen" };
+                verdict.checker.example(|| format!("order {}: {what:?} {as_answered}", row.id));
             }
         }
         for Answer { order_id, age, .. } in expired_early(changes, expires) {
@@ -120,12 +106,7 @@ impl SaleVerdict {
     /// Every reply, but for what servers were made to lose, which is counted apart: a database that lost rows leaves the
     /// outcome of their orders unknown; where Redis may have lost data, an order that was told by id and is not committed
     /// may end as a definite no. Nothing else is excused: no more than was issued, and one for each user.
-    fn excuse(
-        &mut self,
-        outcome: &Outcome,
-        rows: &[OrderRow],
-        circumstances: Circumstances,
-    ) -> Vec<ObservedReply> {
+    fn excuse(&mut self, outcome: &Outcome, rows: &[OrderRow]) -> Vec<ObservedReply> {
         let exists = |id: i64| rows.binary_search_by_key(&id, |row| row.id).is_ok();
         let (mut lost, mut ended) = (BTreeSet::new(), BTreeSet::new());
         let mut told: Vec<ObservedReply> =
@@ -134,19 +115,19 @@ impl SaleVerdict {
             let (id, committed) = match reply {
                 Reply::Ordered(id) => (*id, true),
                 Reply::Pending(id) | Reply::AlreadyOrdered(Some(id)) => (*id, false),
-                Reply::Withdrawn { id, .. } if circumstances.redis_lost => (*id, false),
+                Reply::Withdrawn { id, .. } if outcome.redis_lost => (*id, false),
                 _ => continue,
             };
             let refused = outcome.noes.contains(&(*user_id, id));
-            if circumstances.redis_lost && refused && !committed {
+            if outcome.redis_lost && refused && !committed {
                 ended.insert(id);
                 *reply = Reply::Refused("ended as a no after a loss".into());
-            } else if circumstances.rows_lost && !exists(id) {
+            } else if outcome.rows_lost && !exists(id) {
                 lost.insert(id);
                 *reply = Reply::Unknown { why: "lost by the database".into(), id: None };
             }
         }
-        (self.lost_by_database, self.no_after_loss) = (count(lost), count(ended));
+        (self.lost_by_database, self.no_after_loss) = (lost.len() as i64, ended.len() as i64);
         told
     }
 
@@ -173,14 +154,9 @@ impl fmt::Display for SaleVerdict {
             return f.write_str("clean");
         }
         let broken = self.invariants().into_iter().filter(|(_, count)| *count != 0);
-        let broken: Vec<String> =
-            broken.map(|(invariant, count)| format!("{invariant} {count}")).collect();
+        let broken: Vec<_> = broken.map(|(name, count)| format!("{name} {count}")).collect();
         write!(f, "VIOLATION: {}", broken.join(", "))
     }
-}
-
-fn count<T>(all: BTreeSet<T>) -> i64 {
-    i64::try_from(all.len()).unwrap_or(i64::MAX)
 }
 
 /// Unpaid orders.
@@ -188,30 +164,18 @@ pub fn unpaid(rows: &[OrderRow]) -> impl Iterator<Item = &OrderRow> {
     rows.iter().filter(|row| row.status == UNPAID)
 }
 
-/// What is wrong with the status of an order, given all answers to those who asked to change orders.
+/// Whether an order is paid or cancelled, where that is wrong, given all answers to those who asked to change orders.
 fn false_change(
     row: &OrderRow,
     changes: &[Answer],
     expires: Option<Duration>,
-) -> Option<&'static str> {
-    let answered = |what: What, is: fn(&Reply) -> bool| {
-        changes.iter().any(|it| it.order_id == row.id && it.what == what && is(&it.reply))
-    };
-    let done = |what| answered(what, |reply| matches!(reply, Reply::Ordered(_)));
-    let may_be = |what| answered(what, |reply| !is_refusal(reply));
-    if done(What::Pay) && row.status != PAID {
-        return Some("its payment was confirmed, and it is not paid");
-    }
-    if done(What::Cancel) && !row.is_cancelled() {
-        return Some("its cancellation was confirmed, and it is not cancelled");
-    }
-    if row.status == PAID && !may_be(What::Pay) {
-        return Some("it is paid, and its payment was refused or never asked for");
-    }
-    if row.is_cancelled() && expires.is_none() && !may_be(What::Cancel) {
-        return Some("it is cancelled, and its cancellation was refused or never asked for");
-    }
-    None
+) -> Option<(What, bool)> {
+    let states = [(What::Pay, row.status == PAID), (What::Cancel, row.is_cancelled())];
+    states.into_iter().find(|(what, happened)| {
+        let asked = changes.iter().filter(|it| it.order_id == row.id && it.what == *what);
+        let expired = row.is_cancelled() && *what == What::Cancel && expires.is_some();
+        !expired && !times(asked.map(|it| &it.reply)).contains(&i64::from(*happened))
+    })
 }
 
 /// The answers that say that an order had expired, at an age at which it must not, which nobody asked to cancel.

@@ -15,7 +15,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const CONNECTIONS: &str = "4096";
 
 /// What is in front of the instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Balancer {
     /// nginx, with connections to the instances that it uses again; it does not ask for readiness.
     Nginx,
@@ -36,27 +36,26 @@ impl Balancer {
     /// Starts it in front of `instances`; its files go to `folder`. Returns its process and where it listens, once a request
     /// reaches an instance.
     pub async fn start(self, instances: &[Target], folder: &Path) -> Result<(Process, Target)> {
-        let tcp = self == Self::Tcp;
-        let what = if tcp { "haproxy" } else { "nginx" };
-        let port = free_port()?;
-        let listen = format!("127.0.0.1:{port}");
-        let file = folder.join(format!("{port}-{what}.conf"));
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        let [file, log] = ["conf", "log"].map(|end| folder.join(format!("{self}.{end}")));
         let instances: Vec<String> = instances.iter().map(Target::authority).collect();
-        let text = if tcp {
-            haproxy(include_str!("../../../deploy/tcp-balancer.cfg"), &listen, &instances)
-        } else {
-            nginx(include_str!("../../../deploy/nginx.conf"), &listen, &instances)
+        let (mut command, text) = match self {
+            Self::Nginx => {
+                let mut command = Command::new("nginx");
+                command.arg("-p").arg(folder.join("")).args(["-e", "stderr"]);
+                // Without a master, so that killing it leaves no worker behind.
+                command.args(["-g", "daemon off; master_process off;", "-c"]);
+                (command, nginx(include_str!("../../../deploy/nginx.conf"), &listen, &instances))
+            }
+            Self::Tcp => {
+                let mut command = Command::new("haproxy");
+                command.args(["-db", "-f"]);
+                let text = include_str!("../../../deploy/tcp-balancer.cfg");
+                (command, haproxy(text, &listen, &instances))
+            }
         };
         fs::write(&file, text)?;
-        let mut command = Command::new(what);
-        if tcp {
-            command.args(["-db", "-f"]).arg(&file);
-        } else {
-            command.arg("-p").arg(folder.join("")).arg("-c").arg(&file).args(["-e", "stderr"]);
-            // Without a master, so that killing it leaves no worker behind.
-            command.args(["-g", "daemon off; master_process off;"]);
-        }
-        let log = folder.join(format!("{port}.log"));
+        command.arg(&file);
         let process = Process::start(command, &log)?;
         let target: Target = format!("http://{listen}").parse()?;
         process.serves(START_LIMIT, async || answers(&target, "/health/live").await).await?;

@@ -13,10 +13,7 @@ use tokio::time::{Instant, sleep};
 use self::balancer::Balancer;
 use crate::{
     burst::checks,
-    chaos::{
-        Layout,
-        test_cluster::{TestCluster, save_logs},
-    },
+    chaos::{Layout, test_cluster::TestCluster},
     options::service,
     report::{Check, CheckResult, Checked, Table},
     spread::Spread,
@@ -39,6 +36,8 @@ const SETTINGS: [(&str, &str); 4] = [
     ("UNLIMITED_CLIENTS", "127.0.0.0/8"),
     ("RUST_LOG", "info"),
 ];
+/// The sale's.
+const STRATEGY: &str = "reentrant-lock";
 /// Connections of the closed loop that finds the capacity.
 const CAPACITY_CONNECTIONS: usize = 64;
 /// How long that loop lasts.
@@ -76,9 +75,6 @@ pub struct RollingOptions {
     /// Buyers, each of whom buys once, behind each balancer
     #[arg(long, default_value_t = 400_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     pub buyers: u32,
-    /// The sale's strategy
-    #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
-    pub strategy: String,
     /// The service's binary [default: `seckill` beside this one]
     #[arg(long = "seckill", value_name = "FILE", default_value_os_t = service(), hide_default_value = true)]
     pub program: PathBuf,
@@ -96,12 +92,18 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
     let (program, count) = (&options.program, options.instances.into());
     let cluster = TestCluster::start(program, Layout::default(), &[], count, settings).await?;
     cluster.run(false, 0).await?;
-    let TestCluster { access, order_rows, targets, folder, .. } = &cluster;
+    cluster.keep_logs(run_on(&cluster, options).await)
+}
+
+async fn run_on(cluster: &TestCluster, options: &RollingOptions) -> Result<Checked> {
+    let TestCluster { access, order_rows, targets, folder, .. } = cluster;
     let buyers: Arc<[Buyer]> = sessions::signed_in(access, options.buyers as usize).await?.into();
-    let RollingOptions { rounds, strategy, .. } = options;
+    let RollingOptions { instances, rounds, .. } = *options;
     let mut report = Checked {
         scenario: "rolling",
-        heading: format!("{count} instances, all restarted {rounds} times in turn, {strategy}."),
+        heading: format!(
+            "{instances} instances, all restarted {rounds} times in turn, {STRATEGY}."
+        ),
         figures: vec![Table::new(&[&latency::COLUMNS[..], &COLUMNS[..]].concat(), Vec::new())],
         notes: String::new(),
         checks: Vec::new(),
@@ -116,7 +118,7 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
             connections,
             spread,
             timeout: TIMEOUT,
-            strategy: strategy.clone(),
+            strategy: STRATEGY.to_owned(),
             ..BurstOptions::new(Environment::silent(access.clone(), vec![target.clone()]))
         };
         let mut sales = Vec::new();
@@ -135,12 +137,23 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
         let connections = (rate as usize / 2).clamp(1, MOST_CONNECTIONS);
         let spread = Duration::from_secs_f64(f64::from(options.buyers) / rate.max(1e-3));
         let load = sale(connections, spread);
-        let restarting = restart(&cluster, *rounds);
+        let restarting = restart(cluster, rounds);
         let (sold, drains) = sell(&load, order_rows, &buyers, restarting).await?;
-        let drains = drains?;
-        add(&mut report, balancer, rate, &drains, &sold);
-        let (made, all) = (sold.records.len(), buyers.len());
+        let drains = Spread::of(drains?.iter().map(|drain| drain.as_secs_f64() * 1e3));
+        let (drain, longest) = drains.map_or((0.0, 0.0), |spread| (spread.median, spread.most));
+        let mut cells = latency::row(&balancer.to_string(), &sold.latency);
+        cells.extend([rate, drain, longest].map(|figure| format!("{figure:.0}")));
+        report.figures[0].rows.push(cells);
+
         let what = |what: &str| format!("{balancer}: {what}");
+        let failed = || sold.records.iter().filter(|record| !record.observed.reply.is_success());
+        for record in failed().take(EXAMPLES) {
+            let (reply, due) = (record.observed.reply.label(), record.due.as_secs());
+            report.notes.push_str(&what(&format!("{reply}, due in second {due}\n")));
+        }
+        let failures = failed().count() as u64;
+        report.checks.push(Check::none(what("purchases that failed"), failures));
+        let (made, all) = (sold.records.len(), buyers.len());
         let enough = Check::new(what("buyers, of --buyers"), made, all, made < all).needed();
         report.checks.push(enough);
         sales.push(sold);
@@ -154,9 +167,6 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
     }
     for instance in &cluster.instances {
         instance.lock().await.end().await?;
-    }
-    if report.result() == CheckResult::Violation {
-        report.note_logs(&save_logs(folder.path())?);
     }
     Ok(report)
 }
@@ -179,23 +189,6 @@ async fn sell<T>(
     Ok((sold?, value))
 }
 
-/// Adds what was seen behind a balancer: the load, how long each instance took to end, and the purchases made meanwhile.
-fn add(report: &mut Checked, balancer: Balancer, rate: f64, drains: &[Duration], sold: &Report) {
-    let drains = Spread::of(drains.iter().map(|drain| drain.as_secs_f64() * 1e3));
-    let (drain, longest) = drains.map_or((0.0, 0.0), |spread| (spread.median, spread.most));
-    let mut cells = latency::row(&balancer.to_string(), &sold.latency);
-    cells.extend([rate, drain, longest].map(|figure| format!("{figure:.0}")));
-    report.figures[0].rows.push(cells);
-
-    let failed = || sold.records.iter().filter(|record| !record.observed.reply.is_success());
-    for record in failed().take(EXAMPLES) {
-        let (reply, due) = (record.observed.reply.label(), record.due.as_secs());
-        report.notes.push_str(&format!("{balancer}: {reply}, due in second {due}\n"));
-    }
-    let what = format!("{balancer}: purchases that failed");
-    report.checks.push(Check::none(what, failed().count() as u64));
-}
-
 /// Restarts every instance in turn, `rounds` times; returns how long each took to end.
 async fn restart(cluster: &TestCluster, rounds: u32) -> Result<Vec<Duration>> {
     let begin = Instant::now();
@@ -204,9 +197,7 @@ async fn restart(cluster: &TestCluster, rounds: u32) -> Result<Vec<Duration>> {
         for instance in &cluster.instances {
             sleep(PAUSE).await;
             let mut instance = instance.lock().await;
-            let asked = Instant::now();
-            instance.end().await?;
-            drains.push(asked.elapsed());
+            drains.push(instance.end().await?);
             instance.restart().await?;
             instance.ready().await?;
         }

@@ -1,19 +1,15 @@
 //! Faults of the database itself: ended, stopped, read-only, full, without a free connection, a row held; and where there is
 //! a replica, failovers: it becomes the primary, and the proxy leads to it.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures_util::future::join_all;
 use sqlx::{Connection, MySqlConnection};
-use testkit::{
-    database_server::{DatabaseServer, run},
-    replicated_database::ReplicatedDatabase,
-};
+use testkit::database_server::{DatabaseServer, run};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::scene::Scene;
-use crate::chaos::instance::pause;
+use crate::chaos::{instance::pause, operator::Scene};
 
 /// The fewest connections that a server can be told to allow.
 const FEWEST_CONNECTIONS: usize = 10;
@@ -72,7 +68,7 @@ pub async fn full(it: Scene<'_>) -> Result<()> {
 /// A stranger's transaction holds the row of a sale.
 pub async fn row_held(it: Scene<'_>) -> Result<()> {
     let servers = it.cluster.database.lock().await;
-    let Some(voucher_id) = it.sales.first() else { return Ok(()) };
+    let voucher_id = it.operator.sales[0].voucher_id;
     let mut stranger = servers.primary().admin().await?;
     run(&mut stranger, "BEGIN").await?;
     let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
@@ -121,37 +117,24 @@ pub async fn exhaust_connections(it: Scene<'_>) -> Result<()> {
     Ok(closed?)
 }
 
-/// SIGKILL of the primary; then the replica is promoted. One that lags had received nothing for a while: a semi-synchronous
+/// SIGKILL of the primary, which comes back as the replica of the one that is promoted. A replica that lags had received nothing for a while: a semi-synchronous
 /// one has everything that was confirmed all the same, an asynchronous one has not.
 pub async fn kill_primary(it: Scene<'_>, lagging: bool) -> Result<()> {
-    fail_over(it, async |pair| {
-        if lagging {
-            pair.stop_receiving().await?;
-            sleep(it.lasts).await;
-        }
-        pair.kill_primary();
-        sleep(it.lasts).await;
-        pair.promote().await
-    })
-    .await
-}
-
-/// A planned change of the roles; the old primary goes on, read-only, with its open connections.
-pub async fn switch_over(it: Scene<'_>) -> Result<()> {
-    fail_over(it, async |pair| {
-        pair.switch_over().await?;
-        sleep(it.lasts).await;
-        Ok(())
-    })
-    .await
-}
-
-/// Fails over as told, and makes the old primary the replica.
-async fn fail_over(
-    it: Scene<'_>,
-    how: impl AsyncFnOnce(&mut ReplicatedDatabase) -> io::Result<()>,
-) -> Result<()> {
     let mut pair = it.cluster.database.lock().await;
-    how(&mut pair).await?;
+    if lagging {
+        pair.stop_receiving().await?;
+        sleep(it.lasts).await;
+    }
+    pair.kill_primary();
+    sleep(it.lasts).await;
+    pair.promote().await?;
+    Ok(pair.rejoin().await?)
+}
+
+/// A planned change of the roles; the old primary goes on for a while, read-only, with its open connections.
+pub async fn switch_over(it: Scene<'_>) -> Result<()> {
+    let mut pair = it.cluster.database.lock().await;
+    pair.switch_over().await?;
+    sleep(it.lasts).await;
     Ok(pair.rejoin().await?)
 }

@@ -11,16 +11,14 @@ use testkit::{
 
 use super::{
     changes::What,
+    operator::Scene,
     options::{Layout, RedisLayout},
     redis_data::RedisData,
     test_cluster::ServerKind::{Database, Redis},
 };
 mod database;
 mod redis;
-mod scene;
 mod service;
-
-pub use scene::Scene;
 
 /// A fault that can be injected.
 #[derive(Debug)]
@@ -31,7 +29,7 @@ pub struct Fault {
     needs: Needs,
     effect: Effect,
     /// Injects it and undoes it. The error: a server that cannot be broken as planned, or does not come back.
-    inject: for<'a> fn(Scene<'a>) -> LocalBoxFuture<'a, Result<()>>,
+    pub inject: for<'a> fn(Scene<'a>) -> LocalBoxFuture<'a, Result<()>>,
 }
 
 /// Where a fault makes sense, and can be injected.
@@ -40,15 +38,11 @@ enum Needs {
     Nothing,
     /// A library that fakes the time.
     Faketime,
-    /// One Redis alone.
-    OneRedis,
-    /// Both: several Redis servers judge each other by their clocks.
+    /// The same, and one Redis alone: several judge each other by their clocks.
     OneRedisFaketime,
     RedisReplica,
-    /// A replica of Redis, watched by sentinels.
-    Sentinel,
     /// A replica of Redis, in a cluster.
-    Cluster,
+    RedisCluster,
     DatabaseReplica,
 }
 
@@ -131,31 +125,29 @@ static FAILOVERS: &[Fault] = table! {
         it => redis::kill_master(it, true);
     "kill -9 the database's primary, its replica is promoted", 0..800, DatabaseReplica, Breaks,
         it => database::kill_primary(it, false);
-    "graceful failover of redis", 0..1, Sentinel, Breaks, it => redis::hand_over(it);
-    "move a slot", 50..800, Cluster, Breaks, it => redis::move_slot(it);
+    "move a slot", 50..800, RedisCluster, Breaks, it => redis::move_slot(it);
     "the database's primary and replica change places", 0..1_000, DatabaseReplica, Breaks,
         it => database::switch_over(it);
+    "graceful failover of redis", 0..1, RedisReplica, Breaks, it => redis::hand_over(it);
     "a redis master partitioned with its clients", 100..1_500, RedisReplica, Loses,
         it => redis::partition(it);
     "kill -9 the database's primary, a lagging replica is promoted", 50..800, DatabaseReplica, Breaks,
         it => database::kill_primary(it, true);
     "forced failover of redis to a lagging replica", 50..1_000, RedisReplica, Loses,
         it => redis::replace_while_lagging(it, "FORCE");
-    "graceful failover of redis", 0..1, Cluster, Breaks, it => redis::replace(it);
     "kill -9 a redis master, its replica takes over", 0..400, RedisReplica, Loses,
         it => redis::kill_master(it, false);
-    "takeover of a redis master by a lagging replica", 50..1_000, Cluster, Loses,
+    "takeover of a redis master by a lagging replica", 50..1_000, RedisCluster, Loses,
         it => redis::replace_while_lagging(it, "TAKEOVER");
 };
 
-/// After what recovery is measured: each as soon as it can be back.
-static RECOVERIES: &[Fault] = table! {
-    "kill -9 of an instance", 0..1, Nothing, Breaks, it => service::kill(it, 0);
-    // Buyers sign in again.
-    "kill -9 of Redis, back empty", 0..1, OneRedis, Loses, it => redis::kill(it, RedisData::Empty);
-    "kill -9 of a Redis master", 0..1, RedisReplica, Loses, it => redis::kill_master(it, false);
-    "kill -9 of the primary", 0..1, DatabaseReplica, Breaks, it => database::kill_primary(it, false);
-};
+/// After what recovery is measured.
+const RECOVERIES: [&str; 4] = [
+    "kill -9 instance 1",
+    "kill -9 redis, back empty",
+    "kill -9 a redis master, its replica takes over",
+    "kill -9 the database's primary, its replica is promoted",
+];
 
 /// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
 /// where there are any.
@@ -176,7 +168,7 @@ pub fn of(layout: Layout) -> Vec<&'static Fault> {
 
 /// After what recovery is measured in a layout.
 pub fn recoveries(layout: Layout) -> impl Iterator<Item = &'static Fault> {
-    fitting(RECOVERIES, layout)
+    distinct(layout).filter(|fault| RECOVERIES.contains(&fault.name))
 }
 
 fn fitting(
@@ -201,27 +193,25 @@ impl Fault {
     fn fits(&self, layout: Layout) -> bool {
         match self.needs {
             Needs::Nothing | Needs::Faketime => true,
-            Needs::OneRedis | Needs::OneRedisFaketime => !layout.redis_fails_over(),
+            Needs::OneRedisFaketime => !layout.redis_fails_over(),
             Needs::RedisReplica => layout.redis_fails_over(),
-            Needs::Sentinel => layout.redis == RedisLayout::Sentinel,
-            Needs::Cluster => layout.redis == RedisLayout::Cluster,
+            Needs::RedisCluster => layout.redis == RedisLayout::Cluster,
             Needs::DatabaseReplica => layout.database != Replication::None,
         }
     }
 
-    /// Why it cannot be drawn, if it cannot.
-    pub fn impossible(&self, layout: Layout) -> Option<&'static str> {
-        let missing = matches!(self.needs, Needs::Faketime | Needs::OneRedisFaketime);
-        (missing && !layout.faketime)
-            .then_some("libfaketime is not installed (package faketime or libfaketime)")
+    /// Whether this machine can do it.
+    pub fn is_possible(&self, layout: Layout) -> bool {
+        layout.faketime || !matches!(self.needs, Needs::Faketime | Needs::OneRedisFaketime)
     }
 
     /// Its name, and why it cannot be drawn here.
     pub fn described(&self, layout: Layout) -> String {
-        match self.impossible(layout) {
-            Some(reason) => format!("{self}  (not drawn: {reason})"),
-            None => self.to_string(),
+        if self.is_possible(layout) {
+            return self.to_string();
         }
+        let reason = "libfaketime is not installed (package faketime or libfaketime)";
+        format!("{self}  (not drawn: {reason})")
     }
 
     /// Whether Redis forgets something that it had confirmed.
@@ -236,11 +226,6 @@ impl Fault {
     /// Whether the database forgets something that it had confirmed: each of its failovers may, to an asynchronous replica.
     pub fn makes_database_forget(&self, layout: Layout) -> bool {
         self.needs == Needs::DatabaseReplica && layout.database == Replication::Asynchronous
-    }
-
-    /// Injects it, and undoes it.
-    pub async fn inject(&self, scene: Scene<'_>) -> Result<()> {
-        (self.inject)(scene).await
     }
 }
 
@@ -272,6 +257,8 @@ mod tests {
             for (database, more) in databases {
                 let layout = Layout { redis, database, faketime: true };
                 assert_eq!(distinct(layout).count(), faults + more, "{layout:?}");
+                let replicas = [layout.redis_fails_over(), more > 0].map(usize::from);
+                assert_eq!(recoveries(layout).count(), 2 + replicas[0] + replicas[1]);
                 assert_ne!(of(layout).len() % 3, 0, "{layout:?}");
             }
         }

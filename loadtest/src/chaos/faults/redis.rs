@@ -9,9 +9,9 @@ use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use testkit::wait::until;
 use tokio::{sync::MutexGuard, time::sleep};
 
-use super::scene::Scene;
 use crate::chaos::{
     instance::pause,
+    operator::Scene,
     options::RedisLayout,
     redis_data::{RedisData, command, take_snapshot},
     redis_servers::RedisServers,
@@ -33,7 +33,7 @@ async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize)> {
 
 /// A key of the round's first sale.
 fn key(it: Scene<'_>) -> String {
-    it.cluster.access.keys().stock(it.sales.first().copied().unwrap_or(1))
+    it.cluster.access.keys().stock(it.operator.sales[0].voucher_id)
 }
 
 /// SIGKILL, then started again with this data. The old snapshot is taken before, as long as the server is away.
@@ -47,10 +47,11 @@ pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<()> {
     sleep(it.lasts).await;
     redis.restart(master, data).await?;
     redis.replicated().await?;
-    if data == RedisData::Intact {
-        return Ok(());
-    }
-    Ok(sessions::open(&it.cluster.access, it.buyers).await?)
+    if data == RedisData::Intact { Ok(()) } else { sign_in_again(it).await }
+}
+
+async fn sign_in_again(it: Scene<'_>) -> Result<()> {
+    Ok(sessions::open(&it.cluster.access, &it.operator.sales[0].buyers).await?)
 }
 
 /// SIGSTOP, then SIGCONT.
@@ -64,7 +65,7 @@ pub async fn empty(it: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(it).await?;
     on_all_masters(&redis, &["FLUSHALL"]).await?;
     redis.replicated().await?;
-    Ok(sessions::open(&it.cluster.access, it.buyers).await?)
+    sign_in_again(it).await
 }
 
 /// The stream of admitted orders is deleted, and nothing else.
@@ -79,7 +80,8 @@ pub async fn delete_keys(it: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(it).await?;
     let access = &it.cluster.access;
     let day = chrono::Utc::now().with_timezone(&access.time_zone).format("%Y:%m:%d").to_string();
-    let mut others = access.keys().replaceable(&day, it.sales);
+    let sales: Vec<u64> = it.operator.sales.iter().map(|sale| sale.voucher_id).collect();
+    let mut others = access.keys().replaceable(&day, &sales);
     // As drawn as the time it takes.
     others.shuffle(&mut StdRng::seed_from_u64(it.lasts.as_millis() as u64));
     let pause = it.lasts / (others.len() as u32 + 1);
@@ -131,10 +133,15 @@ pub async fn kill_master(it: Scene<'_>, lagging: bool) -> Result<()> {
     redis.replicated().await
 }
 
-/// Sentinel's failover without a loss: writes wait until the replica has everything, and until the master is one itself.
+/// A failover without a loss: writes wait until the replica has everything, and until the master is one itself. A master in
+/// a cluster sees to that; to Sentinel's it is done.
 pub async fn hand_over(it: Scene<'_>) -> Result<()> {
     let (mut redis, master) = hold(it).await?;
     let replica = redis.replica_of(master);
+    if redis.layout == RedisLayout::Cluster {
+        redis.replace_by(replica, &[]).await?;
+        return redis.replicated().await;
+    }
     let () = command(&redis.nodes[master], &["CLIENT", "PAUSE", PAUSE_MS, "WRITE"]).await?;
     let offset = async |node: usize| -> Option<String> {
         let facts: String = command(&redis.nodes[node], &["INFO", "replication"]).await.ok()?;
@@ -149,13 +156,6 @@ pub async fn hand_over(it: Scene<'_>) -> Result<()> {
     redis.took_over(replica).await?;
     redis.demote(master, replica).await?;
     let () = command(&redis.nodes[master], &["CLIENT", "UNPAUSE"]).await?;
-    redis.replicated().await
-}
-
-/// A cluster's failover without a loss: its master has writes wait until the replica has everything and is the master.
-pub async fn replace(it: Scene<'_>) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
-    redis.replace_by(redis.replica_of(master), &[]).await?;
     redis.replicated().await
 }
 

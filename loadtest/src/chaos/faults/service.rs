@@ -7,9 +7,10 @@ use anyhow::Result;
 use testkit::{clock, proxy::Mode};
 use tokio::time::sleep;
 
-use super::scene::Scene;
 use crate::chaos::{
     changes::What,
+    instance::pause,
+    operator::Scene,
     test_cluster::ServerKind::{self, Database},
 };
 
@@ -26,7 +27,8 @@ pub async fn kill(it: Scene<'_>, which: usize) -> Result<()> {
 
 /// SIGSTOP, then SIGCONT.
 pub async fn stop(it: Scene<'_>, which: usize) -> Result<()> {
-    it.cluster.instances[which].lock().await.pause(it.lasts).await
+    let instance = it.cluster.instances[which].lock().await;
+    Ok(pause(instance.process()?, it.lasts).await?)
 }
 
 /// One after the other is asked to end (SIGTERM) and started again.

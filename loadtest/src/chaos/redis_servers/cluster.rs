@@ -7,7 +7,7 @@ use redis::Value;
 use testkit::{redis_sentinel::is_in_sync, wait::until};
 use tokio::time::sleep;
 
-use super::{RedisServers, role, wait_until};
+use super::{RedisServers, is_master, wait_until};
 use crate::chaos::redis_data::command;
 
 /// Keys that are moved at a time: the node does nothing else meanwhile.
@@ -90,7 +90,7 @@ impl RedisServers {
         wait_until("the replica is elected", async || {
             // Refused while another election is under way.
             command::<()>(node, &words).await.ok();
-            until(ELECTION, async || role(node).await.is_ok_and(|role| role == "master")).await
+            until(ELECTION, async || is_master(node).await.unwrap_or(false)).await
         })
         .await
     }

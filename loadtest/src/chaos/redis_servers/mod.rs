@@ -37,7 +37,6 @@ const DOWN_AFTER_MS: u64 = 1_500;
 /// The servers.
 #[derive(Debug)]
 pub struct RedisServers {
-    /// Which they are.
     pub layout: RedisLayout,
     /// Those that hold data. All run unless a fault has just ended one. The second half copies the first, at first.
     pub nodes: Vec<RedisServer>,
@@ -92,23 +91,23 @@ impl RedisServers {
             let mut node = RedisServer::start_in(folder.clone(), role.clone(), arguments).await?;
             let proxy = Proxy::start(node.address()).await?;
             let bus = Proxy::start(format!("127.0.0.1:{}", node.bus())).await?;
-            if layout == RedisLayout::Single {
-                node.environment.clone_from(&environment);
-            } else {
-                let (from, bus) = (source(number).to_string(), port(&bus).to_string());
-                let port = port(&proxy).to_string();
-                let own = [
-                    ["--replica-announce-ip", "127.0.0.1"],
-                    ["--replica-announce-port", &port],
-                    ["--cluster-announce-ip", "127.0.0.1"],
-                    ["--cluster-announce-port", &port],
-                    ["--cluster-announce-bus-port", &bus],
-                    ["--bind-source-addr", &from],
-                ];
-                node.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
-            }
-            if layout == RedisLayout::Sentinel && number > 0 {
-                node.role = Role::ReplicaOf(port(&proxies.nodes[0]));
+            let [its_port, bus_port] = [&proxy, &bus].map(|proxy| port(proxy).to_string());
+            let from = source(number).to_string();
+            let own = [
+                ["--replica-announce-ip", "127.0.0.1"],
+                ["--replica-announce-port", &its_port],
+                ["--cluster-announce-ip", "127.0.0.1"],
+                ["--cluster-announce-port", &its_port],
+                ["--cluster-announce-bus-port", &bus_port],
+                ["--bind-source-addr", &from],
+            ];
+            node.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
+            match layout {
+                RedisLayout::Single => node.environment.clone_from(&environment),
+                RedisLayout::Sentinel if number > 0 => {
+                    node.role = Role::ReplicaOf(port(&proxies.nodes[0]));
+                }
+                _ => {}
             }
             node.try_restart().await?;
             proxies.nodes.push(proxy);
@@ -134,18 +133,20 @@ impl RedisServers {
 
     /// The address for clients past the proxies, or for the instance of this number.
     pub fn url(&self, instance: Option<usize>) -> String {
-        let proxied = |proxies: &[Proxy]| proxies.iter().map(port).collect();
-        let direct = |servers: &[RedisServer]| servers.iter().map(RedisServer::port).collect();
-        let (scheme, ports, master): (_, Vec<u16>, _) = match (self.layout, instance) {
-            (RedisLayout::Single, None) => ("redis", direct(&self.nodes), ""),
-            (RedisLayout::Single, Some(_)) => ("redis", proxied(&self.proxies.nodes), ""),
-            (RedisLayout::Sentinel, None) => ("redis-sentinel", direct(&self.sentinels), MASTER),
-            (RedisLayout::Sentinel, Some(instance)) => {
-                ("redis-sentinel", proxied(&self.proxies.sentinels[instance]), MASTER)
+        let RedisProxies { nodes, sentinels, .. } = &*self.proxies;
+        let (scheme, servers, proxies, master) = match self.layout {
+            RedisLayout::Single => ("redis", &self.nodes, nodes, ""),
+            RedisLayout::Cluster => ("redis-cluster", &self.nodes, nodes, ""),
+            RedisLayout::Sentinel => {
+                ("redis-sentinel", &self.sentinels, &sentinels[instance.unwrap_or(0)], MASTER)
             }
-            (RedisLayout::Cluster, _) => ("redis-cluster", proxied(&self.proxies.nodes), ""),
         };
-        let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        // The nodes of a cluster lead every client to the proxies.
+        let hosts: Vec<String> = if instance.is_some() || self.layout == RedisLayout::Cluster {
+            proxies.iter().map(|proxy| proxy.address.to_string()).collect()
+        } else {
+            servers.iter().map(RedisServer::address).collect()
+        };
         format!("{scheme}://{}/{master}", hosts.join(","))
     }
 
@@ -153,7 +154,7 @@ impl RedisServers {
     pub async fn masters(&self) -> Result<Vec<usize>> {
         let mut masters = Vec::new();
         for (number, node) in self.nodes.iter().enumerate() {
-            if role(node).await? == "master" {
+            if is_master(node).await? {
                 masters.push(number);
             }
         }
@@ -220,7 +221,7 @@ impl RedisServers {
     pub async fn took_over(&self, replica: usize) -> Result<()> {
         wait_until("the replica takes over", async || match self.layout {
             RedisLayout::Sentinel => self.named().await == Some(replica),
-            _ => role(&self.nodes[replica]).await.is_ok_and(|role| role == "master"),
+            _ => is_master(&self.nodes[replica]).await.unwrap_or(false),
         })
         .await
     }
@@ -232,9 +233,8 @@ async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<
     Ok(())
 }
 
-/// What a server says that it is: `master`, `slave`, `sentinel`.
-async fn role(server: &RedisServer) -> Result<String> {
-    let role: Vec<redis::Value> = command(server, &["ROLE"]).await?;
-    let first = role.into_iter().next().map(redis::from_redis_value);
-    Ok(first.and_then(Result::ok).unwrap_or_default())
+/// Whether it says that it is a master.
+async fn is_master(server: &RedisServer) -> Result<bool> {
+    let said: String = command(server, &["INFO", "replication"]).await?;
+    Ok(said.contains("role:master"))
 }

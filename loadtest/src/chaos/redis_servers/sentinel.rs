@@ -10,7 +10,7 @@ use testkit::{
     redis_server::{RedisServer, Role},
 };
 
-use super::{DOWN_AFTER_MS, RedisProxies, RedisServers, port, role, source, wait_until};
+use super::{DOWN_AFTER_MS, RedisProxies, RedisServers, is_master, port, source, wait_until};
 use crate::chaos::redis_data::command;
 
 impl RedisServers {
@@ -74,7 +74,7 @@ impl RedisServers {
         let Some(master) = self.named().await else { return Ok(false) };
         let other = self.replica_of(master);
         // Two masters, of which the sentinels have not demoted the old one yet.
-        if role(&self.nodes[other]).await? == "master" {
+        if is_master(&self.nodes[other]).await? {
             self.demote(other, master).await?;
         }
         self.nodes[master].role = Role::Alone;

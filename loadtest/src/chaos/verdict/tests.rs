@@ -7,10 +7,6 @@ use What::{Cancel, Pay};
 
 const DONE: Reply = Reply::Ordered(7);
 
-fn refused(code: &'static str) -> Reply {
-    Reply::Refused(code.into())
-}
-
 fn told(user_id: u64, reply: Reply) -> Record {
     Record {
         trace: None,
@@ -33,10 +29,8 @@ fn judge(
     (redis_lost, rows_lost): (bool, bool),
 ) -> SaleVerdict {
     let snapshot = Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows };
-    let published = issued;
-    let circumstances =
-        Circumstances { published, rows_lost, redis_lost, ..Circumstances::default() };
-    SaleVerdict::of(outcome, &snapshot, circumstances)
+    let outcome = Outcome { published: issued, rows_lost, redis_lost, ..outcome.clone() };
+    SaleVerdict::of(&outcome, &snapshot)
 }
 
 #[test]
@@ -82,18 +76,13 @@ fn an_order_told_by_id_may_end_as_a_no_where_redis_may_lose_data() {
 
 fn answers(of: &[(What, Reply)], age_ms: u64) -> Vec<Answer> {
     let age = Duration::from_millis(age_ms);
-    let answer = |(what, reply): &(What, Reply)| Answer {
-        order_id: 7,
-        what: *what,
-        reply: reply.clone(),
-        age,
-    };
-    of.iter().map(answer).collect()
+    let all = of.iter().cloned();
+    all.map(|(what, reply)| Answer { order_id: 7, what, reply, age }).collect()
 }
 
 #[test]
 fn payments_and_cancellations_must_agree_with_their_answers() {
-    let (no, unknown) = (|| refused("ALREADY_PAID"), || Reply::lost("TIME_OUT"));
+    let (no, unknown) = (|| Reply::Refused("ALREADY_PAID".into()), || Reply::lost("TIME_OUT"));
     let is_false = |of: &[(What, Reply)], status| {
         let row = OrderRow { id: 7, user_id: 1, status };
         false_change(&row, &answers(of, 0), None).is_some()
@@ -115,7 +104,7 @@ fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
     let limit = Some(Duration::from_secs(2));
     assert!(false_change(&row, &[], None).is_some());
     assert!(false_change(&row, &[], limit).is_none());
-    let gone = || (Pay, refused("ORDER_CANCELLED"));
+    let gone = || (Pay, Reply::Refused("ORDER_CANCELLED".into()));
     let early = |of: &[(What, Reply)], age| expired_early(&answers(of, age), limit).count();
     assert_eq!(early(&[gone()], 300), 1);
     assert_eq!(early(&[gone()], 3_000), 0);
@@ -145,13 +134,8 @@ fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_overs
 }
 
 #[test]
-fn lost_invented_and_unsold_stock_are_violations() {
-    let verdict = |drift, stranded| SaleVerdict {
-        checker: Verdict { drift, ..Verdict::default() },
-        stranded,
-        ..SaleVerdict::default()
-    };
-    assert!(verdict(0, 0).is_clean());
-    assert_eq!(verdict(2, 1).to_string(), "VIOLATION: drift 2, stranded 1");
-    assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: drift -2");
+fn invented_and_unsold_stock_are_violations() {
+    let checker = Verdict { drift: -2, ..Verdict::default() };
+    let verdict = SaleVerdict { checker, stranded: 1, ..SaleVerdict::default() };
+    assert_eq!(verdict.to_string(), "VIOLATION: drift -2, stranded 1");
 }
