@@ -78,7 +78,7 @@ impl Instance {
         let deadline = Instant::now() + LIMIT;
         loop {
             let mut command = Command::new(&self.program);
-            command.args(["serve", "--bind", &format!("127.0.0.1:{}", self.target.port())]);
+            command.args(["serve", "--bind", &self.target.authority()]);
             command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
             let process = Process::start(command, &self.log)?;
             let left = deadline.saturating_duration_since(Instant::now());
