@@ -1,5 +1,5 @@
 //! A client process: reads commands as lines on its standard input, and replies with lines on its
-//! standard output (see README.md). Nothing here depends on locks.
+//! standard output (see README.md).
 
 use std::fmt::Display;
 use std::process::Stdio;
@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{Mutex, broadcast};
 use tokio::time::timeout;
+
+/// The lease that both watchdogs renew: short, so that leases end during a row; long enough for a busy machine.
+pub const WATCHDOG: Duration = Duration::from_millis(1500);
 
 /// Time limit for a wake-up by a message, on a busy machine.
 pub const WAKEUP_LIMIT: Duration = Duration::from_secs(3);
@@ -55,8 +58,8 @@ pub struct Reply {
     pub begun: Duration,
     /// When it was done.
     pub ended: Duration,
-    /// `ok`, `ok VALUE`, `no`, `unsupported` or `error TEXT`.
-    answer: String,
+    /// `ok`, `ok VALUE`, `no` or `error TEXT`; what is after `ok`, once that was expected.
+    pub answer: String,
 }
 
 /// The client does not have what was asked for.
@@ -99,8 +102,17 @@ impl ClientProcess {
         let process = Self { language, child, input: Arc::new(Mutex::new(input)), replies };
         let mut client = process.actor("", "");
         client.name = "client".to_owned();
+        let mut lines = BufReader::new(output).lines();
         // Ends with the process.
-        tokio::spawn(read(BufReader::new(output).lines(), sender));
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                match Reply::parse(&line) {
+                    // Without actors there is nobody to read it.
+                    Some(reply) => drop(sender.send(reply)),
+                    None => eprintln!("unexpected output: {line}"),
+                }
+            }
+        });
         client.reply(START_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
         Ok(process)
     }
@@ -153,25 +165,26 @@ impl Actor {
             let reply = self.replies.recv().await;
             let reply = reply.with_context(|| format!("{} has ended", self.name))?;
             if reply.actor == self.name {
+                ensure!(reply.answer != "unsupported", Unsupported);
                 return Ok(reply);
             }
         }
     }
 
     /// Sends a command that does not wait for a lock, and returns the answer.
-    pub async fn ask(&mut self, command: &str) -> anyhow::Result<Reply> {
+    async fn ask(&mut self, command: &str) -> anyhow::Result<Reply> {
         self.send(command).await?;
         self.reply(REPLY_LIMIT).await.with_context(|| command.to_owned())
     }
 
-    /// The same; expects `ok` and returns the text after it.
-    pub async fn get(&mut self, command: &str) -> anyhow::Result<String> {
-        Ok(self.ask(command).await?.ok().with_context(|| command.to_owned())?.to_owned())
+    /// The same; expects `ok`.
+    pub async fn get(&mut self, command: &str) -> anyhow::Result<Reply> {
+        self.ask(command).await?.ok().with_context(|| command.to_owned())
     }
 
     /// The same; expects this text.
     pub async fn shows(&mut self, query: &str, expected: impl Display) -> anyhow::Result<()> {
-        let (shown, expected) = (self.get(query).await?, expected.to_string());
+        let (shown, expected) = (self.get(query).await?.answer, expected.to_string());
         ensure!(shown == expected, "{}: {query} is {shown}, not {expected}", self.name);
         Ok(())
     }
@@ -204,29 +217,23 @@ impl Actor {
 
     /// Expects that a command which waited succeeds now.
     pub async fn wakes(&mut self) -> anyhow::Result<Reply> {
-        let reply = self.reply(WAKEUP_LIMIT).await.context("not woken")?;
-        reply.ok()?;
-        Ok(reply)
+        self.reply(WAKEUP_LIMIT).await.context("not woken")?.ok()
     }
 }
 
 impl Reply {
-    /// The text after `ok`; any other answer is an error.
-    pub fn ok(&self) -> anyhow::Result<&str> {
-        self.supported()?;
-        let value = self.answer.strip_prefix("ok").map(str::trim);
-        value.with_context(|| format!("{} answered '{}'", self.actor, self.answer))
+    /// Leaves the text after `ok`; any other answer is an error.
+    pub fn ok(mut self) -> anyhow::Result<Self> {
+        let value = self.answer.strip_prefix("ok").map(|value| value.trim().to_owned());
+        self.answer =
+            value.with_context(|| format!("{} answered '{}'", self.actor, self.answer))?;
+        Ok(self)
     }
 
     /// Expects the answer of an attempt that found the lock held.
     pub fn no(&self) -> anyhow::Result<()> {
-        self.supported()?;
         ensure!(self.answer == "no", "{} answered '{}', not 'no'", self.actor, self.answer);
         Ok(())
-    }
-
-    fn supported(&self) -> anyhow::Result<()> {
-        if self.answer == "unsupported" { Err(Unsupported.into()) } else { Ok(()) }
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -239,15 +246,5 @@ impl Reply {
             ended: micros(next()?)?,
             answer: next()?.to_owned(),
         })
-    }
-}
-
-async fn read(mut lines: Lines<BufReader<ChildStdout>>, replies: broadcast::Sender<Reply>) {
-    while let Ok(Some(line)) = lines.next_line().await {
-        match Reply::parse(&line) {
-            // Without actors there is nobody to read it.
-            Some(reply) => drop(replies.send(reply)),
-            None => eprintln!("unexpected output: {line}"),
-        }
     }
 }

@@ -16,15 +16,15 @@ mod test_bed;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 use testkit::redis_server::RedisServer;
 
+use client_process::WATCHDOG;
 use report::Outcome;
 use rust_client::Fault;
-use test_bed::{Launcher, Redisson, TestBed, WATCHDOG};
+use test_bed::{Launcher, Redisson, TestBed};
 
 /// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
 /// releases have a latch, and its leased semaphores several permits in one acquire.
@@ -44,9 +44,6 @@ struct Arguments {
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Run each row so many times
-    #[arg(long, value_name = "TIMES", default_value_t = 1)]
-    repeat: u32,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -57,7 +54,6 @@ enum Role {
     #[command(hide = true)]
     Client {
         url: String,
-        watchdog_millis: u64,
         #[arg(long)]
         fault: Option<Fault>,
     },
@@ -66,9 +62,9 @@ enum Role {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Role::Client { url, watchdog_millis, fault }) = arguments.role {
+    if let Some(Role::Client { url, fault }) = arguments.role {
         tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-        return rust_client::run(&url, Duration::from_millis(watchdog_millis), fault).await;
+        return rust_client::run(&url, fault).await;
     }
     let redis = RedisServer::start().await;
     let logs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("redisson/target/log");
@@ -91,7 +87,7 @@ async fn main() -> anyhow::Result<()> {
         for version in &arguments.versions {
             let bed = TestBed::start(launcher(version)?).await?;
             println!("\nRedisson {version}, watchdogs of {} ms", WATCHDOG.as_millis());
-            let outcomes = rows::run(&bed, &arguments.only, arguments.repeat).await?;
+            let outcomes = rows::run(&bed, &arguments.only).await;
             results.push((format!("Redisson {version}"), outcomes));
         }
     }
@@ -106,7 +102,7 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
     for (fault, row) in rows::DETECTED_BY {
         let bed = TestBed::start(Launcher { fault: Some(fault), ..launcher.clone() }).await?;
         println!("\nthe Rust client with the fault {fault:?}");
-        for (name, outcome) in rows::run(&bed, row, 1).await? {
+        for (name, outcome) in rows::run(&bed, row).await {
             let inverted = match outcome {
                 Outcome::Failed(why) => Outcome::Passed(why),
                 Outcome::Passed(figures) => Outcome::Failed(format!("was not detected: {figures}")),
@@ -128,8 +124,6 @@ fn compile(version: &str) -> anyhow::Result<Redisson> {
         std::fs::write(built.join("compiled"), "")?;
     }
     let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
-    let missing = jars.trim().split(':').find(|jar| !Path::new(jar).exists());
-    ensure!(missing.is_none(), "{missing:?} is gone: delete {}", built.display());
     let classpath = format!("{}:{}", built.join("classes").display(), jars.trim());
     Ok(Redisson { version: version.to_owned(), classpath })
 }

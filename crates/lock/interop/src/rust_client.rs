@@ -3,10 +3,9 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use futures_util::future::{BoxFuture, FutureExt};
 use lock::kind::{Fenced, LockKind};
 use lock::{
@@ -17,7 +16,8 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
+
+use crate::client_process::WATCHDOG;
 
 /// The lease of a permit that was acquired without one.
 const LEASE: Duration = Duration::from_secs(60);
@@ -47,18 +47,17 @@ pub enum Fault {
 }
 
 /// Runs commands until the standard input ends.
-pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
+pub async fn run(url: &str, fault: Option<Fault>) -> anyhow::Result<()> {
     let begun = micros();
     let client = redis::Client::open(url)?;
     let config = LockConfig::default()
-        .with_lease(watchdog)
+        .with_lease(WATCHDOG)
         .with_client_tracking(fault != Some(Fault::HearsNoLoss));
     let locks = Locks::connect(client.clone(), config).await?;
     let redis = client.get_multiplexed_async_connection().await?;
     reply("client", begun, "ok");
 
     let mut actors: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
-    let mut tasks = JoinSet::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -68,8 +67,8 @@ pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow:
             let (owner, held) = (locks.owner(), HashMap::new());
             let (name, locks, client) = (name.clone(), locks.clone(), client.clone());
             let redis = redis.clone();
-            let actor = Actor { name, owner, held, locks, client, redis, watchdog, fault };
-            tasks.spawn(actor.act(commands));
+            let actor = Actor { name, owner, held, locks, client, redis, fault };
+            tokio::spawn(actor.act(commands));
             sender
         });
         actor.send(words).context("an actor has ended")?;
@@ -86,7 +85,6 @@ struct Actor {
     locks: Locks,
     client: redis::Client,
     redis: MultiplexedConnection,
-    watchdog: Duration,
     fault: Option<Fault>,
 }
 
@@ -204,15 +202,11 @@ impl Actor {
 
     async fn on_multi(&mut self, command: Command<'_>) -> anyhow::Result<String> {
         let names = ["a", "b"].map(|part| format!("{}:{part}", command.name));
-        let mut lock = self.locks.multi(names.iter().map(String::as_str));
+        let (lock, owner) = (self.locks.multi(names.iter().map(String::as_str)), &self.owner);
         let guard = match (command.verb, command.time()?) {
-            ("lock", lease) => {
-                if let Some(lease) = lease {
-                    lock = lock.without_renewal(lease);
-                }
-                Some(lock.acquire_as(&self.owner).await?)
-            }
-            ("try", Some(limit)) => lock.acquire_within_as(&self.owner, limit).await?,
+            ("lock", None) => Some(lock.acquire_as(owner).await?),
+            ("lock", Some(lease)) => Some(lock.without_renewal(lease).acquire_as(owner).await?),
+            ("try", Some(limit)) => lock.acquire_within_as(owner, limit).await?,
             _ => return command.unknown(),
         };
         let hold = guard.map(|guard| {
@@ -296,7 +290,7 @@ impl Actor {
     async fn acquire<K: LockKind>(&mut self, lock: Lock<K>) -> anyhow::Result<Guard<K>> {
         Ok(match self.fault {
             Some(Fault::NeverRenews) => {
-                lock.without_renewal(self.watchdog).acquire_as(&self.owner).await?
+                lock.without_renewal(WATCHDOG).acquire_as(&self.owner).await?
             }
             Some(Fault::IgnoresMessages) => {
                 // It subscribes, as the scenarios wait for that, and ignores the messages.
@@ -324,10 +318,8 @@ impl Actor {
         if matches!(self.fault, Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)) {
             self.redis.del::<_, ()>(command.name).await?;
             // The release finds no hold, and publishes nothing.
-            return match release.await {
-                Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
-                Err(_) => Ok(()),
-            };
+            ensure!(release.await.is_err(), "released what was deleted");
+            return Ok(());
         }
         Ok(release.await?)
     }
@@ -356,12 +348,7 @@ fn yes_or_no(yes: bool) -> String {
 }
 
 fn reply(actor: &str, begun: u64, answer: &str) {
-    let line = format!("{actor} {begun} {} {answer}\n", micros());
-    let mut output = std::io::stdout().lock();
-    if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
-        // The orchestrator has ended.
-        std::process::exit(1);
-    }
+    println!("{actor} {begun} {} {answer}", micros());
 }
 
 fn micros() -> u64 {
