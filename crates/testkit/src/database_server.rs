@@ -14,14 +14,12 @@ use tokio::time::timeout;
 
 use super::process::{Process, TemporaryFolder, free_port};
 
-/// How long it may take to answer after a start, which includes recovery after a crash.
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a start, which includes recovery after a crash, and what the administrator does may take, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 /// How long a paused server's last system call may take.
 const STANDSTILL: Duration = Duration::from_millis(30);
 /// Time limit of one attempt to connect: a paused server accepts and says nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Time limit of what the administrator does, on a busy machine.
-const ADMIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Of the users `seckill` and `admin` of every server of this process, without characters that an address or SQL would
 /// read otherwise.
@@ -48,13 +46,6 @@ impl Product {
             ))),
         }
     }
-
-    fn program(self) -> &'static str {
-        match self {
-            Self::MariaDb => "mariadbd",
-            Self::MySql => "mysqld",
-        }
-    }
 }
 
 /// A server bound to 127.0.0.1, with an empty database `seckill`.
@@ -62,7 +53,7 @@ impl Product {
 pub struct DatabaseServer {
     product: Product,
     process: Option<Process>,
-    port: u16,
+    pub(crate) port: u16,
     files: PathBuf,
     pub(crate) settings: Settings,
     // Dropped last: the process writes to it.
@@ -122,7 +113,7 @@ impl DatabaseServer {
     /// A connection of that user.
     pub async fn admin(&self) -> io::Result<MySqlConnection> {
         let url = self.admin_url();
-        timeout(ADMIN_LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
+        timeout(LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
     }
 
     /// The file that holds all tables where it was started with `--innodb-file-per-table=0`.
@@ -135,11 +126,6 @@ impl DatabaseServer {
         let pid = i32::try_from(self.process()?.id()).ok().and_then(Pid::from_raw);
         let limit = Rlimit { current: bytes, maximum: getrlimit(Resource::Fsize).maximum };
         Ok(prlimit(pid, Resource::Fsize, limit).map(drop)?)
-    }
-
-    /// The port it listens on.
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     /// `127.0.0.1:<port>`
@@ -155,7 +141,20 @@ impl DatabaseServer {
     /// Starts it on what it had committed, killing it first if it still runs; returns when it answers.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
-        let program = self.product.program();
+        let (program, own) = match self.product {
+            Product::MariaDb => ("mariadbd", &["--innodb-log-file-size=32M"][..]),
+            // Its folder for files that statements read and write may not exist. Tests make triggers, which its binary
+            // log, on by default, would leave to administrators.
+            Product::MySql => (
+                "mysqld",
+                &[
+                    "--innodb-redo-log-capacity=64M",
+                    "--mysqlx=OFF",
+                    "--secure-file-priv=NULL",
+                    "--log-bin-trust-function-creators=1",
+                ][..],
+            ),
+        };
         // A write beyond a limit of the file's size fails; the signal that comes with it would end the server.
         let mut command = Command::new("sh");
         command.args(["-c", r#"trap "" XFSZ; program=$0; exec "$program" "$@""#, program]);
@@ -171,22 +170,10 @@ impl DatabaseServer {
         // A committed order survives the loss of power, as in a deployment.
         command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=1000"]);
         // Small, so that it is quick to make and to recover.
-        command.arg("--innodb-buffer-pool-size=64M");
-        command.args(match self.product {
-            Product::MariaDb => &["--innodb-log-file-size=32M"][..],
-            // Its folder for files that statements read and write may not exist. Tests make triggers, which its binary
-            // log, on by default, would leave to administrators.
-            Product::MySql => &[
-                "--innodb-redo-log-capacity=64M",
-                "--mysqlx=OFF",
-                "--secure-file-priv=NULL",
-                "--log-bin-trust-function-creators=1",
-            ],
-        });
-        command.args(&self.settings.arguments);
+        command.arg("--innodb-buffer-pool-size=64M").args(own).args(&self.settings.arguments);
         command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.files.join("database.log"))?;
-        process.serves(START_LIMIT, async || self.answers().await).await?;
+        process.serves(LIMIT, async || self.answers().await).await?;
         self.process = Some(process);
         Ok(())
     }
@@ -198,18 +185,15 @@ impl DatabaseServer {
         let (from, to) = (other.files.join("data"), self.files.join("data"));
         let process = other.process()?;
         process.pause()?;
-        let copying = async {
-            // What a thread is writing is written before it stands still.
-            tokio::time::sleep(STANDSTILL).await;
-            let copying = tokio::task::spawn_blocking(move || {
-                std::fs::remove_dir_all(&to)?;
-                succeeded(Command::new("cp").arg("-R").args([&from, &to]))
-            });
-            copying.await.map_err(io::Error::other)?
-        };
+        // What a thread is writing is written before it stands still.
+        tokio::time::sleep(STANDSTILL).await;
+        let copying = tokio::task::spawn_blocking(move || {
+            std::fs::remove_dir_all(&to)?;
+            succeeded(Command::new("cp").arg("-R").args([&from, &to]))
+        });
         let copied = copying.await;
         process.resume()?;
-        copied?;
+        copied.map_err(io::Error::other)??;
         self.try_restart().await
     }
 
@@ -229,7 +213,7 @@ impl DatabaseServer {
 
 /// Runs one statement.
 pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()> {
-    let running = timeout(ADMIN_LIMIT, connection.execute(statement)).await;
+    let running = timeout(LIMIT, connection.execute(statement)).await;
     running?.map(drop).map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }
 

@@ -96,7 +96,7 @@ impl ReplicatedDatabase {
 
     fn port(&self) -> u16 {
         match self.replication {
-            Replication::None => self.primary.port(),
+            Replication::None => self.primary.port,
             _ => self.proxy.address.port(),
         }
     }
@@ -166,8 +166,7 @@ impl ReplicatedDatabase {
         let source = format!(
             "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'admin', \
              MASTER_PASSWORD = '{}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
-            self.primary.port(),
-            *PASSWORD
+            self.primary.port, *PASSWORD
         );
         let (mut primary, mut replica) = (self.primary.admin().await?, self.replica.admin().await?);
         run(&mut replica, &source).await?;
