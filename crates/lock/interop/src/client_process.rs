@@ -22,11 +22,8 @@ pub const WAKEUP_LIMIT: Duration = Duration::from_secs(3);
 /// How long a waiter must not answer to count as waiting.
 pub const WATCH: Duration = Duration::from_millis(150);
 
-/// Time limit for a command that does not wait for a lock.
-const REPLY_LIMIT: Duration = Duration::from_secs(15);
-
-/// Time limit for a process to start: a Java machine on a busy one of ours takes its time.
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// Time limit for what does not wait for a lock: to start a Java machine on a busy one of ours takes its time.
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// How many answers of its process an actor may be behind: far more than a scenario has commands.
 const ANSWERS: usize = 4096;
@@ -113,7 +110,7 @@ impl ClientProcess {
                 }
             }
         });
-        client.reply(START_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
+        client.reply(REPLY_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
         Ok(process)
     }
 

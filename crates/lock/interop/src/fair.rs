@@ -1,5 +1,5 @@
 //! Scenarios for the queue of fair locks, across the two languages. As in `scenarios`, each function is
-//! one row of the table.
+//! one row.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! Scenarios for read-write, fenced and multi locks, across the two languages. As in `scenarios`, each
-//! function is one row of the table.
+//! function is one row.
 
 use std::time::Duration;
 
@@ -106,8 +106,7 @@ pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String
     for reader in &mut readers {
         reader.get("unlock").await?;
     }
-    let version = &launcher.redisson.version;
-    Ok(format!("with {version}: held 3 leases together, the writer woken in {took:.1?}"))
+    Ok(format!("held 3 leases together, the writer woken in {took:.1?}"))
 }
 
 /// The watchdog of one reader leaves the longer lease of another reader as it is.

@@ -1,5 +1,5 @@
 //! `./dev test interop`: interoperability tests of this repository's locks with Redisson's, as processes of
-//! both languages on one Redis. Prints a table, and fails if a row fails.
+//! both languages on one Redis. Prints how each row ended, and fails if one failed.
 //!
 //! One binary in two roles: the orchestrator, and (`interop client …`) the Rust client process, which it
 //! starts twice, beside two processes of the Java client in redisson/. See README.md.
@@ -7,14 +7,13 @@
 mod client_process;
 mod fair;
 mod kinds;
-mod report;
 mod rows;
 mod rust_client;
 mod scenarios;
 mod semaphores;
 mod test_bed;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
@@ -22,9 +21,9 @@ use clap::{Parser, Subcommand};
 use testkit::redis_server::RedisServer;
 
 use client_process::WATCHDOG;
-use report::Outcome;
+use rows::Outcome;
 use rust_client::Fault;
-use test_bed::{Launcher, Redisson, TestBed};
+use test_bed::{LOGS, Launcher, TestBed};
 
 /// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
 /// releases have a latch, and its leased semaphores several permits in one acquire.
@@ -67,8 +66,7 @@ async fn main() -> anyhow::Result<()> {
         return rust_client::run(&url, fault).await;
     }
     let redis = RedisServer::start().await;
-    let logs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("redisson/target/log");
-    std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+    std::fs::create_dir_all(LOGS).context(LOGS)?;
     let launcher = |version: &str| -> anyhow::Result<Launcher> {
         Ok(Launcher {
             redisson: compile(version)?,
@@ -76,23 +74,35 @@ async fn main() -> anyhow::Result<()> {
             prefix: None,
             fault: None,
             url: redis.url(),
-            logs: logs.clone(),
         })
     };
-    let mut results = Vec::new();
+    let mut outcomes = Vec::new();
     if arguments.prove {
         let version = arguments.versions.last().context("no version")?;
-        results.push(("detected".to_owned(), prove(&launcher(version)?).await?));
+        outcomes = prove(&launcher(version)?).await?;
     } else {
         for version in &arguments.versions {
             let bed = TestBed::start(launcher(version)?).await?;
             println!("\nRedisson {version}, watchdogs of {} ms", WATCHDOG.as_millis());
-            let outcomes = rows::run(&bed, &arguments.only).await;
-            results.push((format!("Redisson {version}"), outcomes));
+            for (name, outcome) in rows::run(&bed, &arguments.only).await {
+                outcomes.push((format!("{version}: {name}"), outcome));
+            }
         }
     }
-    let passed = report::print(&results);
-    ensure!(passed, "the logs of the client processes are in {}", logs.display());
+    println!();
+    let (mut passed, mut failed, mut not_run) = (0, 0, 0);
+    for (name, outcome) in &outcomes {
+        match outcome {
+            Outcome::Passed(_) => passed += 1,
+            Outcome::Failed(_) => failed += 1,
+            Outcome::NotRun(_) => not_run += 1,
+        }
+        if !matches!(outcome, Outcome::Passed(_)) {
+            println!("{name}: {outcome}");
+        }
+    }
+    println!("{passed} passed, {failed} failed, {not_run} not run");
+    ensure!(failed == 0 && passed > 0, "the logs of the client processes are in {LOGS}");
     Ok(())
 }
 
@@ -114,8 +124,8 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
     Ok(outcomes)
 }
 
-/// Compiles the Java client against one version of Redisson.
-fn compile(version: &str) -> anyhow::Result<Redisson> {
+/// Compiles the Java client against one version of Redisson; returns its class path.
+fn compile(version: &str) -> anyhow::Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson");
     let built = folder.join("target").join(version);
     // Not again without need: Maven would write the classes anew, under the feet of another run.
@@ -124,8 +134,7 @@ fn compile(version: &str) -> anyhow::Result<Redisson> {
         std::fs::write(built.join("compiled"), "")?;
     }
     let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
-    let classpath = format!("{}:{}", built.join("classes").display(), jars.trim());
-    Ok(Redisson { version: version.to_owned(), classpath })
+    Ok(format!("{}:{}", built.join("classes").display(), jars.trim()))
 }
 
 /// Whether the file exists and is newer than the sources of the Java client.

@@ -1,12 +1,12 @@
-//! The rows of the table: the scenarios run for each kind of lock, each of which leaves nothing in Redis.
+//! The rows: the scenarios run for each kind of lock, each of which leaves nothing in Redis.
 //! A row that one of the libraries does not support is reported as not run, never as passed.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{FutureExt, LocalBoxFuture};
 
 use crate::client_process::{Language, Unsupported};
-use crate::report::Outcome;
 use crate::rust_client::Fault;
 use crate::scenarios::RedissonDefect;
 use crate::test_bed::{Scene, TestBed};
@@ -27,6 +27,26 @@ pub const DETECTED_BY: [(Fault, &str); 9] = [
     (Fault::AcquiresOnePermit, "semaphore: Java gives two, Rust waits for two"),
     (Fault::IgnoresLeases, "leased: Rust is killed, Java gets its permit"),
 ];
+
+/// How a row ended.
+pub enum Outcome {
+    /// As it should, with figures.
+    Passed(String),
+    /// The error.
+    Failed(String),
+    /// The reason why there is no result.
+    NotRun(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed(figures) => write!(f, "ok: {figures}"),
+            Self::Failed(why) => write!(f, "FAILED: {why}"),
+            Self::NotRun(why) => write!(f, "not run: {why}"),
+        }
+    }
+}
 
 type Run = for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, anyhow::Result<String>>;
 

@@ -57,12 +57,11 @@ pub async fn run(url: &str, fault: Option<Fault>) -> anyhow::Result<()> {
     let redis = client.get_multiplexed_async_connection().await?;
     reply("client", begun, "ok");
 
-    let mut actors: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
+    let mut actors: HashMap<String, UnboundedSender<String>> = HashMap::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let Some(name) = words.first().cloned() else { continue };
-        let actor = actors.entry(name).or_insert_with_key(|name| {
+        let name = line.split(' ').next().unwrap_or_default();
+        let actor = actors.entry(name.to_owned()).or_insert_with_key(|name| {
             let (sender, commands) = unbounded_channel();
             let (owner, held) = (locks.owner(), HashMap::new());
             let (name, locks, client) = (name.clone(), locks.clone(), client.clone());
@@ -71,7 +70,7 @@ pub async fn run(url: &str, fault: Option<Fault>) -> anyhow::Result<()> {
             tokio::spawn(actor.act(commands));
             sender
         });
-        actor.send(words).context("an actor has ended")?;
+        actor.send(line).context("an actor has ended")?;
     }
     // At once, as in a crash: nothing is released.
     std::process::exit(0);
@@ -132,20 +131,18 @@ impl Command<'_> {
 }
 
 impl Actor {
-    async fn act(mut self, mut commands: UnboundedReceiver<Vec<String>>) {
-        while let Some(words) = commands.recv().await {
+    async fn act(mut self, mut commands: UnboundedReceiver<String>) {
+        while let Some(line) = commands.recv().await {
             let begun = micros();
-            let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
-            let answer = match self.carry_out(&words).await {
-                Ok(answer) => answer,
-                Err(error) => format!("error {error:#}").replace('\n', " "),
-            };
+            let failed = |error| format!("error {error:#}").replace('\n', " ");
+            let answer = self.carry_out(&line).await.unwrap_or_else(failed);
             reply(&self.name, begun, &answer);
         }
     }
 
-    async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
-        let &[verb, kind, name, ref more @ ..] = words else { bail!("too few words") };
+    async fn carry_out(&mut self, line: &str) -> anyhow::Result<String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[_, verb, kind, name, ref more @ ..] = &*words else { bail!("too few words") };
         let command = Command { verb, kind, name, more };
         match (verb, more) {
             ("unlock", _) => {

@@ -1,5 +1,5 @@
 //! Scenarios for both kinds of semaphore, across the two languages. As in `scenarios`, each function is
-//! one row of the table.
+//! one row.
 
 use std::time::{Duration, Instant};
 

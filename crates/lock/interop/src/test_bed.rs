@@ -2,7 +2,6 @@
 //! private Redis to inspect keys and channels.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,41 +14,34 @@ use tokio::process::Command;
 use crate::client_process::{Actor, ClientProcess, Language, WATCHDOG};
 use crate::rust_client::Fault;
 
-/// A version of Redisson.
-#[derive(Debug, Clone)]
-pub struct Redisson {
-    pub version: String,
-    /// Its classes and jars, as `java -cp` wants them.
-    pub classpath: String,
-}
+/// The folder of the client processes' logs.
+pub const LOGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/redisson/target/log");
 
 /// The settings with which client processes are started.
 #[derive(Debug, Clone)]
 pub struct Launcher {
-    pub redisson: Redisson,
-    /// For scenarios in which two versions meet.
-    pub second: Redisson,
+    /// The Java client and its Redisson, as `java -cp` wants them.
+    pub redisson: String,
+    /// The same of another version, for scenarios in which two meet.
+    pub second: String,
     /// What the Java client puts in front of every name, if anything.
     pub prefix: Option<String>,
     /// The fault of the Rust client, if any.
     pub fault: Option<Fault>,
     /// The private Redis.
     pub url: String,
-    /// The folder of the client processes' logs.
-    pub logs: PathBuf,
 }
 
 impl Launcher {
     /// Starts a client process.
     pub async fn start(&self, language: Language) -> anyhow::Result<ClientProcess> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let Redisson { version, classpath } = &self.redisson;
         let mut command = match language {
             Language::Java => {
                 let mut java = Command::new("java");
                 // Small and quick to start: it runs one script at a time.
                 java.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-                java.args(["-cp", classpath, "interop.RedissonClientProcess"]);
+                java.args(["-cp", &self.redisson, "interop.RedissonClientProcess"]);
                 java.args([&self.url, &WATCHDOG.as_millis().to_string()]).args(&self.prefix);
                 java
             }
@@ -62,8 +54,8 @@ impl Launcher {
         };
         command.env("RUST_LOG", "info");
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let log = self.logs.join(format!("{number}-{language:?}-{version}.log").to_lowercase());
-        let log = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
+        let log = format!("{LOGS}/{number}-{language:?}.log");
+        let log = std::fs::File::create(&log).context(log)?;
         ClientProcess::start(language, command, log).await
     }
 }
