@@ -9,12 +9,6 @@ use crate::client_process::{Actor, Language, WAKEUP_LIMIT, WATCH, WATCHDOG};
 use crate::scenarios::{LOCK, hand_over, unless_java_fails_alone};
 use crate::test_bed::{Launcher, Scene};
 
-/// What Java's names are mapped with.
-const PREFIX: &str = "mapped:";
-
-/// The lease of holders that die, in ms, and within how long eight of them follow each other.
-const SHORT: (u64, Duration) = (1000, Duration::from_secs(11));
-
 /// Waiters of both languages acquire in the order of their arrival, and are not overtaken.
 pub async fn order(scene: &Scene<'_>) -> anyhow::Result<String> {
     in_order(scene, scene.holder(), scene.alternately(scene.waiter, 6)).await
@@ -71,7 +65,8 @@ pub async fn gives_up(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// Eight waiters, alternately of both languages, each of which acquires for a second and dies, follow
 /// each other in order.
 pub async fn dying_holders(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (lease, limit) = SHORT;
+    // In ms; and within how long all eight follow each other.
+    let (lease, limit) = (1000_u64, Duration::from_secs(11));
     let mut holder = scene.other();
     holder.get(LOCK).await?;
     let mut waiters = scene.alternately(scene.holder, 8);
@@ -108,8 +103,8 @@ pub async fn mapped_names(scene: &Scene<'_>) -> anyhow::Result<String> {
 }
 
 async fn one_queue(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let mapped = scene.named(format!("{PREFIX}{}", scene.name));
-    let launcher = Launcher { prefix: Some(PREFIX.to_owned()), ..scene.bed.launcher.clone() };
+    let mapped = scene.named(format!("mapped:{}", scene.name));
+    let launcher = Launcher { prefix: Some("mapped:"), ..scene.bed.launcher.clone() };
     let java = launcher.start(Language::Java).await?;
     let actor = |language| match language {
         Language::Java => scene.on(&java),

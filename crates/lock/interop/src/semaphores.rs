@@ -1,7 +1,7 @@
 //! Scenarios for both kinds of semaphore, across the two languages. As in `scenarios`, each function is
 //! one row.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use redis::AsyncCommands;
@@ -95,14 +95,12 @@ pub async fn extended(scene: &Scene<'_>) -> anyhow::Result<String> {
     holder.get("permits 1").await?;
     holder.get(&format!("lock {}", lease.as_millis())).await?;
     holder.get(&format!("extend {LONG}")).await?;
-    let begun = Instant::now();
     tokio::time::sleep(lease + Duration::from_millis(300)).await;
     other.refused("try 0").await.context("it was extended")?;
-    let kept = begun.elapsed().as_millis();
     let acquired: usize = scene.redis().zcard(format!("{{{}}}:timeout", scene.name)).await?;
     ensure!(acquired == 1, "{acquired} permits are recorded");
     holder.get("unlock").await?;
     other.get("try 0").await.context("it was released")?;
     other.get("unlock").await?;
-    Ok(format!("kept for {kept} ms, first lease {}", lease.as_millis()))
+    Ok(format!("kept beyond its first lease of {} ms", lease.as_millis()))
 }

@@ -25,7 +25,7 @@ pub struct Launcher {
     /// The same of another version, for scenarios in which two meet.
     pub second: String,
     /// What the Java client puts in front of every name, if anything.
-    pub prefix: Option<String>,
+    pub prefix: Option<&'static str>,
     /// The fault of the Rust client, if any.
     pub fault: Option<Fault>,
     /// The private Redis.
@@ -42,7 +42,7 @@ impl Launcher {
                 // Small and quick to start: it runs one script at a time.
                 java.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
                 java.args(["-cp", &self.redisson, "interop.RedissonClientProcess"]);
-                java.args([&self.url, &WATCHDOG.as_millis().to_string()]).args(&self.prefix);
+                java.args([&self.url, &WATCHDOG.as_millis().to_string()]).args(self.prefix);
                 java
             }
             Language::Rust => {
