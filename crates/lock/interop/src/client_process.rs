@@ -59,10 +59,10 @@ pub struct Reply {
     pub answer: String,
 }
 
-/// The client does not have what was asked for.
+/// A row without a result: this Redisson does not have it, or fails it among Java processes alone.
 #[derive(Debug, thiserror::Error)]
-#[error("this version of Redisson does not have it")]
-pub struct Unsupported;
+#[error("{0}")]
+pub struct NoResult(pub String);
 
 /// A running client process.
 pub struct ClientProcess {
@@ -162,7 +162,8 @@ impl Actor {
             let reply = self.replies.recv().await;
             let reply = reply.with_context(|| format!("{} has ended", self.name))?;
             if reply.actor == self.name {
-                ensure!(reply.answer != "unsupported", Unsupported);
+                let text = "this version of Redisson does not have it";
+                ensure!(reply.answer != "unsupported", NoResult(text.to_owned()));
                 return Ok(reply);
             }
         }

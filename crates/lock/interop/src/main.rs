@@ -1,7 +1,7 @@
 //! `./dev test interop`: interoperability tests of this repository's locks with Redisson's, as processes of
 //! both languages on one Redis. Prints how each row ended, and fails if one failed.
 //!
-//! One binary in two roles: the orchestrator, and (`interop client …`) the Rust client process, which it
+//! One binary in two roles: the orchestrator, and (`interop --client …`) the Rust client process, which it
 //! starts twice, beside two processes of the Java client in redisson/. See README.md.
 
 mod client_process;
@@ -16,11 +16,11 @@ mod test_bed;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, ensure};
-use clap::{Parser, Subcommand};
+use anyhow::{Context, anyhow, ensure};
+use clap::Parser;
 use testkit::redis_server::RedisServer;
 
-use client_process::WATCHDOG;
+use client_process::{NoResult, WATCHDOG};
 use rows::Outcome;
 use rust_client::Fault;
 use test_bed::{LOGS, Launcher, TestBed};
@@ -43,27 +43,20 @@ struct Arguments {
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    #[command(subcommand)]
-    role: Option<Role>,
-}
-
-#[derive(Subcommand)]
-enum Role {
-    /// The Rust client process (the orchestrator starts it)
-    #[command(hide = true)]
-    Client {
-        url: String,
-        #[arg(long)]
-        fault: Option<Fault>,
-    },
+    /// Be the Rust client process, on this Redis (the orchestrator starts it)
+    #[arg(long, hide = true, value_name = "URL")]
+    client: Option<String>,
+    /// Its fault
+    #[arg(long, hide = true)]
+    fault: Option<Fault>,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Role::Client { url, fault }) = arguments.role {
+    if let Some(url) = arguments.client {
         tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-        return rust_client::run(&url, fault).await;
+        return rust_client::run(&url, arguments.fault).await;
     }
     let redis = RedisServer::start().await;
     std::fs::create_dir_all(LOGS).context(LOGS)?;
@@ -93,12 +86,12 @@ async fn main() -> anyhow::Result<()> {
     let (mut passed, mut failed, mut not_run) = (0, 0, 0);
     for (name, outcome) in &outcomes {
         match outcome {
-            Outcome::Passed(_) => passed += 1,
-            Outcome::Failed(_) => failed += 1,
-            Outcome::NotRun(_) => not_run += 1,
+            Ok(_) => passed += 1,
+            Err(why) if why.is::<NoResult>() => not_run += 1,
+            Err(_) => failed += 1,
         }
-        if !matches!(outcome, Outcome::Passed(_)) {
-            println!("{name}: {outcome}");
+        if outcome.is_err() {
+            println!("{name}: {}", rows::text(outcome));
         }
     }
     println!("{passed} passed, {failed} failed, {not_run} not run");
@@ -114,8 +107,8 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
         println!("\nthe Rust client with the fault {fault:?}");
         for (name, outcome) in rows::run(&bed, row).await {
             let inverted = match outcome {
-                Outcome::Failed(why) => Outcome::Passed(why),
-                Outcome::Passed(figures) => Outcome::Failed(format!("was not detected: {figures}")),
+                Ok(figures) => Err(anyhow!("was not detected: {figures}")),
+                Err(why) if !why.is::<NoResult>() => Ok(format!("{why:#}")),
                 not_run => not_run,
             };
             outcomes.push((format!("{fault:?}: {name}"), inverted));

@@ -1,14 +1,13 @@
 //! The rows: the scenarios run for each kind of lock, each of which leaves nothing in Redis.
 //! A row that one of the libraries does not support is reported as not run, never as passed.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 
-use crate::client_process::{Language, Unsupported};
+use crate::client_process::{Language, NoResult};
 use crate::rust_client::Fault;
-use crate::scenarios::RedissonDefect;
 use crate::test_bed::{Scene, TestBed};
 use crate::{fair, kinds, scenarios, semaphores};
 
@@ -28,25 +27,8 @@ pub const DETECTED_BY: [(Fault, &str); 9] = [
     (Fault::IgnoresLeases, "leased: Rust is killed, Java gets its permit"),
 ];
 
-/// How a row ended.
-pub enum Outcome {
-    /// As it should, with figures.
-    Passed(String),
-    /// The error.
-    Failed(String),
-    /// The reason why there is no result.
-    NotRun(String),
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Passed(figures) => write!(f, "ok: {figures}"),
-            Self::Failed(why) => write!(f, "FAILED: {why}"),
-            Self::NotRun(why) => write!(f, "not run: {why}"),
-        }
-    }
-}
+/// How a row ended: with figures, or why it failed; by [`NoResult`] if it was not run.
+pub type Outcome = anyhow::Result<String>;
 
 type Run = for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, anyhow::Result<String>>;
 
@@ -117,7 +99,8 @@ pub async fn run(bed: &TestBed, only: &str) -> Vec<(String, Outcome)> {
                 }
                 let begun = Instant::now();
                 let outcome = once(row.run, &bed.scene(kind, holder)).await;
-                println!("  {:5.1} s  {name}: {outcome}", begun.elapsed().as_secs_f64());
+                let took = begun.elapsed().as_secs_f64();
+                println!("  {took:5.1} s  {name}: {}", text(&outcome));
                 outcomes.push((name, outcome));
             }
         }
@@ -134,11 +117,16 @@ async fn once(run: Run, scene: &Scene<'_>) -> Outcome {
         anyhow::Ok(figures)
     };
     match tokio::time::timeout(LIMIT, scenario).await {
-        Ok(Ok(figures)) => Outcome::Passed(figures),
-        Ok(Err(error)) if error.is::<RedissonDefect>() || error.is::<Unsupported>() => {
-            Outcome::NotRun(format!("{error:#}"))
-        }
-        Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
-        Err(_) => Outcome::Failed(format!("not done within {} s", LIMIT.as_secs())),
+        Ok(outcome) => outcome,
+        Err(_) => bail!("not done within {} s", LIMIT.as_secs()),
+    }
+}
+
+/// An outcome to print.
+pub fn text(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(figures) => format!("ok: {figures}"),
+        Err(why) if why.is::<NoResult>() => format!("not run: {why:#}"),
+        Err(why) => format!("FAILED: {why:#}"),
     }
 }

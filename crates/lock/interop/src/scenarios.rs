@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use redis::AsyncCommands;
 use tokio::time::sleep;
 
-use crate::client_process::{Actor, Language, WAKEUP_LIMIT, WATCH, WATCHDOG};
+use crate::client_process::{Actor, Language, NoResult, WAKEUP_LIMIT, WATCH, WATCHDOG};
 use crate::test_bed::{Launcher, Scene};
 
 /// A lease in ms, so long that a wake-up by its end cannot pass for one by a message.
@@ -22,11 +22,6 @@ const INCREMENTS: u64 = 500;
 /// The README of the lock crate, which states the rights that its Redis user needs.
 const README: &str = include_str!("../../README.md");
 
-/// A row without a result, because Redisson fails it among Java processes alone.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct RedissonDefect(pub String);
-
 /// If it fails where that is Java's part, and among Java processes alone too, that is Redisson's defect:
 /// the Rust library cannot change it.
 pub async fn unless_java_fails_alone(
@@ -38,7 +33,7 @@ pub async fn unless_java_fails_alone(
     if result.is_err() && part == Language::Java {
         let alone = Scene { holder: Language::Java, waiter: Language::Java, ..scene.anew() };
         if let Err(why) = scenario(&alone).await {
-            return Err(RedissonDefect(format!("Java alone fails as well ({why:#})")).into());
+            bail!(NoResult(format!("Java alone fails as well ({why:#})")));
         }
     }
     result
@@ -219,11 +214,9 @@ pub async fn many_waiters(scene: &Scene<'_>) -> anyhow::Result<String> {
     // just found the lock held, and is about to sleep, sleeps until the lease it saw ends. About one
     // in 150 times, this happens among Java processes alone.
     if scene.kind == "write" && only_java && holders.is_empty() {
-        return Err(
-            RedissonDefect(format!("Redisson lost a wake-up, as it does alone ({text})")).into()
-        );
+        bail!(NoResult(format!("Redisson lost a wake-up, as it does alone ({text})")));
     }
-    anyhow::bail!("not woken: {text}")
+    bail!("not woken: {text}")
 }
 
 /// Two processes of each language increment one counter by reading and writing it.

@@ -48,7 +48,7 @@ impl Launcher {
             Language::Rust => {
                 let fault = self.fault.map(|fault| format!("--fault={fault:?}"));
                 let mut rust = Command::new(std::env::current_exe()?);
-                rust.args(["client", &self.url]).args(fault);
+                rust.args(["--client", &self.url]).args(fault);
                 rust
             }
         };
