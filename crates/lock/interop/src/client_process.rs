@@ -25,9 +25,6 @@ pub const WATCH: Duration = Duration::from_millis(150);
 /// Time limit for what does not wait for a lock: to start a Java machine on a busy one of ours takes its time.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
-/// How many answers of its process an actor may be behind: far more than a scenario has commands.
-const ANSWERS: usize = 4096;
-
 /// The language of a client process, and thereby its lock library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
@@ -95,7 +92,8 @@ impl ClientProcess {
         let mut child = command.spawn().with_context(|| format!("cannot run {what}"))?;
         let input = child.stdin.take().context("no standard input")?;
         let output = child.stdout.take().context("no standard output")?;
-        let (sender, replies) = broadcast::channel(ANSWERS);
+        // How many answers an actor may be behind: far more than a scenario has commands.
+        let (sender, replies) = broadcast::channel(4096);
         let process = Self { language, child, input: Arc::new(Mutex::new(input)), replies };
         let mut client = process.actor("", "");
         client.name = "client".to_owned();

@@ -123,7 +123,16 @@ fn compile(version: &str) -> anyhow::Result<String> {
     let built = folder.join("target").join(version);
     // Not again without need: Maven would write the classes anew, under the feet of another run.
     if !is_newer(&built.join("compiled"), &folder)? {
-        run_maven(&folder, version)?;
+        println!(
+            "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"
+        );
+        let output = Command::new("mvn")
+            .args(["-q", "-B", &format!("-Dredisson.version={version}"), "compile"])
+            .current_dir(&folder)
+            .output()
+            .context("cannot run mvn: install Maven and a JDK of version 11 or newer")?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{said}\nmvn failed; can it fetch Redisson {version}?");
         std::fs::write(built.join("compiled"), "")?;
     }
     let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
@@ -138,18 +147,4 @@ fn is_newer(file: &Path, folder: &Path) -> anyhow::Result<bool> {
         newest = newest.max(source?.metadata()?.modified()?);
     }
     Ok(file.modified()? > newest)
-}
-
-fn run_maven(folder: &Path, version: &str) -> anyhow::Result<()> {
-    println!(
-        "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"
-    );
-    let output = Command::new("mvn")
-        .args(["-q", "-B", &format!("-Dredisson.version={version}"), "compile"])
-        .current_dir(folder)
-        .output()
-        .context("cannot run mvn: install Maven and a JDK of version 11 or newer")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{said}\nmvn failed; can it fetch Redisson {version}?");
-    Ok(())
 }

@@ -98,12 +98,6 @@ enum Held {
     Leased(LeasedPermits),
 }
 
-impl Held {
-    fn plain(permits: Permits) -> Self {
-        Self::Lock { fence: None, lost: None, release: permits.release().boxed() }
-    }
-}
-
 /// A command of the protocol.
 #[derive(Clone, Copy)]
 struct Command<'a> {
@@ -178,7 +172,11 @@ impl Actor {
                     let added = semaphore.add_permits_if_exists(permits.parse()?).await?;
                     return Ok(yes_or_no(added));
                 }
-                self.on_semaphore(semaphore, Held::plain, command).await
+                let plain = |permits: Permits| {
+                    let release = permits.release().boxed();
+                    Held::Lock { fence: None, lost: None, release }
+                };
+                self.on_semaphore(semaphore, plain, command).await
             }
             "leased" => {
                 if command.verb == "extend" {
@@ -344,11 +342,11 @@ fn yes_or_no(yes: bool) -> String {
     if yes { "ok".to_owned() } else { "no".to_owned() }
 }
 
-fn reply(actor: &str, begun: u64, answer: &str) {
+fn reply(actor: &str, begun: u128, answer: &str) {
     println!("{actor} {begun} {} {answer}", micros());
 }
 
-fn micros() -> u64 {
+fn micros() -> u128 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+    now.as_micros()
 }
