@@ -51,7 +51,6 @@ impl Product {
 /// A server bound to 127.0.0.1, with an empty database `seckill`.
 #[derive(Debug)]
 pub struct DatabaseServer {
-    product: Product,
     process: Option<Process>,
     pub(crate) port: u16,
     files: PathBuf,
@@ -76,9 +75,9 @@ impl DatabaseServer {
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let mut server = Self::new(folder, settings)?;
-        let (product, files) = (server.product, server.files.clone());
+        let files = server.files.clone();
         // In a thread of its own: this one may serve proxies meanwhile.
-        let installing = tokio::task::spawn_blocking(move || install(product, &files));
+        let installing = tokio::task::spawn_blocking(move || install(&files));
         installing.await.map_err(io::Error::other)??;
         server.try_restart().await?;
         Ok(server)
@@ -86,10 +85,9 @@ impl DatabaseServer {
 
     /// One that does not exist yet.
     pub(crate) fn new(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
-        let product = Product::chosen()?;
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
-        Ok(Self { product, process: None, port, files, settings, _folder: folder })
+        Ok(Self { process: None, port, files, settings, _folder: folder })
     }
 
     /// The address of the database `seckill` for a client that reaches the server through a proxy at `port`: without TLS,
@@ -141,7 +139,7 @@ impl DatabaseServer {
     /// Starts it on what it had committed, killing it first if it still runs; returns when it answers.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
-        let (program, own) = match self.product {
+        let (program, own) = match Product::chosen()? {
             Product::MariaDb => ("mariadbd", &["--innodb-log-file-size=32M"][..]),
             // Its folder for files that statements read and write may not exist. Tests make triggers, which its binary
             // log, on by default, would leave to administrators.
@@ -218,7 +216,7 @@ pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Resul
 }
 
 /// Makes the system tables, the database `seckill`, its user and the administrator.
-fn install(product: Product, files: &Path) -> io::Result<()> {
+fn install(files: &Path) -> io::Result<()> {
     let (data, password) = (files.join("data"), &*PASSWORD);
     std::fs::create_dir_all(&data)?;
     // A statement a line, as MySQL reads them. Each server of a replicated database makes them for itself.
@@ -232,7 +230,7 @@ fn install(product: Product, files: &Path) -> io::Result<()> {
          GRANT ALL ON *.* TO 'admin'@'127.0.0.1' WITH GRANT OPTION;\n"
     );
     std::fs::write(files.join("init.sql"), users)?;
-    let mut install = match product {
+    let mut install = match Product::chosen()? {
         // --force, as it would insist on looking up the name of the machine.
         Product::MariaDb => {
             let mut install = Command::new("mariadb-install-db");

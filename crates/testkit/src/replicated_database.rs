@@ -178,7 +178,7 @@ impl ReplicatedDatabase {
             let connected = poll(LIMIT, PAUSE, async || {
                 io::Result::Ok((value(&mut primary, clients).await? == "1").then_some(()))
             });
-            let late = || io::Error::new(io::ErrorKind::TimedOut, "the replica does not connect");
+            let late = || io::Error::other("the replica does not connect");
             connected.await?.ok_or_else(late)?;
         }
         let position = value(&mut primary, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
@@ -266,10 +266,9 @@ async fn applied(replica: &mut MySqlConnection, position: &str) -> io::Result<()
     let wait = format!("SELECT MASTER_GTID_WAIT('{position}', {})", LIMIT.as_secs());
     match replica.fetch_one(wait.as_str()).await.and_then(|row| row.try_get::<i64, _>(0)) {
         Ok(0) => Ok(()),
-        Ok(_) => Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("the replica did not apply {position} within {LIMIT:?}"),
-        )),
+        Ok(_) => {
+            Err(io::Error::other(format!("the replica did not apply {position} within {LIMIT:?}")))
+        }
         Err(error) => Err(io::Error::other(error)),
     }
 }
