@@ -14,14 +14,12 @@ use tokio::time::timeout;
 
 use super::process::{Process, TemporaryFolder, free_port};
 
-/// How long it may take to answer after a start, which includes recovery after a crash.
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a start, which includes recovery after a crash, and what the administrator does may take, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 /// How long a paused server's last system call may take.
 const STANDSTILL: Duration = Duration::from_millis(30);
 /// Time limit of one attempt to connect: a paused server accepts and says nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// Time limit of what the administrator does, on a busy machine.
-const ADMIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Of the users `seckill` and `admin` of every server of this process, without characters that an address or SQL would
 /// read otherwise.
@@ -48,21 +46,13 @@ impl Product {
             ))),
         }
     }
-
-    fn program(self) -> &'static str {
-        match self {
-            Self::MariaDb => "mariadbd",
-            Self::MySql => "mysqld",
-        }
-    }
 }
 
 /// A server bound to 127.0.0.1, with an empty database `seckill`.
 #[derive(Debug)]
 pub struct DatabaseServer {
-    product: Product,
     process: Option<Process>,
-    port: u16,
+    pub(crate) port: u16,
     files: PathBuf,
     pub(crate) settings: Settings,
     // Dropped last: the process writes to it.
@@ -85,9 +75,9 @@ impl DatabaseServer {
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let mut server = Self::new(folder, settings)?;
-        let (product, files) = (server.product, server.files.clone());
+        let files = server.files.clone();
         // In a thread of its own: this one may serve proxies meanwhile.
-        let installing = tokio::task::spawn_blocking(move || install(product, &files));
+        let installing = tokio::task::spawn_blocking(move || install(&files));
         installing.await.map_err(io::Error::other)??;
         server.try_restart().await?;
         Ok(server)
@@ -95,10 +85,9 @@ impl DatabaseServer {
 
     /// One that does not exist yet.
     pub(crate) fn new(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
-        let product = Product::chosen()?;
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
-        Ok(Self { product, process: None, port, files, settings, _folder: folder })
+        Ok(Self { process: None, port, files, settings, _folder: folder })
     }
 
     /// The address of the database `seckill` for a client that reaches the server through a proxy at `port`: without TLS,
@@ -122,7 +111,7 @@ impl DatabaseServer {
     /// A connection of that user.
     pub async fn admin(&self) -> io::Result<MySqlConnection> {
         let url = self.admin_url();
-        timeout(ADMIN_LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
+        timeout(LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
     }
 
     /// The file that holds all tables where it was started with `--innodb-file-per-table=0`.
@@ -135,11 +124,6 @@ impl DatabaseServer {
         let pid = i32::try_from(self.process()?.id()).ok().and_then(Pid::from_raw);
         let limit = Rlimit { current: bytes, maximum: getrlimit(Resource::Fsize).maximum };
         Ok(prlimit(pid, Resource::Fsize, limit).map(drop)?)
-    }
-
-    /// The port it listens on.
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     /// `127.0.0.1:<port>`
@@ -155,7 +139,20 @@ impl DatabaseServer {
     /// Starts it on what it had committed, killing it first if it still runs; returns when it answers.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
-        let program = self.product.program();
+        let (program, own) = match Product::chosen()? {
+            Product::MariaDb => ("mariadbd", &["--innodb-log-file-size=32M"][..]),
+            // Its folder for files that statements read and write may not exist. Tests make triggers, which its binary
+            // log, on by default, would leave to administrators.
+            Product::MySql => (
+                "mysqld",
+                &[
+                    "--innodb-redo-log-capacity=64M",
+                    "--mysqlx=OFF",
+                    "--secure-file-priv=NULL",
+                    "--log-bin-trust-function-creators=1",
+                ][..],
+            ),
+        };
         // A write beyond a limit of the file's size fails; the signal that comes with it would end the server.
         let mut command = Command::new("sh");
         command.args(["-c", r#"trap "" XFSZ; program=$0; exec "$program" "$@""#, program]);
@@ -171,22 +168,10 @@ impl DatabaseServer {
         // A committed order survives the loss of power, as in a deployment.
         command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=1000"]);
         // Small, so that it is quick to make and to recover.
-        command.arg("--innodb-buffer-pool-size=64M");
-        command.args(match self.product {
-            Product::MariaDb => &["--innodb-log-file-size=32M"][..],
-            // Its folder for files that statements read and write may not exist. Tests make triggers, which its binary
-            // log, on by default, would leave to administrators.
-            Product::MySql => &[
-                "--innodb-redo-log-capacity=64M",
-                "--mysqlx=OFF",
-                "--secure-file-priv=NULL",
-                "--log-bin-trust-function-creators=1",
-            ],
-        });
-        command.args(&self.settings.arguments);
+        command.arg("--innodb-buffer-pool-size=64M").args(own).args(&self.settings.arguments);
         command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.files.join("database.log"))?;
-        process.serves(START_LIMIT, async || self.answers().await).await?;
+        process.serves(LIMIT, async || self.answers().await).await?;
         self.process = Some(process);
         Ok(())
     }
@@ -198,18 +183,15 @@ impl DatabaseServer {
         let (from, to) = (other.files.join("data"), self.files.join("data"));
         let process = other.process()?;
         process.pause()?;
-        let copying = async {
-            // What a thread is writing is written before it stands still.
-            tokio::time::sleep(STANDSTILL).await;
-            let copying = tokio::task::spawn_blocking(move || {
-                std::fs::remove_dir_all(&to)?;
-                succeeded(Command::new("cp").arg("-R").args([&from, &to]))
-            });
-            copying.await.map_err(io::Error::other)?
-        };
+        // What a thread is writing is written before it stands still.
+        tokio::time::sleep(STANDSTILL).await;
+        let copying = tokio::task::spawn_blocking(move || {
+            std::fs::remove_dir_all(&to)?;
+            succeeded(Command::new("cp").arg("-R").args([&from, &to]))
+        });
         let copied = copying.await;
         process.resume()?;
-        copied?;
+        copied.map_err(io::Error::other)??;
         self.try_restart().await
     }
 
@@ -229,12 +211,12 @@ impl DatabaseServer {
 
 /// Runs one statement.
 pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()> {
-    let running = timeout(ADMIN_LIMIT, connection.execute(statement)).await;
+    let running = timeout(LIMIT, connection.execute(statement)).await;
     running?.map(drop).map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }
 
 /// Makes the system tables, the database `seckill`, its user and the administrator.
-fn install(product: Product, files: &Path) -> io::Result<()> {
+fn install(files: &Path) -> io::Result<()> {
     let (data, password) = (files.join("data"), &*PASSWORD);
     std::fs::create_dir_all(&data)?;
     // A statement a line, as MySQL reads them. Each server of a replicated database makes them for itself.
@@ -248,7 +230,7 @@ fn install(product: Product, files: &Path) -> io::Result<()> {
          GRANT ALL ON *.* TO 'admin'@'127.0.0.1' WITH GRANT OPTION;\n"
     );
     std::fs::write(files.join("init.sql"), users)?;
-    let mut install = match product {
+    let mut install = match Product::chosen()? {
         // --force, as it would insist on looking up the name of the machine.
         Product::MariaDb => {
             let mut install = Command::new("mariadb-install-db");

@@ -26,7 +26,7 @@ const LATE_BY: Duration = Duration::from_millis(30);
 
 /// The request COMMIT of MySQL's protocol: a query's code and its text, or the last of several statements in one text. The
 /// word alone is part of READ COMMITTED, which every new connection sets.
-const COMMITS: [&[u8]; 2] = [b"\x03COMMIT", b"; COMMIT"];
+const COMMITS: [&str; 2] = ["\x03COMMIT", "; COMMIT"];
 
 /// What the proxy does to its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,7 +137,7 @@ impl Proxy {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// How many requests it [keeps](Mode::HoldRequests).
+    /// How many requests it [keeps](Mode::HoldRequests), or passes on late.
     pub fn held(&self) -> usize {
         *self.shared.held.borrow()
     }
@@ -222,22 +222,19 @@ impl Link {
             () = self.forward_replies(&mut from_server, &mut to_client) => None,
             _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
         };
-        let Some(Late { request, mut to_server, kept, client }) = late else { return };
+        let Some(Late { request, mut to_server, delay, client }) = late else { return };
         // The connection to the server stays open, that of the client only with `client`.
         let client = client.map(|from_client| (from_client, to_client));
-        if kept {
-            let passed = self.shared.pass.notified();
-            self.shared.held.send_modify(|number| *number += 1);
-            passed.await;
-        } else {
-            sleep(LATE_BY).await;
+        let passed = self.shared.pass.notified();
+        self.shared.held.send_modify(|number| *number += 1);
+        match delay {
+            Some(delay) => sleep(delay).await,
+            None => passed.await,
         }
         to_server.write_all(&request).await.ok();
         // The reply shows that it was executed.
         from_server.read_u8().await.ok();
-        if kept {
-            self.shared.held.send_modify(|number| *number -= 1);
-        }
+        self.shared.held.send_modify(|number| *number -= 1);
         drop(client);
     }
 
@@ -252,34 +249,31 @@ impl Link {
             self.shared.requests.fetch_add(1, Ordering::SeqCst);
             self.end_of(Mode::Hang).await;
             self.unless_half_open().await;
-            let delayed = self.take_fault(Mode::DelayRequest);
-            if delayed || self.take_fault(Mode::HoldRequest) {
-                let request = buffer[..length].to_vec();
-                return Some(Late { request, to_server: to, kept: !delayed, client: None });
+            let request = &buffer[..length];
+            let delay = self.take_fault(Mode::DelayRequest).then_some(LATE_BY);
+            if delay.is_some() || self.take_fault(Mode::HoldRequest) {
+                let request = request.to_vec();
+                return Some(Late { request, to_server: to, delay, client: None });
             }
-            let contains =
-                |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
-            let commits = || COMMITS.into_iter().any(contains);
+            let has = |text: &str| request.windows(text.len()).any(|part| part == text.as_bytes());
+            let commits = || COMMITS.into_iter().any(has);
+            let lose = || self.losing.store(true, Ordering::SeqCst);
             let current = *self.mode.borrow();
             match current {
-                Mode::LoseRequest(text) if contains(text.as_bytes()) => return None,
-                Mode::HoldRequests(text) if contains(text.as_bytes()) => {
-                    let request = buffer[..length].to_vec();
-                    return Some(Late { request, to_server: to, kept: true, client: Some(from) });
+                Mode::LoseRequest(text) if has(text) => return None,
+                Mode::HoldRequests(text) if has(text) => {
+                    let request = request.to_vec();
+                    return Some(Late { request, to_server: to, delay: None, client: Some(from) });
                 }
                 Mode::LoseCommit if commits() => return None,
-                Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => self.lose(),
-                Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text)
-                    if contains(text.as_bytes()) =>
-                {
-                    self.lose();
-                }
-                Mode::LoseReplies => self.lose(),
+                Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => lose(),
+                Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text) if has(text) => lose(),
+                Mode::LoseReplies => lose(),
                 Mode::HoldCommits if commits() => self.end_of(Mode::HoldCommits).await,
-                Mode::DelayRequests(text, time) if contains(text.as_bytes()) => sleep(time).await,
+                Mode::DelayRequests(text, time) if has(text) => sleep(time).await,
                 _ => {}
             }
-            if to.write_all(&buffer[..length]).await.is_err() {
+            if to.write_all(request).await.is_err() {
                 break;
             }
         }
@@ -314,10 +308,6 @@ impl Link {
         self.unless_half_open().await;
     }
 
-    fn lose(&self) {
-        self.losing.store(true, Ordering::SeqCst);
-    }
-
     /// Whether `fault` is set; if so, resets it to [`Mode::Forward`], as it is for one connection only.
     fn take_fault(&self, fault: Mode) -> bool {
         self.mode.send_if_modified(|mode| {
@@ -348,7 +338,7 @@ impl Link {
 struct Late {
     request: Vec<u8>,
     to_server: OwnedWriteHalf,
-    /// Until it is told; else for a moment.
-    kept: bool,
+    /// Until it is told where there is none.
+    delay: Option<Duration>,
     client: Option<OwnedReadHalf>,
 }

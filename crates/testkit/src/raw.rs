@@ -10,10 +10,7 @@ pub fn command(name: &str, args: &[&str]) -> Cmd {
     command
 }
 
-/// Sends a raw command and returns its reply.
-///
-/// # Panics
-/// It fails.
+/// Sends a raw command and returns its reply; panics where it fails.
 pub async fn query<T: FromRedisValue>(
     raw: &mut MultiplexedConnection,
     name: &str,

@@ -108,18 +108,17 @@ impl RedisCluster {
             heard.subscribe("formed").await.expect("a subscription");
             let mut messages = heard.into_on_message();
             let mut missing: HashSet<u16> = self.nodes.iter().map(RedisServer::port).collect();
-            let all_heard = async {
-                while !missing.is_empty() {
-                    for node in self.nodes.iter().filter(|node| missing.contains(&node.port())) {
-                        let port = node.port().to_string();
-                        query::<()>(&mut node.conn().await, "PUBLISH", &["formed", &port]).await;
-                    }
-                    while let Ok(Some(message)) = timeout(LISTEN, messages.next()).await {
-                        missing.remove(&message.get_payload().expect("a port"));
-                    }
+            eventually("messages between all nodes", TIMEOUT, async || {
+                for node in &self.nodes {
+                    let port = node.port().to_string();
+                    query::<()>(&mut node.conn().await, "PUBLISH", &["formed", &port]).await;
                 }
-            };
-            timeout(TIMEOUT, all_heard).await.expect("messages between all nodes");
+                while let Ok(Some(message)) = timeout(LISTEN, messages.next()).await {
+                    missing.remove(&message.get_payload().expect("a port"));
+                }
+                missing.is_empty()
+            })
+            .await;
         }
     }
 

@@ -61,18 +61,12 @@ impl RedisServer {
         Self::start_as(Role::Alone).await
     }
 
-    /// Starts a server in a role, in a folder of its own.
-    ///
-    /// # Panics
-    /// Where [`start_in`](Self::start_in) fails.
+    /// Starts a server in a role, in a folder of its own; panics where [`start_in`](Self::start_in) fails.
     pub async fn start_as(role: Role) -> Self {
         Self::start_with_arguments(role, Vec::new()).await
     }
 
     /// As [`start_as`](Self::start_as), with more arguments on its command line.
-    ///
-    /// # Panics
-    /// Where [`start_in`](Self::start_in) fails.
     pub async fn start_with_arguments(role: Role, arguments: Vec<String>) -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
         let started = Self::start_in(folder, role, arguments).await;
@@ -157,15 +151,12 @@ impl RedisServer {
         self.process = None;
     }
 
-    /// Starts it again on the same port and data, killing it first if it still runs; returns when it answers.
-    ///
-    /// # Panics
-    /// Where [`try_restart`](Self::try_restart) fails.
+    /// As [`try_restart`](Self::try_restart); panics where that fails.
     pub async fn restart(&mut self) {
         self.try_restart().await.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// As [`restart`](Self::restart).
+    /// Starts it again on the same port and data, killing it first if it still runs; returns when it answers.
     ///
     /// # Errors
     /// It did not come back: with the end of its log.

@@ -96,7 +96,7 @@ impl ReplicatedDatabase {
 
     fn port(&self) -> u16 {
         match self.replication {
-            Replication::None => self.primary.port(),
+            Replication::None => self.primary.port,
             _ => self.proxy.address.port(),
         }
     }
@@ -166,8 +166,7 @@ impl ReplicatedDatabase {
         let source = format!(
             "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'admin', \
              MASTER_PASSWORD = '{}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
-            self.primary.port(),
-            *PASSWORD
+            self.primary.port, *PASSWORD
         );
         let (mut primary, mut replica) = (self.primary.admin().await?, self.replica.admin().await?);
         run(&mut replica, &source).await?;
@@ -179,7 +178,7 @@ impl ReplicatedDatabase {
             let connected = poll(LIMIT, PAUSE, async || {
                 io::Result::Ok((value(&mut primary, clients).await? == "1").then_some(()))
             });
-            let late = || io::Error::new(io::ErrorKind::TimedOut, "the replica does not connect");
+            let late = || io::Error::other("the replica does not connect");
             connected.await?.ok_or_else(late)?;
         }
         let position = value(&mut primary, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
@@ -267,10 +266,9 @@ async fn applied(replica: &mut MySqlConnection, position: &str) -> io::Result<()
     let wait = format!("SELECT MASTER_GTID_WAIT('{position}', {})", LIMIT.as_secs());
     match replica.fetch_one(wait.as_str()).await.and_then(|row| row.try_get::<i64, _>(0)) {
         Ok(0) => Ok(()),
-        Ok(_) => Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("the replica did not apply {position} within {LIMIT:?}"),
-        )),
+        Ok(_) => {
+            Err(io::Error::other(format!("the replica did not apply {position} within {LIMIT:?}")))
+        }
         Err(error) => Err(io::Error::other(error)),
     }
 }

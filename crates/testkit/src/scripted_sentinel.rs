@@ -17,15 +17,8 @@ use super::raw::command;
 /// What it answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Says {
-    /// The master's epoch, and its address by each of the two commands.
-    Master {
-        /// The epoch of its configuration.
-        epoch: u64,
-        /// Its address in the reply to `SENTINEL MASTER`.
-        in_fields: String,
-        /// Its address in the reply to `SENTINEL GET-MASTER-ADDR-BY-NAME`.
-        by_name: String,
-    },
+    /// The epoch of the master's configuration, and its address by each of the two commands.
+    Master(u64, [String; 2]),
     /// Nothing: connections are accepted, requests read, but not answered.
     Nothing,
 }
@@ -39,7 +32,7 @@ impl Says {
     /// The leader of a failover until the last replica follows the new master: the new epoch, but
     /// `SENTINEL MASTER` names the old address.
     pub fn during_failover(epoch: u64, old: &str, new: &str) -> Self {
-        Self::Master { epoch, in_fields: old.to_owned(), by_name: new.to_owned() }
+        Self::Master(epoch, [old.to_owned(), new.to_owned()])
     }
 }
 
@@ -106,32 +99,28 @@ async fn serve(
 ) -> RedisResult<()> {
     let mut decoder = Default::default();
     loop {
-        // A command has the form of a reply that is an array of texts.
         let words = redis::parse_redis_value_async(&mut decoder, &mut client).await?;
         let words: Vec<String> = redis::from_redis_value(words)?;
-        let command = words.join(" ").to_ascii_uppercase();
+        let asked = words.join(" ").to_ascii_uppercase();
         // Fails only when the sentinel is dropped.
         let says = script.wait_for(|says| *says != Says::Nothing).await.map(|says| says.clone());
         let says = says.map_err(io::Error::other)?;
-        let Says::Master { epoch, in_fields, by_name } = says else { continue };
-        let reply = if command.starts_with("SENTINEL MASTER ") {
-            let (host, port) = in_fields.rsplit_once(':').expect("host:port");
-            let epoch = epoch.to_string();
-            array("name", &["any", "ip", host, "port", port, "config-epoch", &epoch])
-        } else if command.starts_with("SENTINEL GET-MASTER-ADDR-BY-NAME ") {
-            let (host, port) = by_name.rsplit_once(':').expect("host:port");
-            array(host, &[port])
+        let Says::Master(epoch, addresses) = says else { continue };
+        let [(host, port), (new_host, new_port)] =
+            addresses.each_ref().map(|address| address.rsplit_once(':').expect("host:port"));
+        let epoch = epoch.to_string();
+        // A reply that is an array of texts has the form of a command.
+        let reply = if asked.starts_with("SENTINEL MASTER ") {
+            let fields = ["any", "ip", host, "port", port, "config-epoch", &epoch];
+            command("name", &fields).get_packed_command()
+        } else if asked.starts_with("SENTINEL GET-MASTER-ADDR-BY-NAME ") {
+            command(new_host, &[new_port]).get_packed_command()
         } else {
             b"+OK\r\n".to_vec()
         };
         client.write_all(&reply).await?;
-        if command.starts_with("SENTINEL GET-MASTER") {
+        if asked.starts_with("SENTINEL GET-MASTER") {
             answered.send_modify(|count| *count += 1);
         }
     }
-}
-
-/// An array of texts.
-fn array(first: &str, others: &[&str]) -> Vec<u8> {
-    command(first, others).get_packed_command()
 }

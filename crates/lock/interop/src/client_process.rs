@@ -1,5 +1,5 @@
 //! A client process: reads commands as lines on its standard input, and replies with lines on its
-//! standard output (see README.md). Nothing here depends on locks.
+//! standard output (see README.md).
 
 use std::fmt::Display;
 use std::process::Stdio;
@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{Mutex, broadcast};
 use tokio::time::timeout;
+
+/// The lease that both watchdogs renew: short, so that leases end during a row; long enough for a busy machine.
+pub const WATCHDOG: Duration = Duration::from_millis(1500);
 
 /// Time limit for a wake-up by a message, on a busy machine.
 pub const WAKEUP_LIMIT: Duration = Duration::from_secs(3);
@@ -19,14 +22,8 @@ pub const WAKEUP_LIMIT: Duration = Duration::from_secs(3);
 /// How long a waiter must not answer to count as waiting.
 pub const WATCH: Duration = Duration::from_millis(150);
 
-/// Time limit for a command that does not wait for a lock.
-const REPLY_LIMIT: Duration = Duration::from_secs(15);
-
-/// Time limit for a process to start: a Java machine on a busy one of ours takes its time.
-const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// How many answers of its process an actor may be behind: far more than a scenario has commands.
-const ANSWERS: usize = 4096;
+/// Time limit for what does not wait for a lock: to start a Java machine on a busy one of ours takes its time.
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The language of a client process, and thereby its lock library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,14 +52,14 @@ pub struct Reply {
     pub begun: Duration,
     /// When it was done.
     pub ended: Duration,
-    /// `ok`, `ok VALUE`, `no`, `unsupported` or `error TEXT`.
-    answer: String,
+    /// `ok`, `ok VALUE`, `no` or `error TEXT`; what is after `ok`, once that was expected.
+    pub answer: String,
 }
 
-/// The client does not have what was asked for.
+/// A row without a result: this Redisson does not have it, or fails it among Java processes alone.
 #[derive(Debug, thiserror::Error)]
-#[error("this version of Redisson does not have it")]
-pub struct Unsupported;
+#[error("{0}")]
+pub struct NoResult(pub String);
 
 /// A running client process.
 pub struct ClientProcess {
@@ -95,13 +92,23 @@ impl ClientProcess {
         let mut child = command.spawn().with_context(|| format!("cannot run {what}"))?;
         let input = child.stdin.take().context("no standard input")?;
         let output = child.stdout.take().context("no standard output")?;
-        let (sender, replies) = broadcast::channel(ANSWERS);
+        // How many answers an actor may be behind: far more than a scenario has commands.
+        let (sender, replies) = broadcast::channel(4096);
         let process = Self { language, child, input: Arc::new(Mutex::new(input)), replies };
         let mut client = process.actor("", "");
         client.name = "client".to_owned();
+        let mut lines = BufReader::new(output).lines();
         // Ends with the process.
-        tokio::spawn(read(BufReader::new(output).lines(), sender));
-        client.reply(START_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                match Reply::parse(&line) {
+                    // Without actors there is nobody to read it.
+                    Some(reply) => drop(sender.send(reply)),
+                    None => eprintln!("unexpected output: {line}"),
+                }
+            }
+        });
+        client.reply(REPLY_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
         Ok(process)
     }
 
@@ -153,25 +160,27 @@ impl Actor {
             let reply = self.replies.recv().await;
             let reply = reply.with_context(|| format!("{} has ended", self.name))?;
             if reply.actor == self.name {
+                let text = "this version of Redisson does not have it";
+                ensure!(reply.answer != "unsupported", NoResult(text.to_owned()));
                 return Ok(reply);
             }
         }
     }
 
     /// Sends a command that does not wait for a lock, and returns the answer.
-    pub async fn ask(&mut self, command: &str) -> anyhow::Result<Reply> {
+    async fn ask(&mut self, command: &str) -> anyhow::Result<Reply> {
         self.send(command).await?;
         self.reply(REPLY_LIMIT).await.with_context(|| command.to_owned())
     }
 
-    /// The same; expects `ok` and returns the text after it.
-    pub async fn get(&mut self, command: &str) -> anyhow::Result<String> {
-        Ok(self.ask(command).await?.ok().with_context(|| command.to_owned())?.to_owned())
+    /// The same; expects `ok`.
+    pub async fn get(&mut self, command: &str) -> anyhow::Result<Reply> {
+        self.ask(command).await?.ok().with_context(|| command.to_owned())
     }
 
     /// The same; expects this text.
     pub async fn shows(&mut self, query: &str, expected: impl Display) -> anyhow::Result<()> {
-        let (shown, expected) = (self.get(query).await?, expected.to_string());
+        let (shown, expected) = (self.get(query).await?.answer, expected.to_string());
         ensure!(shown == expected, "{}: {query} is {shown}, not {expected}", self.name);
         Ok(())
     }
@@ -204,29 +213,23 @@ impl Actor {
 
     /// Expects that a command which waited succeeds now.
     pub async fn wakes(&mut self) -> anyhow::Result<Reply> {
-        let reply = self.reply(WAKEUP_LIMIT).await.context("not woken")?;
-        reply.ok()?;
-        Ok(reply)
+        self.reply(WAKEUP_LIMIT).await.context("not woken")?.ok()
     }
 }
 
 impl Reply {
-    /// The text after `ok`; any other answer is an error.
-    pub fn ok(&self) -> anyhow::Result<&str> {
-        self.supported()?;
-        let value = self.answer.strip_prefix("ok").map(str::trim);
-        value.with_context(|| format!("{} answered '{}'", self.actor, self.answer))
+    /// Leaves the text after `ok`; any other answer is an error.
+    pub fn ok(mut self) -> anyhow::Result<Self> {
+        let value = self.answer.strip_prefix("ok").map(|value| value.trim().to_owned());
+        self.answer =
+            value.with_context(|| format!("{} answered '{}'", self.actor, self.answer))?;
+        Ok(self)
     }
 
     /// Expects the answer of an attempt that found the lock held.
     pub fn no(&self) -> anyhow::Result<()> {
-        self.supported()?;
         ensure!(self.answer == "no", "{} answered '{}', not 'no'", self.actor, self.answer);
         Ok(())
-    }
-
-    fn supported(&self) -> anyhow::Result<()> {
-        if self.answer == "unsupported" { Err(Unsupported.into()) } else { Ok(()) }
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -239,15 +242,5 @@ impl Reply {
             ended: micros(next()?)?,
             answer: next()?.to_owned(),
         })
-    }
-}
-
-async fn read(mut lines: Lines<BufReader<ChildStdout>>, replies: broadcast::Sender<Reply>) {
-    while let Ok(Some(line)) = lines.next_line().await {
-        match Reply::parse(&line) {
-            // Without actors there is nobody to read it.
-            Some(reply) => drop(replies.send(reply)),
-            None => eprintln!("unexpected output: {line}"),
-        }
     }
 }

@@ -1,5 +1,5 @@
 //! Scenarios for read-write, fenced and multi locks, across the two languages. As in `scenarios`, each
-//! function is one row of the table.
+//! function is one row.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use anyhow::{Context, ensure};
 use redis::AsyncCommands;
 use tokio::time::sleep;
 
-use crate::client_process::{Language, WATCH};
-use crate::scenarios::{LOCK, LONG, RedissonDefect, hand_over};
-use crate::test_bed::{Launcher, Scene, WATCHDOG};
+use crate::client_process::{Language, WATCH, WATCHDOG};
+use crate::scenarios::{LOCK, LONG, hand_over, unless_java_fails_alone};
+use crate::test_bed::{Launcher, Scene};
 
 /// Readers of both languages hold the lock together; a writer waits for the last of them.
 pub async fn readers_share(scene: &Scene<'_>) -> anyhow::Result<String> {
@@ -21,16 +21,14 @@ pub async fn readers_share(scene: &Scene<'_>) -> anyhow::Result<String> {
     ensure!(mode.as_deref() == Some("read"), "the mode is {mode:?}");
     let mut writer = scene.actor(scene.holder, 1);
     writer.of("write").begins(LOCK).await.context("with two readers")?;
-    scene.subscribed(1).await?;
     let [first, last] = &mut readers;
     first.get("unlock").await?;
     writer.waits(WATCH).await.context("with one reader")?;
-    let took = hand_over(last, "unlock", &mut writer).await?;
+    let took = hand_over(scene, last, "unlock", &mut writer).await?;
     for reader in &mut readers {
         reader.refused("try 0").await?;
     }
     writer.get("unlock").await?;
-    scene.gone().await?;
     Ok(format!("{took:.1?} of {LONG} ms"))
 }
 
@@ -39,14 +37,10 @@ pub async fn readers_woken(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut writer = scene.rival(scene.holder);
     writer.get(LOCK).await?;
     let mut readers = scene.alternately(Language::Java, 4);
-    for reader in &readers {
-        reader.send(LOCK).await?;
-    }
     for reader in &mut readers {
-        reader.waits(WATCH).await?;
+        reader.begins(LOCK).await?;
     }
-    let released = writer.ask("unlock").await?;
-    released.ok()?;
+    let released = writer.get("unlock").await?;
     let mut last = Duration::ZERO;
     // All hold the lock at once: none releases before the others have acquired.
     for reader in &mut readers {
@@ -55,7 +49,6 @@ pub async fn readers_woken(scene: &Scene<'_>) -> anyhow::Result<String> {
     for reader in &mut readers {
         reader.get("unlock").await?;
     }
-    scene.gone().await?;
     Ok(format!("{:.1?} of {LONG} ms", last.saturating_sub(released.begun)))
 }
 
@@ -76,7 +69,6 @@ pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
     holder.of("read").get("unlock").await?;
     writer.get("try 0").await?;
     writer.get("unlock").await?;
-    scene.gone().await?;
     Ok("read on".to_owned())
 }
 
@@ -103,7 +95,7 @@ pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String
         reader.get("unlock").await?;
         writer.waits(lease + WATCH).await.context("while one still reads")?;
     }
-    let took = hand_over(last, "unlock", &mut writer).await?;
+    let took = hand_over(scene, last, "unlock", &mut writer).await?;
     for reader in &mut readers {
         reader.begins(LOCK).await.context("beside the writer")?;
     }
@@ -114,14 +106,17 @@ pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String
     for reader in &mut readers {
         reader.get("unlock").await?;
     }
-    scene.gone().await?;
-    let version = &launcher.redisson.version;
-    Ok(format!("with {version}: held 3 leases together, the writer woken in {took:.1?}"))
+    Ok(format!("held 3 leases together, the writer woken in {took:.1?}"))
 }
 
 /// The watchdog of one reader leaves the longer lease of another reader as it is.
 pub async fn own_renewal(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut renewing, mut other) = (scene.holder(), scene.other());
+    // Some versions renew the holds of all readers, to their own lease.
+    unless_java_fails_alone(scene, scene.holder, longer_lease).await
+}
+
+async fn longer_lease(scene: &Scene<'_>) -> anyhow::Result<String> {
+    let (mut renewing, mut other) = (scene.holder(), scene.actor(scene.waiter, 1));
     let lease = WATCHDOG;
     other.get(LOCK).await?;
     let pattern = format!("*{}*:rwlock_timeout:1", scene.name);
@@ -133,26 +128,9 @@ pub async fn own_renewal(scene: &Scene<'_>) -> anyhow::Result<String> {
     for reader in [&mut renewing, &mut other] {
         reader.get("unlock").await?;
     }
-    scene.gone().await?;
-    let least = LONG as i64 - lease.as_millis() as i64 * 5;
     let text = format!("after two leases of {} ms it has {left} ms of {LONG}", lease.as_millis());
-    if left >= least && left <= LONG as i64 {
-        return Ok(text);
-    }
-    let version = &scene.bed.launcher.redisson.version;
-    if scene.holder == Language::Java && left > 0 && renews_all_readers(version) {
-        let text =
-            format!("this Redisson renews the holds of all readers to its own lease ({text})");
-        return Err(RedissonDefect(text).into());
-    }
-    anyhow::bail!("{text}")
-}
-
-/// Redisson up to 4.3.1, see the README of the lock crate.
-fn renews_all_readers(version: &str) -> bool {
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-    let (major, minor): (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    (major, minor) <= (4, 3)
+    ensure!(left >= LONG as i64 - lease.as_millis() as i64 * 5 && left <= LONG as i64, "{text}");
+    Ok(text)
 }
 
 /// Each acquire, in either language, has a higher fencing token than all before.
@@ -160,14 +138,14 @@ pub async fn fences(scene: &Scene<'_>) -> anyhow::Result<String> {
     let (key, mut last) = (format!("redisson_lock_token:{{{}}}", scene.name), 0);
     for mut actor in scene.alternately(Language::Java, 10) {
         actor.get(LOCK).await?;
-        let (fence, language): (u64, _) = (actor.get("fence").await?.parse()?, actor.language);
+        let fence: u64 = actor.get("fence").await?.answer.parse()?;
+        let language = actor.language;
         ensure!(fence > last, "{language:?}'s token is {fence} after {last}");
         let counter: u64 = scene.redis().get(&key).await?;
         ensure!(fence == counter, "{language:?}'s token is {fence}, the counter says {counter}");
         last = fence;
         actor.get("unlock").await?;
     }
-    scene.gone().await?;
     Ok(format!("ten in turn, up to {last}"))
 }
 
@@ -185,7 +163,7 @@ pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
     second.refused("try 0").await.context("the second of two")?;
     other.refused("try 0").await.context("both of them")?;
     waiter.begins(LOCK).await?;
-    let took = hand_over(&mut holder, "unlock", &mut waiter).await?;
+    let took = hand_over(scene, &mut holder, "unlock", &mut waiter).await?;
     waiter.get("unlock").await?;
     scene.gone().await?;
 
@@ -193,6 +171,5 @@ pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
     holder.refused("try 0").await.context("the second is held")?;
     first.shows("locked", false).await.context("it kept the first")?;
     second.get("unlock").await?;
-    scene.gone().await?;
     Ok(format!("woken in {took:.1?}"))
 }

@@ -1,30 +1,29 @@
 //! `./dev test interop`: interoperability tests of this repository's locks with Redisson's, as processes of
-//! both languages on one Redis. Prints a table, and fails if a row fails.
+//! both languages on one Redis. Prints how each row ended, and fails if one failed.
 //!
-//! One binary in two roles: the orchestrator, and (`interop client …`) the Rust client process, which it
+//! One binary in two roles: the orchestrator, and (`interop --client …`) the Rust client process, which it
 //! starts twice, beside two processes of the Java client in redisson/. See README.md.
 
 mod client_process;
 mod fair;
 mod kinds;
-mod report;
 mod rows;
 mod rust_client;
 mod scenarios;
 mod semaphores;
 mod test_bed;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use clap::{Parser, Subcommand};
+use anyhow::{Context, anyhow, ensure};
+use clap::Parser;
 use testkit::redis_server::RedisServer;
 
-use report::Outcome;
+use client_process::{NoResult, WATCHDOG};
+use rows::Outcome;
 use rust_client::Fault;
-use test_bed::{Launcher, Redisson, TestBed, WATCHDOG};
+use test_bed::{LOGS, Launcher, TestBed};
 
 /// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
 /// releases have a latch, and its leased semaphores several permits in one acquire.
@@ -44,35 +43,23 @@ struct Arguments {
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Run each row so many times
-    #[arg(long, value_name = "TIMES", default_value_t = 1)]
-    repeat: u32,
-    #[command(subcommand)]
-    role: Option<Role>,
-}
-
-#[derive(Subcommand)]
-enum Role {
-    /// The Rust client process (the orchestrator starts it)
-    #[command(hide = true)]
-    Client {
-        url: String,
-        watchdog_millis: u64,
-        #[arg(long)]
-        fault: Option<Fault>,
-    },
+    /// Be the Rust client process, on this Redis (the orchestrator starts it)
+    #[arg(long, hide = true, value_name = "URL")]
+    client: Option<String>,
+    /// Its fault
+    #[arg(long, hide = true)]
+    fault: Option<Fault>,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Role::Client { url, watchdog_millis, fault }) = arguments.role {
+    if let Some(url) = arguments.client {
         tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-        return rust_client::run(&url, Duration::from_millis(watchdog_millis), fault).await;
+        return rust_client::run(&url, arguments.fault).await;
     }
     let redis = RedisServer::start().await;
-    let logs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("redisson/target/log");
-    std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+    std::fs::create_dir_all(LOGS).context(LOGS)?;
     let launcher = |version: &str| -> anyhow::Result<Launcher> {
         Ok(Launcher {
             redisson: compile(version)?,
@@ -80,23 +67,35 @@ async fn main() -> anyhow::Result<()> {
             prefix: None,
             fault: None,
             url: redis.url(),
-            logs: logs.clone(),
         })
     };
-    let mut results = Vec::new();
+    let mut outcomes = Vec::new();
     if arguments.prove {
         let version = arguments.versions.last().context("no version")?;
-        results.push(("detected".to_owned(), prove(&launcher(version)?).await?));
+        outcomes = prove(&launcher(version)?).await?;
     } else {
         for version in &arguments.versions {
             let bed = TestBed::start(launcher(version)?).await?;
             println!("\nRedisson {version}, watchdogs of {} ms", WATCHDOG.as_millis());
-            let outcomes = rows::run(&bed, &arguments.only, arguments.repeat).await?;
-            results.push((format!("Redisson {version}"), outcomes));
+            for (name, outcome) in rows::run(&bed, &arguments.only).await {
+                outcomes.push((format!("{version}: {name}"), outcome));
+            }
         }
     }
-    let passed = report::print(&results);
-    ensure!(passed, "the logs of the client processes are in {}", logs.display());
+    println!();
+    let (mut passed, mut failed, mut not_run) = (0, 0, 0);
+    for (name, outcome) in &outcomes {
+        match outcome {
+            Ok(_) => passed += 1,
+            Err(why) if why.is::<NoResult>() => not_run += 1,
+            Err(_) => failed += 1,
+        }
+        if outcome.is_err() {
+            println!("{name}: {}", rows::text(outcome));
+        }
+    }
+    println!("{passed} passed, {failed} failed, {not_run} not run");
+    ensure!(failed == 0 && passed > 0, "the logs of the client processes are in {LOGS}");
     Ok(())
 }
 
@@ -106,10 +105,10 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
     for (fault, row) in rows::DETECTED_BY {
         let bed = TestBed::start(Launcher { fault: Some(fault), ..launcher.clone() }).await?;
         println!("\nthe Rust client with the fault {fault:?}");
-        for (name, outcome) in rows::run(&bed, row, 1).await? {
+        for (name, outcome) in rows::run(&bed, row).await {
             let inverted = match outcome {
-                Outcome::Failed(why) => Outcome::Passed(why),
-                Outcome::Passed(figures) => Outcome::Failed(format!("was not detected: {figures}")),
+                Ok(figures) => Err(anyhow!("was not detected: {figures}")),
+                Err(why) if !why.is::<NoResult>() => Ok(format!("{why:#}")),
                 not_run => not_run,
             };
             outcomes.push((format!("{fault:?}: {name}"), inverted));
@@ -118,20 +117,26 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
     Ok(outcomes)
 }
 
-/// Compiles the Java client against one version of Redisson.
-fn compile(version: &str) -> anyhow::Result<Redisson> {
+/// Compiles the Java client against one version of Redisson; returns its class path.
+fn compile(version: &str) -> anyhow::Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson");
     let built = folder.join("target").join(version);
     // Not again without need: Maven would write the classes anew, under the feet of another run.
     if !is_newer(&built.join("compiled"), &folder)? {
-        run_maven(&folder, version)?;
+        println!(
+            "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"
+        );
+        let output = Command::new("mvn")
+            .args(["-q", "-B", &format!("-Dredisson.version={version}"), "compile"])
+            .current_dir(&folder)
+            .output()
+            .context("cannot run mvn: install Maven and a JDK of version 11 or newer")?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{said}\nmvn failed; can it fetch Redisson {version}?");
         std::fs::write(built.join("compiled"), "")?;
     }
     let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
-    let missing = jars.trim().split(':').find(|jar| !Path::new(jar).exists());
-    ensure!(missing.is_none(), "{missing:?} is gone: delete {}", built.display());
-    let classpath = format!("{}:{}", built.join("classes").display(), jars.trim());
-    Ok(Redisson { version: version.to_owned(), classpath })
+    Ok(format!("{}:{}", built.join("classes").display(), jars.trim()))
 }
 
 /// Whether the file exists and is newer than the sources of the Java client.
@@ -142,18 +147,4 @@ fn is_newer(file: &Path, folder: &Path) -> anyhow::Result<bool> {
         newest = newest.max(source?.metadata()?.modified()?);
     }
     Ok(file.modified()? > newest)
-}
-
-fn run_maven(folder: &Path, version: &str) -> anyhow::Result<()> {
-    println!(
-        "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"
-    );
-    let output = Command::new("mvn")
-        .args(["-q", "-B", &format!("-Dredisson.version={version}"), "compile"])
-        .current_dir(folder)
-        .output()
-        .context("cannot run mvn: install Maven and a JDK of version 11 or newer")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{said}\nmvn failed; can it fetch Redisson {version}?");
-    Ok(())
 }

@@ -3,10 +3,9 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use futures_util::future::{BoxFuture, FutureExt};
 use lock::kind::{Fenced, LockKind};
 use lock::{
@@ -17,7 +16,8 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
+
+use crate::client_process::WATCHDOG;
 
 /// The lease of a permit that was acquired without one.
 const LEASE: Duration = Duration::from_secs(60);
@@ -47,32 +47,30 @@ pub enum Fault {
 }
 
 /// Runs commands until the standard input ends.
-pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
+pub async fn run(url: &str, fault: Option<Fault>) -> anyhow::Result<()> {
     let begun = micros();
     let client = redis::Client::open(url)?;
     let config = LockConfig::default()
-        .with_lease(watchdog)
+        .with_lease(WATCHDOG)
         .with_client_tracking(fault != Some(Fault::HearsNoLoss));
     let locks = Locks::connect(client.clone(), config).await?;
     let redis = client.get_multiplexed_async_connection().await?;
     reply("client", begun, "ok");
 
-    let mut actors: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
-    let mut tasks = JoinSet::new();
+    let mut actors: HashMap<String, UnboundedSender<String>> = HashMap::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let Some(name) = words.first().cloned() else { continue };
-        let actor = actors.entry(name).or_insert_with_key(|name| {
+        let name = line.split(' ').next().unwrap_or_default();
+        let actor = actors.entry(name.to_owned()).or_insert_with_key(|name| {
             let (sender, commands) = unbounded_channel();
             let (owner, held) = (locks.owner(), HashMap::new());
             let (name, locks, client) = (name.clone(), locks.clone(), client.clone());
             let redis = redis.clone();
-            let actor = Actor { name, owner, held, locks, client, redis, watchdog, fault };
-            tasks.spawn(actor.act(commands));
+            let actor = Actor { name, owner, held, locks, client, redis, fault };
+            tokio::spawn(actor.act(commands));
             sender
         });
-        actor.send(words).context("an actor has ended")?;
+        actor.send(line).context("an actor has ended")?;
     }
     // At once, as in a crash: nothing is released.
     std::process::exit(0);
@@ -86,7 +84,6 @@ struct Actor {
     locks: Locks,
     client: redis::Client,
     redis: MultiplexedConnection,
-    watchdog: Duration,
     fault: Option<Fault>,
 }
 
@@ -99,12 +96,6 @@ enum Held {
         release: BoxFuture<'static, Result<(), lock::Error>>,
     },
     Leased(LeasedPermits),
-}
-
-impl Held {
-    fn plain(permits: Permits) -> Self {
-        Self::Lock { fence: None, lost: None, release: permits.release().boxed() }
-    }
 }
 
 /// A command of the protocol.
@@ -134,20 +125,18 @@ impl Command<'_> {
 }
 
 impl Actor {
-    async fn act(mut self, mut commands: UnboundedReceiver<Vec<String>>) {
-        while let Some(words) = commands.recv().await {
+    async fn act(mut self, mut commands: UnboundedReceiver<String>) {
+        while let Some(line) = commands.recv().await {
             let begun = micros();
-            let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
-            let answer = match self.carry_out(&words).await {
-                Ok(answer) => answer,
-                Err(error) => format!("error {error:#}").replace('\n', " "),
-            };
+            let failed = |error| format!("error {error:#}").replace('\n', " ");
+            let answer = self.carry_out(&line).await.unwrap_or_else(failed);
             reply(&self.name, begun, &answer);
         }
     }
 
-    async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
-        let &[verb, kind, name, ref more @ ..] = words else { bail!("too few words") };
+    async fn carry_out(&mut self, line: &str) -> anyhow::Result<String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[_, verb, kind, name, ref more @ ..] = &*words else { bail!("too few words") };
         let command = Command { verb, kind, name, more };
         match (verb, more) {
             ("unlock", _) => {
@@ -183,7 +172,11 @@ impl Actor {
                     let added = semaphore.add_permits_if_exists(permits.parse()?).await?;
                     return Ok(yes_or_no(added));
                 }
-                self.on_semaphore(semaphore, Held::plain, command).await
+                let plain = |permits: Permits| {
+                    let release = permits.release().boxed();
+                    Held::Lock { fence: None, lost: None, release }
+                };
+                self.on_semaphore(semaphore, plain, command).await
             }
             "leased" => {
                 if command.verb == "extend" {
@@ -204,15 +197,11 @@ impl Actor {
 
     async fn on_multi(&mut self, command: Command<'_>) -> anyhow::Result<String> {
         let names = ["a", "b"].map(|part| format!("{}:{part}", command.name));
-        let mut lock = self.locks.multi(names.iter().map(String::as_str));
+        let (lock, owner) = (self.locks.multi(names.iter().map(String::as_str)), &self.owner);
         let guard = match (command.verb, command.time()?) {
-            ("lock", lease) => {
-                if let Some(lease) = lease {
-                    lock = lock.without_renewal(lease);
-                }
-                Some(lock.acquire_as(&self.owner).await?)
-            }
-            ("try", Some(limit)) => lock.acquire_within_as(&self.owner, limit).await?,
+            ("lock", None) => Some(lock.acquire_as(owner).await?),
+            ("lock", Some(lease)) => Some(lock.without_renewal(lease).acquire_as(owner).await?),
+            ("try", Some(limit)) => lock.acquire_within_as(owner, limit).await?,
             _ => return command.unknown(),
         };
         let hold = guard.map(|guard| {
@@ -296,7 +285,7 @@ impl Actor {
     async fn acquire<K: LockKind>(&mut self, lock: Lock<K>) -> anyhow::Result<Guard<K>> {
         Ok(match self.fault {
             Some(Fault::NeverRenews) => {
-                lock.without_renewal(self.watchdog).acquire_as(&self.owner).await?
+                lock.without_renewal(WATCHDOG).acquire_as(&self.owner).await?
             }
             Some(Fault::IgnoresMessages) => {
                 // It subscribes, as the scenarios wait for that, and ignores the messages.
@@ -324,10 +313,8 @@ impl Actor {
         if matches!(self.fault, Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)) {
             self.redis.del::<_, ()>(command.name).await?;
             // The release finds no hold, and publishes nothing.
-            return match release.await {
-                Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
-                Err(_) => Ok(()),
-            };
+            ensure!(release.await.is_err(), "released what was deleted");
+            return Ok(());
         }
         Ok(release.await?)
     }
@@ -355,16 +342,11 @@ fn yes_or_no(yes: bool) -> String {
     if yes { "ok".to_owned() } else { "no".to_owned() }
 }
 
-fn reply(actor: &str, begun: u64, answer: &str) {
-    let line = format!("{actor} {begun} {} {answer}\n", micros());
-    let mut output = std::io::stdout().lock();
-    if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
-        // The orchestrator has ended.
-        std::process::exit(1);
-    }
+fn reply(actor: &str, begun: u128, answer: &str) {
+    println!("{actor} {begun} {} {answer}", micros());
 }
 
-fn micros() -> u64 {
+fn micros() -> u128 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+    now.as_micros()
 }

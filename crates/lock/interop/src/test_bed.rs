@@ -2,9 +2,6 @@
 //! private Redis to inspect keys and channels.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
-use std::ops::RangeBounds;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,64 +11,51 @@ use redis::aio::MultiplexedConnection;
 use testkit::wait::poll;
 use tokio::process::Command;
 
-use crate::client_process::{Actor, ClientProcess, Language, Unsupported};
+use crate::client_process::{Actor, ClientProcess, Language, WATCHDOG};
 use crate::rust_client::Fault;
 
-/// The lease that both watchdogs renew: short, so that leases end during a row; long enough for a busy machine.
-pub const WATCHDOG: Duration = Duration::from_millis(1500);
-
-/// A version of Redisson.
-#[derive(Debug, Clone)]
-pub struct Redisson {
-    pub version: String,
-    /// Its classes and jars, as `java -cp` wants them.
-    pub classpath: String,
-}
+/// The folder of the client processes' logs.
+pub const LOGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/redisson/target/log");
 
 /// The settings with which client processes are started.
 #[derive(Debug, Clone)]
 pub struct Launcher {
-    pub redisson: Redisson,
-    /// For scenarios in which two versions meet.
-    pub second: Redisson,
+    /// The Java client and its Redisson, as `java -cp` wants them.
+    pub redisson: String,
+    /// The same of another version, for scenarios in which two meet.
+    pub second: String,
     /// What the Java client puts in front of every name, if anything.
-    pub prefix: Option<String>,
+    pub prefix: Option<&'static str>,
     /// The fault of the Rust client, if any.
     pub fault: Option<Fault>,
     /// The private Redis.
     pub url: String,
-    /// The folder of the client processes' logs.
-    pub logs: PathBuf,
 }
 
 impl Launcher {
     /// Starts a client process.
     pub async fn start(&self, language: Language) -> anyhow::Result<ClientProcess> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let Redisson { version, classpath } = &self.redisson;
         let mut command = match language {
             Language::Java => {
-                let mut command = Command::new("java");
+                let mut java = Command::new("java");
                 // Small and quick to start: it runs one script at a time.
-                command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-                command.args(["-cp", classpath, "interop.RedissonClientProcess"]);
-                command
+                java.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+                java.args(["-cp", &self.redisson, "interop.RedissonClientProcess"]);
+                java.args([&self.url, &WATCHDOG.as_millis().to_string()]).args(self.prefix);
+                java
             }
             Language::Rust => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.arg("client");
-                command
+                let fault = self.fault.map(|fault| format!("--fault={fault:?}"));
+                let mut rust = Command::new(std::env::current_exe()?);
+                rust.args(["--client", &self.url]).args(fault);
+                rust
             }
-        };
-        command.args([&self.url, &WATCHDOG.as_millis().to_string()]);
-        match language {
-            Language::Java => command.args(&self.prefix),
-            Language::Rust => command.args(self.fault.map(|fault| format!("--fault={fault:?}"))),
         };
         command.env("RUST_LOG", "info");
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let log = self.logs.join(format!("{number}-{language:?}-{version}.log").to_lowercase());
-        let log = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
+        let log = format!("{LOGS}/{number}-{language:?}.log");
+        let log = std::fs::File::create(&log).context(log)?;
         ClientProcess::start(language, command, log).await
     }
 }
@@ -100,14 +84,6 @@ impl TestBed {
         let scene = Scene { bed: self, kind, holder, waiter: holder.other(), name: String::new() };
         scene.anew()
     }
-
-    /// Whether Redisson has this kind of lock.
-    pub async fn supports(&self, kind: &str) -> anyhow::Result<bool> {
-        match self.scene(kind, Language::Java).holder().get("supports").await {
-            Err(error) if error.is::<Unsupported>() => Ok(false),
-            other => other.map(|_| true),
-        }
-    }
 }
 
 /// What a scenario runs with: a kind of lock, a name of its own, and who holds first.
@@ -131,6 +107,11 @@ impl Scene<'_> {
     pub fn anew(&self) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         self.named(format!("interop:lock:{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Whether this is a semaphore, whose permits stay in Redis when none is acquired.
+    pub fn is_semaphore(&self) -> bool {
+        matches!(self.kind, "semaphore" | "leased")
     }
 
     /// A new owner in the first (0) or second (1) process of a language.
@@ -202,7 +183,7 @@ impl Scene<'_> {
     pub async fn subscribed(&self, subscribers: usize) -> anyhow::Result<()> {
         let mut redis = self.redis();
         let pattern = format!("*{}*", self.name);
-        becomes("subscribers", subscribers.., async || {
+        becomes("subscribers", subscribers, async || {
             let channels: Vec<String> =
                 redis::cmd("PUBSUB").arg("CHANNELS").arg(&pattern).query_async(&mut redis).await?;
             let counts: HashMap<String, usize> =
@@ -212,29 +193,25 @@ impl Scene<'_> {
         .await
     }
 
-    /// How many waiters a fair lock's queue has.
-    pub async fn queue_length(&self) -> anyhow::Result<usize> {
-        Ok(self.redis().llen(format!("redisson_lock_queue:{{{}}}", self.name)).await?)
-    }
-
-    /// Waits until it has so many.
+    /// Waits until a fair lock's queue has at least so many waiters.
     pub async fn queued(&self, waiters: usize) -> anyhow::Result<()> {
-        becomes("waiters in the queue", waiters..=waiters, async || self.queue_length().await).await
+        let (mut redis, queue) = (self.redis(), format!("redisson_lock_queue:{{{}}}", self.name));
+        becomes("waiters in the queue", waiters, async || anyhow::Ok(redis.llen(&queue).await?))
+            .await
     }
 }
 
-/// Waits until there are so many.
+/// Waits until there are at least so many.
 async fn becomes(
     what: &str,
-    wanted: impl RangeBounds<usize> + Debug,
+    wanted: usize,
     mut count: impl AsyncFnMut() -> anyhow::Result<usize>,
 ) -> anyhow::Result<()> {
     let mut last = 0;
     let reached = poll(Duration::from_secs(10), Duration::from_millis(5), async || {
         last = count().await?;
-        anyhow::Ok(wanted.contains(&last).then_some(()))
+        anyhow::Ok((last >= wanted).then_some(()))
     });
-    let reached = reached.await?.is_some();
-    ensure!(reached, "{last} {what}, not {wanted:?}");
+    ensure!(reached.await?.is_some(), "{last} {what}, not {wanted}");
     Ok(())
 }

@@ -36,8 +36,6 @@ final class Actions {
             return "unsupported";
         }
         switch (command) {
-            case "supports":
-                return "ok";
             case "lock":
                 if (words.length > 4) {
                     lock.lock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS);
@@ -72,7 +70,9 @@ final class Actions {
         String[] unlock = {words[0], "unlock", words[2], words[3]};
         RBucket<String> bucket = client.getBucket(words[4], StringCodec.INSTANCE);
         for (int i = Integer.parseInt(words[5]); i > 0; i--) {
-            carryOut(lock);
+            if (carryOut(lock).equals("unsupported")) {
+                return "unsupported";
+            }
             try {
                 String value = bucket.get();
                 bucket.set(String.valueOf((value == null ? 0 : Long.parseLong(value)) + 1));

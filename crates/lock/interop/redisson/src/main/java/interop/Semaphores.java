@@ -25,8 +25,6 @@ final class Semaphores {
     String plain(String[] words) throws Exception {
         RSemaphore semaphore = client.getSemaphore(words[3]);
         switch (words[1]) {
-            case "supports":
-                return "ok";
             case "permits":
                 return Actions.yesOrNo(semaphore.trySetPermits(number(words, 4)));
             case "lock":
@@ -61,8 +59,6 @@ final class Semaphores {
         RPermitExpirableSemaphore semaphore = client.getPermitExpirableSemaphore(words[3]);
         Deque<List<String>> holds = held.computeIfAbsent(words[0] + " " + words[3], key -> new ArrayDeque<>());
         switch (words[1]) {
-            case "supports":
-                return "ok";
             case "permits":
                 return Actions.yesOrNo(semaphore.trySetPermits(number(words, 4)));
             case "lock":
