@@ -2,7 +2,7 @@
 //!
 //! [`run`] does it all. Its steps ([`publish()`], [`prepare`], [`on`]) are public too, for who does something between them.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
@@ -64,18 +64,6 @@ pub struct Report {
     /// The tables that were judged.
     #[serde(skip)]
     pub snapshot: Snapshot,
-}
-
-/// What a failed assertion shows: no attempt, and no row.
-impl fmt::Debug for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Report")
-            .field("strategy", &self.strategy)
-            .field("verdict", &self.verdict)
-            .field("replies", &self.replies)
-            .field("elapsed_s", &self.elapsed_s)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Report {

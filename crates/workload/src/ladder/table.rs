@@ -126,9 +126,10 @@ table! {
         ],
         why: [
             "Like synchronized inside a @Transactional method: after the release and before the commit, the \
-             buyer's next request takes the lock and sees no order yet. A single node is enough for two orders.",
+             buyer's next request takes the lock and sees no order yet: two orders, on a single node. A lock must be \
+             held until the transaction that it protects has ended.",
             "如同在 @Transactional 方法里使用 synchronized：锁已释放、事务尚未提交时，同一买家的下一个请求拿到锁，\
-             却还看不到订单。单个节点就足以产生两个订单。",
+             却还看不到订单：单个节点就足以产生两个订单。锁必须持有到它所保护的事务结束。",
         ],
         oversell: Never,
         second_order: [Shown, Shown],
@@ -155,9 +156,10 @@ table! {
         ],
         why: [
             "When the lease ends in mid-work, a second request gets the lock; the first one's DEL then removes the \
-             second one's lock, and a third gets in. Requests that overlap see no order of each other.",
+             second one's lock, and a third gets in. A lock must be renewed while its holder lives, and released by its \
+             owner only, in one atomic step.",
             "业务未完而租期先到，第二个请求便拿到锁；第一个请求结束时 DEL 掉的是第二个的锁，第三个又进来了。\
-             同时进行的请求互相看不到对方的订单。",
+             锁必须在持有者存活期间续期，并且只能由持有者以一个原子操作释放。",
         ],
         oversell: Never,
         second_order: [Possible, Shown],
