@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use seckill_loadtest::options::defaults;
 use seckill_loadtest::rolling::{self, RollingOptions};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,7 +20,6 @@ async fn a_rolling_restart_fails_no_purchase() {
             ("REQUEST_TIMEOUT_MS", "90000"),
             ("DRAIN_DEADLINE_MS", "95000"),
         ],
-        ..defaults()
     };
     let report = rolling::run(&options).await.expect("a run");
     // Behind both balancers every instance was restarted, and no purchase failed.
