@@ -14,7 +14,10 @@
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
 
+use std::time::Duration;
+
 use anyhow::Result;
+use tokio::time::sleep;
 
 mod changes;
 pub(crate) mod faults;
@@ -49,6 +52,9 @@ const SETTINGS: [(&str, &str); 6] = [
     ("DRAIN_GRACE_MS", "100"),
     ("RUST_LOG", "info"),
 ];
+
+/// How long after a definite no an order must still be no row.
+const AFTER_A_NO: Duration = Duration::from_secs(10);
 
 /// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
 const DATABASE_ARGUMENTS: [&str; 3] =
@@ -86,6 +92,9 @@ async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked
         }
     }
     // Once more at the very end: what was refused must not have happened later.
+    if rounds.iter().flat_map(|round| &round.sales).any(|sale| !sale.outcome.noes.is_empty()) {
+        sleep(AFTER_A_NO).await;
+    }
     for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
         sale.check_again().await?;
     }

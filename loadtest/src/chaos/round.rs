@@ -6,7 +6,7 @@ use anyhow::Result;
 use futures_util::future::try_join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use testkit::database_server::run as run_statement;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     ChaosOptions,
@@ -26,8 +26,6 @@ const UNPAID_SECONDS: u32 = 2;
 const EXPIRY: f64 = 0.12;
 /// How soon after the last fault's end every instance must be ready.
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
-/// How long after its look-up said a definite no an order is looked at again: it must still be no row.
-const AFTER_A_NO: Duration = Duration::from_secs(10);
 /// More than what is added to a sale in a round.
 const ADDED: usize = 64;
 
@@ -126,10 +124,6 @@ pub async fn run<'a>(
         cluster.run(true, 0).await?;
     }
     try_join_all(sales.iter_mut().map(Sale::check)).await?;
-    if sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
-        sleep(AFTER_A_NO).await;
-        try_join_all(sales.iter_mut().map(Sale::check_again)).await?;
-    }
     let mut false_operations = operator.check().await?;
     if outcome.rows_lost {
         // What was confirmed may be gone with the old primary.
