@@ -6,7 +6,7 @@ use std::time::Instant;
 use testkit::{database_server::Product, replicated_database::Replication};
 use workload::markdown::{self, figure};
 
-use crate::bench::environment::{BUYERS, Database, Environment};
+use crate::bench::environment::{BUYERS, Database, Environment, PLAIN};
 use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::Plan;
@@ -18,7 +18,7 @@ const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "st
 
 /// What a confirmed order survives, and the database where it does.
 const SETUPS: [(&str, Database); 3] = [
-    ("no binary log", (Replication::None, &["--skip-log-bin"])),
+    ("no binary log", PLAIN),
     ("binary log, `sync_binlog=1`", (Replication::None, &["--log-bin=binlog", "--sync-binlog=1"])),
     ("a replica has it (`AFTER_SYNC`)", (Replication::SemiSynchronous, &[])),
 ];

@@ -26,7 +26,7 @@ pub const BUYERS: usize = 100_000;
 pub type Database = (Replication, &'static [&'static str]);
 
 /// One without a binary log.
-pub const PLAIN: Database = (Replication::None, &[]);
+pub const PLAIN: Database = (Replication::None, &["--skip-log-bin"]);
 
 /// Arguments of every database server and of every Redis: those of `./dev up`.
 const DATABASE: [&str; 3] = [

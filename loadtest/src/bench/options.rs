@@ -20,7 +20,7 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "only")]
     pub scale: bool,
     /// Instead of the ratios: four strategies on three databases that it starts: without a binary log, with one, with a
-    /// semi-synchronous replica; under five minutes
+    /// semi-synchronous replica (of MariaDB); under five minutes
     #[arg(long, conflicts_with_all = ["only", "scale"])]
     pub durable: bool,
     /// With --scale: write docs/scale.json and the tables of docs/BENCHMARKS.md and docs/SCALING.md; with --durable: its

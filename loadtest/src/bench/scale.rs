@@ -191,8 +191,8 @@ fn cost(runs: &[Run]) -> Cost {
     }
 }
 
-/// Memory of a fresh instance, after runs that fill its pools: by session that it has just seen, by open sale, by idle
-/// connection. Redis and the database are not measured here.
+/// Memory of a fresh instance, after runs that fill its pools: by open sale, by idle connection. Redis and the database are
+/// not measured here.
 async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     /// Connections opened; as many descriptors are needed here and in the instance.
     const CONNECTIONS: usize = 3_000;
@@ -201,16 +201,12 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     let servers = instances(environment, "memory", 1).await?;
     let server = &servers[0];
     let all = asking(environment, &servers, 1);
-    let few = Plan { part: Some((FEW_SESSIONS, 0)), ..all.clone() };
     let many = Plan { sales: Some(SALES), ..all.clone() };
     for is_order in [true, false] {
-        answers(&few, 0, is_order).await?;
+        answers(&all, 0, is_order).await?;
     }
-    let [fresh, _] = server.memory()?;
-    // As many as were asked for: a slow machine does not get through all of them.
-    let sessions =
-        answers(&all, 0, false).await?.latency.count.min(environment.buyers.len() as u64);
     let [seen, _] = server.memory()?;
+    // As many as were asked for: a slow machine does not get through all of them.
     let sales = answers(&many, 0, true).await?.latency.count.min(SALES);
     let [selling, _] = server.memory()?;
     let mut connections = Vec::new();
@@ -225,7 +221,6 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
         (after as f64 - before as f64).max(0.0) / count.max(1) as f64
     };
     Ok(Memory {
-        session_instance: per(seen, fresh, sessions),
         sale_instance: per(selling, seen, sales),
         connection_instance: per(connected, selling, CONNECTIONS as u64),
         ..Memory::default()

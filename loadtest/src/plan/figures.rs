@@ -77,8 +77,6 @@ impl Cost {
 pub struct Memory {
     /// Of Redis, per session.
     pub session_redis: f64,
-    /// Of an instance, per session that it has just seen.
-    pub session_instance: f64,
     /// Of an instance, per open sale that sells.
     pub sale_instance: f64,
     /// Of an instance, per idle keep-alive connection; without the kernel's buffers.
