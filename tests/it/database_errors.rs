@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use seckill::clock::Zone;
-use seckill::connection::mysql;
+use seckill::connection::mysql::{self, Database};
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::OrderStore;
@@ -179,12 +179,14 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let database = &stack.database;
     let pool = mysql::connect(&database.url(), 1, Duration::from_secs(10)).await;
     let pool = pool.expect("connect");
-    let connection = async || {
+    let other = pool.beside(1);
+    let connection_of = async |pool: &Database| {
         let id = sqlx::query_scalar("SELECT CONNECTION_ID()");
         let id: u64 = pool.read(async |c| id.fetch_one(c).await).await.expect("an id");
         id
     };
-    let before = connection().await;
+    let connection = async || connection_of(&pool).await;
+    let (before, of_other) = (connection().await, connection_of(&other).await);
     let write_fails = async || {
         let write = sqlx::query("UPDATE tb_shop SET name = name");
         pool.read(async |c| write.execute(c).await).await.expect_err("it is read-only");
@@ -194,6 +196,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     write_fails().await;
     let meanwhile = connection().await;
     assert_ne!(meanwhile, before, "the server was found read-only");
+    assert_ne!(connection_of(&other).await, of_other, "by the other pool, too");
     database.run("SET GLOBAL read_only = 0").await;
     eventually("it is replaced", async || connection().await != meanwhile).await;
     let after = connection().await;

@@ -278,6 +278,12 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_are_filtered() {
         filtered > 0
     })
     .await;
+    let loads = "seckill_cache_loads_total{cache=\"shop\"}";
+    let before = metric(stack.url(), loads).await;
+    for absent in 6_000_000..6_000_050 {
+        get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
+    }
+    assert!(metric(stack.url(), loads).await <= before + 5, "the filter lets most of them pass");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use crate::{
     Environment, Error, Target,
     buyers::Buyer,
     checker::{self, Verdict},
+    descriptors,
     generator::{Record, generate},
     latency::Latency,
     order_rows::{OrderRows, Snapshot},
@@ -121,6 +122,9 @@ impl Report {
 /// A [`Error`] of the set-up. Violations are no error: see [`Report::verdict`].
 pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
     // What fails quickly comes first, before thousands of sessions are made for nothing.
+    descriptors::reserve(
+        options.connections_for(options.buyers as usize * options.tries as usize),
+    )?;
     let order_rows = OrderRows::open(&options.environment.access.database_url).await?;
     let voucher_id = publish(options).await?;
     let buyers = prepare(options).await?;

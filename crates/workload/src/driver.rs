@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::try_join_all;
 use tokio::{task::JoinSet, time::sleep_until};
 
 use crate::{
@@ -15,6 +16,9 @@ use crate::{
     http::{Call, Connection, Failure, Response},
     live::Live,
 };
+
+/// So few that no backlog is full, and so many that the first is not idle for long when the last is open.
+const OPENED_AT_ONCE: usize = 128;
 
 /// A request to be made.
 #[derive(Debug)]
@@ -54,21 +58,26 @@ pub struct Connections {
 impl Connections {
     /// `count` connections, of which each opens with its first request. `limit` bounds each request.
     pub fn new(targets: &[Target], count: usize, limit: Duration) -> Result<Self, Error> {
+        if targets.is_empty() {
+            return Err(Error::Usage("at least one target is needed".to_owned()));
+        }
         descriptors::reserve(count)?;
         let links = targets.iter().enumerate().cycle().take(count);
         let links = links.map(|(at, target)| (at, Connection::new(target.clone(), limit)));
         Ok(Self { targets: targets.len(), links: links.collect() })
     }
 
-    /// Opens those that are not open: new ones, and those that the server closed while they were idle. One after the other,
-    /// so that a full backlog only slows it.
+    /// Opens those that are not open: new ones, and those that the server closed while they were idle.
     pub async fn open(&mut self) -> Result<(), Error> {
-        for (_, connection) in &mut self.links {
+        let open = async |connection: &mut Connection| {
             connection.open().await.map_err(|error| Error::Unreachable {
                 url: connection.target.to_string(),
                 what: "a connection",
                 reason: error.to_string(),
-            })?;
+            })
+        };
+        for some in self.links.chunks_mut(OPENED_AT_ONCE) {
+            try_join_all(some.iter_mut().map(|(_, connection)| open(connection))).await?;
         }
         Ok(())
     }

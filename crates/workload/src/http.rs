@@ -5,7 +5,7 @@
 
 use std::{io, time::Duration};
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request,
     body::Bytes,
@@ -18,6 +18,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::Target;
 
+/// Answers longer than this, in bytes, are not read: the longest is the raw data of a lab's run.
+const BODY_LIMIT: usize = 8 << 20;
 /// The request and response header for a request's recorded steps; a server without `--lab` sends none.
 pub const TRACE: HeaderName = HeaderName::from_static("x-lab-trace");
 /// The header of the administrator's token.
@@ -174,7 +176,8 @@ impl Connection {
                     (unsent, e.into_error().to_string())
                 })?;
                 let (head, body) = response.into_parts();
-                let body = body.collect().await.map_err(|e| (None, e.to_string()))?.to_bytes();
+                let body = Limited::new(body, BODY_LIMIT).collect().await;
+                let body = body.map_err(|e| (None, e.to_string()))?.to_bytes();
                 Ok(Response { status: head.status.as_u16(), headers: head.headers, body })
             };
             match timeout_at(deadline, exchange).await {

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 mod changes;
 pub(crate) mod faults;
@@ -75,11 +75,14 @@ pub async fn run(options: &ChaosOptions) -> Result<Checked> {
 async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked> {
     println!("chaos: seed {}", options.seed);
     let (layout, only) = (options.layout, options.only_round);
-    let mut rounds = Vec::new();
+    let (mut rounds, mut quiet) = (Vec::new(), Instant::now());
     for number in only.map_or(1..=options.rounds, |only| only..=only) {
-        let round = round::run(cluster, options, number).await;
+        let round = round::run(cluster, options, number, quiet).await;
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
         println!("{round}");
+        if round.sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
+            quiet = Instant::now() + AFTER_A_NO;
+        }
         rounds.push(round);
     }
     let mut recoveries = Vec::new();
@@ -92,11 +95,15 @@ async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked
         }
     }
     // Once more at the very end: what was refused must not have happened later.
-    if rounds.iter().flat_map(|round| &round.sales).any(|sale| !sale.outcome.noes.is_empty()) {
-        sleep(AFTER_A_NO).await;
-    }
-    for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
-        sale.check_again().await?;
+    sleep_until(quiet).await;
+    for round in &mut rounds {
+        let was_clean = round.is_clean();
+        for sale in &mut round.sales {
+            sale.check_again().await?;
+        }
+        if was_clean && !round.is_clean() {
+            println!("at the end: {round}");
+        }
     }
     Ok(report(options.seed, layout, &rounds, recoveries))
 }

@@ -52,7 +52,8 @@ impl Round<'_> {
     }
 }
 
-/// Runs the `number`-th round, from 1, on servers that work, and leaves them working.
+/// Runs the `number`-th round, from 1, on servers that work, and leaves them working. Until `quiet` Redis keeps what it has
+/// of the rounds before.
 ///
 /// # Errors
 /// Those of the set-up. Violations are no error: see [`Round::is_clean`].
@@ -60,6 +61,7 @@ pub async fn run<'a>(
     cluster: &'a TestCluster,
     options: &ChaosOptions,
     number: u32,
+    quiet: Instant,
 ) -> Result<Round<'a>> {
     let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
     let (layout, index) = (options.layout, number as usize - 1);
@@ -81,6 +83,10 @@ pub async fn run<'a>(
         redis_lost: faults.iter().any(|planned| planned.what.makes_redis_forget(layout)),
         ..Outcome::default()
     };
+    if outcome.redis_lost {
+        // What would make a row of a refused order may still be there.
+        sleep_until(quiet).await;
+    }
     if expires {
         // It would cancel the unpaid orders of earlier rounds as well, which are checked once more at the end.
         let used = "UPDATE tb_voucher_order SET status = 3 WHERE status = 1";

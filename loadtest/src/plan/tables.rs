@@ -173,6 +173,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_formula_is_within_a_quarter_of_the_measured_sale() {
+        let figures = Figures::built_in().unwrap();
+        let table = comparison(&figures).unwrap();
+        let parts = table.split(['(', ')']);
+        let ratios: Vec<f64> = parts.filter_map(|part| part.parse().ok()).collect();
+        // Runs of half a second prove nothing.
+        let is_quick = figures.conditions.starts_with("**A quick run");
+        let is_near = |ratio: &f64| is_quick || (ratio - 1.0).abs() < 0.25;
+        assert!(ratios.len() == 3 && ratios.iter().all(is_near), "{table}");
+    }
+
+    #[test]
     fn the_tables_of_the_documents_are_those_of_the_figures() {
         for (document, name, table) in all(&Figures::built_in().unwrap()).unwrap() {
             let text = std::fs::read_to_string(markdown::path(document)).unwrap();

@@ -84,8 +84,14 @@ async fn on_shops<C: Case>(
         case.run(&stage).await
     };
     let result = running.await;
-    if !until(CLEAN_UP, async || clean_up(&stage).await.is_ok()).await {
-        progress.say("not all was cleaned up: the next run does it");
+    let mut cleaned = Ok(());
+    let clean = async || {
+        cleaned = clean_up(&stage).await;
+        cleaned.is_ok()
+    };
+    until(CLEAN_UP, clean).await;
+    if let Err(error) = cleaned {
+        progress.say(&format!("not all was cleaned up: {error}"));
     }
     Ok((result?, json))
 }

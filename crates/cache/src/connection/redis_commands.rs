@@ -212,7 +212,11 @@ fn is_command_error(error: &RedisError) -> bool {
                 | ServerErrorKind::ClusterDown
                 | ServerErrorKind::MasterDown
         ),
-        ErrorKind::Extension => error.code() != Some("BUSY"),
+        // Of a pipeline only its parts have a code.
+        ErrorKind::Extension => error
+            .clone()
+            .into_server_errors()
+            .is_none_or(|errors| errors.iter().all(|(_, error)| error.code() != "BUSY")),
         ErrorKind::UnexpectedReturnType | ErrorKind::Parse => true,
         _ => false,
     }

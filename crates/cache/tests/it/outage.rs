@@ -150,6 +150,26 @@ async fn the_circuit_breaker_closes_without_traffic() {
 }
 
 #[tokio::test]
+async fn a_redis_whose_script_does_not_end_is_left_alone() {
+    let server = RedisServer::start().await;
+    let cache = node_with(&server, config()).await;
+    let (source, policy) = (Source::new(Duration::ZERO), policy());
+    let mut redis = server.conn().await;
+    let limit = redis::cmd("CONFIG").arg(&["SET", "lua-time-limit", "1"]).to_owned();
+    limit.exec_async(&mut redis).await.expect("a limit");
+    let endless = redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
+    let mut other = server.conn().await;
+    let endless = tokio::spawn(async move { endless.exec_async(&mut other).await });
+    eventually("the breaker opens", async || {
+        assert_eq!(version(&cache, ReadStrategy::CacheAside, &policy, &source).await, Some(1));
+        cache.stats().breaker_open
+    })
+    .await;
+    redis::cmd("SCRIPT").arg("KILL").exec_async(&mut redis).await.expect("an end");
+    endless.await.expect("no panic").expect_err("it was killed");
+}
+
+#[tokio::test]
 async fn without_redis_a_hot_key_is_loaded_once_per_process() {
     let mut server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;

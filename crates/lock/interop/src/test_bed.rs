@@ -2,6 +2,8 @@
 //! private Redis to inspect keys and channels.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -183,7 +185,7 @@ impl Scene<'_> {
     pub async fn subscribed(&self, subscribers: usize) -> anyhow::Result<()> {
         let mut redis = self.redis();
         let pattern = format!("*{}*", self.name);
-        becomes("subscribers", subscribers, async || {
+        becomes("subscribers", subscribers.., async || {
             let channels: Vec<String> =
                 redis::cmd("PUBSUB").arg("CHANNELS").arg(&pattern).query_async(&mut redis).await?;
             let counts: HashMap<String, usize> =
@@ -193,25 +195,25 @@ impl Scene<'_> {
         .await
     }
 
-    /// Waits until a fair lock's queue has at least so many waiters.
+    /// Waits until a fair lock's queue has so many waiters.
     pub async fn queued(&self, waiters: usize) -> anyhow::Result<()> {
         let (mut redis, queue) = (self.redis(), format!("redisson_lock_queue:{{{}}}", self.name));
-        becomes("waiters in the queue", waiters, async || anyhow::Ok(redis.llen(&queue).await?))
-            .await
+        let length = async || anyhow::Ok(redis.llen(&queue).await?);
+        becomes("waiters in the queue", waiters..=waiters, length).await
     }
 }
 
-/// Waits until there are at least so many.
+/// Waits until there are so many.
 async fn becomes(
     what: &str,
-    wanted: usize,
+    wanted: impl RangeBounds<usize> + Debug,
     mut count: impl AsyncFnMut() -> anyhow::Result<usize>,
 ) -> anyhow::Result<()> {
     let mut last = 0;
     let reached = poll(Duration::from_secs(10), Duration::from_millis(5), async || {
         last = count().await?;
-        anyhow::Ok((last >= wanted).then_some(()))
+        anyhow::Ok(wanted.contains(&last).then_some(()))
     });
-    ensure!(reached.await?.is_some(), "{last} {what}, not {wanted}");
+    ensure!(reached.await?.is_some(), "{last} {what}, not {wanted:?}");
     Ok(())
 }

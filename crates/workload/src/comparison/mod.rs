@@ -106,6 +106,8 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         spread: Duration::from_secs(setting.spread_seconds.into()),
         seed: setting.seed.into(),
         traced: true,
+        // Pending orders and the tables have it each.
+        wait_limit: Duration::from_secs(20),
         ..BurstOptions::new(selling.clone())
     });
     let vouchers = [burst::publish(&lanes[0]).await?, burst::publish(&lanes[1]).await?];

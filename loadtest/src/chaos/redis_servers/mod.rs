@@ -101,7 +101,10 @@ impl RedisServers {
                 ["--cluster-announce-bus-port", &bus_port],
                 ["--bind-source-addr", &from],
             ];
-            node.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
+            // One alone may be older than the last of these.
+            if layout != RedisLayout::Single {
+                node.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
+            }
             match layout {
                 RedisLayout::Single => node.environment.clone_from(&environment),
                 RedisLayout::Sentinel if number > 0 => {
