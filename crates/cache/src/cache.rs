@@ -213,8 +213,7 @@ impl Cache {
     }
 }
 
-/// Spawns the future that `make` returns; if it panics, logs that and spawns a new one. The task
-/// belongs to `tasks`, which is awaited at shutdown.
+/// Spawns the future that `make` returns, in `tasks`; where it panics, logs that and spawns a new one.
 fn supervise<F>(
     tasks: &TaskTracker,
     name: &'static str,

@@ -73,8 +73,7 @@ impl LoadLimiter {
             Err(_) | Ok(Err(_)) => return Err(ReadError::Overloaded),
         };
         policy.counters.loads.increment();
-        // Unwind-safe: a panicking load borrows nothing of ours. The call that makes the future is
-        // inside, because it may panic as well.
+        // Also the call that makes the future may panic. A panicking load borrows nothing of ours.
         let caught = AssertUnwindSafe(async { loader().await }).catch_unwind();
         let outcome = timeout(self.load_timeout, caught).await;
         drop(permit);

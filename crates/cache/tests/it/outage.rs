@@ -154,11 +154,10 @@ async fn a_redis_whose_script_does_not_end_is_left_alone() {
     let server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
     let (source, policy) = (Source::new(Duration::ZERO), policy());
-    let mut redis = server.conn().await;
-    let limit = redis::cmd("CONFIG").arg(&["SET", "lua-time-limit", "1"]).to_owned();
-    limit.exec_async(&mut redis).await.expect("a limit");
+    let (mut redis, mut other) = (server.conn().await, server.conn().await);
+    let limit = ["SET", "lua-time-limit", "1"];
+    redis::cmd("CONFIG").arg(&limit).exec_async(&mut redis).await.expect("a limit");
     let endless = redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
-    let mut other = server.conn().await;
     let endless = tokio::spawn(async move { endless.exec_async(&mut other).await });
     eventually("the breaker opens", async || {
         assert_eq!(version(&cache, ReadStrategy::CacheAside, &policy, &source).await, Some(1));
