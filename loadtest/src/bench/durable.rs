@@ -10,20 +10,23 @@ use crate::bench::environment::{BUYERS, Database, Environment, PLAIN};
 use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::Plan;
-use crate::bench::run::{ORDERS_PER_S, P99, SERVERS_US};
+use crate::bench::run::{Figure, ORDERS_PER_S, P99, SERVERS_US};
 use crate::bench::servers::{self, Server};
 use crate::spread::beside;
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
-/// What a confirmed order survives, and the database where it does.
+/// What there is besides the server, and the database where there is.
 const SETUPS: [(&str, Database); 3] = [
     ("no binary log", PLAIN),
-    ("binary log, `sync_binlog=1`", (Replication::None, &["--log-bin=binlog", "--sync-binlog=1"])),
-    ("a replica has it (`AFTER_SYNC`)", (Replication::SemiSynchronous, &[])),
+    (
+        "a binary log, `sync_binlog=1`",
+        (Replication::None, &["--log-bin=binlog", "--sync-binlog=1"]),
+    ),
+    ("a replica, `AFTER_SYNC`", (Replication::SemiSynchronous, &[])),
 ];
 
-/// Measures, and prints the table: a row for each strategy and database.
+/// Measures, and prints the table: a row for each strategy.
 pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     // A pair is of MariaDB only.
@@ -45,28 +48,26 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
             Plan::new(strategy, environment, instance).run().await
         };
         let all = args.interleaved(&setups, one).await?;
-        for ((name, _, environment), runs) in setups.iter().zip(&all) {
-            rows.push(vec![
-                format!("`{strategy}`"),
-                (*name).to_owned(),
-                figure(ORDERS_PER_S.median(runs)),
-                // Beside those without a binary log of the same rounds.
-                beside(runs, &all[0], ORDERS_PER_S.1).to_string(),
-                figure(P99.median(runs)),
-                figure(SERVERS_US.median(runs)),
-                figure(micro::commits(&environment.pool).await?.p50_ms),
-            ]);
+        let mut commits = Vec::new();
+        for (_, _, environment) in &setups {
+            commits.push(figure(micro::commits(&environment.pool).await?.p50_ms));
         }
+        let each = |of: Figure| {
+            let figures = all.iter().map(|runs| figure(of.median(runs)));
+            figures.collect::<Vec<_>>().join(" / ")
+        };
+        // Beside those without a binary log of the same rounds.
+        let shares =
+            all.iter().skip(1).map(|runs| beside(runs, &all[0], ORDERS_PER_S.1).to_string());
+        let mut row = vec![format!("`{strategy}`"), figure(ORDERS_PER_S.median(&all[0]))];
+        row.extend(shares.chain([each(P99), each(SERVERS_US), commits.join(" / ")]));
+        rows.push(row);
     }
-    let titles = [
-        "strategy",
-        "a confirmed order survives the loss of the server where",
-        ">orders/s",
-        ">÷ without binary log (range)",
-        ">p99, ms",
-        ">processor time an order, µs",
-        ">one commit, ms",
-    ];
+    let shares: Vec<_> =
+        setups.iter().skip(1).map(|(name, ..)| format!(">÷ with {name}")).collect();
+    let mut titles = vec!["strategy", ">orders/s without a binary log"];
+    titles.extend(shares.iter().map(String::as_str));
+    titles.extend([">p99, ms, of each", ">processor time an order, µs", ">one commit, ms"]);
     let table = markdown::table(&titles, &rows);
     let conditions = setups[0].2.conditions(began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");

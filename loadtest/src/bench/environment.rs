@@ -132,9 +132,9 @@ impl Environment {
         let (database, flush): (String, i64) = sqlx::query_as(query).fetch_one(&self.pool).await?;
         let redis = redis_info(&self.access, "redis_version").await?;
         Ok(format!(
-            "{unfit}{} · commit {} · {} cores ({processor}), load {load} · MariaDB/MySQL {database} with \
+            "{unfit}{} · commit {} · {} cores ({processor}), load {load} · database {database} with \
              innodb_flush_log_at_trx_commit={flush} · Redis {redis} {} · {} rounds of {} ms a run · \
-             {} s in all. The load generator shares these cores with all servers.",
+             {} s in all",
             chrono::Local::now().format("%Y-%m-%d %H:%M"),
             commit(),
             std::thread::available_parallelism().map_or(0, usize::from),
