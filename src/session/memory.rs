@@ -110,6 +110,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_that_was_read_before_its_end_is_not_used_after_it() {
         let (memory, token) = (SessionMemory::new(8), Token::random());
+        assert!(!memory.is_tracked(memory.created_at), "nothing was reported yet");
         let user = CurrentUser { id: 1, nick_name: String::new(), icon: String::new() };
         let found = || Ok(Some(user.clone()));
         let kept = Some(Arc::new(user.clone()));

@@ -72,8 +72,8 @@ async fn real_orders_are_no_violations_and_others_are() {
     for user in [7, 8] {
         plant(&stack, 1, user, user, false, "0 SECOND").await;
     }
-    violation(&audit(&stack, 1), "oversold", 1, "VIOLATION");
-    violation(&audit(&stack, 2), "oversold", 3, "VIOLATION");
+    violation(&audit(&stack, 1), "oversold", 1, "VIOLATION\n");
+    violation(&audit(&stack, 2), "oversold", 3, "VIOLATION\n");
 
     for table in ["tb_stock_return", "tb_seckill_voucher", "tb_voucher_order"] {
         stack.database.run(&format!("DELETE FROM {table}")).await;
@@ -111,7 +111,7 @@ async fn real_orders_are_no_violations_and_others_are() {
     for (taken, unaccounted) in [(-1, -1), (2, 1)] {
         take(&stack, sale, taken).await;
         let found = audit(&stack, sale);
-        violation(&found, "unaccounted", unaccounted, "VIOLATION");
+        violation(&found, "unaccounted", unaccounted, "VIOLATION\n");
         assert_eq!(found.1["cancelled"], 1);
     }
 

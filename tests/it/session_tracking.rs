@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use testkit::proxy::Mode;
+use seckill::{connection, keys::KeyStyle, session::SharedSessions};
+use testkit::{proxy::Mode, redis_server::RedisServer};
 
 use crate::support::api::{get, metric, metric_is, post};
 use crate::support::stack::{SignedIn, Stack};
@@ -140,4 +141,16 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     acl(&stack.redis, "app", "+client|tracking").await;
     tracked(base).await;
     instance.wait_for_line("reports ended sessions again").await;
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_the_task_that_is_told_of_ends() {
+    let server = RedisServer::start().await;
+    let address = connection::redis::server(&server.url().into(), None, None).unwrap();
+    let nodes = connection::redis::connect(address, TRUST).await.unwrap();
+    let sessions = SharedSessions::new(nodes.commands(), KeyStyle::Default);
+    sessions.track(nodes);
+    eventually("sessions are tracked", async || sessions.stats().tracked).await;
+    sessions.shutdown().await;
+    eventually("they are no more", async || !sessions.stats().tracked).await;
 }
