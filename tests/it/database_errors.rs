@@ -119,6 +119,7 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
         failed(&stack, *stream, 4).await;
     }
     assert_eq!(stack.dead_letters().await, 0, "an outage ended orders");
+    assert_eq!(stack.instances[0].lines_with("meets a bug").len(), 0, "an outage is no bug");
     stack.database.run("DELETE FROM planted").await;
     for (stream, bought) in &streams {
         assert_all_ordered(&stack, *stream, bought).await;
