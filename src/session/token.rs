@@ -75,7 +75,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_32_hex_characters_is_no_token() {
+    fn what_is_not_32_hex_characters_is_no_token_and_none_is_shown() {
+        assert_eq!(format!("{:?}", Token::random()), "Token(…)");
         for forged in ["", "Bearer ", "abc", "*", &"g".repeat(32), &"a".repeat(33)] {
             assert_eq!(Token::parse(forged), None, "{forged}");
         }
