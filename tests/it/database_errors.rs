@@ -135,7 +135,7 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     fail(&stack, direct, "INSERT", 1064).await;
     let bought = buy_all(&stack, users, sale).await;
     stack.buy(&users[0], direct).await.refused(500, "INTERNAL");
-    failed(&stack, sale, 20).await;
+    failed(&stack, sale, 12).await;
     assert_eq!(stack.dead_letters().await, 0);
     stack.database.run("DELETE FROM planted").await;
     assert_all_ordered(&stack, sale, &bought).await;

@@ -10,7 +10,7 @@ use testkit::{proxy::Mode, redis_server::RedisServer};
 
 use crate::support::api::{get, metric, metric_is, post};
 use crate::support::stack::{SignedIn, Stack};
-use crate::support::{acl, eventually};
+use crate::support::{PATIENCE, acl, eventually};
 
 /// For how long a session is used that is not tracked. One that is tracked is used for minutes, unless its end is reported.
 const TRUST: Duration = Duration::from_millis(800);
@@ -147,7 +147,7 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
 async fn a_shutdown_ends_the_task_that_is_told_of_ends() {
     let server = RedisServer::start().await;
     let address = connection::redis::server(&server.url().into(), None, None).unwrap();
-    let nodes = connection::redis::connect(address, TRUST).await.unwrap();
+    let nodes = connection::redis::connect(address, PATIENCE).await.unwrap();
     let sessions = SharedSessions::new(nodes.commands(), KeyStyle::Default);
     sessions.track(nodes);
     eventually("sessions are tracked", async || sessions.stats().tracked).await;
