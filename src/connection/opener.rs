@@ -17,7 +17,7 @@ use super::server_error::is_read_only;
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
 /// the server names the statement that had to wait before we close the connection.
-const LOCK_WAIT_SECONDS: u32 = 2;
+const LOCK_WAIT_SECONDS: u32 = 1;
 
 /// Seconds after which the server ends a transaction in which its client sends nothing, and so releases its rows: the
 /// client may have been stopped or cut off. Longer than anything that is waited for between two statements. MariaDB has

@@ -6,7 +6,7 @@
 //! - A commit whose outcome is unknown is resolved by looking up one of its orders: the transaction happened for
 //!   all or for none.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use backon::Retryable;
@@ -57,48 +57,59 @@ impl BatchCommitter {
             .await
     }
 
+    /// The second try locks the sales one by one, and so finds the one with too little left, or whose row cannot be changed.
     async fn commit_once(
         &self,
         orders: &[NewOrder],
         sorted: &[NewOrder],
         deadline: Instant,
     ) -> Result<Outcomes, BatchError> {
+        match self.try_once(orders, sorted, deadline, false).await? {
+            Ok(outcomes) => Ok(outcomes),
+            Err(_) => {
+                self.try_once(orders, sorted, deadline, true).await?.map_err(BatchError::Insert)
+            }
+        }
+    }
+
+    /// The inner error is what was in the way of taking from the stock; all is rolled back then.
+    async fn try_once(
+        &self,
+        orders: &[NewOrder],
+        sorted: &[NewOrder],
+        deadline: Instant,
+        locks_first: bool,
+    ) -> Result<Result<Outcomes, Error>, BatchError> {
         let mut transaction = self.store.begin_until(deadline).await.map_err(BatchError::All)?;
-        let inserted = match transaction.insert_batch(sorted).await {
-            Ok(inserted) => inserted,
+        let states = match insert(&mut transaction, orders, sorted, locks_first).await {
+            Ok(states) => states,
             Err(error) => {
-                if matches!(error, BatchError::Insert(_)) {
-                    // Rolled back and waited for: what follows inserts the same orders again, and must not
-                    // meet the locks of this transaction, nor deadlock when they go.
-                    rollback(transaction).await;
+                if !matches!(error, BatchError::All(_)) {
+                    roll_back(transaction).await;
                 }
                 return Err(error);
             }
         };
-        let mut states = vec![State::Inserted; orders.len()];
-        if inserted < orders.len() {
-            let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
-            for (state, order) in states.iter_mut().zip(orders) {
-                if rows.get(&order.id).is_none_or(|(buyer, _)| *buyer != order.buyer) {
-                    *state = State::Dropped;
-                }
-            }
-            if of_state(State::Inserted, orders, &states).count() != inserted {
-                // Some were there before.
-                return Err(BatchError::All(Error::DuplicateId));
-            }
+        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
+        for order in of_state(State::Inserted, orders, &states) {
+            *counts.entry(order.buyer.voucher_id).or_default() += 1;
         }
-        let committed = match take_and_commit(transaction, orders, &mut states).await {
-            // Answered order by order.
-            Err(BatchError::All(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_)))) => {
-                Err(error)
-            }
-            committed => {
-                committed?;
-                Ok(())
-            }
+        let ended = match of_state(State::Inserted, orders, &states).next() {
+            Some(first) => transaction.take_and_commit(first, &counts).await,
+            None => transaction.rollback().await.map(|()| Taken::Committed),
         };
-        Ok(self.outcomes(orders, &states, &committed).await)
+        let committed = match ended {
+            Ok(Taken::Committed) => Ok(()),
+            // The server's state, which concerns all sales, and is answered order by order.
+            Ok(Taken::Not(_, error @ Error::Unavailable(_)))
+            | Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => Err(error),
+            Ok(Taken::Not(open, error)) => {
+                roll_back(*open).await;
+                return Ok(Err(error));
+            }
+            Err(error) => return Err(BatchError::All(error)),
+        };
+        Ok(Ok(self.outcomes(orders, &states, &committed).await))
     }
 
     async fn outcomes(
@@ -151,85 +162,54 @@ fn of_state<'a>(
     pairs.filter(move |(_, state)| **state == wanted).map(|(order, _)| order)
 }
 
-/// Takes one for each inserted order from the stock of its sale, and commits. Where that does not suffice, the latest orders
-/// of the sale are deleted first; where none is left, all is rolled back.
-async fn take_and_commit(
-    mut transaction: OrderTransaction,
-    orders: &[NewOrder],
-    states: &mut [State],
-) -> Result<(), BatchError> {
-    let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-    for order in of_state(State::Inserted, orders, states) {
-        *counts.entry(order.buyer.voucher_id).or_default() += 1;
-    }
-    let mut counts: Vec<(i64, usize)> = counts.into_iter().collect();
-    let (mut taken, mut trimmed) = (0, None);
-    loop {
-        let Some(first) = of_state(State::Inserted, orders, states).next() else {
-            let rolled_back = transaction.rollback().await;
-            return rolled_back.map_err(|_| BatchError::All(Error::Unavailable("the database")));
-        };
-        let ended = transaction.take_and_commit(first, &counts[taken..]).await;
-        let (open, at) = match ended.map_err(BatchError::All)? {
-            Taken::Committed => return Ok(()),
-            // The server's state, which concerns all sales.
-            Taken::Blocked(_, _, error @ Error::Unavailable(_)) => {
-                return Err(BatchError::All(error));
-            }
-            Taken::Blocked(open, at, error) => {
-                rollback(open).await;
-                return Err(BatchError::Sale(counts[taken + at].0, error));
-            }
-            Taken::Short(open, at) => (open, at),
-        };
-        (transaction, taken) = (open, taken + at);
-        let voucher_id = counts[taken].0;
-        if trimmed.replace(voucher_id) == Some(voucher_id) {
-            rollback(transaction).await;
-            let detail = "the locked stock did not suffice".to_owned();
-            return Err(BatchError::All(Error::Internal(detail)));
-        }
-        let trim = trim_to_stock(&mut transaction, voucher_id, orders, states);
-        match trim.await.map_err(BatchError::All)? {
-            0 => drop(counts.remove(taken)),
-            left => counts[taken].1 = left,
-        }
-    }
-}
-
-/// Locks the sale's stock, and deletes the latest of its orders, for which it does not suffice; returns how many stay.
-async fn trim_to_stock(
+/// Inserts the orders; returns what became of each. Where `locks_first`, it also locks the sales in the order of their ids, and
+/// deletes the latest orders of those whose stock does not suffice.
+async fn insert(
     transaction: &mut OrderTransaction,
-    voucher_id: i64,
     orders: &[NewOrder],
-    states: &mut [State],
-) -> Result<usize, Error> {
-    let (stock, surplus) = match transaction.lock_stock(voucher_id).await {
-        Ok(stock) => (usize::try_from(stock).unwrap_or(0), State::Surplus),
-        Err(Error::VoucherNotFound) => (0, State::NoSale),
-        Err(error) => return Err(error),
-    };
-    let (mut stay, mut delete) = (0, HashSet::new());
-    let inserted = orders.iter().zip(states.iter_mut());
-    let inserted = inserted.filter(|(order, state)| {
-        order.buyer.voucher_id == voucher_id && **state == State::Inserted
-    });
-    for (order, state) in inserted {
-        if stay < stock {
-            stay += 1;
-        } else {
-            *state = surplus;
-            delete.insert(order.id);
+    sorted: &[NewOrder],
+    locks_first: bool,
+) -> Result<Vec<State>, BatchError> {
+    let inserted = transaction.insert_batch(sorted).await?;
+    let mut states = vec![State::Inserted; orders.len()];
+    if inserted < orders.len() {
+        let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
+        for (state, order) in states.iter_mut().zip(orders) {
+            if rows.get(&order.id).is_none_or(|(buyer, _)| *buyer != order.buyer) {
+                *state = State::Dropped;
+            }
+        }
+        if of_state(State::Inserted, orders, &states).count() != inserted {
+            // Some were there before.
+            return Err(BatchError::All(Error::DuplicateId));
+        }
+    }
+    if !locks_first {
+        return Ok(states);
+    }
+    let sale = |order: &NewOrder| order.buyer.voucher_id;
+    let sales: BTreeSet<i64> = of_state(State::Inserted, orders, &states).map(sale).collect();
+    let mut stocks = transaction.lock_stocks(&sales).await?;
+    let mut delete = HashSet::new();
+    for (state, order) in states.iter_mut().zip(orders).filter(|(s, _)| **s == State::Inserted) {
+        match stocks.get_mut(&sale(order)) {
+            Some(Some(left)) if *left > 0 => *left -= 1,
+            stock => {
+                *state = if let Some(Some(_)) = stock { State::Surplus } else { State::NoSale };
+                delete.insert(order.id);
+            }
         }
     }
     // Where no order is left, all is rolled back.
     if !delete.is_empty() && states.contains(&State::Inserted) {
-        transaction.delete_inserted(&delete).await?;
+        transaction.delete_inserted(&delete).await.map_err(BatchError::All)?;
     }
-    Ok(stay)
+    Ok(states)
 }
 
-async fn rollback(transaction: OrderTransaction) {
+/// Waits for it: what follows inserts the same orders again, and must not meet the locks of this transaction, nor deadlock
+/// when they go.
+async fn roll_back(transaction: OrderTransaction) {
     if let Err(error) = transaction.rollback().await {
         tracing::debug!(%error, "a batch's connection is closed instead of rolled back");
     }

@@ -175,8 +175,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
         stack.buy(&users[0], sale).await.data();
     }
 
-    // Such a connection may lead to a server that was the primary before, and one that only reads would never notice:
-    // one that was opened to a read-only server is soon replaced.
+    // It may lead to what was the primary before, which reads never notice: one to a read-only server is soon replaced.
     let database = &stack.database;
     let pool = mysql::connect(&database.url(), 1, Duration::from_secs(10)).await;
     let pool = pool.expect("connect");

@@ -54,7 +54,7 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
     let mut transaction = store.begin_until(deadline).await.unwrap();
     assert!(transaction.insert_if_first(&order).await.unwrap());
     tokio::time::sleep_until(deadline).await;
-    let outcome = transaction.take_and_commit(&order, &[(sale, 1)]).await.map(drop);
+    let outcome = transaction.take_and_commit(&order, &[(sale, 1)].into()).await.map(drop);
     assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
     assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
 }

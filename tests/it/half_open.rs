@@ -33,8 +33,7 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
                 () = fault() => buying.await,
             };
             if strategy != "row-lock" && answer.body["code"] == "OUTCOME_UNKNOWN" {
-                // The row is waited for in the request that commits: what became of it is looked up, until the time
-                // limit, which comes before the server gives the silent connection up.
+                // The row is waited for in the request that commits: what became of it is looked up until the time limit.
                 assert_eq!(answer.status, 503);
             } else {
                 answer.refused(503, "UNAVAILABLE");

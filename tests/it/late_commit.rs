@@ -56,8 +56,7 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
             Some(answer) => answer,
             None => buying.await,
         };
-        // A definite success, unless this machine is so busy that the look-up ran out of time, or the server ended the
-        // transaction first: then the order never comes.
+        // A definite success, unless a busy machine's look-up ran out of time, or the server ended the transaction first.
         let id = match answer.body["code"].as_str() {
             None => answer.bought(),
             Some("OUTCOME_UNKNOWN") => {

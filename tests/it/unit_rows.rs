@@ -57,8 +57,7 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     let sale = stack.publish(10_000, "unit-rows").await;
     assert_eq!(rows_and_stock(&stack, sale).await, (10_000, 0));
 
-    // A purchase that waits, with the last unit, for something else is not the sale's end: when it is undone, the unit
-    // is sold to the one who came second.
+    // A purchase that waits with the last unit is not the sale's end: if it is undone, the second buyer gets the unit.
     let sale = stack.publish(2, "unit-rows").await;
     stack.buy(&users[0], sale).await.bought();
     let claim = format!("DELETE FROM tb_stock_unit WHERE voucher_id = {sale}");

@@ -94,8 +94,7 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
         let answer = post(stack.url(), "/voucher/seckill").admin().json(body).send().await;
         assert!(answer.refused(403, "LAB_ONLY").contains("--lab"));
     }
-    // Nor are they sold by an instance outside the lab, if another one published them; nor is one that this version
-    // does not know.
+    // Nor are they sold by an instance outside the lab, if another published them; nor one that this version does not know.
     let user = &stack.users(1).await[0];
     for (strategy, status, code) in [("naive", 403, "LAB_ONLY"), ("later", 503, "UNAVAILABLE")] {
         let sale = stack.publish(5, "reentrant-lock").await;

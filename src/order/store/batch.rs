@@ -5,17 +5,17 @@
 //! Statements with lists of ids or rows are text, not prepared: one statement then fits a batch of any size, where prepared
 //! ones would need one shape per size. Everything put into the text is an integer.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::orders::{OrderStore, id_list};
-use super::transaction::{OrderTransaction, Sent};
+use super::orders::OrderStore;
+use super::transaction::{OrderTransaction, Reply, Sent, stock_sql};
 use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
 /// Why a batch could not be committed. Nothing was done.
 pub enum BatchError {
-    /// An order could not be inserted, and perhaps only that one.
+    /// An order could not be inserted, or not taken from the stock, and perhaps only that one.
     Insert(Error),
     /// The row of this sale could not be changed; the others may do without it.
     Sale(i64, Error),
@@ -66,11 +66,31 @@ impl OrderTransaction {
         }
     }
 
+    /// Locks the rows of these sales, in this order; returns each one's stock, `None` where it is gone. One round trip.
+    pub async fn lock_stocks(
+        &mut self,
+        sales: &BTreeSet<i64>,
+    ) -> Result<HashMap<i64, Option<i64>>, BatchError> {
+        let lock = |sale: &i64| format!("{} FOR UPDATE; ", stock_sql(*sale));
+        let Sent { replies, error } = self.send(&sales.iter().map(lock).collect::<String>()).await;
+        if let Some(error) = error.map(Error::from) {
+            return Err(match sales.iter().nth(replies.len()) {
+                Some(sale) if !matches!(error, Error::Unavailable(_)) => {
+                    BatchError::Sale(*sale, error)
+                }
+                _ => BatchError::All(error),
+            });
+        }
+        let stock = |(sale, reply): (&i64, &Reply)| Ok((*sale, reply.number()?));
+        sales.iter().zip(&replies).map(stock).collect::<Result<_, _>>().map_err(BatchError::All)
+    }
+
     /// Deletes orders that this transaction inserted; they must be there.
     pub async fn delete_inserted(&mut self, ids: &HashSet<i64>) -> Result<(), Error> {
-        let ids_list = id_list(ids.iter().copied());
-        let sql = format!("DELETE FROM tb_voucher_order WHERE id IN ({ids_list})");
-        let deleted = self.change(&sql).await?;
+        // One by one: with a list the server may scan, and wait for orders of those who wait for these.
+        let delete = |id: &i64| format!("DELETE FROM tb_voucher_order WHERE id = {id}; ");
+        let deleted = self.run(&ids.iter().map(delete).collect::<String>()).await?;
+        let deleted: u64 = deleted.iter().map(|reply| reply.changed).sum();
         if deleted == ids.len() as u64 {
             Ok(())
         } else {

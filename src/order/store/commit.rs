@@ -7,7 +7,9 @@
 //!
 //! Only here can a purchase end in [`Error::OutcomeUnknown`].
 
-use super::orders::{Locked, find_for_certain};
+use std::collections::BTreeMap;
+
+use super::orders::{Locked, find_for_certain, id_list};
 use super::transaction::{OrderTransaction, Sent};
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
@@ -20,10 +22,8 @@ use crate::request::trace;
 pub enum Taken {
     /// All of it was done.
     Committed,
-    /// Less is left of the sale at this position. Those before it are taken, and the transaction is open.
-    Short(OrderTransaction, usize),
-    /// The row of the sale at this position could not be changed, for this reason. The transaction is to be rolled back.
-    Blocked(OrderTransaction, usize, Error),
+    /// Less is left of a sale ([`Error::SoldOut`]), or its row could not be changed. The transaction is to be rolled back.
+    Not(Box<OrderTransaction>, Error),
 }
 
 impl OrderTransaction {
@@ -45,22 +45,21 @@ impl OrderTransaction {
         trace::step(committing, steps::ended("committed")).await
     }
 
-    /// Takes so many from the stock of each of these sales, which are in the order of their ids, and commits: one round trip.
-    /// This transaction must have inserted `order`, and that must have been answered: by it a lost reply is resolved, as in
-    /// [`OrderTransaction::commit`].
+    /// Takes so many from the stock of each of these sales, and commits: one round trip. This transaction must have inserted
+    /// `order`, and that must have been answered: by it a lost reply is resolved, as in [`OrderTransaction::commit`].
     ///
     /// # Cancellation
     /// Dropped, the transaction may be committed or not.
     pub async fn take_and_commit(
         mut self,
         order: &NewOrder,
-        counts: &[(i64, usize)],
+        counts: &BTreeMap<i64, usize>,
     ) -> Result<Taken, Error> {
         let step = |taken: &Result<Taken, Error>| {
             steps::taken(match taken {
                 Ok(Taken::Committed) => Some(true),
-                Ok(Taken::Short(..)) => Some(false),
-                Ok(Taken::Blocked(..)) | Err(_) => None,
+                Ok(Taken::Not(_, Error::SoldOut)) => Some(false),
+                _ => None,
             })
         };
         let taking = async move {
@@ -70,15 +69,11 @@ impl OrderTransaction {
                 self.ended();
                 return Ok(Taken::Committed);
             };
-            // Each sale has two statements: the one that takes, and the one that fails where it took nothing.
-            let (at, answered) = (replies.len() / 2, error.as_database_error().is_some());
-            let is_short =
-                replies.len() % 2 == 1 && replies.last().is_some_and(|taken| taken.changed == 0);
-            if is_short && answered {
-                return Ok(Taken::Short(self, at));
-            }
-            if answered && replies.len() == 2 * at && at < counts.len() {
-                return Ok(Taken::Blocked(self, at, error.into()));
+            let answered = error.as_database_error().is_some();
+            let is_short = matches!(&replies[..], [taken] if taken.changed < counts.len() as u64);
+            if answered && (is_short || replies.is_empty()) {
+                let error = if is_short { Error::SoldOut } else { error.into() };
+                return Ok(Taken::Not(Box::new(self), error));
             }
             if is_short || is_read_only(&error) {
                 return Err(error.into());
@@ -123,17 +118,27 @@ async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
     }
 }
 
-/// Changes the hot rows and commits. The server runs a text up to the first statement that fails, so one behind each change
-/// fails where the row was not changed, or is gone: the largest integer, plus one, is out of range. An UPDATE that fails by
-/// itself would let an order through whose sale is gone.
-fn take_sql(counts: &[(i64, usize)]) -> String {
-    let take = |(voucher_id, count): &(i64, usize)| {
-        format!(
-            "UPDATE tb_seckill_voucher SET stock = stock - {count} \
-             WHERE voucher_id = {voucher_id} AND stock >= {count}; \
-             SET @taken = {} + (ROW_COUNT() <> 1); ",
-            i64::MAX
-        )
+/// Changes the hot rows and commits. The server runs a text up to the first statement that fails, so one behind the change
+/// fails where fewer rows were changed than there are sales: the largest integer, plus one, is out of range. One UPDATE for
+/// all takes a third of the server's time for one each, and locks the rows in the order of their key.
+fn take_sql(counts: &BTreeMap<i64, usize>) -> String {
+    let mut sales: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
+    counts
+        .iter()
+        .for_each(|(voucher_id, count)| sales.entry(*count).or_default().push(*voucher_id));
+    let when = |(count, ids): (&usize, &Vec<i64>)| {
+        format!("WHEN voucher_id IN ({}) THEN {count} ", id_list(ids.iter().copied()))
     };
-    counts.iter().map(take).chain(["COMMIT".to_owned()]).collect()
+    let count = match sales.first_key_value() {
+        Some((count, _)) if sales.len() == 1 => count.to_string(),
+        _ => format!("CASE {}END", sales.iter().map(when).collect::<String>()),
+    };
+    format!(
+        "UPDATE tb_seckill_voucher SET stock = stock - {count} \
+         WHERE voucher_id IN ({}) AND stock >= {count}; \
+         SET @taken = {} + (ROW_COUNT() <> {}); COMMIT",
+        id_list(counts.keys().copied()),
+        i64::MAX,
+        counts.len()
+    )
 }

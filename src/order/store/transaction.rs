@@ -56,7 +56,7 @@ pub(super) struct Reply {
 
 impl Reply {
     /// The number in the first row and column.
-    fn number(&self) -> Result<Option<i64>, Error> {
+    pub(super) fn number(&self) -> Result<Option<i64>, Error> {
         Ok(self.rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 }
@@ -237,7 +237,7 @@ impl OrderTransaction {
     }
 }
 
-fn stock_sql(voucher_id: i64) -> String {
+pub(super) fn stock_sql(voucher_id: i64) -> String {
     format!("SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}")
 }
 

@@ -30,10 +30,10 @@ pub async fn end(
     inserted: bool,
 ) -> Result<i64, Error> {
     let (open, refusal) = if inserted {
-        match transaction.take_and_commit(order, &[(order.buyer.voucher_id, 1)]).await? {
+        match transaction.take_and_commit(order, &[(order.buyer.voucher_id, 1)].into()).await? {
             Taken::Committed => return Ok(order.id),
-            Taken::Short(open, _) => (open, Error::SoldOut),
-            Taken::Blocked(_, _, error) => return Err(error),
+            Taken::Not(open, Error::SoldOut) => (*open, Error::SoldOut),
+            Taken::Not(_, error) => return Err(error),
         }
     } else {
         (transaction, Error::AlreadyOrdered(None))

@@ -78,8 +78,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     stack.counted(sale, 0).await;
     assert!(!has_claim(&stack, sale, &users[1]).await);
 
-    // A drop is found though its consumer has left the group. While only our consumers are in the group, what others
-    // acknowledged is looked for less often.
+    // A drop is found though its consumer has left the group: while only ours are in it, less often.
     let sale = stack.publish(5, "stream").await;
     let held = java.hold(users[0].id, sale, 92, false).await;
     let _: () = redis::pipe()
