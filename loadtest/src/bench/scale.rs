@@ -191,24 +191,18 @@ fn cost(runs: &[Run]) -> Cost {
     }
 }
 
-/// Memory of a fresh instance, after runs that fill its pools: by open sale, by idle connection. Redis and the database are
-/// not measured here.
+/// Memory of an instance, after runs that fill its pools, by idle connection. Redis and the database are not measured here.
 async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     /// Connections opened; as many descriptors are needed here and in the instance.
     const CONNECTIONS: usize = 3_000;
-    const SALES: u64 = 10_000;
     descriptors::reserve(CONNECTIONS)?;
     let servers = instances(environment, "memory", 1).await?;
     let server = &servers[0];
-    let all = asking(environment, &servers, 1);
-    let many = Plan { sales: Some(SALES), ..all.clone() };
+    let one = asking(environment, &servers, 1);
     for is_order in [true, false] {
-        answers(&all, 0, is_order).await?;
+        answers(&one, 0, is_order).await?;
     }
-    let [seen, _] = server.memory()?;
-    // As many as were asked for: a slow machine does not get through all of them.
-    let sales = answers(&many, 0, true).await?.latency.count.min(SALES);
-    let [selling, _] = server.memory()?;
+    let [before, _] = server.memory()?;
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut connection = Connection::new(server.target.clone(), Duration::from_secs(5));
@@ -217,14 +211,8 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
         connections.push(connection);
     }
     let [connected, _] = server.memory()?;
-    let per = |after: u64, before: u64, count: u64| {
-        (after as f64 - before as f64).max(0.0) / count.max(1) as f64
-    };
-    Ok(Memory {
-        sale_instance: per(selling, seen, sales),
-        connection_instance: per(connected, selling, CONNECTIONS as u64),
-        ..Memory::default()
-    })
+    let connections = (connected as f64 - before as f64).max(0.0);
+    Ok(Memory { connection_instance: connections / CONNECTIONS as f64, ..Memory::default() })
 }
 
 /// What an answer costs on one instance, by the names that the plan knows them by, and a whole sale, with which the plan is

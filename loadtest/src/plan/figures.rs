@@ -77,8 +77,6 @@ impl Cost {
 pub struct Memory {
     /// Of Redis, per session.
     pub session_redis: f64,
-    /// Of an instance, per open sale that sells.
-    pub sale_instance: f64,
     /// Of an instance, per idle keep-alive connection; without the kernel's buffers.
     pub connection_instance: f64,
     /// Of the database, per order with its index entries.

@@ -160,7 +160,6 @@ fn memory(figures: &Figures) -> String {
     let memory = &figures.memory;
     let rows = [
         ("a session", "Redis", memory.session_redis),
-        ("an open sale", "the instance", memory.sale_instance),
         ("an idle keep-alive connection", "the instance", memory.connection_instance),
         ("an order with its index entries", "the database", memory.order_database),
     ];
