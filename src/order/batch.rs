@@ -52,7 +52,7 @@ impl BatchCommitter {
             .when(|error| match error {
                 BatchError::All(error) => is_conflict(error),
                 BatchError::Sale(_, error) => is_conflict(error) && sales == 1,
-                BatchError::Insert(error) => is_conflict(error) && orders.len() == 1,
+                BatchError::Order(error) => is_conflict(error) && orders.len() == 1,
             })
             .await
     }
@@ -67,7 +67,7 @@ impl BatchCommitter {
         match self.try_once(orders, sorted, deadline, false).await? {
             Ok(outcomes) => Ok(outcomes),
             Err(_) => {
-                self.try_once(orders, sorted, deadline, true).await?.map_err(BatchError::Insert)
+                self.try_once(orders, sorted, deadline, true).await?.map_err(BatchError::Order)
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::order::model::{Buyer, NewOrder};
 /// Why a batch could not be committed. Nothing was done.
 pub enum BatchError {
     /// An order could not be inserted, or not taken from the stock, and perhaps only that one.
-    Insert(Error),
+    Order(Error),
     /// The row of this sale could not be changed; the others may do without it.
     Sale(i64, Error),
     /// An error that concerns all of them.
@@ -56,7 +56,7 @@ impl OrderTransaction {
             (None, [inserted]) => Ok(inserted.changed as usize),
             // Perhaps the fault of one order, so that the others can be tried alone.
             (Some(error), _) if matches!(meaning_of(&error), Meaning::Row | Meaning::Conflict) => {
-                Err(BatchError::Insert(error.into()))
+                Err(BatchError::Order(error.into()))
             }
             (Some(error), _) => Err(BatchError::All(error.into())),
             (None, other) => {

@@ -153,8 +153,8 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
                 continue;
             }
             Err(BatchError::All(error) | BatchError::Sale(_, error)) => answer_all(buyers, &error),
-            Err(BatchError::Insert(error)) if buyers.len() == 1 => answer_all(buyers, &error),
-            Err(BatchError::Insert(error)) => {
+            Err(BatchError::Order(error)) if buyers.len() == 1 => answer_all(buyers, &error),
+            Err(BatchError::Order(error)) => {
                 tracing::warn!(orders = orders.len(), %error, "a batch is split");
                 context.stats.splits.fetch_add(1, Relaxed);
                 let tasks = context.tasks.clone();
@@ -197,9 +197,9 @@ async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders:
     let one = |(buyer, order): (BatchedBuyer, NewOrder)| async move {
         let outcome = match context.commit(&[order], buyer.first.deadline).await {
             Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
-            Err(
-                BatchError::Insert(error) | BatchError::Sale(_, error) | BatchError::All(error),
-            ) => Err(error),
+            Err(BatchError::Order(error) | BatchError::Sale(_, error) | BatchError::All(error)) => {
+                Err(error)
+            }
         };
         let committed = usize::from(outcome.is_ok());
         buyer.answer(outcome, committed);

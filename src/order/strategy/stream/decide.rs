@@ -96,7 +96,7 @@ impl Member {
             Ok(Err(BatchError::All(Error::DuplicateId))) => {
                 return self.commit_others(orders, deadline, attempt).await;
             }
-            Ok(Err(BatchError::Insert(error))) if orders.len() > 1 && !is_state(&error) => {
+            Ok(Err(BatchError::Order(error))) if orders.len() > 1 && !is_state(&error) => {
                 let voucher_id = orders[0].1.buyer.voucher_id;
                 tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
                 for one in orders {
@@ -105,7 +105,7 @@ impl Member {
                 return;
             }
             Ok(Err(
-                BatchError::All(error) | BatchError::Sale(_, error) | BatchError::Insert(error),
+                BatchError::All(error) | BatchError::Sale(_, error) | BatchError::Order(error),
             )) => new.iter().map(|_| Err(error.clone())).collect(),
             Err(_) => {
                 let error = Error::Internal("a batch of the stream panicked".to_owned());
@@ -151,7 +151,7 @@ impl Member {
         for _ in 1..TRIES {
             let commit = AssertUnwindSafe(self.committer.commit(orders, deadline));
             match commit.catch_unwind().await {
-                Ok(Err(BatchError::Insert(error)))
+                Ok(Err(BatchError::Order(error)))
                     if orders.len() == 1 && error.is_about_the_row() =>
                 {
                     tokio::time::sleep(PAUSE).await;
