@@ -36,7 +36,10 @@ impl Zone {
     /// The instant of a local date-time. Where clocks are turned back and it names two, the earlier; where they are
     /// turned forward and it names none, `None`.
     pub fn to_utc(self, local: NaiveDateTime) -> Option<DateTime<Utc>> {
-        self.0.from_local_datetime(&local).earliest().map(|at| at.with_timezone(&Utc))
+        self.0
+            .from_local_datetime(&local)
+            .earliest()
+            .map(|at| at.with_timezone(&Utc))
     }
 }
 

@@ -130,7 +130,11 @@ fn write_outcome_unknown(
 impl Error {
     /// [`Error::InvalidParameter`] with this text unless the condition holds.
     pub fn require(condition: bool, otherwise: &str) -> Result<(), Error> {
-        if condition { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
+        if condition {
+            Ok(())
+        } else {
+            Err(Error::InvalidParameter(otherwise.to_owned()))
+        }
     }
 
     /// [`Error::InvalidParameter`] where the text is longer than `most` characters.

@@ -36,7 +36,12 @@ impl Health {
     /// Readiness by these servers. `database` needs one connection, which nothing else uses: a probe that had to wait for
     /// one behind purchases would fail under load alone, on all instances at once.
     pub fn new(database: Database, redis: Redis, draining: CancellationToken) -> Self {
-        Health { database, redis, draining, probes: FreshCache::new(FRESH_FOR, 1) }
+        Health {
+            database,
+            redis,
+            draining,
+            probes: FreshCache::new(FRESH_FOR, 1),
+        }
     }
 
     async fn probe(&self) -> Readiness {
@@ -45,7 +50,12 @@ impl Health {
             tokio::time::timeout(PROBE_LIMIT, self.redis.ping()),
         );
         let (database, redis) = (matches!(database, Ok(Ok(()))), matches!(redis, Ok(Ok(()))));
-        Readiness { success: database && redis, database, redis, draining: false }
+        Readiness {
+            success: database && redis,
+            database,
+            redis,
+            draining: false,
+        }
     }
 }
 
@@ -86,9 +96,16 @@ pub async fn live() -> impl IntoResponse {
     ),
 )]
 pub async fn ready(State(health): State<Health>) -> impl IntoResponse {
-    let Ok(mut readiness) = health.probes.get((), async || Ok(health.probe().await)).await;
+    let Ok(mut readiness) = health
+        .probes
+        .get((), async || Ok(health.probe().await))
+        .await;
     readiness.draining = health.draining.is_cancelled();
     readiness.success &= !readiness.draining;
-    let status = if readiness.success { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if readiness.success {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, axum::Json(readiness))
 }

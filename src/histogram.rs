@@ -26,7 +26,10 @@ const DURATIONS_US: [u64; 13] = [
 /// Of durations.
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { unit: 1e6, ..Histogram::of_sizes(&DURATIONS_US) }
+        Histogram {
+            unit: 1e6,
+            ..Histogram::of_sizes(&DURATIONS_US)
+        }
     }
 }
 
@@ -34,7 +37,12 @@ impl Histogram {
     /// Of sizes.
     pub fn of_sizes(bounds: &'static [u64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Histogram { bounds, unit: 1.0, counts, sum: AtomicU64::new(0) }
+        Histogram {
+            bounds,
+            unit: 1.0,
+            counts,
+            sum: AtomicU64::new(0),
+        }
     }
 
     /// Counts a size.
@@ -55,9 +63,17 @@ impl Histogram {
         let mut buckets = Vec::with_capacity(self.bounds.len());
         for (at, counted) in self.counts.iter().enumerate() {
             count += counted.load(Relaxed);
-            buckets.extend(self.bounds.get(at).map(|bound| (*bound as f64 / self.unit, count)));
+            buckets.extend(
+                self.bounds
+                    .get(at)
+                    .map(|bound| (*bound as f64 / self.unit, count)),
+            );
         }
-        DurationHistogram { buckets, count, seconds: self.sum.load(Relaxed) as f64 / self.unit }
+        DurationHistogram {
+            buckets,
+            count,
+            seconds: self.sum.load(Relaxed) as f64 / self.unit,
+        }
     }
 }
 
@@ -69,13 +85,29 @@ mod tests {
     fn values_are_counted_up_to_each_bound_and_beyond() {
         let sizes = Histogram::of_sizes(&[1, 2, 4]);
         [1, 2, 3, 4, 5].into_iter().for_each(|size| sizes.add(size));
-        let DurationHistogram { buckets, count, seconds } = sizes.counted();
-        assert_eq!((buckets, count, seconds), (vec![(1.0, 1), (2.0, 2), (4.0, 4)], 5, 15.0));
+        let DurationHistogram {
+            buckets,
+            count,
+            seconds,
+        } = sizes.counted();
+        assert_eq!(
+            (buckets, count, seconds),
+            (vec![(1.0, 1), (2.0, 2), (4.0, 4)], 5, 15.0)
+        );
 
         let took = Histogram::default();
-        [1, 30, 9_000].into_iter().for_each(|ms| took.add_duration(Duration::from_millis(ms)));
-        let DurationHistogram { buckets, count, seconds } = took.counted();
-        assert_eq!((&buckets[..2], buckets[6]), (&[(0.0005, 0), (0.001, 1)][..], (0.05, 2)));
+        [1, 30, 9_000]
+            .into_iter()
+            .for_each(|ms| took.add_duration(Duration::from_millis(ms)));
+        let DurationHistogram {
+            buckets,
+            count,
+            seconds,
+        } = took.counted();
+        assert_eq!(
+            (&buckets[..2], buckets[6]),
+            (&[(0.0005, 0), (0.001, 1)][..], (0.05, 2))
+        );
         assert_eq!((buckets[12], count, seconds), ((5.0, 2), 3, 9.031));
     }
 }

@@ -51,13 +51,20 @@ pub async fn write_once(
     write: RecordedWrite,
     work: impl AsyncFnOnce(&mut MySqlConnection) -> Result<i64, Error>,
 ) -> Result<i64, Error> {
-    let RecordedWrite { operation, key, fingerprint } = &write;
+    let RecordedWrite {
+        operation,
+        key,
+        fingerprint,
+    } = &write;
     // Dropped before it is answered to the end, it is closed, and the server rolls back.
     let mut connection = db.bounded(db.pool.acquire_for_writes()).await?;
     db.bounded(connection.execute("START TRANSACTION")).await?;
     let insert =
         "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)";
-    let insert = sqlx::query(insert).bind(operation).bind(key).bind(fingerprint);
+    let insert = sqlx::query(insert)
+        .bind(operation)
+        .bind(key)
+        .bind(fingerprint);
     let row = match db.bounded(insert.execute(&mut *connection)).await {
         Ok(done) => done.last_insert_id(),
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
@@ -67,8 +74,9 @@ pub async fn write_once(
         Err(error) => return Err(error.into()),
     };
     let result = work(&mut connection).await?;
-    let update =
-        sqlx::query("UPDATE tb_idempotency SET result = ? WHERE id = ?").bind(result).bind(row);
+    let update = sqlx::query("UPDATE tb_idempotency SET result = ? WHERE id = ?")
+        .bind(result)
+        .bind(row);
     db.bounded(update.execute(&mut *connection)).await?;
     match db.bounded(connection.execute("COMMIT")).await {
         Ok(_) => connection.answered(),
@@ -80,7 +88,10 @@ pub async fn write_once(
         }
     }
     drop(connection);
-    if let Err(error) = db.write(async |c| sqlx::query(REMOVE_OLD).execute(c).await).await {
+    if let Err(error) = db
+        .write(async |c| sqlx::query(REMOVE_OLD).execute(c).await)
+        .await
+    {
         tracing::debug!(%error, "old records of writes are left to the next write");
     }
     Ok(result)
@@ -92,7 +103,9 @@ async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, Error> {
     let select = "SELECT result, fingerprint FROM tb_idempotency \
          WHERE operation = ? AND idempotency_key = ? LOCK IN SHARE MODE";
     let read = || async move {
-        let query = sqlx::query_as(select).bind(write.operation).bind(&write.key);
+        let query = sqlx::query_as(select)
+            .bind(write.operation)
+            .bind(&write.key);
         let mut connection = db.pool.acquire_writable().await?;
         let found: Option<(Option<i64>, Vec<u8>)> = query.fetch_optional(&mut *connection).await?;
         connection.answered();

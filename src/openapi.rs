@@ -53,7 +53,9 @@ pub async fn document(
 ) -> Result<Response, Error> {
     static FILE: OnceLock<Result<File, Error>> = OnceLock::new();
     let file = FILE.get_or_init(|| {
-        let text = document.text().map(|text| File::new("application/json", text.into()));
+        let text = document
+            .text()
+            .map(|text| File::new("application/json", text.into()));
         text.map_err(|error| Error::Internal(format!("the API's document: {error}")))
     });
     Ok(file.as_ref().map_err(Error::clone)?.reply(&headers))

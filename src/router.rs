@@ -84,19 +84,38 @@ macro_rules! handlers {
 
 /// For everyone.
 fn public() -> Group {
-    handlers!(user::send_code, user::login, shop::get, shop::of_type, shop::of_name, shop::types)
-        .routes(routes!(voucher::list))
+    handlers!(
+        user::send_code,
+        user::login,
+        shop::get,
+        shop::of_type,
+        shop::of_name,
+        shop::types
+    )
+    .routes(routes!(voucher::list))
 }
 
 /// For a signed-in user, whom their extractors require.
 fn signed_in() -> Group {
-    handlers!(user::logout, user::me, user::get, order::mine, order::get, order::pay, order::cancel)
+    handlers!(
+        user::logout,
+        user::me,
+        user::get,
+        order::mine,
+        order::get,
+        order::pay,
+        order::cancel
+    )
 }
 
 /// For the administrator.
 fn admin() -> Group {
-    handlers!(voucher::publish, voucher::publish_seckill, voucher::add_stock)
-        .routes(routes!(shop::create, shop::update))
+    handlers!(
+        voucher::publish,
+        voucher::publish_seckill,
+        voucher::add_stock
+    )
+    .routes(routes!(shop::create, shop::update))
 }
 
 /// For a signed-in user, whose session is found after load shedding (see [`crate::http::admission`]).
@@ -129,9 +148,18 @@ fn document() -> OpenApiRouter<ApiDocument> {
 pub fn api_document() -> ApiDocument {
     ApiDocument(|| {
         let (lab, lab_sign_in) = lab(&AdminToken(None));
-        let groups = [public(), signed_in(), admin(), purchases(), service(), lab_sign_in];
+        let groups = [
+            public(),
+            signed_in(),
+            admin(),
+            purchases(),
+            service(),
+            lab_sign_in,
+        ];
         let groups = groups.into_iter().map(OpenApiRouter::into_openapi);
-        groups.chain([lab.into_openapi()]).fold(document().into_openapi(), OpenApi::merge_from)
+        groups
+            .chain([lab.into_openapi()])
+            .fold(document().into_openapi(), OpenApi::merge_from)
     })
 }
 
@@ -147,7 +175,9 @@ pub fn routes(
 
     let lab = of_lab.as_ref().map_or_else(Router::new, |of_lab| {
         let (lab, sign_in) = lab(&admin_token);
-        Router::new().merge(sign_in.with_state(state.clone())).merge(lab.with_state(of_lab.clone()))
+        Router::new()
+            .merge(sign_in.with_state(state.clone()))
+            .merge(lab.with_state(of_lab.clone()))
     });
     let routes = public()
         .merge(signed_in())

@@ -17,7 +17,10 @@ macro_rules! text {
     };
     // The stream's begin with what they have in common.
     (marked $file:literal) => {
-        concat!(include_str!("../lua/stream_mark.lua"), include_str!(concat!("../lua/", $file)))
+        concat!(
+            include_str!("../lua/stream_mark.lua"),
+            include_str!(concat!("../lua/", $file))
+        )
     };
 }
 

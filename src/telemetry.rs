@@ -66,11 +66,14 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let mut line = String::new();
-        self.format.format_event(context, Writer::new(&mut line), event)?;
+        self.format
+            .format_event(context, Writer::new(&mut line), event)?;
         let line = line.trim_end_matches('\n');
         RequestContext::with_current(|request| {
             if self.json {
-                let RequestContext { id, method, uri, .. } = request;
+                let RequestContext {
+                    id, method, uri, ..
+                } = request;
                 let request = serde_json::json!({
                     "id": id.to_str().unwrap_or_default(),
                     "method": method.as_str(),

@@ -6,7 +6,15 @@ use crate::report::{Check, Checked, Table};
 
 /// The report of a burst.
 pub fn report(sale: &Report) -> Checked {
-    let Report { strategy, buyers, tries, stock, connections, verdict, .. } = sale;
+    let Report {
+        strategy,
+        buyers,
+        tries,
+        stock,
+        connections,
+        verdict,
+        ..
+    } = sale;
     let mut notes = format!(
         "{} requests in {:.2} s: {:.0} requests/s, {:.0} orders/s until the last order",
         sale.requests, sale.elapsed_s, sale.requests_per_s, sale.orders_per_s
@@ -19,9 +27,15 @@ pub fn report(sale: &Report) -> Checked {
     for example in &verdict.examples {
         notes += &format!("\n  {example}");
     }
-    let latencies = [("all requests", &sale.latency), ("orders", &sale.latency_ordered)];
+    let latencies = [
+        ("all requests", &sale.latency),
+        ("orders", &sale.latency_ordered),
+    ];
     let latencies = latencies.map(|(name, latency)| latency::row(name, latency));
-    let replies = sale.replies.iter().map(|(label, count)| vec![label.clone(), count.to_string()]);
+    let replies = sale
+        .replies
+        .iter()
+        .map(|(label, count)| vec![label.clone(), count.to_string()]);
     Checked {
         scenario: "burst",
         heading: format!(
@@ -33,7 +47,11 @@ pub fn report(sale: &Report) -> Checked {
             Table::new(&["reply", ">count"], replies.collect()),
         ],
         notes,
-        checks: [checks(sale), vec![Check::shown("stock left", verdict.stock_left)]].concat(),
+        checks: [
+            checks(sale),
+            vec![Check::shown("stock left", verdict.stock_left)],
+        ]
+        .concat(),
     }
 }
 
@@ -43,7 +61,13 @@ pub fn checks(sale: &Report) -> Vec<Check> {
     let invariants = sale.verdict.invariants().into_iter();
     let kept = invariants.map(|(name, count)| Check::new(name, count, 0, count == 0));
     let shown = [
-        Check::new("orders", orders, "at least 1", orders > 0 || sale.stock == 0).needed(),
+        Check::new(
+            "orders",
+            orders,
+            "at least 1",
+            orders > 0 || sale.stock == 0,
+        )
+        .needed(),
         Check::new("tables that stood still", still, true, still).needed(),
     ];
     kept.chain(shown).collect()

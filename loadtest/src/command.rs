@@ -57,7 +57,10 @@ async fn load(scenario: Scenario) -> ExitCode {
 
 async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
     match scenario {
-        Scenario::Burst(Run { options: BurstArgs { strategy, burst }, json }) => {
+        Scenario::Burst(Run {
+            options: BurstArgs { strategy, burst },
+            json,
+        }) => {
             let sale = workload::burst::run(&BurstOptions { strategy, ..burst }).await?;
             finish(&burst::report(&sale), &sale, json).await
         }
@@ -84,7 +87,11 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
         Scenario::Publish(args) => {
-            let PublishArgs { stock, strategy, environment } = args;
+            let PublishArgs {
+                stock,
+                strategy,
+                environment,
+            } = args;
             let target = environment.first_target()?;
             println!(
                 "{}",
@@ -96,7 +103,12 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
 }
 
 async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
-    let CompareArgs { setting, html, json, environment } = args;
+    let CompareArgs {
+        setting,
+        html,
+        json,
+        environment,
+    } = args;
     let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
     let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
     let run = RunState::new("comparison".to_owned(), setting, started);
@@ -138,7 +150,10 @@ async fn finish(
 async fn write(path: &Path, text: serde_json::Result<String>) -> Result<(), workload::Error> {
     let failed = workload::Error::file(path);
     let text = text.map_err(|error| failed(error.into()))?;
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         tokio::fs::create_dir_all(folder).await.map_err(&failed)?;
     }
     tokio::fs::write(path, text).await.map_err(failed)

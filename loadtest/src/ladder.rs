@@ -60,7 +60,12 @@ const COLUMNS: [&str; 10] = [
 /// # Errors
 /// An [`Error`] of the set-up; a strategy that breaks its guarantees is in the report, not an error.
 pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
-    let Environment { access, targets, nodes, progress } = &shared.environment;
+    let Environment {
+        access,
+        targets,
+        nodes,
+        progress,
+    } = &shared.environment;
     let (size, stock) = (shared.buyers, shared.stock);
     if u64::from(size) < 3 * u64::from(stock) {
         return Err(Error::Usage(format!(
@@ -69,7 +74,9 @@ pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
         )));
     }
     let [one, _, ..] = &nodes[..] else {
-        return Err(Error::Usage("a ladder needs several instances: --nodes".to_owned()));
+        return Err(Error::Usage(
+            "a ladder needs several instances: --nodes".to_owned(),
+        ));
     };
     let order_rows = OrderRows::open(&access.database_url).await?;
     let buyers = burst::prepare(shared).await?;
@@ -82,8 +89,13 @@ pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
             burst.environment.targets = targets.to_vec();
             let mut sales = 0;
             let (report, check) = loop {
-                let report =
-                    sell(&mut burst, &order_rows, &buyers, strategy.holds_on(instances)).await?;
+                let report = sell(
+                    &mut burst,
+                    &order_rows,
+                    &buyers,
+                    strategy.holds_on(instances),
+                )
+                .await?;
                 sales += 1;
                 let check = Conformance::of(strategy, instances, &report, true);
                 match &check {
@@ -93,8 +105,15 @@ pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
                     _ => break (report, check),
                 }
             };
-            let on = if instances == 1 { "instance" } else { "instances" };
-            progress.say(&format!("  {strategy} on {instances} {on}: {}", check.text()));
+            let on = if instances == 1 {
+                "instance"
+            } else {
+                "instances"
+            };
+            progress.say(&format!(
+                "  {strategy} on {instances} {on}: {}",
+                check.text()
+            ));
             rows.push(row(strategy, instances, sales, &report, &check));
             if check.is_as_promised() {
                 as_promised += 1;
@@ -114,7 +133,11 @@ pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
             "Each sale: {buyers} buyers, {tries} simultaneous tries each. The p99 is that of the successes."
         ),
         figures: vec![Table::new(&COLUMNS, rows)],
-        notes: if as_promised == all { MEANING.to_owned() } else { examples.join("\n") },
+        notes: if as_promised == all {
+            MEANING.to_owned()
+        } else {
+            examples.join("\n")
+        },
         checks: vec![Check::new(what, as_promised, all, as_promised == all)],
     })
 }
@@ -132,7 +155,10 @@ async fn sell(
     let mut report = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
     for _ in 0..RETURNS {
         let left = report.verdict.stock_left;
-        let trouble = report.records.iter().any(|record| record.observed.reply.is_trouble());
+        let trouble = report
+            .records
+            .iter()
+            .any(|record| record.observed.reply.is_trouble());
         if !(should_sell_out && report.verdict.is_clean() && left > 0 && trouble) {
             break;
         }
@@ -147,10 +173,25 @@ async fn sell(
 
 /// A comparison that was judged, in the same table.
 pub fn compared(run: &Document) -> Checked {
-    let Setting { buyers, tries, stock, spread_seconds, instances, seed, .. } = run.setting;
-    let judged = run.lanes.iter().filter_map(|lane| Some((lane.strategy, lane.result.as_ref()?)));
+    let Setting {
+        buyers,
+        tries,
+        stock,
+        spread_seconds,
+        instances,
+        seed,
+        ..
+    } = run.setting;
+    let judged = run
+        .lanes
+        .iter()
+        .filter_map(|lane| Some((lane.strategy, lane.result.as_ref()?)));
     let rows = judged.clone().map(|(strategy, result)| {
-        let LaneResult { report, conformance, .. } = result;
+        let LaneResult {
+            report,
+            conformance,
+            ..
+        } = result;
         row(strategy, instances, 1, report, conformance)
     });
     let broken = |result: &LaneResult| matches!(result.conformance, Conformance::Violation(_));
@@ -163,7 +204,10 @@ pub fn compared(run: &Document) -> Checked {
         ),
         figures: vec![Table::new(&COLUMNS, rows.collect())],
         notes: String::new(),
-        checks: vec![Check::none("strategies that broke a promise", violations as u64)],
+        checks: vec![Check::none(
+            "strategies that broke a promise",
+            violations as u64,
+        )],
     }
 }
 
@@ -185,7 +229,13 @@ fn row(
     }
     // What a strategy sells that breaks is not worth counting.
     let safe = strategy.holds_on(instances);
-    let figure = |figure: f64| if safe { format!("{figure:.0}") } else { "–".to_owned() };
+    let figure = |figure: f64| {
+        if safe {
+            format!("{figure:.0}")
+        } else {
+            "–".to_owned()
+        }
+    };
     vec![
         strategy.to_string(),
         instances.to_string(),

@@ -25,7 +25,9 @@ pub fn defaults<O: Args>() -> O {
 
 /// The service's binary: `seckill` in the folder of this program.
 pub fn service() -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name("seckill")
+    std::env::current_exe()
+        .unwrap_or_default()
+        .with_file_name("seckill")
 }
 
 /// Parses a finite number above 0.

@@ -34,7 +34,11 @@ impl CheckResult {
 
     /// The worst result; without any check, nothing can be said.
     pub fn worst(checks: &[Check]) -> Self {
-        checks.iter().map(|check| check.result).max().unwrap_or(Self::Unclear)
+        checks
+            .iter()
+            .map(|check| check.result)
+            .max()
+            .unwrap_or(Self::Unclear)
     }
 
     /// 1 for a violation, 2 where nothing was proved.
@@ -68,9 +72,18 @@ impl Check {
         allowed: impl Display,
         holds: bool,
     ) -> Self {
-        let result = if holds { CheckResult::Holds } else { CheckResult::Violation };
+        let result = if holds {
+            CheckResult::Holds
+        } else {
+            CheckResult::Violation
+        };
         let (measured, allowed) = (measured.to_string(), allowed.to_string());
-        Self { what: what.into(), measured, allowed, result }
+        Self {
+            what: what.into(),
+            measured,
+            allowed,
+            result,
+        }
     }
 
     /// What must not be more.
@@ -116,7 +129,10 @@ pub struct Table {
 impl Table {
     /// A table.
     pub fn new(columns: &[&'static str], rows: Vec<Vec<String>>) -> Self {
-        Self { columns: columns.to_vec(), rows }
+        Self {
+            columns: columns.to_vec(),
+            rows,
+        }
     }
 }
 
@@ -152,11 +168,20 @@ impl Display for Checked {
             writeln!(f, "{}\n", self.notes)?;
         }
         let row = |check: &Check| {
-            let Check { what, measured, allowed, result } = check.clone();
+            let Check {
+                what,
+                measured,
+                allowed,
+                result,
+            } = check.clone();
             vec![what, measured, allowed, result.text().to_owned()]
         };
         let rows: Vec<_> = self.checks.iter().map(row).collect();
-        writeln!(f, "{}", render(&["check", ">measured", ">allowed", "result"], &rows))?;
+        writeln!(
+            f,
+            "{}",
+            render(&["check", ">measured", ">allowed", "result"], &rows)
+        )?;
         f.write_str(match self.result() {
             CheckResult::Holds | CheckResult::Shown => "No violation.",
             CheckResult::Unclear => "Not proved: something did not show or could not be checked.",
@@ -178,7 +203,13 @@ mod tests {
         let of = |checks: &[&Check]| {
             let checks = checks.iter().copied().cloned().collect();
             let heading = "heading".to_owned();
-            Checked { scenario: "x", heading, figures: vec![], notes: String::new(), checks }
+            Checked {
+                scenario: "x",
+                heading,
+                figures: vec![],
+                notes: String::new(),
+                checks,
+            }
         };
         let exit_code = |checks: &[&Check]| of(checks).result().exit_code();
         assert_eq!(exit_code(&[&good, &shown]), ExitCode::SUCCESS);
@@ -186,6 +217,9 @@ mod tests {
         assert_eq!(exit_code(&[&bad, &open, &good]), ExitCode::from(1));
         assert_eq!(exit_code(&[]), ExitCode::from(2), "no check proves nothing");
         let text = of(&[&good, &bad]).to_string();
-        assert!(text.contains("lost          1        0  VIOLATION"), "{text}");
+        assert!(
+            text.contains("lost          1        0  VIOLATION"),
+            "{text}"
+        );
     }
 }

@@ -20,13 +20,21 @@ impl Spread {
         sorted.sort_by(f64::total_cmp);
         let (least, most) = (*sorted.first()?, *sorted.last()?);
         let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
-        Some(Self { median, least, most })
+        Some(Self {
+            median,
+            least,
+            most,
+        })
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { median, least, most } = self;
+        let Self {
+            median,
+            least,
+            most,
+        } = self;
         write!(f, "{median:.2} ({least:.2} – {most:.2})")
     }
 }
@@ -38,7 +46,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 
 /// How `value` of each of `items` compares with that of the first one's of the same round; without rounds, no numbers.
 pub fn beside<T>(items: &[T], first: &[T], value: impl Fn(&T) -> f64) -> Spread {
-    let none = Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
-    let shares = items.iter().zip(first).map(|(item, first)| value(item) / value(first));
+    let none = Spread {
+        median: f64::NAN,
+        least: f64::NAN,
+        most: f64::NAN,
+    };
+    let shares = items
+        .iter()
+        .zip(first)
+        .map(|(item, first)| value(item) / value(first));
     Spread::of(shares).unwrap_or(none)
 }

@@ -18,7 +18,10 @@ fn refused(args: &[&str], env: &[(&str, &str)], way_out: &str) {
     let output = loadtest(args, env);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-    assert!(stderr.contains(way_out), "{args:?}: no {way_out:?} in: {stderr}");
+    assert!(
+        stderr.contains(way_out),
+        "{args:?}: no {way_out:?} in: {stderr}"
+    );
     assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
@@ -26,10 +29,22 @@ fn refused(args: &[&str], env: &[(&str, &str)], way_out: &str) {
 fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst"], &[], "set DATABASE_URL");
     refused(&["publish"], &[], "set ADMIN_TOKEN");
-    refused(&["ladder", "--buyers", "10", "--stock", "4"], &[], "three times as many");
-    refused(&["burst", "--targets", "https://127.0.0.1"], &[], "http://127.0.0.1:8080");
+    refused(
+        &["ladder", "--buyers", "10", "--stock", "4"],
+        &[],
+        "three times as many",
+    );
+    refused(
+        &["burst", "--targets", "https://127.0.0.1"],
+        &[],
+        "http://127.0.0.1:8080",
+    );
     refused(&["burst", "--buyers", "0"], &[], "--buyers");
-    refused(&["burst", "--time-zone", "Mars/Olympus"], &[], "--time-zone");
+    refused(
+        &["burst", "--time-zone", "Mars/Olympus"],
+        &[],
+        "--time-zone",
+    );
     refused(&["dance"], &[], "Usage");
     for scenario in ["stampede", "penetration", "avalanche", "updates", "read"] {
         refused(&["cache", scenario], &[], "set DATABASE_URL");
@@ -40,7 +55,11 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&unknown, &[], "values: cache-aside, ");
     refused(&["cache", "read", "--rate", "0"], &[], "above 0");
     let closed = "http://127.0.0.1:1";
-    refused(&["publish", "--targets", closed], &[("ADMIN_TOKEN", "x")], "./dev up");
+    refused(
+        &["publish", "--targets", closed],
+        &[("ADMIN_TOKEN", "x")],
+        "./dev up",
+    );
     let database = [("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x")];
     refused(&["burst", "--buyers", "1"], &database, "./dev env");
 }
@@ -71,6 +90,9 @@ fn no_secret_is_printed() {
         let all = [output.stdout, output.stderr].concat();
         let all = String::from_utf8_lossy(&all);
         // As clap does at a definition that contradicts itself.
-        assert!(!all.contains("hidden-password") && !all.contains("panicked"), "{args:?}: {all}");
+        assert!(
+            !all.contains("hidden-password") && !all.contains("panicked"),
+            "{args:?}: {all}"
+        );
     }
 }

@@ -35,12 +35,23 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     // Before anybody can know that it serves: a signal that came between would end it without draining.
     let stopped = stop_signal()?;
     let listener = listen::bind(config.http.bind).with_context(|| {
-        format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
+        format!(
+            "cannot listen on {}; is another program using it? (--bind)",
+            config.http.bind
+        )
     })?;
     let address = listener.local_addr()?;
-    let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
+    let name = config
+        .http
+        .node_name
+        .clone()
+        .unwrap_or_else(|| address.to_string());
     let spans = spans::from_environment(&name)?;
-    let lab = config.sale.lab.then(|| Lab::new(&config, name, address)).transpose()?;
+    let lab = config
+        .sale
+        .lab
+        .then(|| Lab::new(&config, name, address))
+        .transpose()?;
     if lab.is_some() {
         tracing::warn!(
             "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
@@ -65,7 +76,12 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         spans: spans.clone(),
     };
     let admin_token = AdminToken(config.http.admin_token.clone());
-    let routes = router::routes(state.clone(), admin_token, config.sale.time_zone, lab.clone());
+    let routes = router::routes(
+        state.clone(),
+        admin_token,
+        config.sale.time_zone,
+        lab.clone(),
+    );
     let server = listen::serve(listener, policy, routes, connections, drain);
     tokio::pin!(server);
     tokio::select! {
@@ -97,7 +113,11 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     })
     .await;
     state.purchases.context().parts.locks.shutdown().await;
-    for database in [&state.metrics.database, &state.metrics.reads, &state.health.database] {
+    for database in [
+        &state.metrics.database,
+        &state.metrics.reads,
+        &state.health.database,
+    ] {
         database.pool.close().await;
     }
     if let Some(spans) = spans {

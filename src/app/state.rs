@@ -68,15 +68,34 @@ pub(super) async fn connect(
     let sessions = SharedSessions::new(redis.clone(), keys.style);
     sessions.track(nodes.clone());
     let one_slot = keys.style != KeyStyle::Default;
-    let cache_config = CacheConfig { one_slot, ..CacheConfig::default() };
+    let cache_config = CacheConfig {
+        one_slot,
+        ..CacheConfig::default()
+    };
     let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout);
-    let cache = Cache::new(cache_redis.commands(), Subscriptions(nodes.clone()), cache_config);
-    let (shop_reads, shop_writes) =
-        (ShopStore::new(reads.clone()), ShopStore::new(database.clone()));
-    let shops = Shops::new(shop_reads, shop_writes, cache.clone(), redis.clone(), &config.sale);
+    let cache = Cache::new(
+        cache_redis.commands(),
+        Subscriptions(nodes.clone()),
+        cache_config,
+    );
+    let (shop_reads, shop_writes) = (
+        ShopStore::new(reads.clone()),
+        ShopStore::new(database.clone()),
+    );
+    let shops = Shops::new(
+        shop_reads,
+        shop_writes,
+        cache.clone(),
+        redis.clone(),
+        &config.sale,
+    );
     let voucher_store = VoucherStore::new(database.clone());
-    let sales =
-        Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), keys.clone(), timeout));
+    let sales = Arc::new(SaleCache::new(
+        voucher_store.clone(),
+        redis.clone(),
+        keys.clone(),
+        timeout,
+    ));
     let vouchers = Vouchers {
         store: voucher_store,
         reads: VoucherStore::new(reads.clone()),
@@ -91,7 +110,11 @@ pub(super) async fn connect(
     let users = Users {
         store: UserStore::new(database.clone()),
         reads: UserStore::new(reads.clone()),
-        codes: Codes::new(redis.clone(), config.sign_in.clone(), config.sign_in.webhook()?),
+        codes: Codes::new(
+            redis.clone(),
+            config.sign_in.clone(),
+            config.sign_in.webhook()?,
+        ),
         sessions,
         in_memory: config.sale.lab.then(ProcessSessions::default),
     };
@@ -122,9 +145,16 @@ pub(super) async fn connect(
         commits_within: config.commits_within(),
     });
     let stream = OrderStream::start(parts.clone());
-    let stream = stream.await.context("cannot join the stream of orders on Redis")?;
+    let stream = stream
+        .await
+        .context("cannot join the stream of orders on Redis")?;
     let process_locks = ProcessLocks::default();
-    let context = PurchaseContext { parts, group_commit, stream, process_locks };
+    let context = PurchaseContext {
+        parts,
+        group_commit,
+        stream,
+        process_locks,
+    };
     let admission = Admission::new(&config.sale);
     let signed_in_reads = SignedInReads::new(&config.sale);
     let purchases = PurchaseService::new(context, sales);
@@ -159,7 +189,10 @@ pub(super) async fn connect(
 /// Connects to the servers and checks them. Those that do not answer in time may be busy, or about to start, and are asked
 /// again for [`PATIENCE`]; what they answer is final.
 async fn servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)> {
-    let silence = config.redis.redis_timeout.min(config.database.database_timeout);
+    let silence = config
+        .redis
+        .redis_timeout
+        .min(config.database.database_timeout);
     let began = Instant::now();
     loop {
         let tried = Instant::now();
@@ -173,7 +206,11 @@ async fn servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)
 }
 
 async fn try_servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)> {
-    let DatabaseConfig { database_url, database_connections, database_timeout } = &config.database;
+    let DatabaseConfig {
+        database_url,
+        database_connections,
+        database_timeout,
+    } = &config.database;
     let (most, timeout) = (*database_connections, *database_timeout);
     let database = connection::mysql::connect(database_url, most, timeout).await?;
     database_check::ready_to_serve(&database).await?;

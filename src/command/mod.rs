@@ -21,8 +21,12 @@ pub async fn migrate(config: DatabaseConfig) -> anyhow::Result<()> {
 
 /// `seckill audit`: fails where a sale violates what its strategy guarantees.
 pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
-    let database =
-        mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
+    let database = mysql::connect(
+        &config.database.database_url,
+        1,
+        config.database.database_timeout,
+    )
+    .await?;
     let store = OrderStore::new(database, config.time_zone);
     let findings = audit::audit(&store, config.voucher_id).await?;
     if let (Some(id), true) = (config.voucher_id, findings.is_empty()) {
@@ -33,7 +37,11 @@ pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
     } else {
         print!("{}", audit::table(&findings));
     }
-    match findings.iter().filter(|finding| finding.is_violation()).count() {
+    match findings
+        .iter()
+        .filter(|finding| finding.is_violation())
+        .count()
+    {
         0 => Ok(()),
         count => bail!("{count} sales violate what their strategy guarantees"),
     }

@@ -69,7 +69,9 @@ async fn tokens(
     let tokens = stream::iter(0..count).map(|n| async move {
         let phone = Phone::parse(&format!("199{n:08}"))
             .ok_or_else(|| Error::Internal(format!("no phone number for user {n}")))?;
-        sessions.create(&users.find_or_register(&phone).await?).await
+        sessions
+            .create(&users.find_or_register(&phone).await?)
+            .await
     });
     let mut tokens = tokens.buffer_unordered(CONCURRENCY);
     while let Some(token) = tokens.next().await {

@@ -50,8 +50,14 @@ mod tests {
     use super::*;
 
     fn serve(extra: &[&str]) -> anyhow::Result<()> {
-        let base =
-            ["seckill", "serve", "--database-url", "mysql://h/d", "--redis-url", "redis://h/"];
+        let base = [
+            "seckill",
+            "serve",
+            "--database-url",
+            "mysql://h/d",
+            "--redis-url",
+            "redis://h/",
+        ];
         match Cli::try_parse_from(base.iter().chain(extra))?.command {
             Command::Serve(config) => config.check(),
             other => panic!("parsed as {other:?}"),
@@ -83,16 +89,32 @@ mod tests {
         let webhook = |url: &str, secret: &str| {
             serve(&["--code-webhook-url", url, "--code-webhook-secret", secret])
         };
-        let (url, secret) = ("http://127.0.0.1:8090/sms", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+        let (url, secret) = (
+            "http://127.0.0.1:8090/sms",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        );
         webhook(url, secret).unwrap();
         webhook("http://[::1]:8090/sms?to=cn", secret).unwrap();
         webhook(url, &format!("whsec_{secret}")).unwrap();
-        let addresses = ["", "sms", "ftp://h/", "http://", "/sms", "http://user:hidden@h/"];
+        let addresses = [
+            "",
+            "sms",
+            "ftp://h/",
+            "http://",
+            "/sms",
+            "http://user:hidden@h/",
+        ];
         let bad = addresses.map(|url| (url, secret));
-        for (url, secret) in bad.into_iter().chain([(url, "c2hvcnQ="), (url, "not base64")]) {
+        for (url, secret) in bad
+            .into_iter()
+            .chain([(url, "c2hvcnQ="), (url, "not base64")])
+        {
             let error = webhook(url, secret).unwrap_err().to_string();
             assert!(error.contains("CODE_WEBHOOK"), "{error}");
-            assert!(!error.contains(secret) && !error.contains("hidden"), "{error}");
+            assert!(
+                !error.contains(secret) && !error.contains("hidden"),
+                "{error}"
+            );
         }
     }
 }

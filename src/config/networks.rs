@@ -21,7 +21,12 @@ pub struct ClientNetworks {
     pub trusted_proxies: Networks,
     /// Clients without a rate limit besides those that connect from this machine directly: load tools behind a trusted
     /// proxy, as addresses or networks. Never networks of visitors.
-    #[arg(long, env = "UNLIMITED_CLIENTS", value_name = "NETWORKS", default_value = "")]
+    #[arg(
+        long,
+        env = "UNLIMITED_CLIENTS",
+        value_name = "NETWORKS",
+        default_value = ""
+    )]
     pub unlimited_clients: Networks,
 }
 
@@ -42,7 +47,10 @@ impl FromStr for Networks {
 
     /// Entries are separated by commas; an empty text is an empty list.
     fn from_str(text: &str) -> Result<Self, String> {
-        let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        let entries = text
+            .split(',')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty());
         entries.map(network).collect::<Result<_, _>>().map(Networks)
     }
 }

@@ -102,7 +102,9 @@ impl ServeConfig {
 
     /// Refuses an empty secret, which an empty header would match, and one that can be guessed.
     fn check_admin_token(&self) -> anyhow::Result<()> {
-        let Some(token) = &self.http.admin_token else { return Ok(()) };
+        let Some(token) = &self.http.admin_token else {
+            return Ok(());
+        };
         let token = token.expose_secret();
         let length = token.chars().count();
         ensure!(

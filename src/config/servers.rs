@@ -72,9 +72,18 @@ impl RedisConfig {
     /// # Errors
     /// Settings that contradict each other, with the flags to change.
     pub fn key_style(&self) -> anyhow::Result<KeyStyle> {
-        let scheme = self.redis_url.expose_secret().split("://").next().unwrap_or_default();
+        let scheme = self
+            .redis_url
+            .expose_secret()
+            .split("://")
+            .next()
+            .unwrap_or_default();
         let is_cluster = matches!(scheme, "redis-cluster" | "rediss-cluster");
-        let by_default = if is_cluster { KeyStyle::Cluster } else { KeyStyle::Default };
+        let by_default = if is_cluster {
+            KeyStyle::Cluster
+        } else {
+            KeyStyle::Default
+        };
         let style = self.key_style.unwrap_or(by_default);
         ensure!(
             style == KeyStyle::Cluster || !is_cluster,

@@ -67,16 +67,27 @@ impl SignInConfig {
     /// # Errors
     /// Settings that are unusable, by name and never by value.
     pub fn webhook(&self) -> anyhow::Result<Option<WebhookSettings>> {
-        let both = self.code_webhook_url.as_ref().zip(self.code_webhook_secret.as_ref());
-        let Some((url, secret)) = both else { return Ok(None) };
+        let both = self
+            .code_webhook_url
+            .as_ref()
+            .zip(self.code_webhook_secret.as_ref());
+        let Some((url, secret)) = both else {
+            return Ok(None);
+        };
         let endpoint = Endpoint::parse(url.expose_secret())
             .map_err(|error| anyhow!("CODE_WEBHOOK_URL (--code-webhook-url) {error:#}"))?;
         let secret = secret.expose_secret().trim();
-        let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret)).ok();
+        let key = BASE64
+            .decode(secret.strip_prefix("whsec_").unwrap_or(secret))
+            .ok();
         let key = key.filter(|key| (24..=64).contains(&key.len()));
         let key = key.ok_or_else(|| {
             anyhow!("CODE_WEBHOOK_SECRET must be 24 to 64 bytes in base64: openssl rand -base64 32")
         })?;
-        Ok(Some(WebhookSettings { endpoint, key, timeout: self.code_webhook_timeout }))
+        Ok(Some(WebhookSettings {
+            endpoint,
+            key,
+            timeout: self.code_webhook_timeout,
+        }))
     }
 }

@@ -38,7 +38,12 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
         let run = run(queued, waiting.clone(), max_batch, send);
         tasks.spawn(stop.clone().run_until_cancelled_owned(run));
         tasks.close();
-        Coalescer { queue, waiting, tasks, stop }
+        Coalescer {
+            queue,
+            waiting,
+            tasks,
+            stop,
+        }
     }
 
     /// The reply to `request`; `None` where there is none, because of a shutdown or a failed batch. Dropping the future
@@ -77,10 +82,16 @@ async fn run<Q, A, F, T>(
         queued.fetch_sub(waiting.len(), Relaxed);
         let (requests, receivers): (Vec<Q>, Vec<_>) = waiting.drain(..).unzip();
         // A panic costs this batch its replies, and not the batches to come.
-        let replies = AssertUnwindSafe(send(requests)).catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(requests = receivers.len(), "a coalesced round trip panicked");
-            Vec::new()
-        });
+        let replies = AssertUnwindSafe(send(requests))
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|_| {
+                tracing::error!(
+                    requests = receivers.len(),
+                    "a coalesced round trip panicked"
+                );
+                Vec::new()
+            });
         for (receiver, reply) in receivers.into_iter().zip(replies) {
             // Fails where the caller has gone, which is no error.
             receiver.send(reply).ok();
@@ -99,7 +110,10 @@ mod tests {
 
     #[tokio::test]
     async fn requests_that_arrive_during_a_round_trip_share_the_next() {
-        let (sizes, permits) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
+        let (sizes, permits) = (
+            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(Semaphore::new(0)),
+        );
         let coalescer = {
             let (sizes, permits) = (sizes.clone(), permits.clone());
             Coalescer::start(4, move |requests: Vec<u32>| {
@@ -123,7 +137,12 @@ mod tests {
         assert_eq!(coalescer.waiting(), 1);
         permits.add_permits(9);
         let answers = join_all((1..=6).map(|request| coalescer.request(request))).await;
-        assert_eq!(answers, (1..=6).map(|request| Some(request * 10)).collect::<Vec<_>>());
+        assert_eq!(
+            answers,
+            (1..=6)
+                .map(|request| Some(request * 10))
+                .collect::<Vec<_>>()
+        );
         assert_eq!((first.await.unwrap(), coalescer.waiting()), (Some(0), 0));
         assert_eq!(*sizes.lock().unwrap(), [1, 4, 3]);
         coalescer.shutdown().await;

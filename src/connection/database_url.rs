@@ -34,7 +34,11 @@ pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
     let names: Vec<&str> = query
         .split('&')
         .filter(|parameter| !parameter.is_empty())
-        .map(|parameter| parameter.split_once('=').map_or(parameter, |(name, _)| name))
+        .map(|parameter| {
+            parameter
+                .split_once('=')
+                .map_or(parameter, |(name, _)| name)
+        })
         .collect();
     for name in &names {
         ensure!(
@@ -43,11 +47,18 @@ pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
             PARAMETERS.join(", ")
         );
     }
-    let options: MySqlConnectOptions =
-        url.parse().map_err(|error: sqlx::Error| anyhow!("{form}: {error}"))?;
-    ensure!(options.get_database().is_some(), "DATABASE_URL names no database; {}", &form[35..]);
-    let verifies =
-        matches!(options.get_ssl_mode(), MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity);
+    let options: MySqlConnectOptions = url
+        .parse()
+        .map_err(|error: sqlx::Error| anyhow!("{form}: {error}"))?;
+    ensure!(
+        options.get_database().is_some(),
+        "DATABASE_URL names no database; {}",
+        &form[35..]
+    );
+    let verifies = matches!(
+        options.get_ssl_mode(),
+        MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity
+    );
     ensure!(
         verifies || !names.contains(&"ssl-ca"),
         "DATABASE_URL has ssl-ca, but without ssl-mode=VERIFY_IDENTITY (or VERIFY_CA) any certificate is accepted"
@@ -77,14 +88,28 @@ mod tests {
             ("jdbc:mysql://h/d", "begins with mysql://"),
             ("mysql://u:s3cret@h:99999/d", "invalid port"),
             ("mysql://u:s3cret@h", "names no database"),
-            ("mysql://u:s3cret@h/d?ssl_mode=VERIFY_CA", "the parameter ssl_mode"),
-            ("mysql://u:s3cret@h/d?time-zone=%2B08:00", "the parameter time-zone"),
+            (
+                "mysql://u:s3cret@h/d?ssl_mode=VERIFY_CA",
+                "the parameter ssl_mode",
+            ),
+            (
+                "mysql://u:s3cret@h/d?time-zone=%2B08:00",
+                "the parameter time-zone",
+            ),
             ("mysql://u:s3cret@h/d?ssl-mode=VERIFY", "ssl_mode"),
-            ("mysql://u:s3cret@h/d?ssl-ca=/dev/null", "any certificate is accepted"),
+            (
+                "mysql://u:s3cret@h/d?ssl-ca=/dev/null",
+                "any certificate is accepted",
+            ),
         ] {
-            let Err(error) = options(&url.into()) else { panic!("{url} is accepted") };
+            let Err(error) = options(&url.into()) else {
+                panic!("{url} is accepted")
+            };
             let error = format!("{error:#}");
-            assert!(error.contains(says) && error.contains("DATABASE_URL"), "{url}: {error}");
+            assert!(
+                error.contains(says) && error.contains("DATABASE_URL"),
+                "{url}: {error}"
+            );
             assert!(!error.contains("s3cret"), "{error}");
         }
         options(&"mysql://u:p@h/d?charset=utf8mb4".into()).expect("an address");

@@ -35,14 +35,20 @@ impl<V: Clone, E: Clone> Entry<V, E> {
     fn fresh(&self, fresh_for: Duration) -> Option<V> {
         let last = self.last.read();
         let Reading { result, begun, .. } = last.as_ref()?;
-        result.as_ref().ok().filter(|_| begun.elapsed() < fresh_for).cloned()
+        result
+            .as_ref()
+            .ok()
+            .filter(|_| begun.elapsed() < fresh_for)
+            .cloned()
     }
 
     /// The last result, for a caller that asked at `asked`: where it is fresh, or came since.
     fn usable(&self, asked: Instant, fresh_for: Duration) -> Option<Result<V, E>> {
         self.fresh(fresh_for).map(Ok).or_else(|| {
             let last = self.last.read();
-            last.as_ref().filter(|last| last.ended >= asked).map(|last| last.result.clone())
+            last.as_ref()
+                .filter(|last| last.ended >= asked)
+                .map(|last| last.result.clone())
         })
     }
 }
@@ -50,7 +56,10 @@ impl<V: Clone, E: Clone> Entry<V, E> {
 impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     /// Values are fresh for this long, from the moment their read began; those of about `capacity` keys are kept.
     pub fn new(fresh_for: Duration, capacity: usize) -> Self {
-        FreshCache { entries: Arc::new(Cache::new(capacity)), fresh_for }
+        FreshCache {
+            entries: Arc::new(Cache::new(capacity)),
+            fresh_for,
+        }
     }
 
     /// The value of `key`, if a fresh one is kept.
@@ -63,15 +72,26 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     /// of those who wait.
     pub async fn get(&self, key: K, load: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
         let asked = Instant::now();
-        let new = || Arc::new(Entry { last: RwLock::new(None), turn: Default::default() });
-        let Ok(entry) = self.entries.get_or_insert_with(&key, || Ok::<_, Infallible>(new()));
+        let new = || {
+            Arc::new(Entry {
+                last: RwLock::new(None),
+                turn: Default::default(),
+            })
+        };
+        let Ok(entry) = self
+            .entries
+            .get_or_insert_with(&key, || Ok::<_, Infallible>(new()));
         let _turn = entry.turn.lock().await;
         if let Some(result) = entry.usable(asked, self.fresh_for) {
             return result;
         }
         let begun = Instant::now();
         let result = load().await;
-        let reading = Reading { result: result.clone(), begun, ended: Instant::now() };
+        let reading = Reading {
+            result: result.clone(),
+            begun,
+            ended: Instant::now(),
+        };
         *entry.last.write() = Some(reading);
         result
     }
@@ -83,10 +103,13 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
 
     /// Does so where the last value fulfils the condition, or none is there yet.
     pub fn invalidate_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) {
-        self.entries.remove_if(key, |entry| match &*entry.last.read() {
-            Some(Reading { result: Ok(value), .. }) => condition(value),
-            _ => true,
-        });
+        self.entries
+            .remove_if(key, |entry| match &*entry.last.read() {
+                Some(Reading {
+                    result: Ok(value), ..
+                }) => condition(value),
+                _ => true,
+            });
     }
 
     /// Forgets everything.

@@ -57,13 +57,19 @@ impl Endpoint {
             Some("http") => PostClient::Plain(clients.build_http()),
             Some("https") => {
                 let tls = HttpsConnectorBuilder::new().with_native_roots();
-                let tls = tls.context("needs root certificates")?.https_only().enable_http1();
+                let tls = tls
+                    .context("needs root certificates")?
+                    .https_only()
+                    .enable_http1();
                 PostClient::Tls(clients.build(tls.build()))
             }
             _ => anyhow::bail!("must begin with http:// or https://"),
         };
         let authority = address.authority().context("names no host")?;
-        ensure!(!authority.as_str().contains('@'), "must not contain a user or a password");
+        ensure!(
+            !authority.as_str().contains('@'),
+            "must not contain a user or a password"
+        );
         Ok(Endpoint { address, client })
     }
 
@@ -114,5 +120,9 @@ impl Endpoint {
 fn cause(error: Error) -> String {
     let error = anyhow::Error::from(error);
     let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
-    if causes.is_empty() { error.to_string() } else { causes.join(": ") }
+    if causes.is_empty() {
+        error.to_string()
+    } else {
+        causes.join(": ")
+    }
 }

@@ -22,12 +22,21 @@ fn steps() -> anyhow::Result<Migrator> {
         let (version, name) = file.path().file_stem()?.to_str()?.split_once('_')?;
         let (version, name) = (version.parse().ok()?, name.replace('_', " ").into());
         let text = file.contents_utf8()?.into();
-        Some(Migration::new(version, name, MigrationType::Simple, text, false))
+        Some(Migration::new(
+            version,
+            name,
+            MigrationType::Simple,
+            text,
+            false,
+        ))
     };
     let steps: Option<Vec<Migration>> = FILES.files().map(step).collect();
     let mut steps = steps.context("a file in migrations/ is not named as a step")?;
     steps.sort_unstable_by_key(|step| step.version);
-    Ok(Migrator { migrations: steps.into(), ..Migrator::DEFAULT })
+    Ok(Migrator {
+        migrations: steps.into(),
+        ..Migrator::DEFAULT
+    })
 }
 
 /// Longest wait for the connection.
@@ -55,7 +64,10 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
         refuse_conflicting_rows(&mut connection).await?;
     }
     forget_interrupted(&mut connection).await?;
-    steps()?.run_direct(&mut connection).await.map_err(failed_migration)?;
+    steps()?
+        .run_direct(&mut connection)
+        .await
+        .map_err(failed_migration)?;
     let after = applied(&mut connection).await?;
     connection.close().await?;
     Ok(after - before)
@@ -66,7 +78,10 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
 async fn forget_interrupted(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     if table_exists(connection, "_sqlx_migrations").await? {
         let forget = sqlx::query("DELETE FROM _sqlx_migrations WHERE NOT success");
-        forget.execute(connection).await.map_err(|error| failed_migration(error.into()))?;
+        forget
+            .execute(connection)
+            .await
+            .map_err(|error| failed_migration(error.into()))?;
     }
     Ok(())
 }
@@ -105,7 +120,10 @@ async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
 
 /// How many steps the database lacks, for `doctor` and `serve`.
 pub async fn missing(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
-    Ok(FILES.files().count().saturating_sub(applied(connection).await?))
+    Ok(FILES
+        .files()
+        .count()
+        .saturating_sub(applied(connection).await?))
 }
 
 /// How many of the steps were applied; the table may be another application's.
@@ -117,7 +135,10 @@ async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
         sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success")
             .fetch_all(connection)
             .await?;
-    Ok(steps()?.iter().filter(|step| applied.contains(&step.version)).count())
+    Ok(steps()?
+        .iter()
+        .filter(|step| applied.contains(&step.version))
+        .count())
 }
 
 async fn table_exists(connection: &mut MySqlConnection, table: &str) -> sqlx::Result<bool> {
@@ -163,7 +184,10 @@ async fn conflicts(
     if !table_exists(connection, table).await? {
         return Ok(String::new());
     }
-    let rows: Vec<String> = sqlx::query_scalar(query).bind(SHOWN).fetch_all(connection).await?;
+    let rows: Vec<String> = sqlx::query_scalar(query)
+        .bind(SHOWN)
+        .fetch_all(connection)
+        .await?;
     Ok(rows.iter().map(|row| format!("\n  {row}")).collect())
 }
 

@@ -60,7 +60,10 @@ impl Database {
     /// The same database on connections of its own, at most so many: what is learnt of the server through the ones holds for
     /// the others.
     pub fn beside(&self, connections: u32) -> Self {
-        Database { pool: self.pool.beside(connections), timeout: self.timeout }
+        Database {
+            pool: self.pool.beside(connections),
+            timeout: self.timeout,
+        }
     }
 
     /// Asks what became of a commit whose reply was lost: again and again, for as long as one step may take, until there is an
@@ -128,12 +131,26 @@ pub async fn connect(
     let asking = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut first);
     let version: String = tokio::time::timeout(timeout, asking).await??;
     first.close().await?;
-    let idle_limit = if version.contains("MariaDB") { IDLE_LIMIT } else { MYSQL_IDLE_LIMIT };
-    let opener = Opener { options: options(url)?, idle_limit, shared: Arc::default() };
-    Ok(Database { pool: Pool::new(opener, connections, timeout), timeout })
+    let idle_limit = if version.contains("MariaDB") {
+        IDLE_LIMIT
+    } else {
+        MYSQL_IDLE_LIMIT
+    };
+    let opener = Opener {
+        options: options(url)?,
+        idle_limit,
+        shared: Arc::default(),
+    };
+    Ok(Database {
+        pool: Pool::new(opener, connections, timeout),
+        timeout,
+    })
 }
 
 /// Succeeds where the database answers and takes writes; for readiness.
 pub async fn ping(database: &Database) -> sqlx::Result<()> {
-    database.bounded(database.pool.acquire_writable()).await.map(drop)
+    database
+        .bounded(database.pool.acquire_writable())
+        .await
+        .map(drop)
 }

@@ -37,7 +37,10 @@ fn begin_with() -> [String; 2] {
          /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
     );
     // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
-    [limits, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned()]
+    [
+        limits,
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
+    ]
 }
 
 /// A connection is used for at most this long, then closed: what an address leads to changes.
@@ -111,7 +114,10 @@ impl Shared {
 
     fn broke(&self) {
         let mut known = self.known.write();
-        if known.closed_idle.is_none_or(|at| at.elapsed() >= CLOSE_EVERY) {
+        if known
+            .closed_idle
+            .is_none_or(|at| at.elapsed() >= CLOSE_EVERY)
+        {
             known.closed_idle = Some(Instant::now());
             drop(known);
             self.close_idle();
@@ -155,14 +161,27 @@ impl Manager for Opener {
                 let mut known = self.shared.known.write();
                 known.primary = known.primary.max(Some(began));
             }
-            Ok(Opened { raw, began, to_primary })
+            Ok(Opened {
+                raw,
+                began,
+                to_primary,
+            })
         })
     }
 
     /// Refuses a connection that is too old, was idle for too long, or was opened before the server was found read-only.
     async fn recycle(&self, opened: &mut Opened, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
-        let life = if opened.to_primary { LONGEST_LIFE } else { READ_ONLY_LIFE };
-        let is_current = self.shared.known.read().read_only.is_none_or(|at| at < opened.began);
+        let life = if opened.to_primary {
+            LONGEST_LIFE
+        } else {
+            READ_ONLY_LIFE
+        };
+        let is_current = self
+            .shared
+            .known
+            .read()
+            .read_only
+            .is_none_or(|at| at < opened.began);
         if is_current && opened.began.elapsed() < life && metrics.last_used() < self.idle_limit {
             Ok(())
         } else {

@@ -49,10 +49,18 @@ impl Pool {
         let shared = opener.shared.clone();
         // The last one that came back is the first to be used again, so that only as many are busy as are needed.
         let builder = deadpool::managed::Pool::builder(opener);
-        let connections = builder.max_size(max as usize).queue_mode(QueueMode::Lifo).build();
+        let connections = builder
+            .max_size(max as usize)
+            .queue_mode(QueueMode::Lifo)
+            .build();
         let connections = connections.expect("a pool without time limits needs no runtime");
         shared.pools.lock().push(connections.weak());
-        Pool { connections, shared, held: Arc::default(), limit }
+        Pool {
+            connections,
+            shared,
+            held: Arc::default(),
+            limit,
+        }
     }
 
     /// A pool to the same server.
@@ -66,7 +74,11 @@ impl Pool {
         match tokio::time::timeout(self.limit, self.connections.get()).await {
             Ok(Ok(connection)) => {
                 let (connection, held) = (Some(connection), self.held.clone());
-                Ok(PooledConnection { connection, held, answered: true })
+                Ok(PooledConnection {
+                    connection,
+                    held,
+                    answered: true,
+                })
             }
             Ok(Err(PoolError::Backend(error))) => Err(error),
             Ok(Err(PoolError::Closed)) => Err(sqlx::Error::PoolClosed),
@@ -87,7 +99,11 @@ impl Pool {
     /// with the right to write there all the same changed on a replica, the primary would not have.
     pub async fn acquire_for_writes(&self) -> sqlx::Result<PooledConnection> {
         let connection = self.acquire().await?;
-        if connection.to_primary() { Ok(connection) } else { self.writable(connection).await }
+        if connection.to_primary() {
+            Ok(connection)
+        } else {
+            self.writable(connection).await
+        }
     }
 
     async fn writable(&self, mut connection: PooledConnection) -> sqlx::Result<PooledConnection> {
@@ -101,7 +117,12 @@ impl Pool {
 
     /// Its connections at this moment: those that are idle, and those in use or being opened; and how many there may be.
     pub fn usage(&self) -> [usize; 3] {
-        let Status { max_size, size, available, .. } = self.connections.status();
+        let Status {
+            max_size,
+            size,
+            available,
+            ..
+        } = self.connections.status();
         [available, size.saturating_sub(available), max_size]
     }
 
@@ -163,8 +184,11 @@ impl DerefMut for PooledConnection {
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        self.held.add_duration(Object::metrics(&connection).last_used());
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        self.held
+            .add_duration(Object::metrics(&connection).last_used());
         let unanswered = Some(connection).filter(|_| !self.answered);
         // Taken from the pool, so that dropping closes it.
         drop(unanswered.map(Object::take));

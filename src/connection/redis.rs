@@ -33,14 +33,19 @@ pub fn server(
     let read = |setting: &str, file: &Path| {
         std::fs::read(file).with_context(|| format!("{setting}: cannot read {}", file.display()))
     };
-    let root_cert = authority.map(|file| read("REDIS_CA (--redis-ca)", file)).transpose()?;
+    let root_cert = authority
+        .map(|file| read("REDIS_CA (--redis-ca)", file))
+        .transpose()?;
     let own = own.map(|(certificate, key)| {
         anyhow::Ok(redis::ClientTlsConfig {
             client_cert: read("REDIS_CERT (--redis-cert)", certificate)?,
             client_key: read("REDIS_KEY (--redis-key)", key)?,
         })
     });
-    let certificates = redis::TlsCertificates { client_tls: own.transpose()?, root_cert };
+    let certificates = redis::TlsCertificates {
+        client_tls: own.transpose()?,
+        root_cert,
+    };
     server
         .with_certificates(&certificates)
         .map_err(|error| anyhow::anyhow!("REDIS_CA, REDIS_CERT, REDIS_KEY: not usable: {error}"))
@@ -67,7 +72,9 @@ pub async fn connect(server: Server, timeout: Duration) -> anyhow::Result<Redis>
 
 /// A field of INFO.
 pub fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
 }
 
 /// Makes the cache's connection for invalidations.

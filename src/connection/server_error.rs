@@ -20,7 +20,9 @@ pub fn meaning_of(error: &sqlx::Error) -> Meaning {
         | sqlx::Error::BeginFailed => Meaning::NoAnswer,
         sqlx::Error::Database(error) => error
             .try_downcast_ref::<MySqlDatabaseError>()
-            .map_or(Meaning::Unknown, |error| meaning(error.number(), error.code())),
+            .map_or(Meaning::Unknown, |error| {
+                meaning(error.number(), error.code())
+            }),
         _ => Meaning::Bug,
     }
 }

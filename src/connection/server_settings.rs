@@ -36,11 +36,15 @@ impl ServerSettings {
     pub async fn of(database: &Database) -> sqlx::Result<Self> {
         let mut settings = ServerSettings::default();
         for query in [VARIABLES, STATUS] {
-            let rows = database.read(async |c| sqlx::query_as(query).fetch_all(c).await).await;
+            let rows = database
+                .read(async |c| sqlx::query_as(query).fetch_all(c).await)
+                .await;
             let rows: Vec<(String, String)> = rows?;
             // MySQL 8.4 renamed `master` to `source`.
             let usual = |name: String| name.to_lowercase().replace("_source_", "_master_");
-            settings.values.extend(rows.into_iter().map(|(name, value)| (usual(name), value)));
+            settings
+                .values
+                .extend(rows.into_iter().map(|(name, value)| (usual(name), value)));
         }
         let clock = database.read(async |c| sqlx::query_as(CLOCK).fetch_one(c).await);
         (settings.now, settings.zone_offset) = clock.await?;

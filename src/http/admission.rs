@@ -86,7 +86,11 @@ where
         let reads: &SignedInReads = (**state).as_ref();
         let permit = admit(&reads.admission, address).await?;
         reads.admission.check_user(user_id, address)?;
-        Ok(AdmittedRead { user_id, permit, reads: reads.clone() })
+        Ok(AdmittedRead {
+            user_id,
+            permit,
+            reads: reads.clone(),
+        })
     }
 }
 

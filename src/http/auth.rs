@@ -107,8 +107,14 @@ pub async fn require_admin(
             "admin writes are off: start the server with ADMIN_TOKEN set and send it as x-admin-token",
         ));
     };
-    let given = request.headers().get(ADMIN_TOKEN).map(|value| value.as_bytes());
-    let matches = expected.expose_secret().as_bytes().ct_eq(given.unwrap_or_default());
+    let given = request
+        .headers()
+        .get(ADMIN_TOKEN)
+        .map(|value| value.as_bytes());
+    let matches = expected
+        .expose_secret()
+        .as_bytes()
+        .ct_eq(given.unwrap_or_default());
     if given.is_none() || !bool::from(matches) {
         return Err(Error::Forbidden("x-admin-token is missing or wrong"));
     }

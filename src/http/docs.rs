@@ -86,16 +86,21 @@ fn complete_operation(
     let mut by_status: BTreeMap<u16, BTreeSet<String>> = BTreeMap::new();
     for code in codes(operation) {
         // An unknown code is documented as 500; a test fails on any 500.
-        let status = failures.get(code.as_str()).map_or(500, |(status, _)| *status);
+        let status = failures
+            .get(code.as_str())
+            .map_or(500, |(status, _)| *status);
         by_status.entry(status).or_default().insert(code);
     }
     let is_service = operation["tags"][0] == SERVICE;
-    let is_download =
-        operation.as_object_mut().and_then(|operation| operation.remove(DOWNLOAD)).is_some();
+    let is_download = operation
+        .as_object_mut()
+        .and_then(|operation| operation.remove(DOWNLOAD))
+        .is_some();
     // Handlers of two features may have one name.
-    if let (Some(tag), Some(name)) =
-        (operation["tags"][0].as_str(), operation["operationId"].as_str())
-    {
+    if let (Some(tag), Some(name)) = (
+        operation["tags"][0].as_str(),
+        operation["operationId"].as_str(),
+    ) {
         operation["operationId"] = format!("{tag}_{name}").into();
     }
     if let Some(kinds) = operation.get_mut("requestBody") {
@@ -117,7 +122,11 @@ fn complete_operation(
         add_headers(response, false);
     }
     for (status, codes) in by_status {
-        let name = codes.iter().map(String::as_str).collect::<Vec<_>>().join("_OR_");
+        let name = codes
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("_OR_");
         responses[status.to_string()] = json!({ "$ref": format!("#/components/responses/{name}") });
         components.entry(name).or_insert_with(|| {
             let mut response = json!({
@@ -135,37 +144,63 @@ fn complete_operation(
 
 /// The codes of an operation's failures: those it lists, and those that follow from what it takes.
 fn codes(operation: &mut Value) -> BTreeSet<String> {
-    let own = operation.as_object_mut().and_then(|operation| operation.remove(CODES));
+    let own = operation
+        .as_object_mut()
+        .and_then(|operation| operation.remove(CODES));
     let own = own.unwrap_or_default();
-    let own = own.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let own = own
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     let (tag, body) = (&operation["tags"][0], &operation["requestBody"]["content"]);
     let parameters = operation["parameters"].as_array();
     let schemes = operation["security"].as_array();
-    let asks_for =
-        |scheme: &str| schemes.into_iter().flatten().any(|given| given[scheme].is_array());
+    let asks_for = |scheme: &str| {
+        schemes
+            .into_iter()
+            .flatten()
+            .any(|given| given[scheme].is_array())
+    };
     let implied: [(bool, &[&str]); 7] = [
         (tag != SERVICE, &["UNAVAILABLE"]),
         (tag == LAB, &["NOT_FOUND"]),
-        (parameters.is_some_and(|all| !all.is_empty()), &["INVALID_PARAMETER"]),
-        (body.is_object(), &["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE"]),
-        (body["application/json"].is_object(), &["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"]),
+        (
+            parameters.is_some_and(|all| !all.is_empty()),
+            &["INVALID_PARAMETER"],
+        ),
+        (
+            body.is_object(),
+            &["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE"],
+        ),
+        (
+            body["application/json"].is_object(),
+            &["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"],
+        ),
         (asks_for(SESSION), &["UNAUTHORIZED"]),
         (asks_for(ADMIN_TOKEN), &["FORBIDDEN"]),
     ];
     let implied = implied.into_iter().filter(|(applies, _)| *applies);
-    own.chain(implied.flat_map(|(_, codes)| codes.iter().copied())).map(str::to_owned).collect()
+    own.chain(implied.flat_map(|(_, codes)| codes.iter().copied()))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Puts the business refusals beside a success without an envelope.
 fn add_refusals(response: &mut Value, refusals: &BTreeSet<String>) {
     let json = &mut response["content"]["application/json"]["schema"];
-    let choices = [json.take(), failure(refusals)].into_iter().filter(|schema| !schema.is_null());
+    let choices = [json.take(), failure(refusals)]
+        .into_iter()
+        .filter(|schema| !schema.is_null());
     *json = json!({ "anyOf": choices.collect::<Vec<_>>() });
 }
 
 /// Puts the envelope around a success, and the business refusals beside it; `pending`: the success is an order to come.
 fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failures: &Failures) {
-    let content = response["content"].as_object().and_then(|kinds| kinds.values().next()).cloned();
+    let content = response["content"]
+        .as_object()
+        .and_then(|kinds| kinds.values().next())
+        .cloned();
     let content = content.unwrap_or_default();
     let mut data = content["schema"].clone();
     let optional = never_null(&mut data);
@@ -220,7 +255,10 @@ fn failure(codes: &BTreeSet<String>) -> Value {
         "errorMsg": { "type": "string", "description": "For people; may change." },
         "code": { "type": "string", "enum": codes, "description": "For programs; stable." }
     });
-    if codes.iter().any(|code| WITH_ORDER_ID.contains(&code.as_str())) {
+    if codes
+        .iter()
+        .any(|code| WITH_ORDER_ID.contains(&code.as_str()))
+    {
         properties["data"] = order_id_schema();
         properties["orderId"] = order_id();
     }
@@ -276,5 +314,8 @@ fn never_null(schema: &mut Value) -> bool {
 
 /// The members of an object; none where it is none.
 fn members(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
-    value.as_object_mut().into_iter().flat_map(|map| map.iter_mut())
+    value
+        .as_object_mut()
+        .into_iter()
+        .flat_map(|map| map.iter_mut())
 }

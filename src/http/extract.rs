@@ -113,7 +113,9 @@ impl<S: Sync> FromRequestParts<S> for Idempotent {
             (1..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()),
             "Idempotency-Key must be 1 to 128 printable ASCII characters without spaces",
         )?;
-        Ok(Self { key: Some(key.to_owned()) })
+        Ok(Self {
+            key: Some(key.to_owned()),
+        })
     }
 }
 
@@ -130,7 +132,11 @@ impl<S: AsRef<ClientNetworks> + Send + Sync> FromRequestParts<Arc<S>> for Client
     async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
         let peer = parts.extensions.get::<Peer>().copied();
         let Peer(peer) = peer.ok_or_else(|| Error::Internal("a request without a peer".into()))?;
-        let lines = parts.headers.get_all(FORWARDED_FOR).iter().map(|line| line.to_str().ok());
+        let lines = parts
+            .headers
+            .get_all(FORWARDED_FOR)
+            .iter()
+            .map(|line| line.to_str().ok());
         Ok(ClientAddress::new((**state).as_ref(), peer, lines))
     }
 }

@@ -64,7 +64,11 @@ pub struct Drain {
 
 /// Binds `address`, with a backlog sized for a burst. To be called within a tokio runtime.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -97,7 +101,10 @@ pub async fn serve(
     server.policy.closing.store(true, Relaxed);
     connections.close();
     let finish = async {
-        if tokio::time::timeout(drain.idle, connections.wait()).await.is_err() {
+        if tokio::time::timeout(drain.idle, connections.wait())
+            .await
+            .is_err()
+        {
             server.graceful.shutdown().await;
             connections.wait().await;
         }
@@ -122,8 +129,16 @@ impl Server {
         tokio::pin!(stop);
         let begun = loop {
             let accept = async {
-                let slot = self.slots.clone().acquire_owned().await.map_err(io::Error::other)?;
-                listener.accept().await.map(|(stream, peer)| (stream, peer, slot))
+                let slot = self
+                    .slots
+                    .clone()
+                    .acquire_owned()
+                    .await
+                    .map_err(io::Error::other)?;
+                listener
+                    .accept()
+                    .await
+                    .map(|(stream, peer)| (stream, peer, slot))
             };
             let accepted = tokio::select! {
                 accepted = accept => accepted,
@@ -207,7 +222,12 @@ mod tests {
 
     /// A drain that begins with `begun`, and is over after the grace period of no length and this time for idle connections.
     fn drain(begun: CancellationToken, idle: Duration) -> Drain {
-        Drain { begun, grace: Duration::ZERO, idle, deadline: LIMIT }
+        Drain {
+            begun,
+            grace: Duration::ZERO,
+            idle,
+            deadline: LIMIT,
+        }
     }
 
     fn begun() -> CancellationToken {
@@ -217,7 +237,12 @@ mod tests {
     }
 
     fn policy() -> RequestPolicy {
-        RequestPolicy { timeout: LIMIT, closing: Default::default(), traced_as: None, spans: None }
+        RequestPolicy {
+            timeout: LIMIT,
+            closing: Default::default(),
+            traced_as: None,
+            spans: None,
+        }
     }
 
     fn here() -> Router {
@@ -251,7 +276,10 @@ mod tests {
             async { "x".repeat(64 << 20) }
         });
         let served = serve(tcp, policy(), large, TaskTracker::new(), drain).await;
-        assert!(served, "not by the deadline: it would be no time to finish purchases");
+        assert!(
+            served,
+            "not by the deadline: it would be no time to finish purchases"
+        );
         drop(client);
     }
 
@@ -262,7 +290,10 @@ mod tests {
         // Begins once the request is there: before, its connection would be an idle one.
         let arrived = CancellationToken::new();
         let drain = drain(arrived.clone(), Duration::ZERO);
-        let drain = Drain { deadline: Duration::from_secs(2), ..drain };
+        let drain = Drain {
+            deadline: Duration::from_secs(2),
+            ..drain
+        };
         let hangs = Router::new().fallback(move || {
             arrived.cancel();
             std::future::pending::<()>()
@@ -297,7 +328,9 @@ mod tests {
         let drain = drain(begun(), idle);
         let serving = serve(tcp, policy(), here(), TaskTracker::new(), drain);
         let serving = tokio::spawn(serving);
-        let closed = tokio::time::timeout(LIMIT, unused.read(&mut [0])).await.expect("in time");
+        let closed = tokio::time::timeout(LIMIT, unused.read(&mut [0]))
+            .await
+            .expect("in time");
         assert_eq!(closed.expect("no reset"), 0);
         assert!(begin.elapsed() >= idle);
         assert!(serving.await.expect("served"), "all are closed");

@@ -51,10 +51,16 @@ pub struct RequestPolicy {
 /// Answers a request by the route table.
 pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Request) -> Response {
     let id = request_id(&request);
-    let asked =
-        policy.traced_as.as_ref().filter(|_| request.headers().contains_key(TRACE_HEADER)).cloned();
+    let asked = policy
+        .traced_as
+        .as_ref()
+        .filter(|_| request.headers().contains_key(TRACE_HEADER))
+        .cloned();
     let is_asked = asked.is_some();
-    let span = policy.spans.as_ref().map(|spans| spans.begin(&request, &id));
+    let span = policy
+        .spans
+        .as_ref()
+        .map(|spans| spans.begin(&request, &id));
     // A span has the steps as its events.
     let node = asked.or_else(|| span.is_some().then(Arc::default));
     let trace = node.map(|node| Arc::new(StepTrace::begin(node)));
@@ -101,7 +107,9 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
         response.headers_mut().insert(TRACE_HEADER, trace.header());
     }
     if policy.closing.load(Relaxed) {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -140,10 +148,15 @@ mod tests {
     async fn of_a_write_that_takes_too_long_the_outcome_is_unknown() {
         let hangs = Router::new().fallback(std::future::pending::<()>);
         for (method, code) in [("GET", "UNAVAILABLE"), ("POST", "OUTCOME_UNKNOWN")] {
-            let request = Request::builder().method(method).body(Default::default()).unwrap();
+            let request = Request::builder()
+                .method(method)
+                .body(Default::default())
+                .unwrap();
             let response = per_request(&POLICY, hangs.clone(), request).await;
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-            let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+            let body = axum::body::to_bytes(response.into_body(), 1000)
+                .await
+                .unwrap();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(body["code"], code, "{method}");
         }

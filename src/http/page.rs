@@ -32,8 +32,11 @@ static WEB: Dir = include_dir!("$CARGO_MANIFEST_DIR/web");
 
 /// The pages: route and file. The model at `/learn` also works opened as a file, or from any static host, so it names its
 /// files as they lie beside it; [`served_files`] changes that.
-const PAGES: [(&str, &str); 3] =
-    [("/", "index.html"), ("/learn", "learn.html"), ("/docs/", "api.html")];
+const PAGES: [(&str, &str); 3] = [
+    ("/", "index.html"),
+    ("/learn", "learn.html"),
+    ("/docs/", "api.html"),
+];
 
 /// The page with `--lab` only.
 const LAB_PAGE: (&str, &str) = ("/lab", "lab.html");
@@ -51,7 +54,11 @@ impl File {
     pub fn new(kind: &'static str, text: Bytes) -> Self {
         // Weak, as it is sent compressed, too. Quotes and hexadecimal digits are always a valid header.
         let tag = HeaderValue::try_from(format!("W/\"{:016x}\"", xxh3_64(&text)));
-        File { kind, text, tag: tag.unwrap_or(HeaderValue::from_static("W/\"\"")) }
+        File {
+            kind,
+            text,
+            tag: tag.unwrap_or(HeaderValue::from_static("W/\"\"")),
+        }
     }
 
     /// The file, or 304 where the browser has it. The browser revalidates each time (`no-cache`), so that the scripts of an
@@ -81,13 +88,18 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
     for (route, file) in PAGES.into_iter().chain(lab.then_some(LAB_PAGE)) {
         let text = with_settings(&served_files(text_of(file)), lab, zone);
         let page = File::new("text/html; charset=utf-8", text.into());
-        routes = routes.route(route, get(async move |headers: HeaderMap| page.reply(&headers)));
+        routes = routes.route(
+            route,
+            get(async move |headers: HeaderMap| page.reply(&headers)),
+        );
     }
     routes.layer(CompressionLayer::new())
 }
 
 fn text_of(file: &str) -> &'static str {
-    WEB.get_file(file).and_then(|file| file.contents_utf8()).unwrap_or_default()
+    WEB.get_file(file)
+        .and_then(|file| file.contents_utf8())
+        .unwrap_or_default()
 }
 
 async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Error> {
@@ -112,7 +124,10 @@ fn served_files(page: &str) -> String {
 
 /// The page with the server's settings in its root element.
 fn with_settings(page: &str, lab: bool, zone: Zone) -> String {
-    let root = format!("<html lang=\"en\" data-lab=\"{lab}\" data-zone=\"{}\">", zone.0.name());
+    let root = format!(
+        "<html lang=\"en\" data-lab=\"{lab}\" data-zone=\"{}\">",
+        zone.0.name()
+    );
     page.replacen("<html lang=\"en\">", &root, 1)
 }
 
@@ -121,25 +136,42 @@ mod tests {
     use super::*;
 
     fn pages() -> impl Iterator<Item = String> {
-        let files = PAGES.into_iter().chain([LAB_PAGE]).map(|(_, file)| text_of(file));
-        files.inspect(|page| assert!(page.contains("<html"), "{page}")).map(served_files)
+        let files = PAGES
+            .into_iter()
+            .chain([LAB_PAGE])
+            .map(|(_, file)| text_of(file));
+        files
+            .inspect(|page| assert!(page.contains("<html"), "{page}"))
+            .map(served_files)
     }
 
     /// The name and text of each script.
     fn scripts() -> impl Iterator<Item = (String, &'static str)> {
-        let files = WEB.files().map(|file| file.path().to_string_lossy().into_owned());
-        files.filter(|name| name.ends_with(".js")).map(|name| (name.clone(), text_of(&name)))
+        let files = WEB
+            .files()
+            .map(|file| file.path().to_string_lossy().into_owned());
+        files
+            .filter(|name| name.ends_with(".js"))
+            .map(|name| (name.clone(), text_of(&name)))
     }
 
     /// Every text between `mark` and the next quotation mark.
     fn quoted<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
-        text.split(mark).skip(1).filter_map(|rest| rest.split('"').next())
+        text.split(mark)
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
     }
 
     #[test]
     fn every_text_key_exists() {
-        let all: String = scripts().map(|(_, text)| text.to_owned()).chain(pages()).collect();
-        let used = all.split("t('").skip(1).filter_map(|rest| rest.split_once('\''));
+        let all: String = scripts()
+            .map(|(_, text)| text.to_owned())
+            .chain(pages())
+            .collect();
+        let used = all
+            .split("t('")
+            .skip(1)
+            .filter_map(|rest| rest.split_once('\''));
         // A composed key, such as t(`code.${…}`), is not written in these quotes.
         let used = used.map(|(key, _)| key).chain(quoted(&all, "data-t=\""));
         // Not the argument of closest('.lane').
@@ -155,8 +187,13 @@ mod tests {
     fn scripts_never_turn_text_into_markup() {
         assert!(scripts().count() > 30, "the reader sees them");
         for (name, text) in scripts() {
-            for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
-            {
+            for sink in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+            ] {
                 assert!(!text.contains(sink), "{name}: {sink}");
             }
         }

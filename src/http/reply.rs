@@ -45,29 +45,50 @@ pub fn data<T>(data: T) -> Envelope<T> {
 
 /// Success with `data` where there is any.
 pub fn maybe<T>(data: Option<T>) -> Envelope<T> {
-    Envelope { success: true, error_msg: None, data, code: None, order_id: None, request_id: None }
+    Envelope {
+        success: true,
+        error_msg: None,
+        data,
+        code: None,
+        order_id: None,
+        request_id: None,
+    }
 }
 
 /// Success with an order id, as a number and, exactly, as a string.
 pub fn order_id(id: i64) -> Envelope<i64> {
-    Envelope { order_id: Some(id.to_string()), ..data(id) }
+    Envelope {
+        order_id: Some(id.to_string()),
+        ..data(id)
+    }
 }
 
 /// Success with the id of an order that is admitted and not committed yet: 202, `PENDING`.
 pub fn pending_order(id: i64) -> Envelope<i64> {
-    Envelope { code: Some("PENDING"), ..order_id(id) }
+    Envelope {
+        code: Some("PENDING"),
+        ..order_id(id)
+    }
 }
 
 /// A failure with its stable code, a text for people, and the order that it is about.
 pub fn failure(code: &'static str, message: String, order: Option<i64>) -> Envelope<i64> {
     let about = order.map_or(maybe(None), order_id);
-    Envelope { success: false, error_msg: Some(message), code: Some(code), ..about }
+    Envelope {
+        success: false,
+        error_msg: Some(message),
+        code: Some(code),
+        ..about
+    }
 }
 
 impl<T: Serialize> Envelope<T> {
     /// Adds the request's id, so that a user can point an operator to the log.
     pub fn with_request_id(self, id: &str) -> Self {
-        Envelope { request_id: Some(id.to_owned()), ..self }
+        Envelope {
+            request_id: Some(id.to_owned()),
+            ..self
+        }
     }
 
     /// The body, for a reply that is sent many times.
@@ -79,7 +100,11 @@ impl<T: Serialize> Envelope<T> {
 
 impl<T: Serialize> IntoResponse for Envelope<T> {
     fn into_response(self) -> Response {
-        let status = if self.code.is_some() { StatusCode::ACCEPTED } else { StatusCode::OK };
+        let status = if self.code.is_some() {
+            StatusCode::ACCEPTED
+        } else {
+            StatusCode::OK
+        };
         (status, Json(self)).into_response()
     }
 }
@@ -99,11 +124,15 @@ impl IntoResponse for Error {
         let envelope = failure(self.code(), self.to_string(), self.order_id());
         let mut response = (status, Json(envelope)).into_response();
         let retry_after = match &self {
-            Error::TooManyRequests { retry_after_seconds } => Some(*retry_after_seconds),
+            Error::TooManyRequests {
+                retry_after_seconds,
+            } => Some(*retry_after_seconds),
             _ => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_SECONDS),
         };
         if let Some(seconds) = retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -79,7 +79,10 @@ impl IdGenerator {
             keys,
             block_size: block_size.max(1),
             // An empty block: the first caller leases one.
-            lease: Mutex::new(Lease { last: -1, ..Lease::default() }),
+            lease: Mutex::new(Lease {
+                last: -1,
+                ..Lease::default()
+            }),
             leases: FreshCache::new(Duration::ZERO, 8),
         }
     }
@@ -106,7 +109,9 @@ impl IdGenerator {
             let day = {
                 let mut lease = self.lease.lock();
                 loop {
-                    let Some(id) = slot.as_deref_mut() else { return Ok(()) };
+                    let Some(id) = slot.as_deref_mut() else {
+                        return Ok(());
+                    };
                     match lease.next_id(seconds)? {
                         NextId::Id(next) => *id = next,
                         NextId::NeedsBlock(day) => break day,
@@ -116,7 +121,9 @@ impl IdGenerator {
             };
             // Those who wait for a block share it, and the failure to lease one: else each would wait for a time limit of its
             // own, one after the other.
-            self.leases.get((), async || self.lease_block(day).await).await?;
+            self.leases
+                .get((), async || self.lease_block(day).await)
+                .await?;
         }
     }
 
@@ -151,10 +158,18 @@ impl IdGenerator {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let mut lease = ID_LEASE.key(&*self.keys.stream);
-        lease.key(&*self.keys.pending).key(self.keys.ids(midnight.format("%Y:%m:%d")));
-        lease.arg(rand::random_range(0..1_u32 << (SEQUENCE_BITS - 1))).arg(self.block_size);
+        lease
+            .key(&*self.keys.pending)
+            .key(self.keys.ids(midnight.format("%Y:%m:%d")));
+        lease
+            .arg(rand::random_range(0..1_u32 << (SEQUENCE_BITS - 1)))
+            .arg(self.block_size);
         let last: i64 = lease.invoke_async(&mut self.redis.clone()).await?;
-        if (0..1 << SEQUENCE_BITS).contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
+        if (0..1 << SEQUENCE_BITS).contains(&last) {
+            Ok(last)
+        } else {
+            Err(Error::Exhausted)
+        }
     }
 }
 
@@ -172,8 +187,11 @@ impl Lease {
     /// The next id, with a second that is never before an earlier id's.
     fn next_id(&mut self, clock_seconds: i64) -> Result<NextId, Error> {
         let latest_second = (self.latest_id >> SEQUENCE_BITS) + EPOCH_SECONDS;
-        let mut seconds =
-            if self.latest_id == 0 { clock_seconds } else { clock_seconds.max(latest_second) };
+        let mut seconds = if self.latest_id == 0 {
+            clock_seconds
+        } else {
+            clock_seconds.max(latest_second)
+        };
         if seconds == latest_second && self.next <= self.latest_id & i64::from(u32::MAX) {
             // The counter started over: this second may have had the number already.
             seconds += 1;

@@ -42,7 +42,13 @@ impl Keys {
             KeyStyle::Cluster => ":{orders}",
         };
         let name = |name: &str| format!("stream.orders{name}{tag}").into();
-        Keys { style, tag, stream: name(""), pending: name(".pending"), dead: name(".dead") }
+        Keys {
+            style,
+            tag,
+            stream: name(""),
+            pending: name(".pending"),
+            dead: name(".dead"),
+        }
     }
 
     /// The stock counter of a sale: how many more are admitted.
@@ -53,7 +59,10 @@ impl Keys {
     /// Sets the stock counter of a sale that ends at this time, seconds since 1970.
     pub fn set_stock(&self, voucher_id: i64, stock: i64, ends: i64) -> redis::Cmd {
         let mut set = redis::cmd("SET");
-        set.arg(self.stock(voucher_id)).arg(stock).arg("EXAT").arg(ends + KEPT_SECONDS);
+        set.arg(self.stock(voucher_id))
+            .arg(stock)
+            .arg("EXAT")
+            .arg(ends + KEPT_SECONDS);
         set
     }
 

@@ -11,9 +11,14 @@ const STYLE_KEY: &str = "seckill:key-style";
 
 /// Records the style, unless one is recorded.
 pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<()> {
-    keep(redis, style).await.context("the key style cannot be recorded in Redis")?;
+    keep(redis, style)
+        .await
+        .context("the key style cannot be recorded in Redis")?;
     let is_recorded = is_recorded(redis, style).await?;
-    ensure!(is_recorded, "Redis lost the record of the key style just now; start again");
+    ensure!(
+        is_recorded,
+        "Redis lost the record of the key style just now; start again"
+    );
     Ok(())
 }
 

@@ -37,14 +37,19 @@ pub async fn check(redis: &RoutedConnection) -> anyhow::Result<()> {
         )
     };
     for key in SAMPLES {
-        let asked = RIGHTS_CHECK.key(key).invoke_async::<i64>(&mut redis.clone()).await;
+        let asked = RIGHTS_CHECK
+            .key(key)
+            .invoke_async::<i64>(&mut redis.clone())
+            .await;
         let kind = || format!("keys like {}", key.replace("rights", "…"));
         asked.map_err(|error| cannot(&kind(), error))?;
     }
     // A session's fields and time to live are written in one transaction.
     let mut transaction = redis::pipe();
     transaction.atomic().exists(SAMPLES[2]);
-    let tried = transaction.query_async::<Vec<bool>>(&mut redis.clone()).await;
+    let tried = transaction
+        .query_async::<Vec<bool>>(&mut redis.clone())
+        .await;
     tried.map_err(|error| cannot("MULTI and EXEC", error))?;
     let published = redis.clone().publish::<_, _, i64>(CHANNEL, "rights").await;
     published.map_err(|error| cannot("the channel cache:invalidate", error))?;

@@ -45,7 +45,13 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
             "secondOrderOnTwoNodes": row.second_order[1].can_break(),
         })
     };
-    let Setting { buyers, tries, stock, spread_seconds, .. } = comparison::MOST;
+    let Setting {
+        buyers,
+        tries,
+        stock,
+        spread_seconds,
+        ..
+    } = comparison::MOST;
     let nodes = lab.nodes();
     let faults = InjectedFault::ALL.into_iter();
     let faults = faults.filter(|fault| nodes > 1 || *fault != InjectedFault::KillInstance);
@@ -144,7 +150,11 @@ pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
 pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let text = comparison::report::raw(&*lab.find(&id)?);
     let text = text.map_err(|error| Error::Internal(format!("raw data: {error}")))?;
-    Ok(file("application/json", &format!("seckill-{id}.json"), text))
+    Ok(file(
+        "application/json",
+        &format!("seckill-{id}.json"),
+        text,
+    ))
 }
 
 /// The report as one HTML file, for any browser, offline.
@@ -160,7 +170,11 @@ pub async fn report(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Re
     let document = lab.find(&id)?.document(0);
     let page = comparison::report::html(&document);
     let page = page.map_err(|error| Error::Internal(format!("report: {error}")))?;
-    Ok(file("text/html; charset=utf-8", &format!("seckill-{id}.html"), page))
+    Ok(file(
+        "text/html; charset=utf-8",
+        &format!("seckill-{id}.html"),
+        page,
+    ))
 }
 
 /// A download: never shown in place, so that its scripts have no part in this origin.
@@ -172,7 +186,10 @@ fn file(kind: &'static str, name: &str, text: String) -> Response {
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(kind)),
         (CONTENT_DISPOSITION, disposition),
-        (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
+        (
+            HeaderName::from_static("x-content-type-options"),
+            HeaderValue::from_static("nosniff"),
+        ),
     ];
     (headers, text).into_response()
 }

@@ -71,16 +71,30 @@ impl Lab {
             access: Access {
                 database_url: secret(&config.database.database_url),
                 redis_url: secret(&config.redis.redis_url),
-                admin_token: config.http.admin_token.as_ref().map(secret).unwrap_or_default(),
+                admin_token: config
+                    .http
+                    .admin_token
+                    .as_ref()
+                    .map(secret)
+                    .unwrap_or_default(),
                 time_zone: config.sale.time_zone.0,
                 key_style: config.redis.key_style,
             },
-            targets: config.lab_entry.clone().map_or_else(|| nodes.clone(), |entry| vec![entry]),
+            targets: config
+                .lab_entry
+                .clone()
+                .map_or_else(|| nodes.clone(), |entry| vec![entry]),
             nodes,
             progress: Progress::Silent,
         };
         let (runs, tasks) = (Mutex::default(), TaskTracker::new());
-        Ok(Lab(Arc::new(Inner { environment, node, zone: config.sale.time_zone, runs, tasks })))
+        Ok(Lab(Arc::new(Inner {
+            environment,
+            node,
+            zone: config.sale.time_zone,
+            runs,
+            tasks,
+        })))
     }
 
     /// The name of this instance.
@@ -103,11 +117,16 @@ impl Lab {
     /// Begins a run. [`Error::RunUnderWay`] while there is one, [`Error::InvalidParameter`] where the setting
     /// cannot be run here.
     pub fn start(&self, setting: Setting) -> Result<Started, Error> {
-        setting.check(self.nodes()).map_err(|error| Error::InvalidParameter(error.to_string()))?;
+        setting
+            .check(self.nodes())
+            .map_err(|error| Error::InvalidParameter(error.to_string()))?;
         let id = format!("{:08x}", rand::random::<u32>());
         // As date-times are on the wire.
         let now = self.0.zone.now().format("%Y-%m-%dT%H:%M:%S").to_string();
-        let started = Started { id: id.clone(), seed: setting.seed.into() };
+        let started = Started {
+            id: id.clone(),
+            seed: setting.seed.into(),
+        };
         let run = Arc::new(RunState::new(id.clone(), setting, now));
         {
             let mut runs = self.0.runs.lock();
@@ -120,13 +139,17 @@ impl Lab {
         let environment = self.0.environment.clone();
         let (end, ended) = oneshot::channel();
         let running = run.clone();
-        let thread = std::thread::Builder::new().name("lab".to_owned()).spawn(move || {
-            // The receiver is gone once the process is ending.
-            end.send(conduct(&environment, &running)).ok();
-        });
+        let thread = std::thread::Builder::new()
+            .name("lab".to_owned())
+            .spawn(move || {
+                // The receiver is gone once the process is ending.
+                end.send(conduct(&environment, &running)).ok();
+            });
         self.0.tasks.spawn(async move {
             let outcome = match thread {
-                Ok(_) => ended.await.map_err(|_| "the run's thread panicked".to_owned()),
+                Ok(_) => ended
+                    .await
+                    .map_err(|_| "the run's thread panicked".to_owned()),
                 Err(error) => Err(format!("no thread for the run: {error}")),
             };
             if let Err(error) =
@@ -142,7 +165,14 @@ impl Lab {
     /// The runs that are kept, newest first; with how each lane compares to its guarantees, once it is judged.
     pub fn kept(&self) -> Vec<Value> {
         let summary = |state: &Arc<RunState>| {
-            let Document { id, started_at, state, setting, lanes, .. } = state.document(usize::MAX);
+            let Document {
+                id,
+                started_at,
+                state,
+                setting,
+                lanes,
+                ..
+            } = state.document(usize::MAX);
             let results = lanes.into_iter().filter_map(|lane| lane.result);
             let conformances: Vec<_> = results.map(|result| result.conformance).collect();
             json!({
@@ -163,7 +193,9 @@ impl Lab {
     /// Injects a fault while a run is selling. Returns as soon as the fault is under way, or has failed.
     pub async fn inject(&self, fault: InjectedFault) -> Result<(), Error> {
         let run = self.0.runs.lock().front().cloned();
-        let run = run.filter(|run| run.state() == State::Running).ok_or(Error::NoRun)?;
+        let run = run
+            .filter(|run| run.state() == State::Running)
+            .ok_or(Error::NoRun)?;
         tracing::warn!(?fault, "the lab injects a fault");
         let environment = self.0.environment.clone();
         let mut injecting = self.0.tasks.spawn(async move {
@@ -188,7 +220,9 @@ impl Lab {
     /// [`Error::LabFault`] where there is one instance, or the sign-in fails.
     pub async fn session_story(&self) -> Result<Value, Error> {
         let [own, other, ..] = &self.0.environment.nodes[..] else {
-            return Err(Error::LabFault("this needs two instances, and there is one".to_owned()));
+            return Err(Error::LabFault(
+                "this needs two instances, and there is one".to_owned(),
+            ));
         };
         session_story::play(own, other).await
     }
@@ -205,7 +239,9 @@ impl Lab {
 
 /// Runs it on a runtime of its own, as the load tool does.
 fn conduct(environment: &Environment, run: &RunState) -> Result<(), workload::Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let runtime =
         runtime.map_err(|error| workload::Error::Usage(format!("no runtime: {error}")))?;
     runtime.block_on(comparison::run(environment, run))

@@ -62,7 +62,9 @@ async fn play_part(
     let (_, code) = accepted(&mut requests, send("read-code", first, read, None).await)?;
     let call = Call::post(sign_in).json(&json!({"phone": phone, "code": code}));
     let (headers, data) = accepted(&mut requests, send("sign-in", first, call, None).await)?;
-    let cookie = headers.get(SET_COOKIE).and_then(|set| set.to_str().ok()?.split(';').next());
+    let cookie = headers
+        .get(SET_COOKIE)
+        .and_then(|set| set.to_str().ok()?.split(';').next());
     let token = match cookie {
         Some(cookie) => (COOKIE, cookie),
         None => (AUTHORIZATION, data.as_str().unwrap_or_default()),
@@ -90,7 +92,12 @@ fn accepted(
     requests: &mut Vec<Exchange>,
     (exchange, answer): (Exchange, Option<Answer>),
 ) -> Result<Answer, Error> {
-    let Exchange { request, node, status, .. } = &exchange;
+    let Exchange {
+        request,
+        node,
+        status,
+        ..
+    } = &exchange;
     let refused = || Error::LabFault(format!("signing in: {request} at {node}: {status:?}"));
     let answer = answer.ok_or_else(refused)?;
     requests.push(exchange);
@@ -109,10 +116,18 @@ async fn send(
     // The reply then names its instance.
     let mut call = call.header(TRACE, HeaderValue::from_static("1"));
     if let Some((header, token)) = token {
-        call = call
-            .header(header, HeaderValue::from_str(token).unwrap_or(HeaderValue::from_static("")));
+        call = call.header(
+            header,
+            HeaderValue::from_str(token).unwrap_or(HeaderValue::from_static("")),
+        );
     }
-    let mut exchange = Exchange { step, request, carries, node: to.authority(), status: None };
+    let mut exchange = Exchange {
+        step,
+        request,
+        carries,
+        node: to.authority(),
+        status: None,
+    };
     let Ok(response) = Connection::new(to.clone(), LIMIT).send(&call).await else {
         return (exchange, None);
     };
@@ -121,7 +136,8 @@ async fn send(
         exchange.node = trace.node;
     }
     let envelope: Option<Envelope<Value>> = serde_json::from_slice(&response.body).ok();
-    let data =
-        envelope.filter(|envelope| envelope.success).map(|told| told.data.unwrap_or_default());
+    let data = envelope
+        .filter(|envelope| envelope.success)
+        .map(|told| told.data.unwrap_or_default());
     (exchange, data.map(|data| (response.headers, data)))
 }

@@ -62,7 +62,10 @@ const LAYERS: [(&str, &str); 4] = [
     )),
 )]
 pub async fn get(State(metrics): State<Metrics>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text())
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+        metrics.text(),
+    )
 }
 
 impl Metrics {
@@ -99,7 +102,8 @@ impl Metrics {
         }
         let help = "Purchases admitted and not answered yet. At --max-purchases further ones are \
                     refused.";
-        page.gauge("purchases_in_flight", help).sample(&[], self.admission.in_flight());
+        page.gauge("purchases_in_flight", help)
+            .sample(&[], self.admission.in_flight());
         for (name, admission, help) in [
             (
                 "purchases",
@@ -199,32 +203,44 @@ impl Metrics {
         let help = format!(
             "Purchases in the queues, not in a batch yet. At {QUEUE} further ones are refused: the commit is the limit."
         );
-        page.gauge("group_purchases_waiting", &help).sample(&[], depth.waiting);
-        page.gauge("group_purchases_in_flight", "Purchases in batches that are being committed.")
-            .sample(&[], depth.in_flight);
+        page.gauge("group_purchases_waiting", &help)
+            .sample(&[], depth.waiting);
+        page.gauge(
+            "group_purchases_in_flight",
+            "Purchases in batches that are being committed.",
+        )
+        .sample(&[], depth.in_flight);
         let help = "Batches that are being committed. Above 0 and none ends: the database hangs.";
-        page.gauge("group_batches_in_flight", help).sample(&[], depth.batches);
+        page.gauge("group_batches_in_flight", help)
+            .sample(&[], depth.batches);
         let help = "Batches that were split because one order could not be inserted; the log \
                     names its sale.";
-        page.counter("group_splits_total", help).sample(&[], stats.splits.load(Relaxed));
+        page.counter("group_splits_total", help)
+            .sample(&[], stats.splits.load(Relaxed));
         let help = "Orders committed by one transaction. Small under load: something else than \
                     the commit is the limit.";
-        page.histogram("group_batch_orders", help).counted(&[], &stats.sizes.counted());
+        page.histogram("group_batch_orders", help)
+            .counted(&[], &stats.sizes.counted());
     }
 
     fn stream(&self, page: &mut Page) {
         let stats = self.purchases.context().stream.stats();
         for (name, help, value) in stats.counters() {
-            page.counter(&format!("stream_{name}_total"), help).sample(&[], value);
+            page.counter(&format!("stream_{name}_total"), help)
+                .sample(&[], value);
         }
         for (name, help, value) in stats.gauges() {
-            page.gauge(&format!("stream_{name}"), help).sample(&[], value);
+            page.gauge(&format!("stream_{name}"), help)
+                .sample(&[], value);
         }
     }
 
     /// Reads by cache policy, and the state of the cache.
     fn caches(&self, page: &mut Page) {
-        let policies = self.shops.stats().map(|(cache, stats)| (cache, stats.named()));
+        let policies = self
+            .shops
+            .stats()
+            .map(|(cache, stats)| (cache, stats.named()));
         let layer_of = |name| LAYERS.iter().find(|(counter, _)| *counter == name);
         let help = "Reads answered without a load, by layer: memory, redis, null (a cached 'does \
                     not exist') or filter (Bloom). Many of the last two: somebody scans ids.";
@@ -248,22 +264,28 @@ impl Metrics {
         }
         let stats = self.cache.stats();
         for (name, help, value) in stats.counts.named() {
-            page.counter(&format!("cache_{name}_total"), help).sample(&[], value);
+            page.counter(&format!("cache_{name}_total"), help)
+                .sample(&[], value);
         }
         let help = "Keys whose invalidation Redis has not confirmed yet. Other nodes may serve \
                     the old value until Redis is back or it expires.";
-        page.gauge("cache_pending_invalidations", help).sample(&[], stats.pending_invalidations);
+        page.gauge("cache_pending_invalidations", help)
+            .sample(&[], stats.pending_invalidations);
         let help = "1 while the circuit breaker is open: Redis failed and is not used. Reads go \
                     on from the database, purchases with locks do not.";
-        page.gauge("cache_breaker_open", help).sample(&[], u8::from(stats.breaker_open));
+        page.gauge("cache_breaker_open", help)
+            .sample(&[], u8::from(stats.breaker_open));
         let help = "1 while memory is used: the subscription to invalidations is up. 0 for long: \
                     subscriptions fail.";
-        page.gauge("cache_local_enabled", help).sample(&[], u8::from(stats.local_enabled));
+        page.gauge("cache_local_enabled", help)
+            .sample(&[], u8::from(stats.local_enabled));
         let most = CacheConfig::default().local_capacity;
         let help = format!("Values in memory, at most {most}.");
-        page.gauge("cache_local_entries", &help).sample(&[], stats.local_entries);
+        page.gauge("cache_local_entries", &help)
+            .sample(&[], stats.local_entries);
         let help = "Loads running. At the bound further ones are refused: the database is slow.";
-        page.gauge("cache_loads_running", help).sample(&[], stats.loads_running);
+        page.gauge("cache_loads_running", help)
+            .sample(&[], stats.loads_running);
     }
 
     /// Connections to the database, connections of clients, and sessions.
@@ -302,11 +324,13 @@ impl Metrics {
             .sample(&[("answered_by", "memory")], sessions.from_memory)
             .sample(&[("answered_by", "redis")], sessions.from_redis);
         let help = format!("Sessions in this process's memory, at most {MAX_IN_MEMORY}.");
-        page.gauge("sessions_in_memory", &help).sample(&[], sessions.in_memory);
+        page.gauge("sessions_in_memory", &help)
+            .sample(&[], sessions.in_memory);
         let help = "1 while Redis reports sessions that end, so that those in memory need no \
                     lookup. 0 for more than a minute: the log says why; always 0 on a cluster. \
                     Sessions are then looked up every 0.8 s.";
-        page.gauge("sessions_tracked", help).sample(&[], u8::from(sessions.tracked));
+        page.gauge("sessions_tracked", help)
+            .sample(&[], u8::from(sessions.tracked));
         let help = "Sign-in codes, by what the sender said. not_sent, refused, unknown: buyers \
                     are told 503; the log says why.";
         let mut family = page.counter("sign_in_codes_total", help);
@@ -315,28 +339,35 @@ impl Metrics {
         }
         let help = "Open connections of clients. Far above the proxy's keep-alive: clients bypass \
                     it.";
-        page.gauge("http_connections_open", help).sample(&[], self.connections.len());
+        page.gauge("http_connections_open", help)
+            .sample(&[], self.connections.len());
     }
 
     /// The process, under the names that Prometheus' client libraries use.
     fn process(&self, page: &mut Page) {
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        page.gauge("process_start_time_seconds", "When the process began to serve, since 1970.")
-            .sample(&[], started.as_secs_f64());
+        page.gauge(
+            "process_start_time_seconds",
+            "When the process began to serve, since 1970.",
+        )
+        .sample(&[], started.as_secs_f64());
         let help = "Resident memory of the process; Linux only. Rising without end is a bug.";
         let mut family = page.gauge("process_resident_memory_bytes", help);
         if let Some(bytes) = resident_memory() {
             family.sample(&[], bytes);
         }
         let help = "Always 1; the version is a label. Two at once: a deployment is under way.";
-        page.gauge("build_info", help).sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        page.gauge("build_info", help)
+            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     }
 }
 
 /// Resident memory in bytes; `None` where the system is not Linux.
 fn resident_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().ok()?;
     Some(kilobytes * 1024)
 }

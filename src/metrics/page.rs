@@ -42,7 +42,11 @@ impl Page {
 
     fn family(&mut self, kind: &str, name: &str, help: &str) -> Family<'_> {
         let text = &mut self.0;
-        let prefix = if name.starts_with(OF_THE_PROCESS) { "" } else { PREFIX };
+        let prefix = if name.starts_with(OF_THE_PROCESS) {
+            ""
+        } else {
+            PREFIX
+        };
         let name = format!("{prefix}{name}");
         line(text, format_args!("# HELP {name} {help}"));
         line(text, format_args!("# TYPE {name} {kind}"));
@@ -71,12 +75,20 @@ impl Family<'_> {
         bound: Option<&dyn Display>,
         value: impl Display,
     ) -> &mut Self {
-        let mut labels: Vec<String> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let mut labels: Vec<String> = labels
+            .iter()
+            .map(|(label, value)| format!("{label}=\"{value}\""))
+            .collect();
         labels.extend(bound.map(|bound| format!("le=\"{bound}\"")));
-        let labels =
-            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        line(self.text, format_args!("{}{suffix}{labels} {value}", self.name));
+        let labels = if labels.is_empty() {
+            String::new()
+        } else {
+            format!("{{{}}}", labels.join(","))
+        };
+        line(
+            self.text,
+            format_args!("{}{suffix}{labels} {value}", self.name),
+        );
         self
     }
 }

@@ -35,15 +35,30 @@ const UNDELIVERED_SECONDS: i64 = 60;
 
 impl Finding {
     fn new(totals: Totals) -> Self {
-        let Totals { strategy, issued, stock, orders, buyers, .. } = &totals;
-        let expected_to_fail = strategy.parse().is_ok_and(workload::ladder::Strategy::is_unsafe);
+        let Totals {
+            strategy,
+            issued,
+            stock,
+            orders,
+            buyers,
+            ..
+        } = &totals;
+        let expected_to_fail = strategy
+            .parse()
+            .is_ok_and(workload::ladder::Strategy::is_unsafe);
         Finding {
-            oversold: issued.map_or(-stock, |issued| (orders - issued).max(-stock)).max(0),
+            oversold: issued
+                .map_or(-stock, |issued| (orders - issued).max(-stock))
+                .max(0),
             duplicates: orders - buyers,
             unaccounted: issued.map_or(0, |issued| issued - stock - orders),
             // Each row of a sale names its strategy.
             no_sale: strategy.is_empty() && *orders + totals.cancelled > 0,
-            unguarded: if expected_to_fail { 0 } else { totals.skipped_by_index },
+            unguarded: if expected_to_fail {
+                0
+            } else {
+                totals.skipped_by_index
+            },
             expected_to_fail,
             totals,
         }
@@ -65,14 +80,26 @@ impl Finding {
 
     /// Rows that no strategy writes, in words.
     fn odd_rows(&self) -> Vec<String> {
-        let Totals { orders, cancelled, outside_window, undelivered, .. } = &self.totals;
+        let Totals {
+            orders,
+            cancelled,
+            outside_window,
+            undelivered,
+            ..
+        } = &self.totals;
         let age = self.totals.undelivered_seconds;
         let of_no_sale = orders + cancelled;
         let unguarded = self.unguarded;
         [
             (self.no_sale, format!("{of_no_sale} orders of no sale")),
-            (unguarded > 0, format!("{unguarded} orders unguarded by the unique index")),
-            (*outside_window > 0, format!("{outside_window} orders outside the window")),
+            (
+                unguarded > 0,
+                format!("{unguarded} orders unguarded by the unique index"),
+            ),
+            (
+                *outside_window > 0,
+                format!("{outside_window} orders outside the window"),
+            ),
             (
                 age > UNDELIVERED_SECONDS,
                 format!("{undelivered} rows in the outbox, for up to {age} s"),
@@ -86,7 +113,12 @@ impl Finding {
 
 /// Audits one sale, or all.
 pub async fn audit(store: &OrderStore, voucher_id: Option<i64>) -> Result<Vec<Finding>, Error> {
-    Ok(store.totals(voucher_id).await?.into_iter().map(Finding::new).collect())
+    Ok(store
+        .totals(voucher_id)
+        .await?
+        .into_iter()
+        .map(Finding::new)
+        .collect())
 }
 
 const HEADER: &str = " voucher  strategy              issued    stock   orders cancelled  oversold  duplicates unaccounted  verdict";
@@ -102,8 +134,22 @@ pub fn table(findings: &[Finding]) -> String {
             (true, true) if odd_rows.is_empty() => "VIOLATION".to_owned(),
             (true, true) => format!("VIOLATION: {}", odd_rows.join("; ")),
         };
-        let Finding { oversold, duplicates, unaccounted, totals, .. } = finding;
-        let Totals { voucher_id, strategy, issued, stock, orders, cancelled, .. } = totals;
+        let Finding {
+            oversold,
+            duplicates,
+            unaccounted,
+            totals,
+            ..
+        } = finding;
+        let Totals {
+            voucher_id,
+            strategy,
+            issued,
+            stock,
+            orders,
+            cancelled,
+            ..
+        } = totals;
         let issued = issued.map_or("?".to_owned(), |issued| issued.to_string());
         text += &format!(
             "{voucher_id:>8}  {strategy:<19} {issued:>8} {stock:>8} {orders:>8} {cancelled:>9} {oversold:>9} \

@@ -46,7 +46,9 @@ impl BatchCommitter {
         // In the same order on every node: then two batches cannot wait for each other's buyers.
         let mut sorted = orders.to_vec();
         sorted.sort_unstable_by_key(|order| (order.buyer.voucher_id, order.buyer.user_id));
-        let sales = sorted.chunk_by(|a, b| a.buyer.voucher_id == b.buyer.voucher_id).count();
+        let sales = sorted
+            .chunk_by(|a, b| a.buyer.voucher_id == b.buyer.voucher_id)
+            .count();
         (|| self.commit_once(orders, &sorted, deadline))
             .retry(conflict_pauses(self.timeout))
             .when(|error| match error {
@@ -66,9 +68,10 @@ impl BatchCommitter {
     ) -> Result<Outcomes, BatchError> {
         match self.try_once(orders, sorted, deadline, false).await? {
             Ok(outcomes) => Ok(outcomes),
-            Err(_) => {
-                self.try_once(orders, sorted, deadline, true).await?.map_err(BatchError::Order)
-            }
+            Err(_) => self
+                .try_once(orders, sorted, deadline, true)
+                .await?
+                .map_err(BatchError::Order),
         }
     }
 
@@ -80,7 +83,11 @@ impl BatchCommitter {
         deadline: Instant,
         locks_first: bool,
     ) -> Result<Result<Outcomes, Error>, BatchError> {
-        let mut transaction = self.store.begin_until(deadline).await.map_err(BatchError::All)?;
+        let mut transaction = self
+            .store
+            .begin_until(deadline)
+            .await
+            .map_err(BatchError::All)?;
         let states = match insert(&mut transaction, orders, sorted, locks_first).await {
             Ok(states) => states,
             Err(error) => {
@@ -118,8 +125,9 @@ impl BatchCommitter {
         states: &[State],
         committed: &Result<(), Error>,
     ) -> Outcomes {
-        let dropped: Vec<Buyer> =
-            of_state(State::Dropped, orders, states).map(|order| order.buyer).collect();
+        let dropped: Vec<Buyer> = of_state(State::Dropped, orders, states)
+            .map(|order| order.buyer)
+            .collect();
         // For buyers whose order the unique index dropped: the order that they have.
         let existing = self.store.orders_of(&dropped).await;
         let outcome = |(order, state): (&NewOrder, &State)| match (state, committed, &existing) {
@@ -159,7 +167,9 @@ fn of_state<'a>(
     states: &'a [State],
 ) -> impl Iterator<Item = &'a NewOrder> {
     let pairs = orders.iter().zip(states);
-    pairs.filter(move |(_, state)| **state == wanted).map(|(order, _)| order)
+    pairs
+        .filter(move |(_, state)| **state == wanted)
+        .map(|(order, _)| order)
 }
 
 /// Inserts the orders; returns what became of each. Where `locks_first`, it also locks the sales in the order of their ids, and
@@ -175,7 +185,10 @@ async fn insert(
     if inserted < orders.len() {
         let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
         for (state, order) in states.iter_mut().zip(orders) {
-            if rows.get(&order.id).is_none_or(|(buyer, _)| *buyer != order.buyer) {
+            if rows
+                .get(&order.id)
+                .is_none_or(|(buyer, _)| *buyer != order.buyer)
+            {
                 *state = State::Dropped;
             }
         }
@@ -188,21 +201,34 @@ async fn insert(
         return Ok(states);
     }
     let sale = |order: &NewOrder| order.buyer.voucher_id;
-    let sales: BTreeSet<i64> = of_state(State::Inserted, orders, &states).map(sale).collect();
+    let sales: BTreeSet<i64> = of_state(State::Inserted, orders, &states)
+        .map(sale)
+        .collect();
     let mut stocks = transaction.lock_stocks(&sales).await?;
     let mut delete = HashSet::new();
-    for (state, order) in states.iter_mut().zip(orders).filter(|(s, _)| **s == State::Inserted) {
+    for (state, order) in states
+        .iter_mut()
+        .zip(orders)
+        .filter(|(s, _)| **s == State::Inserted)
+    {
         match stocks.get_mut(&sale(order)) {
             Some(Some(left)) if *left > 0 => *left -= 1,
             stock => {
-                *state = if let Some(Some(_)) = stock { State::Surplus } else { State::NoSale };
+                *state = if let Some(Some(_)) = stock {
+                    State::Surplus
+                } else {
+                    State::NoSale
+                };
                 delete.insert(order.id);
             }
         }
     }
     // Where no order is left, all is rolled back.
     if !delete.is_empty() && states.contains(&State::Inserted) {
-        transaction.delete_inserted(&delete).await.map_err(BatchError::All)?;
+        transaction
+            .delete_inserted(&delete)
+            .await
+            .map_err(BatchError::All)?;
     }
     Ok(states)
 }

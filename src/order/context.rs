@@ -48,12 +48,19 @@ impl Purchase<'_> {
     /// An order for this buyer under a fresh id.
     pub async fn new_order(&self) -> Result<NewOrder, Error> {
         let id = until(self.deadline, self.context.parts.ids.next()).await??;
-        Ok(NewOrder { id, buyer: self.buyer, unguarded: self.sale.strategy.is_unsafe() })
+        Ok(NewOrder {
+            id,
+            buyer: self.buyer,
+            unguarded: self.sale.strategy.is_unsafe(),
+        })
     }
 
     /// The buyer's lock within this process.
     pub async fn lock_in_process(&self) -> Result<ProcessGuard, Error> {
-        let lock = self.context.process_locks.acquire(self.buyer.user_id.cast_unsigned());
+        let lock = self
+            .context
+            .process_locks
+            .acquire(self.buyer.user_id.cast_unsigned());
         until(self.deadline, trace::step(lock, steps::locked_in_memory)).await
     }
 

@@ -29,7 +29,9 @@ pub async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
     let mut failing = false;
     loop {
         tick.tick().await;
-        let outcome = AssertUnwindSafe(run_once(&lifetime, unpaid_seconds)).catch_unwind().await;
+        let outcome = AssertUnwindSafe(run_once(&lifetime, unpaid_seconds))
+            .catch_unwind()
+            .await;
         let outcome = outcome
             .unwrap_or_else(|_| Err(Error::Internal("cancelling unpaid orders panicked".into())));
         match outcome {
@@ -53,7 +55,10 @@ async fn run_once(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<(), Error>
 
 /// Cancels the oldest; says whether there may be more.
 async fn cancel_batch(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<bool, Error> {
-    let mut due = lifetime.store.unpaid_since(unpaid_seconds.into(), BATCH).await?;
+    let mut due = lifetime
+        .store
+        .unpaid_since(unpaid_seconds.into(), BATCH)
+        .await?;
     let full = due.len() == BATCH as usize;
     due.sort_unstable_by_key(|order| (order.voucher_id, order.order_id));
     let mut outcome = Ok(full);

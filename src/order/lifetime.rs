@@ -37,7 +37,10 @@ impl Lifetime {
     /// may be paid.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let pay = || self.store.pay(order_id, user_id);
-        let paid = pay.retry(conflict_pauses(Duration::MAX)).when(is_conflict).await?;
+        let paid = pay
+            .retry(conflict_pauses(Duration::MAX))
+            .when(is_conflict)
+            .await?;
         let order = self.own_after(paid, order_id, user_id).await?;
         match order.status() {
             Some(OrderStatus::Paid | OrderStatus::Used) => Ok(order),
@@ -59,7 +62,10 @@ impl Lifetime {
         }
         let ids = [order_id];
         let cancel = || self.cancel_all(order.voucher_id, &ids);
-        let count = cancel.retry(conflict_pauses(Duration::MAX)).when(is_conflict).await?;
+        let count = cancel
+            .retry(conflict_pauses(Duration::MAX))
+            .when(is_conflict)
+            .await?;
         require_cancelled(self.own_after(count > 0, order_id, user_id).await?)
     }
 
@@ -81,7 +87,11 @@ impl Lifetime {
     async fn own_after(&self, changed: bool, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let found = self.store.find_on_primary(order_id).await;
         let order = found.and_then(|order| owned(order, user_id));
-        if changed { order.map_err(|_| Error::OutcomeUnknown(Some(order_id))) } else { order }
+        if changed {
+            order.map_err(|_| Error::OutcomeUnknown(Some(order_id)))
+        } else {
+            order
+        }
     }
 }
 

@@ -112,10 +112,21 @@ pub async fn buy(
     Admitted { user_id, permit }: Admitted,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    Ok(match purchases.buy(Buyer { user_id, voucher_id }, permit).await? {
-        Purchased::Committed(id) => reply::order_id(id),
-        Purchased::Pending(id) => reply::pending_order(id),
-    })
+    Ok(
+        match purchases
+            .buy(
+                Buyer {
+                    user_id,
+                    voucher_id,
+                },
+                permit,
+            )
+            .await?
+        {
+            Purchased::Committed(id) => reply::order_id(id),
+            Purchased::Pending(id) => reply::pending_order(id),
+        },
+    )
 }
 
 /// Buys one voucher of a flash sale, its id in the body.
@@ -177,8 +188,14 @@ pub async fn mine(
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
     let user_id = read.user_id;
-    let orders =
-        async move { purchases.context().parts.reads.page_of_user(user_id, page.current).await };
+    let orders = async move {
+        purchases
+            .context()
+            .parts
+            .reads
+            .page_of_user(user_id, page.current)
+            .await
+    };
     Ok(reply::data(read.run(orders).await?))
 }
 

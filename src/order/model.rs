@@ -134,6 +134,8 @@ impl Order {
     pub fn status(&self) -> Option<OrderStatus> {
         use OrderStatus::{Cancelled, Paid, Refunded, Refunding, Unpaid, Used};
         let by_number = [Unpaid, Paid, Used, Cancelled, Refunding, Refunded];
-        usize::try_from(self.status - 1).ok().and_then(|at| by_number.get(at).copied())
+        usize::try_from(self.status - 1)
+            .ok()
+            .and_then(|at| by_number.get(at).copied())
     }
 }

@@ -49,7 +49,11 @@ impl ProcessLocks {
         };
         let held = lock.lock_owned().await;
         self.0.waited.add_duration(started.elapsed());
-        ProcessGuard { state: self.0.clone(), since: Instant::now(), _held: held }
+        ProcessGuard {
+            state: self.0.clone(),
+            since: Instant::now(),
+            _held: held,
+        }
     }
 
     /// Statistics of the kind `process`.
@@ -98,7 +102,10 @@ mod tests {
             drop(locks.acquire(key).await);
         }
         assert!(locks.0.locks.lock().len() <= IDLE);
-        assert!(timeout(Duration::ZERO, &mut next).await.is_err(), "it is still held");
+        assert!(
+            timeout(Duration::ZERO, &mut next).await.is_err(),
+            "it is still held"
+        );
         drop(held);
         drop(next.await);
     }

@@ -47,7 +47,13 @@ impl PurchaseService {
     pub fn new(context: PurchaseContext, sales: Arc<SaleCache>) -> Self {
         let (tasks, stats) = (TaskTracker::new(), PurchaseStats::default());
         let buyers = Cache::new(BUYERS);
-        PurchaseService(Arc::new(Inner { context, sales, buyers, tasks, stats }))
+        PurchaseService(Arc::new(Inner {
+            context,
+            sales,
+            buyers,
+            tasks,
+            stats,
+        }))
     }
 
     /// Counters of purchases by strategy and outcome.
@@ -71,7 +77,10 @@ impl PurchaseService {
         let deadline = (started + self.0.context.parts.commits_within).into();
         trace::mark("arrived", "");
         let (strategy, outcome) = match self.0.sales.get(buyer.voucher_id).await {
-            Ok(sale) => (Some(sale.strategy), self.run(sale, buyer, permit, deadline).await),
+            Ok(sale) => (
+                Some(sale.strategy),
+                self.run(sale, buyer, permit, deadline).await,
+            ),
             Err(error) => (None, Err(error)),
         };
         self.0.stats.count(strategy, &outcome, started.elapsed());
@@ -86,8 +95,11 @@ impl PurchaseService {
         deadline: Deadline,
     ) -> Result<Purchased, Error> {
         self.0.admit(buyer, &sale)?;
-        let purchased =
-            if sale.strategy.is_deferred() { Purchased::Pending } else { Purchased::Committed };
+        let purchased = if sale.strategy.is_deferred() {
+            Purchased::Pending
+        } else {
+            Purchased::Committed
+        };
         let inner = self.0.clone();
         let work = async move {
             let _permit = permit;
@@ -114,7 +126,11 @@ impl Inner {
         if sale.strategy.is_unsafe() {
             // These strategies always run in full, so that what is seen is their own behaviour.
             let lab = self.context.parts.config.lab;
-            return if lab { Ok(()) } else { Err(Error::LabOnly(sale.strategy.name())) };
+            return if lab {
+                Ok(())
+            } else {
+                Err(Error::LabOnly(sale.strategy.name()))
+            };
         }
         // A known buyer's order may be cancelled by now: the strategy looks.
         if sale.sold_out && self.buyers.get(&buyer).is_none() {
@@ -129,8 +145,18 @@ impl Inner {
         sale: &Arc<Sale>,
         deadline: Deadline,
     ) -> Result<i64, Error> {
-        let OrderParts { store, ids, timeout, .. } = &*self.context.parts;
-        let purchase = Purchase { context: &self.context, buyer, sale, deadline };
+        let OrderParts {
+            store,
+            ids,
+            timeout,
+            ..
+        } = &*self.context.parts;
+        let purchase = Purchase {
+            context: &self.context,
+            buyer,
+            sale,
+            deadline,
+        };
         let outcome = (|| strategy::buy(purchase))
             .retry(conflict_pauses(*timeout))
             .when(|error| matches!(error, Error::Conflict | Error::DuplicateId))
@@ -148,7 +174,9 @@ impl Inner {
             // The unique index refused the order without saying which one the buyer has.
             Err(Error::AlreadyOrdered(None)) => {
                 let status = store.buyer_status(buyer).await.ok().flatten();
-                Err(Error::AlreadyOrdered(status.and_then(|status| status.order_id)))
+                Err(Error::AlreadyOrdered(
+                    status.and_then(|status| status.order_id),
+                ))
             }
             Err(Error::SoldOut) => {
                 if sale.strategy != Strategy::Stream || sale.age() > STREAM_REREAD {
@@ -176,7 +204,10 @@ mod tests {
     #[tokio::test]
     async fn the_outcome_of_a_purchase_that_panics_is_unknown() {
         let ended = to_its_end(&TaskTracker::new(), async { panic!("after its commit") }).await;
-        assert!(matches!(outcome_of(ended), Err(Error::OutcomeUnknown(None))));
+        assert!(matches!(
+            outcome_of(ended),
+            Err(Error::OutcomeUnknown(None))
+        ));
     }
 
     fn size<'a, F: Future>(_: fn(&'a PurchaseService, Buyer, InFlightPermit) -> F) -> usize {
@@ -190,7 +221,10 @@ mod tests {
     /// Each purchase's futures are boxed and moved: what makes them larger slows down even the refusals.
     #[test]
     fn a_purchase_is_small_enough_to_be_moved() {
-        for bytes in [size(PurchaseService::buy), size_of_task(Inner::buy_with_retries)] {
+        for bytes in [
+            size(PurchaseService::buy),
+            size_of_task(Inner::buy_with_retries),
+        ] {
             assert!(
                 bytes < 1024,
                 "{bytes} bytes: is a future held twice, as an `async fn` holds its arguments?"

@@ -32,7 +32,12 @@ mod tests {
     fn there_are_three_short_pauses_and_none_after_the_limit() {
         let pauses: Vec<Duration> = conflict_pauses(Duration::from_secs(60)).collect();
         assert_eq!(pauses.len(), 3);
-        assert!(pauses.iter().all(|pause| (1..=20).contains(&pause.as_millis())), "{pauses:?}");
+        assert!(
+            pauses
+                .iter()
+                .all(|pause| (1..=20).contains(&pause.as_millis())),
+            "{pauses:?}"
+        );
         assert_eq!(conflict_pauses(Duration::ZERO).count(), 0);
     }
 }

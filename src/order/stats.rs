@@ -53,7 +53,9 @@ impl PurchaseStats {
             Ok(Purchased::Pending(_)) => "PENDING",
             Err(error) => error.code(),
         };
-        let at = Strategy::ALL.iter().position(|known| Some(*known) == strategy);
+        let at = Strategy::ALL
+            .iter()
+            .position(|known| Some(*known) == strategy);
         let of = &self.by_strategy[at.unwrap_or(Strategy::ALL.len())];
         let known = OUTCOMES.iter().position(|outcome| *outcome == label);
         of.outcomes[known.unwrap_or(OUTCOMES.len() - 1)].fetch_add(1, Relaxed);
@@ -62,8 +64,13 @@ impl PurchaseStats {
 
     /// The counters of each strategy that had a purchase, by its name.
     pub fn by_strategy(&self) -> impl Iterator<Item = (&'static str, &StrategyCounters)> {
-        let names = Strategy::ALL.into_iter().map(Strategy::name).chain(["unknown"]);
-        names.zip(&self.by_strategy).filter(|(_, counters)| counters.outcomes().next().is_some())
+        let names = Strategy::ALL
+            .into_iter()
+            .map(Strategy::name)
+            .chain(["unknown"]);
+        names
+            .zip(&self.by_strategy)
+            .filter(|(_, counters)| counters.outcomes().next().is_some())
     }
 }
 
@@ -71,6 +78,9 @@ impl StrategyCounters {
     /// Outcomes that happened, and how often.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.outcomes.iter().map(|count| count.load(Relaxed));
-        OUTCOMES.into_iter().zip(counts).filter(|(_, count)| *count > 0)
+        OUTCOMES
+            .into_iter()
+            .zip(counts)
+            .filter(|(_, count)| *count > 0)
     }
 }

@@ -7,7 +7,14 @@ use crate::request::trace::Step;
 
 /// Stock and the buyer's order were read.
 pub fn status_read(status: &Result<Option<BuyerStatus>, Error>) -> Step {
-    Step("looked", status.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), detail))
+    Step(
+        "looked",
+        status
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map_or(String::new(), detail),
+    )
 }
 
 /// The sale's row was locked, then both were read.
@@ -18,11 +25,17 @@ pub fn row_locked(status: &Result<BuyerStatus, Error>) -> Step {
 /// The stock alone was read.
 pub fn read_stock<E>(stock: &Result<Option<i64>, E>) -> Step {
     let stock = stock.as_ref().ok().copied().flatten();
-    Step("looked", stock.map_or(String::new(), |stock| format!("stock={stock}")))
+    Step(
+        "looked",
+        stock.map_or(String::new(), |stock| format!("stock={stock}")),
+    )
 }
 
 fn detail(BuyerStatus { stock, order_id }: &BuyerStatus) -> String {
-    format!("stock={stock},order={}", if order_id.is_some() { "yes" } else { "no" })
+    format!(
+        "stock={stock},order={}",
+        if order_id.is_some() { "yes" } else { "no" }
+    )
 }
 
 /// One text checked the buyer and inserted; on unit rows, it claimed a unit as well.
@@ -59,14 +72,25 @@ pub fn decremented<E>(rows: &Result<u64, E>) -> Step {
 
 /// A commit that was shared by so many orders.
 pub fn batch_committed(outcome: &Result<i64, Error>, orders: usize) -> Step {
-    let outcome = if outcome.is_ok() { "" } else { "outcome=failed," };
+    let outcome = if outcome.is_ok() {
+        ""
+    } else {
+        "outcome=failed,"
+    };
     Step("batch-committed", format!("{outcome}orders={orders}"))
 }
 
 /// Something that succeeds or fails: `inserted`, `committed`, `admitted` to the stream.
 pub fn ended<T, E>(name: &'static str) -> impl FnOnce(&Result<T, E>) -> Step {
     move |outcome| {
-        Step(name, if outcome.is_ok() { String::new() } else { "outcome=failed".to_owned() })
+        Step(
+            name,
+            if outcome.is_ok() {
+                String::new()
+            } else {
+                "outcome=failed".to_owned()
+            },
+        )
     }
 }
 

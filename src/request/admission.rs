@@ -63,7 +63,12 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
     pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
-        let Inner { free, per_address, refused, .. } = &*self.0;
+        let Inner {
+            free,
+            per_address,
+            refused,
+            ..
+        } = &*self.0;
         let [overloaded, _, over_rate] = refused;
         if !address.is_unlimited() {
             counted(per_address.check(&address), over_rate)?;
@@ -77,8 +82,14 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for a user over its rate, unless the client is unlimited.
     pub fn check_user(&self, user_id: i64, address: ClientAddress) -> Result<(), Error> {
-        let Inner { per_user, refused, .. } = &*self.0;
-        if address.is_unlimited() { Ok(()) } else { counted(per_user.check(&user_id), &refused[1]) }
+        let Inner {
+            per_user, refused, ..
+        } = &*self.0;
+        if address.is_unlimited() {
+            Ok(())
+        } else {
+            counted(per_user.check(&user_id), &refused[1])
+        }
     }
 }
 
@@ -95,7 +106,10 @@ pub struct SignedInReads {
 impl SignedInReads {
     /// Reads that are admitted by the configured limits.
     pub fn new(limits: &SaleConfig) -> Self {
-        SignedInReads { admission: Admission::new(limits), tasks: TaskTracker::new() }
+        SignedInReads {
+            admission: Admission::new(limits),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Waits until no read is at work. To be called when no request can come in any more.

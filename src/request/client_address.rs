@@ -74,17 +74,27 @@ mod tests {
             unlimited_clients: "127.0.0.0/8,192.0.2.0/24".parse().unwrap(),
         };
         let client = |peer: &str, lines: &[&'static str]| {
-            let lines = lines.iter().map(|line| Some(*line).filter(|line| *line != "no text"));
+            let lines = lines
+                .iter()
+                .map(|line| Some(*line).filter(|line| *line != "no text"));
             ClientAddress::new(&networks, peer.parse().unwrap(), lines)
         };
         for (peer, lines, address) in [
             ("203.0.113.9", &["198.51.100.1"][..], "203.0.113.9"),
             ("::ffff:203.0.113.9", &[], "203.0.113.9"),
             ("::ffff:127.0.0.1", &["198.51.100.1"], "198.51.100.1"),
-            ("127.0.0.1", &["192.0.2.7, 198.51.100.1, 10.0.0.2, 10.0.0.3"], "198.51.100.1"),
+            (
+                "127.0.0.1",
+                &["192.0.2.7, 198.51.100.1, 10.0.0.2, 10.0.0.3"],
+                "198.51.100.1",
+            ),
             ("127.0.0.1", &["192.0.2.7", "198.51.100.1"], "198.51.100.1"),
             ("127.0.0.1", &["10.0.0.2, 10.0.0.3"], "10.0.0.2"),
-            ("127.0.0.1", &["198.51.100.1, nonsense, 10.0.0.3"], "10.0.0.3"),
+            (
+                "127.0.0.1",
+                &["198.51.100.1, nonsense, 10.0.0.3"],
+                "10.0.0.3",
+            ),
             ("127.0.0.1", &["no text"], "127.0.0.1"),
             ("::1", &[], "::1"),
             ("2001:db8:1:2:3:4:5:6", &[], "2001:db8:1:2::"),
@@ -103,7 +113,11 @@ mod tests {
             ("127.0.0.1", &["no text"], false),
             ("198.51.100.1", &["192.0.2.7"], false),
         ] {
-            assert_eq!(client(peer, lines).is_unlimited(), is_unlimited, "{peer} {lines:?}");
+            assert_eq!(
+                client(peer, lines).is_unlimited(),
+                is_unlimited,
+                "{peer} {lines:?}"
+            );
         }
     }
 }

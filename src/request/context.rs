@@ -51,6 +51,11 @@ pub fn in_current_context<T>(work: impl Future<Output = T>) -> impl Future<Outpu
 impl fmt::Display for RequestContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = self.id.to_str().unwrap_or_default();
-        write!(f, "request{{id={id} method={} path={}}}", self.method, self.uri.path())
+        write!(
+            f,
+            "request{{id={id} method={} path={}}}",
+            self.method,
+            self.uri.path()
+        )
     }
 }

@@ -28,17 +28,17 @@ impl<K: Clone + Eq + Hash> RateLimiter<K> {
     /// At most `per_second` requests for each key; 0 for no limit.
     pub fn new(per_second: u32) -> Self {
         let quota = NonZeroU32::new(per_second).map(Quota::per_second);
-        RateLimiter(
-            quota.map(|quota| Buckets {
-                keyed: governor::RateLimiter::keyed(quota),
-                checks: 0.into(),
-            }),
-        )
+        RateLimiter(quota.map(|quota| Buckets {
+            keyed: governor::RateLimiter::keyed(quota),
+            checks: 0.into(),
+        }))
     }
 
     /// Counts one request for `key`; [`Error::TooManyRequests`] where the key is over its limit.
     pub fn check(&self, key: &K) -> Result<(), Error> {
-        let Some(Buckets { keyed, checks }) = &self.0 else { return Ok(()) };
+        let Some(Buckets { keyed, checks }) = &self.0 else {
+            return Ok(());
+        };
         if checks.fetch_add(1, Ordering::Relaxed) % CHECKS_PER_CLEANUP == 0
             && keyed.len() > MAX_IDLE_KEYS
         {
@@ -46,7 +46,9 @@ impl<K: Clone + Eq + Hash> RateLimiter<K> {
             keyed.shrink_to_fit();
         }
         // The bucket gains at least one token a second.
-        keyed.check_key(key).map_err(|_| Error::TooManyRequests { retry_after_seconds: 1 })
+        keyed.check_key(key).map_err(|_| Error::TooManyRequests {
+            retry_after_seconds: 1,
+        })
     }
 }
 
@@ -63,6 +65,9 @@ mod tests {
         // A bucket of a million a second is full again after a microsecond.
         let tracked = limiter.0.map(|buckets| buckets.keyed.len());
         let most = MAX_IDLE_KEYS + CHECKS_PER_CLEANUP as usize;
-        assert!(tracked.is_some_and(|tracked| tracked <= most), "{tracked:?}");
+        assert!(
+            tracked.is_some_and(|tracked| tracked <= most),
+            "{tracked:?}"
+        );
     }
 }

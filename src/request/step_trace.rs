@@ -38,7 +38,12 @@ impl StepTrace {
     /// Begins now, on this node.
     pub fn begin(node: Arc<str>) -> Self {
         let arrived = (SystemTime::now(), Instant::now());
-        StepTrace { node, arrived, steps: Mutex::default(), route: OnceLock::new() }
+        StepTrace {
+            node,
+            arrived,
+            steps: Mutex::default(),
+            route: OnceLock::new(),
+        }
     }
 
     /// Records a step that began at `since` and ends now.
@@ -50,17 +55,30 @@ impl StepTrace {
 
     /// The steps so far, when each began and how long it took.
     pub fn steps(&self) -> Vec<(Step, SystemTime, Duration)> {
-        let timed = |Recorded { step: Step(name, saw), at, took }: &Recorded| {
-            (Step(name, saw.clone()), self.arrived.0 + *at, *took)
-        };
+        let timed =
+            |Recorded {
+                 step: Step(name, saw),
+                 at,
+                 took,
+             }: &Recorded| { (Step(name, saw.clone()), self.arrived.0 + *at, *took) };
         self.steps.lock().iter().map(timed).collect()
     }
 
     /// The steps so far, as the header's value.
     pub fn header(&self) -> HeaderValue {
-        let at = self.arrived.0.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let at = self
+            .arrived
+            .0
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_micros();
         let mut text = format!("node={} at={at}", self.node);
-        for Recorded { step: Step(name, saw), at, took } in self.steps.lock().iter() {
+        for Recorded {
+            step: Step(name, saw),
+            at,
+            took,
+        } in self.steps.lock().iter()
+        {
             // Writing to a String cannot fail.
             write!(text, " {name}@{}+{}", at.as_micros(), took.as_micros()).ok();
             if !saw.is_empty() {

@@ -56,7 +56,9 @@ impl<T: Send + 'static> Future for ToItsEnd<T> {
     type Output = Result<T, Panic>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(work) = &mut self.0 else { return Poll::Pending };
+        let Some(work) = &mut self.0 else {
+            return Poll::Pending;
+        };
         let ended = ready!(work.as_mut().poll(context));
         self.0 = None;
         Poll::Ready(ended)
@@ -81,8 +83,11 @@ mod tests {
 
     #[tokio::test]
     async fn work_goes_on_when_its_caller_goes_away() {
-        let (tasks, (go_on, wait), (done, ended)) =
-            (TaskTracker::new(), oneshot::channel::<()>(), oneshot::channel());
+        let (tasks, (go_on, wait), (done, ended)) = (
+            TaskTracker::new(),
+            oneshot::channel::<()>(),
+            oneshot::channel(),
+        );
         let mut work = Box::pin(to_its_end(&tasks, async move {
             wait.await.expect("the test goes on");
             done.send(()).expect("the test listens");

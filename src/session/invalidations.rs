@@ -69,7 +69,12 @@ async fn follow(
     let mut tracking = connect(nodes.client_of(KEY_PREFIX).await?, memory.clone()).await?;
     let server = run_id(&mut tracking).await?;
     let mut track = redis::cmd("CLIENT");
-    track.arg("TRACKING").arg("ON").arg("BCAST").arg("PREFIX").arg(KEY_PREFIX);
+    track
+        .arg("TRACKING")
+        .arg("ON")
+        .arg("BCAST")
+        .arg("PREFIX")
+        .arg(KEY_PREFIX);
     track.exec_async(&mut tracking).await?;
     // What ended before was not reported.
     memory.end_all();
@@ -95,7 +100,10 @@ async fn follow(
 /// A connection whose reports end sessions in `memory`: before the reply that comes after them is returned.
 async fn connect(client: Client, memory: Arc<SessionMemory>) -> RedisResult<MultiplexedConnection> {
     let info = client.get_connection_info().clone();
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3);
     let client = Client::open(info.set_redis_settings(settings))?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(LIMIT))
@@ -104,7 +112,9 @@ async fn connect(client: Client, memory: Arc<SessionMemory>) -> RedisResult<Mult
             report(&memory, push);
             Ok(())
         });
-    client.get_multiplexed_async_connection_with_config(&config).await
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 /// Ends the sessions of a report.
@@ -127,6 +137,9 @@ fn report(memory: &SessionMemory, PushInfo { kind, data }: PushInfo) {
 
 /// The id that a server gets at each start.
 async fn run_id(connection: &mut impl ConnectionLike) -> RedisResult<Option<String>> {
-    let info: String = redis::cmd("INFO").arg("server").query_async(connection).await?;
+    let info: String = redis::cmd("INFO")
+        .arg("server")
+        .query_async(connection)
+        .await?;
     Ok(info_field(&info, "run_id").map(str::to_owned))
 }

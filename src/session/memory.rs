@@ -48,7 +48,11 @@ impl SessionMemory {
     }
 
     fn max_age(&self) -> Duration {
-        if self.is_tracked(Instant::now()) { MAX_AGE } else { TRUST }
+        if self.is_tracked(Instant::now()) {
+            MAX_AGE
+        } else {
+            TRUST
+        }
     }
 
     /// What `load` finds in Redis; a session that does not end meanwhile is kept. Of those who read one session at the same
@@ -59,8 +63,11 @@ impl SessionMemory {
         load: impl Future<Output = Result<Option<CurrentUser>, Error>>,
     ) -> Result<Option<Arc<CurrentUser>>, Error> {
         let (asked_at, max_age) = (Instant::now(), self.max_age());
-        self.sessions.remove_if(token, |(_, asked_at)| asked_at.elapsed() >= max_age);
-        let place = self.sessions.get_value_or_guard(token, Some(Duration::ZERO));
+        self.sessions
+            .remove_if(token, |(_, asked_at)| asked_at.elapsed() >= max_age);
+        let place = self
+            .sessions
+            .get_value_or_guard(token, Some(Duration::ZERO));
         let user = load.await?.map(Arc::new);
         if let (GuardResult::Guard(place), Some(user)) = (place, &user) {
             // Refused where the session ended meanwhile.
@@ -81,7 +88,8 @@ impl SessionMemory {
 
     /// Every end before `asked_at` was reported, of all sessions that were read since the last [`SessionMemory::end_all`].
     pub(super) fn confirm(&self, asked_at: Instant) {
-        self.reported_until.store(self.nanos(asked_at + TRUST), Ordering::Release);
+        self.reported_until
+            .store(self.nanos(asked_at + TRUST), Ordering::Release);
     }
 
     /// Ends are no longer reported.
@@ -110,12 +118,21 @@ mod tests {
     #[tokio::test]
     async fn a_session_that_was_read_before_its_end_is_not_used_after_it() {
         let (memory, token) = (SessionMemory::new(8), Token::random());
-        assert!(!memory.is_tracked(memory.created_at), "nothing was reported yet");
-        let user = CurrentUser { id: 1, nick_name: String::new(), icon: String::new() };
+        assert!(
+            !memory.is_tracked(memory.created_at),
+            "nothing was reported yet"
+        );
+        let user = CurrentUser {
+            id: 1,
+            nick_name: String::new(),
+            icon: String::new(),
+        };
         let found = || Ok(Some(user.clone()));
         let kept = Some(Arc::new(user.clone()));
-        let ends: [fn(&SessionMemory, &Token); 2] =
-            [|memory, token| memory.end(token), |memory, _| memory.end_all()];
+        let ends: [fn(&SessionMemory, &Token); 2] = [
+            |memory, token| memory.end(token),
+            |memory, _| memory.end_all(),
+        ];
         for end in ends {
             assert_eq!(memory.read(&token, async { found() }).await.unwrap(), kept);
             assert_eq!(memory.get(&token), kept);
@@ -137,7 +154,9 @@ mod tests {
         assert_eq!(memory.read(&token, both).await.unwrap(), kept);
         assert_eq!(memory.get(&token), kept);
         // A PING counts from when it was sent, not from its answer.
-        let Some(long_ago) = Instant::now().checked_sub(TRUST) else { return };
+        let Some(long_ago) = Instant::now().checked_sub(TRUST) else {
+            return;
+        };
         memory.confirm(long_ago);
         assert!(!memory.is_tracked(Instant::now()));
     }

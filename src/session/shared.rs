@@ -60,14 +60,22 @@ impl SharedSessions {
         let renewals = (style == KeyStyle::Default).then(|| Coalescer::start(MAX_BATCH, batches));
         let memory = Arc::new(SessionMemory::new(MAX_IN_MEMORY));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        SharedSessions { redis, renewals, memory, tasks, stop, lookups: Arc::default() }
+        SharedSessions {
+            redis,
+            renewals,
+            memory,
+            tasks,
+            stop,
+            lookups: Arc::default(),
+        }
     }
 
     /// From now on Redis reports sessions that end, until the shutdown; not on a cluster.
     pub fn track(&self, nodes: Redis) {
         if !nodes.is_cluster() {
             let receiving = invalidations::receive(nodes, self.memory.clone());
-            self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(receiving));
+            self.tasks
+                .spawn(self.stop.clone().run_until_cancelled_owned(receiving));
         }
     }
 
@@ -123,7 +131,12 @@ impl SharedSessions {
     pub fn stats(&self) -> SessionStats {
         let [from_memory, from_redis] = [0, 1].map(|place| self.lookups[place].load(Relaxed));
         let tracked = self.memory.is_tracked(Instant::now());
-        SessionStats { in_memory: self.memory.len(), from_memory, from_redis, tracked }
+        SessionStats {
+            in_memory: self.memory.len(),
+            from_memory,
+            from_redis,
+            tracked,
+        }
     }
 
     /// Stops the background tasks. To be called after the last request.
@@ -139,7 +152,9 @@ impl SharedSessions {
 
 async fn renew(mut redis: RoutedConnection, tokens: Vec<Token>) -> Vec<Renewed> {
     let mut script = SESSION_RENEW.prepare_invoke();
-    script.arg(SESSION_TTL.as_secs()).arg(RENEWAL_INTERVAL.as_secs());
+    script
+        .arg(SESSION_TTL.as_secs())
+        .arg(RENEWAL_INTERVAL.as_secs());
     for token in &tokens {
         script.key(token.key());
     }
@@ -159,5 +174,9 @@ async fn renew(mut redis: RoutedConnection, tokens: Vec<Token>) -> Vec<Renewed> 
 /// The user of the next session in the script's reply; `None` where its id is no number.
 fn user(fields: &mut impl Iterator<Item = String>) -> Option<CurrentUser> {
     let (id, nick_name, icon) = (fields.next()?, fields.next()?, fields.next()?);
-    Some(CurrentUser { id: id.parse().ok()?, nick_name, icon })
+    Some(CurrentUser {
+        id: id.parse().ok()?,
+        nick_name,
+        icon,
+    })
 }

@@ -40,7 +40,9 @@ impl Token {
     pub fn parse(header: &str) -> Option<Self> {
         let text = header.strip_prefix("Bearer ").unwrap_or(header);
         let text: [u8; TOKEN_LENGTH] = text.as_bytes().try_into().ok()?;
-        text.iter().all(u8::is_ascii_hexdigit).then_some(Token(text))
+        text.iter()
+            .all(u8::is_ascii_hexdigit)
+            .then_some(Token(text))
     }
 
     /// The token's text, for the reply to a sign-in.
@@ -56,8 +58,12 @@ impl Token {
 
     /// Reads a `cookie` header's value.
     pub fn from_cookie(header: &str) -> Option<Self> {
-        let pairs = header.split(';').filter_map(|pair| pair.trim().split_once('='));
-        pairs.filter(|(name, _)| *name == COOKIE).find_map(|(_, value)| Token::parse(value))
+        let pairs = header
+            .split(';')
+            .filter_map(|pair| pair.trim().split_once('='));
+        pairs
+            .filter(|(name, _)| *name == COOKIE)
+            .find_map(|(_, value)| Token::parse(value))
     }
 
     pub(super) fn key(&self) -> String {

@@ -38,7 +38,11 @@ pub struct GeoIndex {
 impl GeoIndex {
     /// Indexes in this Redis, built from this store.
     pub fn new(redis: RoutedConnection, store: ShopStore) -> Self {
-        GeoIndex { redis, store, builds: FreshCache::new(BUILT_FOR, 1024) }
+        GeoIndex {
+            redis,
+            store,
+            builds: FreshCache::new(BUILT_FOR, 1024),
+        }
     }
 
     /// A page of a type's shops within [`RADIUS`] of a point (longitude, latitude), nearest first, as (id, metres).
@@ -48,7 +52,10 @@ impl GeoIndex {
         point: (f64, f64),
         page: Paging,
     ) -> Result<Vec<(i64, f64)>, Error> {
-        match self.search_or_build(type_id, point, page.offset + u64::from(page.limit)).await {
+        match self
+            .search_or_build(type_id, point, page.offset + u64::from(page.limit))
+            .await
+        {
             Ok(Some(found)) => {
                 let skip = usize::try_from(page.offset).unwrap_or(usize::MAX);
                 Ok(found.into_iter().skip(skip).collect())
@@ -70,7 +77,9 @@ impl GeoIndex {
         if let Some(found) = self.search(type_id, point, count).await? {
             return Ok(Some(found));
         }
-        self.builds.get(type_id, async || self.build(type_id).await).await?;
+        self.builds
+            .get(type_id, async || self.build(type_id).await)
+            .await?;
         self.search(type_id, point, count).await
     }
 
@@ -83,7 +92,14 @@ impl GeoIndex {
     ) -> Result<Option<Vec<(i64, f64)>>, Error> {
         let index = keys::geo_index(type_id);
         let mut search = redis::cmd("GEOSEARCH");
-        search.arg(&index).arg("FROMLONLAT").arg(x).arg(y).arg("BYRADIUS").arg(RADIUS).arg("m");
+        search
+            .arg(&index)
+            .arg("FROMLONLAT")
+            .arg(x)
+            .arg(y)
+            .arg("BYRADIUS")
+            .arg(RADIUS)
+            .arg("m");
         search.arg("ASC").arg("COUNT").arg(count).arg("WITHDIST");
         // No index, and no shop within the radius, look alike.
         let mut both = redis::pipe();
@@ -99,8 +115,17 @@ impl GeoIndex {
         // Before the database is read: a shop written after this deletes the lease. Builders at the same time share it, and
         // any of them may store.
         let mut claim = redis::pipe();
-        claim.atomic().cmd("SET").arg(&lease_name).arg(uuid::Uuid::new_v4().to_string());
-        claim.arg("NX").arg("PX").arg(LEASE_MS).ignore().get(&lease_name);
+        claim
+            .atomic()
+            .cmd("SET")
+            .arg(&lease_name)
+            .arg(uuid::Uuid::new_v4().to_string());
+        claim
+            .arg("NX")
+            .arg("PX")
+            .arg(LEASE_MS)
+            .ignore()
+            .get(&lease_name);
         let (lease,): (String,) = claim.query_async(&mut redis).await?;
         let positions = self.store.positions(type_id).await?;
         let mut store = GEO_STORE.key(index);

@@ -54,7 +54,9 @@ impl<S: Sync> FromRequestParts<S> for LabReadStrategy {
         let strategy = name
             .parse::<ReadStrategy>()
             .map_err(|error| Error::InvalidParameter(error.to_string()))?;
-        Ok(Self { choice: Some(strategy) })
+        Ok(Self {
+            choice: Some(strategy),
+        })
     }
 }
 
@@ -74,7 +76,9 @@ pub async fn get(
 ) -> Result<Response, Error> {
     let shop = shops.get(id, choice).await?.ok_or(Error::ShopNotFound)?;
     // Rendered once for as long as the value is in memory.
-    Ok(reply::json(shop.rendered(|shop| reply::data(shop.view(shops.0.zone)).to_bytes())))
+    Ok(reply::json(shop.rendered(|shop| {
+        reply::data(shop.view(shops.0.zone)).to_bytes()
+    })))
 }
 
 /// Parameters of `GET /shop/of/type`.
@@ -131,7 +135,11 @@ pub async fn of_type(
     match (query.x, query.y) {
         (None, None) => list(&shops, ListQuery::Type(type_id, page)).await,
         (Some(x), Some(y)) if x.abs() <= 180.0 && y.abs() <= 85.051_128_78 => {
-            list(&shops, ListQuery::Near(type_id, (x.to_bits(), y.to_bits()), page)).await
+            list(
+                &shops,
+                ListQuery::Near(type_id, (x.to_bits(), y.to_bits()), page),
+            )
+            .await
         }
         (Some(_), Some(_)) => {
             let text = "x must be -180 to 180 degrees, and y -85.05 to 85.05 degrees";
@@ -170,7 +178,9 @@ pub async fn types(
     LabReadStrategy { choice }: LabReadStrategy,
 ) -> Result<Response, Error> {
     let types = shops.types(choice).await?;
-    Ok(reply::json(types.rendered(|types| reply::data(types).to_bytes())))
+    Ok(reply::json(
+        types.rendered(|types| reply::data(types).to_bytes()),
+    ))
 }
 
 /// A new shop (admin).
@@ -187,7 +197,11 @@ pub async fn create(
     Json(shop): Json<ShopChange>,
 ) -> Reply<i64> {
     shop.check_new()?;
-    Ok(reply::data(shops.create(RecordedWrite::new("shop", key, &shop), shop).await?))
+    Ok(reply::data(
+        shops
+            .create(RecordedWrite::new("shop", key, &shop), shop)
+            .await?,
+    ))
 }
 
 /// Changes those fields of a shop that are given (admin).

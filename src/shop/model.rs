@@ -155,12 +155,17 @@ impl ShopChange {
         Error::require_length("address", self.address.as_deref(), 255)?;
         Error::require_length("openHours", self.open_hours.as_deref(), 32)?;
         Error::require(
-            self.name.as_ref().is_none_or(|name| !name.trim().is_empty()),
+            self.name
+                .as_ref()
+                .is_none_or(|name| !name.trim().is_empty()),
             "name must not be empty",
         )?;
         // The limits of Redis's GEO index (EPSG:3857).
         let within = |value: Option<f64>, limit: f64| value.is_none_or(|v| v.abs() <= limit);
-        Error::require(within(self.x, 180.0), "x must be a longitude, -180 to 180 degrees")?;
+        Error::require(
+            within(self.x, 180.0),
+            "x must be a longitude, -180 to 180 degrees",
+        )?;
         Error::require(
             within(self.y, 85.05112878),
             "y must be a latitude, -85.05 to 85.05 degrees",
@@ -174,7 +179,10 @@ impl ShopChange {
             let sane = value.is_none_or(|value| (0..=i64::from(i32::MAX)).contains(&value));
             Error::require(sane, &format!("{name} must be 0 to 2147483647"))?;
         }
-        Error::require(self.type_id.is_none_or(|id| id > 0), "typeId must be positive")
+        Error::require(
+            self.type_id.is_none_or(|id| id > 0),
+            "typeId must be positive",
+        )
     }
 
     /// As [`ShopChange::check`], and checks that the fields a new shop requires are there.
@@ -200,6 +208,9 @@ impl Paging {
     /// Page `current`, which counts from 1, of `size` rows each.
     pub fn new(current: u32, size: u32) -> Result<Self, Error> {
         Error::require(current >= 1, "current must be 1 or more")?;
-        Ok(Paging { offset: u64::from(current - 1) * u64::from(size), limit: size })
+        Ok(Paging {
+            offset: u64::from(current - 1) * u64::from(size),
+            limit: size,
+        })
     }
 }

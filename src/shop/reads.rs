@@ -72,7 +72,10 @@ impl Shops {
             writes,
             lists: FreshCache::new(LIST_FRESH_FOR, 1024),
             cache,
-            shop_policy: CachePolicy { bloom_filter: filter, ..CachePolicy::new("shop") },
+            shop_policy: CachePolicy {
+                bloom_filter: filter,
+                ..CachePolicy::new("shop")
+            },
             types_policy: CachePolicy::new("shop-type"),
             read_strategy: config.shop_cache,
             lab: config.lab,
@@ -104,7 +107,11 @@ impl Shops {
             async move { store.find(id).await }
         };
         let strategy = self.read_strategy(choice);
-        Ok(self.0.cache.read(strategy, &keys::shop(id), &self.0.shop_policy, load).await?)
+        Ok(self
+            .0
+            .cache
+            .read(strategy, &keys::shop(id), &self.0.shop_policy, load)
+            .await?)
     }
 
     /// Whether a shop exists, read from the database: a voucher is published for it.
@@ -123,14 +130,19 @@ impl Shops {
             async move { store.types().await.map(Some) }
         };
         let strategy = self.read_strategy(choice);
-        let types =
-            self.0.cache.read(strategy, keys::SHOP_TYPES, &self.0.types_policy, load).await?;
+        let types = self
+            .0
+            .cache
+            .read(strategy, keys::SHOP_TYPES, &self.0.types_policy, load)
+            .await?;
         types.ok_or_else(|| Error::Internal("the list of shop types is a cached null".to_owned()))
     }
 
     /// A page of shops: by id; near a point, the nearest first, with their distances.
     pub async fn list(&self, query: &ListQuery) -> Result<Vec<Value>, Error> {
-        let Inner { reads, geo, zone, .. } = &*self.0;
+        let Inner {
+            reads, geo, zone, ..
+        } = &*self.0;
         let shops = match query {
             ListQuery::Type(type_id, page) => reads.list_by_type(*type_id, *page).await?,
             ListQuery::Name(part, page) => reads.search_by_name(part, *page).await?,
@@ -141,7 +153,13 @@ impl Shops {
                 let shops = reads.find_many(&ids).await?;
                 let view = |(id, distance): &(i64, f64)| {
                     let shop = shops.iter().find(|shop| shop.id == *id)?;
-                    Some(Shop { distance: Some(*distance), ..shop.clone() }.view(*zone))
+                    Some(
+                        Shop {
+                            distance: Some(*distance),
+                            ..shop.clone()
+                        }
+                        .view(*zone),
+                    )
                 };
                 return Ok(found.iter().filter_map(view).collect());
             }
@@ -150,7 +168,9 @@ impl Shops {
     }
 
     fn read_strategy(&self, choice: Option<ReadStrategy>) -> ReadStrategy {
-        choice.filter(|_| self.0.lab).unwrap_or(self.0.read_strategy)
+        choice
+            .filter(|_| self.0.lab)
+            .unwrap_or(self.0.read_strategy)
     }
 }
 

@@ -49,13 +49,19 @@ impl ShopStore {
     pub async fn find(&self, id: i64) -> Result<Option<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(id);
-        Ok(self.db.read(async |c| query.fetch_optional(c).await).await?)
+        Ok(self
+            .db
+            .read(async |c| query.fetch_optional(c).await)
+            .await?)
     }
 
     /// A page of a type's shops, by id.
     pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE type_id = ? ORDER BY id LIMIT ? OFFSET ?");
-        let query = sqlx::query_as(&sql).bind(type_id).bind(page.limit).bind(page.offset);
+        let query = sqlx::query_as(&sql)
+            .bind(type_id)
+            .bind(page.limit)
+            .bind(page.offset);
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
@@ -64,12 +70,20 @@ impl ShopStore {
         // `%`, `_` and the escape character stand for themselves in a search.
         let escaped: String = part
             .chars()
-            .flat_map(|c| matches!(c, '%' | '_' | '!').then_some('!').into_iter().chain([c]))
+            .flat_map(|c| {
+                matches!(c, '%' | '_' | '!')
+                    .then_some('!')
+                    .into_iter()
+                    .chain([c])
+            })
             .collect();
         let sql =
             format!("{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY id LIMIT ? OFFSET ?");
         let name = format!("%{escaped}%");
-        let query = sqlx::query_as(&sql).bind(name).bind(page.limit).bind(page.offset);
+        let query = sqlx::query_as(&sql)
+            .bind(name)
+            .bind(page.limit)
+            .bind(page.offset);
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
@@ -85,7 +99,10 @@ impl ShopStore {
             list.push_bind(id);
         }
         query.push(")");
-        Ok(self.db.read(async |c| query.build_query_as().fetch_all(c).await).await?)
+        Ok(self
+            .db
+            .read(async |c| query.build_query_as().fetch_all(c).await)
+            .await?)
     }
 
     /// A page of a type's shops within `radius` metres of a point (longitude, latitude), nearest first, as
@@ -183,7 +200,12 @@ impl ShopStore {
         .bind(id);
         let work = async |connection: &mut MySqlConnection| {
             // The driver counts matched rows, so an update that changes nothing still finds its shop.
-            match self.db.bounded(query.execute(connection)).await?.rows_affected() {
+            match self
+                .db
+                .bounded(query.execute(connection))
+                .await?
+                .rows_affected()
+            {
                 0 => Err(Error::ShopNotFound),
                 _ => Ok(id),
             }
@@ -198,8 +220,15 @@ impl ShopStore {
         let mut connection = self.db.pool.acquire().await?;
         for (inserted, (table, sample)) in inserted.iter_mut().zip(SAMPLES) {
             let count = format!("SELECT COUNT(*) FROM {table}");
-            if sqlx::query_scalar::<_, i64>(&count).fetch_one(&mut *connection).await? == 0 {
-                *inserted = sqlx::raw_sql(sample).execute(&mut *connection).await?.rows_affected();
+            if sqlx::query_scalar::<_, i64>(&count)
+                .fetch_one(&mut *connection)
+                .await?
+                == 0
+            {
+                *inserted = sqlx::raw_sql(sample)
+                    .execute(&mut *connection)
+                    .await?
+                    .rows_affected();
             }
         }
         Ok(inserted)
@@ -208,8 +237,18 @@ impl ShopStore {
 
 /// A statement with the fields that a client may give.
 fn with_fields<'q>(sql: &'q str, shop: &'q ShopChange) -> Query<'q, MySql, MySqlArguments> {
-    let query = sqlx::query(sql).bind(&shop.name).bind(shop.type_id).bind(&shop.images);
-    let query = query.bind(&shop.area).bind(&shop.address).bind(shop.x).bind(shop.y);
-    let query = query.bind(shop.avg_price).bind(shop.sold).bind(shop.comments);
+    let query = sqlx::query(sql)
+        .bind(&shop.name)
+        .bind(shop.type_id)
+        .bind(&shop.images);
+    let query = query
+        .bind(&shop.area)
+        .bind(&shop.address)
+        .bind(shop.x)
+        .bind(shop.y);
+    let query = query
+        .bind(shop.avg_price)
+        .bind(shop.sold)
+        .bind(shop.comments);
     query.bind(shop.score).bind(&shop.open_hours)
 }

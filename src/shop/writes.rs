@@ -13,7 +13,11 @@ impl Shops {
     /// Inserts a shop that passed [`ShopChange::check_new`]; returns its id, or that of the request with the same key.
     pub async fn create(&self, write: RecordedWrite, shop: ShopChange) -> Result<i64, Error> {
         let inner = self.0.clone();
-        to_its_end(&self.0.tasks, async move { inner.create(write, shop).await }).await?
+        to_its_end(
+            &self.0.tasks,
+            async move { inner.create(write, shop).await },
+        )
+        .await?
     }
 
     /// Changes the fields that are given.

@@ -61,12 +61,20 @@ impl Codes {
         webhook: Option<WebhookSettings>,
     ) -> Self {
         let webhook = webhook.map(Webhook::new).map(Arc::new);
-        Codes { redis, limits, webhook, outcomes: Arc::default(), tasks: TaskTracker::new() }
+        Codes {
+            redis,
+            limits,
+            webhook,
+            outcomes: Arc::default(),
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// How often sending a code had each outcome.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        OUTCOMES.into_iter().zip(self.outcomes.iter().map(|count| count.load(Relaxed)))
+        OUTCOMES
+            .into_iter()
+            .zip(self.outcomes.iter().map(|count| count.load(Relaxed)))
     }
 
     /// Waits until no code is being sent any more. None may be sent afterwards.
@@ -83,9 +91,14 @@ impl Codes {
     /// [`Error::TooManyRequests`] with the seconds to wait; [`Error::Unavailable`] where Redis did not answer, or the code
     /// is not known to be sent.
     pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
-        self.count(SENDS, from, self.limits.code_sends_per_address, 1).await?;
+        self.count(SENDS, from, self.limits.code_sends_per_address, 1)
+            .await?;
         let (codes, phone) = (self.clone(), phone.clone());
-        to_its_end(&self.tasks, async move { codes.send_and_store(&phone).await }).await?
+        to_its_end(
+            &self.tasks,
+            async move { codes.send_and_store(&phone).await },
+        )
+        .await?
     }
 
     async fn send_and_store(&self, phone: &Phone) -> Result<(), Error> {
@@ -94,7 +107,9 @@ impl Codes {
         let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
         let sent = match &self.webhook {
             Some(webhook) => {
-                webhook.send(phone, &code, Duration::from_secs(CODE_TTL_SECONDS)).await
+                webhook
+                    .send(phone, &code, Duration::from_secs(CODE_TTL_SECONDS))
+                    .await
             }
             None => {
                 // At debug level only, because a reader of the log can sign in as that user. Enabled with
@@ -151,7 +166,10 @@ impl Codes {
         let limit = self.limits.code_guesses_per_address;
         self.count(GUESSES, from, limit, 1).await?;
         let mut spend = CODE_USE.key(code_key(phone));
-        spend.key(beside_code(phone, ATTEMPTS)).arg(guess).arg(MOST_ATTEMPTS);
+        spend
+            .key(beside_code(phone, ATTEMPTS))
+            .arg(guess)
+            .arg(MOST_ATTEMPTS);
         let right = spend.invoke_async(&mut self.redis.clone()).await;
         if !matches!(right, Ok(false))
             && let Err(error) = self.count(GUESSES, from, limit, -1).await
@@ -172,7 +190,8 @@ impl Codes {
         if limit == 0 || from.is_unlimited() {
             return Ok(());
         }
-        self.change_counter(&format!("login:code:{what}:from:{from}"), limit, change).await
+        self.change_counter(&format!("login:code:{what}:from:{from}"), limit, change)
+            .await
     }
 
     async fn change_counter(&self, key: &str, limit: u32, change: i32) -> Result<(), Error> {
@@ -180,7 +199,9 @@ impl Codes {
         count.arg(limit).arg(WINDOW_SECONDS).arg(change);
         match count.invoke_async(&mut self.redis.clone()).await? {
             0 => Ok(()),
-            wait => Err(Error::TooManyRequests { retry_after_seconds: wait }),
+            wait => Err(Error::TooManyRequests {
+                retry_after_seconds: wait,
+            }),
         }
     }
 }

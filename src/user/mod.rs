@@ -94,7 +94,9 @@ pub async fn send_code(
 )]
 pub async fn sent_code(State(users): State<Users>, Path(phone): Path<String>) -> Reply<String> {
     let phone = Phone::parse(&phone).ok_or(Error::PhoneInvalid)?;
-    Ok(reply::data(users.codes.sent(&phone).await?.ok_or(Error::CodeInvalid)?))
+    Ok(reply::data(
+        users.codes.sent(&phone).await?.ok_or(Error::CodeInvalid)?,
+    ))
 }
 
 /// Spends the code, registers the phone if it is new, and opens a session.
@@ -113,7 +115,10 @@ pub async fn login(
     from: ClientAddress,
     Json(request): Json<LoginRequest>,
 ) -> Reply<String> {
-    let token = users.sessions.create(&users.verified(from, request).await?).await?;
+    let token = users
+        .sessions
+        .create(&users.verified(from, request).await?)
+        .await?;
     Ok(reply::data(token.as_str().to_owned()))
 }
 
@@ -135,7 +140,11 @@ pub async fn login_in_memory(
 ) -> Result<Response, Error> {
     let sessions = users.in_memory.as_ref().ok_or(Error::NotFound)?;
     let token = sessions.create(users.verified(from, request).await?);
-    Ok(([(SET_COOKIE, token.cookie())], reply::data(token.as_str().to_owned())).into_response())
+    Ok((
+        [(SET_COOKIE, token.cookie())],
+        reply::data(token.as_str().to_owned()),
+    )
+        .into_response())
 }
 
 impl Users {
@@ -187,5 +196,7 @@ pub async fn get(
     read: AdmittedRead,
     Path(id): Path<i64>,
 ) -> Reply<CurrentUser> {
-    Ok(reply::maybe(read.run(async move { users.reads.find(id).await }).await?))
+    Ok(reply::maybe(
+        read.run(async move { users.reads.find(id).await }).await?,
+    ))
 }

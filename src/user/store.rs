@@ -34,7 +34,10 @@ impl UserStore {
     pub async fn find(&self, id: i64) -> Result<Option<CurrentUser>, Error> {
         let sql = format!("{SELECT_USER} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(id);
-        Ok(self.db.read(async |c| query.fetch_optional(c).await).await?)
+        Ok(self
+            .db
+            .read(async |c| query.fetch_optional(c).await)
+            .await?)
     }
 
     /// The user with this phone, registered now if there is none. Two sign-ins of a new phone at
@@ -43,8 +46,11 @@ impl UserStore {
         if let Some(user) = self.find_by_phone(phone).await? {
             return Ok(user);
         }
-        let nick: String =
-            rand::rng().sample_iter(Alphanumeric).take(NICK_LENGTH).map(char::from).collect();
+        let nick: String = rand::rng()
+            .sample_iter(Alphanumeric)
+            .take(NICK_LENGTH)
+            .map(char::from)
+            .collect();
         let nick = format!("user_{}", nick.to_lowercase());
         let mut deadlocks = 0;
         loop {
@@ -68,6 +74,9 @@ impl UserStore {
     async fn find_by_phone(&self, phone: &Phone) -> Result<Option<CurrentUser>, Error> {
         let sql = format!("{SELECT_USER} WHERE phone = ?");
         let query = sqlx::query_as(&sql).bind(phone.as_str());
-        Ok(self.db.read(async |c| query.fetch_optional(c).await).await?)
+        Ok(self
+            .db
+            .read(async |c| query.fetch_optional(c).await)
+            .await?)
     }
 }

@@ -93,7 +93,11 @@ pub async fn publish_seckill(
             // Before the commit: a sale is either in both places or in neither. A commit that fails
             // leaves a key under an id that no sale has.
             let (stock, ends) = (sale.stock - sale.units(), sale.end.timestamp());
-            Ok(vouchers.keys.set_stock(id, stock, ends).query_async(&mut redis).await?)
+            Ok(vouchers
+                .keys
+                .set_stock(id, stock, ends)
+                .query_async(&mut redis)
+                .await?)
         })
         .await;
     vouchers.lists.invalidate_all();
@@ -118,7 +122,10 @@ pub async fn add_stock(
     Path(voucher_id): Path<i64>,
     Json(more): Json<MoreStock>,
 ) -> Reply<i64> {
-    Error::require((1..=MAX_STOCK).contains(&more.add), "add must be 1 to 10000000")?;
+    Error::require(
+        (1..=MAX_STOCK).contains(&more.add),
+        "add must be 1 to 10000000",
+    )?;
     let write = RecordedWrite::new("stock", key, &(voucher_id, more.add));
     let stock = vouchers.store.add_stock(write, voucher_id, more.add).await;
     vouchers.lists.invalidate_all();
@@ -145,6 +152,10 @@ pub async fn list(
 
 impl Vouchers {
     async fn require_shop(&self, id: i64) -> Result<(), Error> {
-        if self.shops.exists(id).await? { Ok(()) } else { Err(Error::ShopNotFound) }
+        if self.shops.exists(id).await? {
+            Ok(())
+        } else {
+            Err(Error::ShopNotFound)
+        }
     }
 }

@@ -76,7 +76,9 @@ pub struct NewSeckillVoucher {
 /// The names of the ladder, for the API's document.
 fn strategy_schema() -> Schema {
     let says = "How it sells; `reentrant-lock` where absent. Those that fail on purpose need a server with `--lab`.";
-    let names = ObjectBuilder::new().schema_type(Type::String).description(Some(says));
+    let names = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some(says));
     let names = names.enum_values(Some(Strategy::ALL.map(Strategy::name)));
     let none = ObjectBuilder::new().schema_type(Type::Null);
     OneOfBuilder::new().item(none).item(names).build().into()
@@ -106,7 +108,11 @@ pub struct NewSale {
 impl NewSale {
     /// How many are put on sale as rows of `tb_stock_unit`; the others are the sale's stock.
     pub fn units(&self) -> i64 {
-        if self.strategy == Strategy::UnitRows { self.stock } else { 0 }
+        if self.strategy == Strategy::UnitRows {
+            self.stock
+        } else {
+            0
+        }
     }
 }
 
@@ -117,7 +123,10 @@ impl NewVoucher {
         Error::require_length("title", Some(&self.title), 255)?;
         Error::require_length("subTitle", self.sub_title.as_deref(), 255)?;
         Error::require_length("rules", self.rules.as_deref(), 1024)?;
-        for (name, value) in [("payValue", self.pay_value), ("actualValue", self.actual_value)] {
+        for (name, value) in [
+            ("payValue", self.pay_value),
+            ("actualValue", self.actual_value),
+        ] {
             let sane = (0..=MAX_VALUE).contains(&value);
             Error::require(sane, &format!("{name} must be 0 to 10^9 cents"))?;
         }
@@ -132,7 +141,10 @@ impl NewSeckillVoucher {
     /// Refuses values out of range, and unsafe strategies outside the lab.
     pub fn check(&self, zone: Zone, lab: bool) -> Result<NewSale, Error> {
         self.voucher.check()?;
-        Error::require((1..=MAX_STOCK).contains(&self.stock), "stock must be 1 to 10000000")?;
+        Error::require(
+            (1..=MAX_STOCK).contains(&self.stock),
+            "stock must be 1 to 10000000",
+        )?;
         let begin = instant(zone, self.begin_time, "beginTime")?;
         let end = instant(zone, self.end_time, "endTime")?;
         Error::require(begin < end, "endTime must be after beginTime")?;
@@ -146,7 +158,12 @@ impl NewSeckillVoucher {
         if strategy.is_unsafe() && !lab {
             return Err(Error::LabOnly(strategy.name()));
         }
-        let sale = NewSale { stock: self.stock, begin, end, strategy };
+        let sale = NewSale {
+            stock: self.stock,
+            begin,
+            end,
+            strategy,
+        };
         Error::require(
             sale.units() <= MOST_UNITS,
             "a sale on unit-rows has a row for each unit, so its stock must be 1 to 10000",

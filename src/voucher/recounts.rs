@@ -22,7 +22,12 @@ struct Asked {
 impl Recounts {
     /// Asks for a count; `void` is a user who may have a claim without an order.
     pub fn ask(&self, voucher_id: i64, void: Option<i64>) {
-        self.0.sales.lock().entry(voucher_id).or_default().extend(void);
+        self.0
+            .sales
+            .lock()
+            .entry(voucher_id)
+            .or_default()
+            .extend(void);
         self.0.due.notify_one();
     }
 

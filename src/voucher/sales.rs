@@ -79,7 +79,11 @@ impl Sale {
     /// `is_java`: a Java node published it, and sells it by a counter.
     fn read(row: &SaleRow, is_java: bool, asked_at: Instant) -> Result<Self, Error> {
         let voucher_id = row.voucher_id;
-        let stored = if is_java { Ok(Strategy::Stream) } else { row.strategy.parse() };
+        let stored = if is_java {
+            Ok(Strategy::Stream)
+        } else {
+            row.strategy.parse()
+        };
         let strategy = stored.map_err(|_| {
             tracing::error!(
                 voucher_id,
@@ -132,7 +136,12 @@ impl SaleCache {
         let read = move |ids| read(store.clone(), redis.clone(), keys.clone(), ids);
         let reads = Coalescer::start(READ_AT_ONCE, read);
         let sales = FreshCache::new(FRESH_FOR, CAPACITY);
-        SaleCache { timeout, sales, reads, recounts: Recounts::default() }
+        SaleCache {
+            timeout,
+            sales,
+            reads,
+            recounts: Recounts::default(),
+        }
     }
 
     /// One sale, at most [`FRESH_FOR`] old.
@@ -165,7 +174,8 @@ impl SaleCache {
     /// A purchase found that nothing is left, which `sale` does not say yet: the next one reads anew.
     pub fn found_sold_out(&self, sale: &Arc<Sale>) {
         if !sale.sold_out {
-            self.sales.invalidate_if(&sale.voucher_id, |kept| Arc::ptr_eq(kept, sale));
+            self.sales
+                .invalidate_if(&sale.voucher_id, |kept| Arc::ptr_eq(kept, sale));
         }
     }
 
@@ -189,7 +199,10 @@ async fn read(
     };
     let (rows, redis, keys) = (&rows, &redis, &keys);
     let sale = |id: i64| async move {
-        let row = rows.iter().find(|row| row.voucher_id == id).ok_or(Error::VoucherNotFound)?;
+        let row = rows
+            .iter()
+            .find(|row| row.voucher_id == id)
+            .ok_or(Error::VoucherNotFound)?;
         let is_java = row.issued.is_none() && redis.clone().exists(keys.stock(id)).await?;
         Ok(Arc::new(Sale::read(row, is_java, asked_at)?))
     };
@@ -217,12 +230,18 @@ mod tests {
                     now: now.naive_utc(),
                     stock: 1,
                 };
-                Sale::read(&row, false, Instant::now()).unwrap().window.require_open()
+                Sale::read(&row, false, Instant::now())
+                    .unwrap()
+                    .window
+                    .require_open()
             };
             assert!(require_open(now - hour, now + hour).is_ok());
             let early = require_open(now + TimeDelta::seconds(5), now + hour);
             assert!(matches!(early, Err(Error::SaleNotBegun)));
-            assert!(matches!(require_open(now - hour, now), Err(Error::SaleEnded)));
+            assert!(matches!(
+                require_open(now - hour, now),
+                Err(Error::SaleEnded)
+            ));
         }
     }
 }

@@ -123,7 +123,10 @@ impl VoucherStore {
         before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
     ) -> Result<i64, Error> {
         let work = async |connection: &mut MySqlConnection| {
-            let id = self.db.bounded(insert(&mut *connection, voucher, 1)).await?;
+            let id = self
+                .db
+                .bounded(insert(&mut *connection, voucher, 1))
+                .await?;
             let query = sqlx::query(
                 "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, begin_time, end_time, strategy) \
                  VALUES (?, ?, ?, ?, ?, ?)",
@@ -161,15 +164,28 @@ impl VoucherStore {
             "UPDATE tb_seckill_voucher SET stock = stock + ?, issued = issued + ? WHERE voucher_id = ? \
              AND GREATEST(stock, COALESCE(issued, 0)) + ? <= ?",
         );
-        let add = add.bind(count).bind(count).bind(voucher_id).bind(count).bind(MAX_STOCK);
+        let add = add
+            .bind(count)
+            .bind(count)
+            .bind(voucher_id)
+            .bind(count)
+            .bind(MAX_STOCK);
         let stock = format!(
             "SELECT CAST(stock + {} AS SIGNED) FROM tb_seckill_voucher s WHERE voucher_id = ?",
             *UNITS
         );
         let stock = sqlx::query_scalar(&stock).bind(voucher_id);
         let work = async |connection: &mut MySqlConnection| {
-            let added = self.db.bounded(add.execute(&mut *connection)).await?.rows_affected() > 0;
-            match (added, self.db.bounded(stock.fetch_optional(connection)).await?) {
+            let added = self
+                .db
+                .bounded(add.execute(&mut *connection))
+                .await?
+                .rows_affected()
+                > 0;
+            match (
+                added,
+                self.db.bounded(stock.fetch_optional(connection)).await?,
+            ) {
                 (true, Some(stock)) => Ok(stock),
                 (_, None) => Err(Error::VoucherNotFound),
                 (false, Some(_)) => Err(Error::InvalidParameter(format!(
@@ -183,7 +199,9 @@ impl VoucherStore {
     /// Inserts the sample vouchers of `seed`.
     pub async fn seed(&self) -> Result<(), Error> {
         let sample = include_str!("sample_vouchers.sql");
-        self.db.write(async |c| sqlx::raw_sql(sample).execute(c).await).await?;
+        self.db
+            .write(async |c| sqlx::raw_sql(sample).execute(c).await)
+            .await?;
         Ok(())
     }
 
@@ -201,7 +219,12 @@ impl VoucherStore {
         let query = sqlx::query_as(&sql).bind(shop_id);
         let mut vouchers: Vec<ListedVoucher> =
             self.db.read(async |c| query.fetch_all(c).await).await?;
-        for ListedVoucher { begin_time, end_time, .. } in &mut vouchers {
+        for ListedVoucher {
+            begin_time,
+            end_time,
+            ..
+        } in &mut vouchers
+        {
             // The columns are in UTC.
             let times = [begin_time, end_time].into_iter().flatten();
             times.for_each(|at| *at = zone.to_local(at.and_utc()));

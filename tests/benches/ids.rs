@@ -26,7 +26,10 @@ async fn main() -> anyhow::Result<()> {
     let mut ratios = Vec::new();
     for _ in 0..ROUNDS {
         let (leased, single) = (leased(&server).await?, single(&server).await?);
-        println!("leased {leased:.0}/s, one INCR per id {single:.0}/s: {:.0}", leased / single);
+        println!(
+            "leased {leased:.0}/s, one INCR per id {single:.0}/s: {:.0}",
+            leased / single
+        );
         ratios.push(leased / single);
     }
     ratios.sort_by(f64::total_cmp);
@@ -41,7 +44,10 @@ async fn leased(server: &RedisServer) -> anyhow::Result<f64> {
     let clock = Arc::new(Zone(chrono_tz::Asia::Shanghai).seconds());
     let keys = Keys::new(KeyStyle::Default);
     let ids = Arc::new(IdGenerator::new(redis.commands(), clock, keys, BLOCK));
-    let (over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (over, count) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let mut tasks = JoinSet::new();
     let begin = Instant::now();
     for _ in 0..CLIENTS {
@@ -70,12 +76,21 @@ async fn leased(server: &RedisServer) -> anyhow::Result<f64> {
 
 async fn single(server: &RedisServer) -> anyhow::Result<f64> {
     let mut benchmark = Command::new("redis-benchmark");
-    benchmark.args(["-p", &server.port().to_string(), "-c", &CLIENTS.to_string(), "--csv"]);
+    benchmark.args([
+        "-p",
+        &server.port().to_string(),
+        "-c",
+        &CLIENTS.to_string(),
+        "--csv",
+    ]);
     benchmark.args(["-n", "150000", "INCR", "icr:bench:raw"]);
     let output = tokio::task::spawn_blocking(move || benchmark.output()).await?;
     let text = String::from_utf8(output.context("redis-benchmark")?.stdout)?;
     // A header, then a line of quoted figures: the command, its rate, latencies.
-    let rate = text.lines().last().and_then(|line| line.split("\",\"").nth(1));
+    let rate = text
+        .lines()
+        .last()
+        .and_then(|line| line.split("\",\"").nth(1));
     let rate = rate.and_then(|rate| rate.parse().ok());
     rate.with_context(|| format!("redis-benchmark printed: {text}"))
 }

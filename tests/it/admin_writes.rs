@@ -24,7 +24,9 @@ struct Write {
 
 impl Write {
     fn call(&self, base: &str) -> Call {
-        call(self.method.clone(), base, &self.path).admin().json(self.body.clone())
+        call(self.method.clone(), base, &self.path)
+            .admin()
+            .json(self.body.clone())
     }
 
     async fn count(&self, stack: &Stack) -> i64 {
@@ -33,7 +35,13 @@ impl Write {
 }
 
 fn write(method: Method, path: &str, body: Value, count: &str, by: i64) -> Write {
-    Write { method, path: path.to_owned(), body, count: count.to_owned(), by }
+    Write {
+        method,
+        path: path.to_owned(),
+        body,
+        count: count.to_owned(),
+        by,
+    }
 }
 
 /// Every admin write; the last changes shop 1, whose name has `visits` letters.
@@ -54,8 +62,20 @@ fn writes(sale: i64, visits: usize) -> Vec<Write> {
             &format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}"),
             5,
         ),
-        write(Method::POST, "/voucher", ordinary(), "SELECT COUNT(*) FROM tb_voucher", 1),
-        write(Method::POST, "/shop", shop, "SELECT COUNT(*) FROM tb_shop", 1),
+        write(
+            Method::POST,
+            "/voucher",
+            ordinary(),
+            "SELECT COUNT(*) FROM tb_voucher",
+            1,
+        ),
+        write(
+            Method::POST,
+            "/shop",
+            shop,
+            "SELECT COUNT(*) FROM tb_shop",
+            1,
+        ),
         write(
             Method::PUT,
             "/shop",
@@ -88,13 +108,21 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
     let mut stack = Stack::patient_behind_proxies(&[]).await;
     stack.add_proxied(&[], false).await;
     stack.publish(1, "stream").await;
-    stack.database.run("UPDATE tb_shop SET name = 'x' WHERE id = 1").await;
+    stack
+        .database
+        .run("UPDATE tb_shop SET name = 'x' WHERE id = 1")
+        .await;
     warm(&stack).await;
     let sale = stack.publish(3, "reentrant-lock").await;
     for at in 0..5 {
-        for mode in [Mode::LoseCommit, Mode::LoseCommitReply, Mode::LoseCommitReplyThenCut] {
-            let visits =
-                stack.database.number("SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1");
+        for mode in [
+            Mode::LoseCommit,
+            Mode::LoseCommitReply,
+            Mode::LoseCommitReplyThenCut,
+        ] {
+            let visits = stack
+                .database
+                .number("SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1");
             let write = writes(sale, usize::try_from(visits.await).unwrap()).remove(at);
             let (path, before) = (&write.path, write.count(&stack).await);
             // The answer before the change is cached.
@@ -104,7 +132,11 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
             let key = format!("{at}-{mode:?}");
             let request = |base: &str| {
                 let call = write.call(base);
-                if takes_a_key { call.header(KEY, &key) } else { call }
+                if takes_a_key {
+                    call.header(KEY, &key)
+                } else {
+                    call
+                }
             };
             stack.proxies.database.set(mode);
             let answer = request(asked(&stack, mode)).send().await;
@@ -117,7 +149,10 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
                 }
                 Mode::LoseCommit => {
                     answer.refused(503, "UNAVAILABLE");
-                    assert_eq!(done, 0, "{mode:?} {path}: it was said that nothing was done");
+                    assert_eq!(
+                        done, 0,
+                        "{mode:?} {path}: it was said that nothing was done"
+                    );
                 }
                 _ => {
                     answer.refused(503, "OUTCOME_UNKNOWN");
@@ -136,8 +171,15 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
             if takes_a_key {
                 let again = request(stack.url()).send().await;
                 let data = again.data();
-                assert_eq!(write.count(&stack).await - before, write.by, "{mode:?} {path}");
-                assert!(mode != Mode::LoseCommitReply || answer.data() == data, "{path}");
+                assert_eq!(
+                    write.count(&stack).await - before,
+                    write.by,
+                    "{mode:?} {path}"
+                );
+                assert!(
+                    mode != Mode::LoseCommitReply || answer.data() == data,
+                    "{path}"
+                );
             }
         }
     }
@@ -153,43 +195,98 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
         let all =
             join_all((0..12).map(|n| write.call(&urls[n % 2]).header(KEY, "once").send())).await;
         let data: Vec<&Value> = all.iter().map(Answer::data).collect();
-        assert!(data.iter().all(|id| *id == data[0] && id.is_i64()), "{}: {data:?}", write.path);
-        assert_eq!(write.count(&stack).await - before, write.by, "{}", write.path);
+        assert!(
+            data.iter().all(|id| *id == data[0] && id.is_i64()),
+            "{}: {data:?}",
+            write.path
+        );
+        assert_eq!(
+            write.count(&stack).await - before,
+            write.by,
+            "{}",
+            write.path
+        );
         // Another key, and none, are other requests.
         let other = write.call(&urls[0]).header(KEY, "twice").send().await;
         write.call(&urls[1]).send().await.data();
         assert_ne!(other.data(), data[0], "{}", write.path);
-        assert_eq!(write.count(&stack).await - before, 3 * write.by, "{}", write.path);
+        assert_eq!(
+            write.count(&stack).await - before,
+            3 * write.by,
+            "{}",
+            write.path
+        );
         // The same key for something else is a mistake, and nothing is done.
         let mut changed = write.body.clone();
         let fields = changed.as_object_mut().unwrap();
-        let field = if fields.contains_key("add") { "add" } else { "x" };
-        let field = if fields.contains_key("payValue") { "payValue" } else { field };
+        let field = if fields.contains_key("add") {
+            "add"
+        } else {
+            "x"
+        };
+        let field = if fields.contains_key("payValue") {
+            "payValue"
+        } else {
+            field
+        };
         fields.insert(field.to_owned(), json!(77));
-        let call = call(write.method.clone(), &urls[0], &write.path).admin().json(changed);
-        call.header(KEY, "once").send().await.refused(400, "INVALID_PARAMETER");
-        assert_eq!(write.count(&stack).await - before, 3 * write.by, "{}", write.path);
+        let call = call(write.method.clone(), &urls[0], &write.path)
+            .admin()
+            .json(changed);
+        call.header(KEY, "once")
+            .send()
+            .await
+            .refused(400, "INVALID_PARAMETER");
+        assert_eq!(
+            write.count(&stack).await - before,
+            3 * write.by,
+            "{}",
+            write.path
+        );
     }
     let longest = "~".repeat(128);
-    post(&urls[0], "/voucher").admin().json(ordinary()).header(KEY, &longest).send().await.data();
+    post(&urls[0], "/voucher")
+        .admin()
+        .json(ordinary())
+        .header(KEY, &longest)
+        .send()
+        .await
+        .data();
     for bad in ["", " ", &"k".repeat(129), "with space", "é"] {
-        let call = post(&urls[0], "/voucher").admin().json(ordinary()).header(KEY, bad);
+        let call = post(&urls[0], "/voucher")
+            .admin()
+            .json(ordinary())
+            .header(KEY, bad);
         call.send().await.refused(400, "INVALID_PARAMETER");
     }
     // A refused request uses its key up for nothing.
     let mut body = Stack::sale(1, "reentrant-lock");
     body["shopId"] = json!(999);
-    let publish = |body: &Value| post(&urls[0], "/voucher/seckill").admin().json(body.clone());
-    publish(&body).header(KEY, "refused").send().await.refused(200, "SHOP_NOT_FOUND");
+    let publish = |body: &Value| {
+        post(&urls[0], "/voucher/seckill")
+            .admin()
+            .json(body.clone())
+    };
+    publish(&body)
+        .header(KEY, "refused")
+        .send()
+        .await
+        .refused(200, "SHOP_NOT_FOUND");
     body["shopId"] = json!(1);
     publish(&body).header(KEY, "refused").send().await.data();
 
     // It is forgotten after a day.
     let publish = || post(&urls[0], "/voucher").admin().json(ordinary());
     let first = publish().header(KEY, "daily").send().await;
-    stack.database.run("UPDATE tb_idempotency SET create_time = NOW() - INTERVAL 25 HOUR").await;
+    stack
+        .database
+        .run("UPDATE tb_idempotency SET create_time = NOW() - INTERVAL 25 HOUR")
+        .await;
     publish().send().await.data();
     let kept = "SELECT COUNT(*) FROM tb_idempotency WHERE idempotency_key = 'daily'";
     assert_eq!(stack.database.number(kept).await, 0);
-    assert_ne!(publish().header(KEY, "daily").send().await.data(), first.data());
+    assert_ne!(
+        publish().header(KEY, "daily").send().await.data(),
+        first.data()
+    );
 }

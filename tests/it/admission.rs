@@ -22,7 +22,10 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
 
     // Two purchases hang in the database.
     database.set(Mode::Hang);
-    let stuck: Vec<_> = users[..2].iter().map(|user| stack.start_buying(user, sale)).collect();
+    let stuck: Vec<_> = users[..2]
+        .iter()
+        .map(|user| stack.start_buying(user, sale))
+        .collect();
     metric_is(&url, "seckill_purchases_in_flight", 2).await;
     let before = (redis.requests(), database.requests());
     // Each has a session that is not cached. All at once, because a refusal is delayed.
@@ -31,12 +34,26 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
     for answer in join_all(late).await {
         answer.refused(503, "OVERLOADED");
     }
-    assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_millis(150),
+        "{:?}",
+        began.elapsed()
+    );
     let asked = (redis.requests() - before.0, database.requests() - before.1);
     // Some are sent every second all the same.
     let others = 20 + 30 * began.elapsed().as_secs();
-    assert!(asked.0 < others && asked.1 < others, "{asked:?} for 98 refusals");
-    assert_eq!(metric(&url, "seckill_purchases_refused_total{reason=\"overloaded\"}").await, 98);
+    assert!(
+        asked.0 < others && asked.1 < others,
+        "{asked:?} for 98 refusals"
+    );
+    assert_eq!(
+        metric(
+            &url,
+            "seckill_purchases_refused_total{reason=\"overloaded\"}"
+        )
+        .await,
+        98
+    );
     // Other routes need no permit.
     get(&url, "/health/live").send().await.data();
 
@@ -75,16 +92,28 @@ fn assert_limited(answers: &[Answer], since: Instant) -> u64 {
     for answer in &limited {
         answer.refused(429, "TOO_MANY_REQUESTS");
     }
-    assert!(served.iter().all(|answer| answer.status == 200), "{served:?}");
+    assert!(
+        served.iter().all(|answer| answer.status == 200),
+        "{served:?}"
+    );
     let allowed = 2 * (2 + since.elapsed().as_secs() as usize);
     assert!(!limited.is_empty(), "none in {:?}", since.elapsed());
-    assert!((2..=allowed).contains(&served.len()), "{} were served", served.len());
+    assert!(
+        (2..=allowed).contains(&served.len()),
+        "{} were served",
+        served.len()
+    );
     limited.len() as u64
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
-    let limits = ["--per-address-per-second", "2", "--per-user-per-second", "2"];
+    let limits = [
+        "--per-address-per-second",
+        "2",
+        "--per-user-per-second",
+        "2",
+    ];
     let stack = Stack::start(1, &limits).await;
     stack.settled().await;
     let users = stack.users(60).await;
@@ -92,7 +121,11 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
     let purchase = format!("/voucher-order/seckill/{sale}");
     let mut refused = Vec::new();
     for (at, path) in [&*purchase].into_iter().chain(PATHS).enumerate() {
-        let method = if path == purchase { Method::POST } else { Method::GET };
+        let method = if path == purchase {
+            Method::POST
+        } else {
+            Method::GET
+        };
         let ask = |token: &str| call(method.clone(), stack.url(), path).token(token);
         // As a client behind a trusted proxy.
         let ask_from =
@@ -107,13 +140,17 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         assert_eq!(other.status, 200, "{path}: {other:?}");
         if path != purchase {
             let address = format!("203.0.114.{at}");
-            let purchase = stack.purchase(&users[at], sale).header("x-forwarded-for", &address);
+            let purchase = stack
+                .purchase(&users[at], sale)
+                .header("x-forwarded-for", &address);
             purchase.send().await.data();
         }
 
         let (address, began) = (format!("192.0.2.{at}"), Instant::now());
         // Users of no other step: the first of them count for their own rate, too.
-        let flood = users[20..].iter().map(|user| ask_from(&address, &user.token));
+        let flood = users[20..]
+            .iter()
+            .map(|user| ask_from(&address, &user.token));
         refused.push(assert_limited(&join_all(flood).await, began));
         // An unknown session from there is refused, too; a client on this machine is not limited.
         for _ in 0..30 {
@@ -121,7 +158,13 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
             assert!(answer.status == 429 || answer.status == 401, "{answer:?}");
         }
         let direct = (0..30).map(|_| ask(storm).send());
-        assert!(join_all(direct).await.iter().all(|answer| answer.status == 200), "{path}");
+        assert!(
+            join_all(direct)
+                .await
+                .iter()
+                .all(|answer| answer.status == 200),
+            "{path}"
+        );
     }
     let count = async |what: &str, reason: &str| {
         let name = format!("seckill_{what}_refused_total{{reason=\"{reason}\"}}");
@@ -129,6 +172,9 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
     };
     assert_eq!(count("purchases", "user").await, refused[0]);
     assert!(count("purchases", "address").await >= refused[1]);
-    assert_eq!(count("reads", "user").await, refused[2] + refused[4] + refused[6]);
+    assert_eq!(
+        count("reads", "user").await,
+        refused[2] + refused[4] + refused[6]
+    );
     assert!(count("reads", "address").await >= refused[3] + refused[5] + refused[7]);
 }

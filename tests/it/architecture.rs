@@ -24,7 +24,9 @@ const LAYERS: [&[&str]; 12] = [
     &["command", "app", "main"],
     &["router"],
     &["openapi"],
-    &["health", "lab", "metrics", "order", "shop", "user", "voucher"],
+    &[
+        "health", "lab", "metrics", "order", "shop", "user", "voucher",
+    ],
     &["http"],
     &["telemetry"],
     &["session", "request", "idempotency"],
@@ -43,16 +45,27 @@ struct Crate(BTreeMap<String, BTreeSet<String>>);
 impl Crate {
     fn read(folder: &str) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let main = if root.join("lib.rs").exists() { "lib" } else { "main" };
+        let main = if root.join("lib.rs").exists() {
+            "lib"
+        } else {
+            "main"
+        };
         let (mut sources, mut open) = (BTreeMap::new(), vec![root.clone()]);
         while let Some(path) = open.pop() {
             if path.is_dir() {
-                open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                open.extend(
+                    std::fs::read_dir(path)
+                        .unwrap()
+                        .map(|entry| entry.unwrap().path()),
+                );
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let name = path.strip_prefix(&root).unwrap().with_extension("");
                 let name = name.to_str().unwrap();
-                let name =
-                    if name == main { "" } else { name.strip_suffix("/mod").unwrap_or(name) };
+                let name = if name == main {
+                    ""
+                } else {
+                    name.strip_suffix("/mod").unwrap_or(name)
+                };
                 let text = std::fs::read_to_string(&path).unwrap();
                 sources.insert(name.replace('/', "::"), paths(&text));
             }
@@ -68,7 +81,10 @@ impl Crate {
             let next = match name {
                 "crate" => String::new(),
                 "self" => at.to_owned(),
-                "super" => at.rsplit_once("::").map_or("", |(parent, _)| parent).to_owned(),
+                "super" => at
+                    .rsplit_once("::")
+                    .map_or("", |(parent, _)| parent)
+                    .to_owned(),
                 _ if at.is_empty() => name.to_owned(),
                 _ => format!("{at}::{name}"),
             };
@@ -88,7 +104,10 @@ impl Crate {
         let mut imports = BTreeMap::<_, BTreeSet<_>>::new();
         for (from, paths) in &self.0 {
             let named = paths.iter().map(|path| self.module(from, path, 2));
-            imports.insert(from.as_str(), named.filter(|module| module != from).collect());
+            imports.insert(
+                from.as_str(),
+                named.filter(|module| module != from).collect(),
+            );
         }
         imports
     }
@@ -96,14 +115,22 @@ impl Crate {
 
 /// The paths in a source, also those of `use` with braces in each other.
 fn paths(text: &str) -> BTreeSet<String> {
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = text
+        .split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default();
     let lines = code.lines().filter_map(|line| line.split("//").next());
     let apart = |c: char| match c {
         '{' | '}' | ';' => format!(" {c} "),
         _ if c.is_alphanumeric() || "_:".contains(c) => c.to_string(),
         _ => " ".to_owned(),
     };
-    let code: String = lines.collect::<Vec<_>>().join(" ").chars().map(apart).collect();
+    let code: String = lines
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .map(apart)
+        .collect();
     let (mut paths, mut open) = (BTreeSet::new(), Vec::<String>::new());
     let mut words = code.split_whitespace().peekable();
     while let Some(word) = words.next() {
@@ -114,7 +141,11 @@ fn paths(text: &str) -> BTreeSet<String> {
             _ if word.ends_with("::") && words.next_if_eq(&"{").is_some() => open.push(path),
             _ if !path.contains("::") || path.starts_with(':') => {}
             _ => {
-                paths.insert(path.trim_end_matches("::self").trim_end_matches("::").to_owned());
+                paths.insert(
+                    path.trim_end_matches("::self")
+                        .trim_end_matches("::")
+                        .to_owned(),
+                );
             }
         }
     }
@@ -146,7 +177,11 @@ fn no_files_of_a_crate_import_each_other() {
 #[test]
 fn the_service_imports_downwards_and_each_part_what_it_may() {
     let service = Crate::read("src");
-    let layer = |module: &str| LAYERS.iter().position(|layer| layer.contains(&part(module)));
+    let layer = |module: &str| {
+        LAYERS
+            .iter()
+            .position(|layer| layer.contains(&part(module)))
+    };
     let is_feature = |module: &str| FEATURES.contains(&part(module));
     // A feature's `mod.rs` has its handlers, its `store` the SQL.
     let has_handlers = |module: &str| FEATURES.contains(&module);
@@ -159,13 +194,22 @@ fn the_service_imports_downwards_and_each_part_what_it_may() {
             let what = format!("{from} imports {to}");
             assert!(layer(from) <= layer(to), "{what}, upwards");
             let may_speak_http = !is_feature(from) || has_handlers(from);
-            assert!(may_speak_http || part(to) != "http", "{what}, and is no feature's mod.rs");
+            assert!(
+                may_speak_http || part(to) != "http",
+                "{what}, and is no feature's mod.rs"
+            );
             let is_another = is_feature(from) && part(from) != part(to);
-            assert!(!is_another || !is_store(to), "{what}: a store belongs to its feature");
+            assert!(
+                !is_another || !is_store(to),
+                "{what}: a store belongs to its feature"
+            );
         }
     }
     for (module, paths) in &service.0 {
-        assert!(module.is_empty() || layer(module).is_some(), "{module} is in no layer");
+        assert!(
+            module.is_empty() || layer(module).is_some(),
+            "{module} is in no layer"
+        );
         let names = |library: &str| paths.iter().any(|path| part(path) == library);
         let serves = ["app", "router", "openapi", "health", "http"].contains(&part(module))
             || has_handlers(module)
@@ -174,6 +218,9 @@ fn the_service_imports_downwards_and_each_part_what_it_may() {
         let has_sql =
             is_store(module) || ["connection", "error", "idempotency"].contains(&part(module));
         assert!(has_sql || !names("sqlx"), "{module} must not name sqlx");
-        assert!(!is_store(module) || !names("redis"), "{module}: no store knows Redis");
+        assert!(
+            !is_store(module) || !names("redis"),
+            "{module}: no store knows Redis"
+        );
     }
 }

@@ -17,7 +17,9 @@ fn audit(stack: &Stack, sale: i64) -> (Option<i32>, Value, String) {
     let id = sale.to_string();
     let (code, json) = run(stack, &["--voucher-id", &id, "--json"]);
     // What is said of a violation follows.
-    let findings = serde_json::Deserializer::from_str(&json).into_iter::<Value>().next();
+    let findings = serde_json::Deserializer::from_str(&json)
+        .into_iter::<Value>()
+        .next();
     let findings = findings.and_then(Result::ok).unwrap_or_default();
     let (again, table) = run(stack, &["--voucher-id", &id]);
     assert_eq!(code, again, "{table}");
@@ -36,15 +38,27 @@ async fn plant(stack: &Stack, sale: i64, user: i64, n: i64, unguarded: bool, ago
 }
 
 async fn take(stack: &Stack, sale: i64, count: i64) {
-    stack.database.set_sale(sale, &format!("stock = stock - {count}")).await;
+    stack
+        .database
+        .set_sale(sale, &format!("stock = stock - {count}"))
+        .await;
 }
 
 /// Asserts a violation that is reported as this, and only this, broken number.
 fn violation(found: &(Option<i32>, Value, String), field: &str, number: i64, says: &str) {
     let (code, finding, table) = found;
     assert_eq!(*code, Some(1), "{table}");
-    assert!(table.contains("VIOLATION") && table.contains(says), "{says}: {table}");
-    for counted in ["oversold", "duplicates", "unaccounted", "unguarded", "outsideWindow"] {
+    assert!(
+        table.contains("VIOLATION") && table.contains(says),
+        "{says}: {table}"
+    );
+    for counted in [
+        "oversold",
+        "duplicates",
+        "unaccounted",
+        "unguarded",
+        "outsideWindow",
+    ] {
         let expected = if counted == field { number } else { 0 };
         assert_eq!(finding[counted], expected, "{counted}: {finding}");
     }
@@ -55,16 +69,35 @@ async fn real_orders_are_no_violations_and_others_are() {
     let mut stack = Stack::start(0, &[]).await;
     // An outbox that nobody empties. Rows of the last moment are on their way.
     let sale = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, end_time) VALUES";
-    stack.database.run(&format!("{sale} (4710, 5, 5, '2037-01-01')")).await;
+    stack
+        .database
+        .run(&format!("{sale} (4710, 5, 5, '2037-01-01')"))
+        .await;
     let row = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id, create_time) VALUES";
-    stack.database.run(&format!("{row} (1, 4710, 1, NOW()), (2, 4710, 2, NOW())")).await;
+    stack
+        .database
+        .run(&format!("{row} (1, 4710, 1, NOW()), (2, 4710, 2, NOW())"))
+        .await;
     let (code, finding, table) = audit(&stack, 4710);
-    assert_eq!((code, &finding["undelivered"]), (Some(0), &2.into()), "{table}");
-    stack.database.run(&format!("{row} (3, 4710, 3, NOW() - INTERVAL 5 MINUTE)")).await;
+    assert_eq!(
+        (code, &finding["undelivered"]),
+        (Some(0), &2.into()),
+        "{table}"
+    );
+    stack
+        .database
+        .run(&format!("{row} (3, 4710, 3, NOW() - INTERVAL 5 MINUTE)"))
+        .await;
     let found = audit(&stack, 4710);
     violation(&found, "none", 0, "outbox");
     assert_eq!(found.1["undelivered"], 3);
-    assert!(found.1["undeliveredSeconds"].as_i64().is_some_and(|age| age >= 300), "{:?}", found.1);
+    assert!(
+        found.1["undeliveredSeconds"]
+            .as_i64()
+            .is_some_and(|age| age >= 300),
+        "{:?}",
+        found.1
+    );
 
     // More orders than were put on sale. Of a sale that a Java node published, only the stock tells.
     let sales = format!("{sale} (1, -1, 1, '2037-01-01'), (2, -3, NULL, '2037-01-01')");
@@ -96,7 +129,10 @@ async fn real_orders_are_no_violations_and_others_are() {
     }
     let (code, text) = run(&stack, &[]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("holds") && text.contains("as its strategy is meant to be"), "{text}");
+    assert!(
+        text.contains("holds") && text.contains("as its strategy is meant to be"),
+        "{text}"
+    );
     let (code, text) = run(&stack, &["--voucher-id", "999"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("no flash sale"), "{text}");
@@ -107,7 +143,11 @@ async fn real_orders_are_no_violations_and_others_are() {
     let order = stack.buy(&user, sale).await.bought();
     act(stack.url(), "cancel", &user, order).await.data();
     let (code, finding, table) = audit(&stack, sale);
-    assert_eq!((code, &finding["cancelled"]), (Some(0), &1.into()), "{table}");
+    assert_eq!(
+        (code, &finding["cancelled"]),
+        (Some(0), &1.into()),
+        "{table}"
+    );
     for (taken, unaccounted) in [(-1, -1), (2, 1)] {
         take(&stack, sale, taken).await;
         let found = audit(&stack, sale);
@@ -126,10 +166,17 @@ async fn real_orders_are_no_violations_and_others_are() {
     assert_eq!(finding["duplicates"], 2, "{finding}");
     assert!(table.contains("as its strategy is meant to be"), "{table}");
     // Cancelled ones are no duplicates, and their users no buyers.
-    stack.database.run("UPDATE tb_voucher_order SET status = 4 WHERE user_id = 7").await;
+    stack
+        .database
+        .run("UPDATE tb_voucher_order SET status = 4 WHERE user_id = 7")
+        .await;
     take(&stack, sale, -3).await;
     let (_, finding, table) = audit(&stack, sale);
-    assert_eq!((&finding["duplicates"], &finding["orders"]), (&0.into(), &1.into()), "{finding}");
+    assert_eq!(
+        (&finding["duplicates"], &finding["orders"]),
+        (&0.into(), &1.into()),
+        "{finding}"
+    );
     assert!(table.contains("holds"), "{table}");
 
     // Unguarded rows on a safe sale: the unique index does not see them.
@@ -162,7 +209,10 @@ async fn real_orders_are_no_violations_and_others_are() {
     plant(&stack, sale, 1, 15, false, "10 MINUTE").await;
     plant(&stack, sale, 2, 16, false, "2 HOUR").await;
     plant(&stack, sale, 3, 17, false, "61 MINUTE").await;
-    stack.database.run("UPDATE tb_voucher_order SET create_time = NOW() WHERE user_id = 3").await;
+    stack
+        .database
+        .run("UPDATE tb_voucher_order SET create_time = NOW() WHERE user_id = 3")
+        .await;
     take(&stack, sale, 3).await;
     violation(&audit(&stack, sale), "outsideWindow", 1, "outside");
 }

@@ -11,7 +11,12 @@ use crate::support::stack::Stack;
 const REQUESTS: u32 = 12;
 
 /// Codes that an address may be sent, and guesses that it may make.
-const LIMIT: &[&str] = &["--code-sends-per-address", "3", "--code-guesses-per-address", "4"];
+const LIMIT: &[&str] = &[
+    "--code-sends-per-address",
+    "3",
+    "--code-guesses-per-address",
+    "4",
+];
 
 /// Asks for codes for as many phones as there are requests, each request changed by `change`; returns how many were
 /// sent.
@@ -36,13 +41,20 @@ const FORWARDED: &str = "x-forwarded-for";
 async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_of_this_machine() {
     let mut stack = Stack::start(1, LIMIT).await;
     for proxies in ["127.0.0.0/8,10.0.0.0/8", "192.0.2.1", ""] {
-        stack.add_instance(&[LIMIT, &["--trusted-proxies", proxies]].concat()).await;
+        stack
+            .add_instance(&[LIMIT, &["--trusted-proxies", proxies]].concat())
+            .await;
     }
-    stack.add_instance(&[LIMIT, &["--unlimited-clients", "127.0.0.0/8"]].concat()).await;
+    stack
+        .add_instance(&[LIMIT, &["--unlimited-clients", "127.0.0.0/8"]].concat())
+        .await;
     let urls = stack.urls();
     // Two proxies, the outer one with changing addresses.
     let two = |n: u32, call: Call| {
-        call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.113.17, 10.1.2.{n}"))
+        call.header(
+            FORWARDED,
+            &format!("198.51.100.{n}, 203.0.113.17, 10.1.2.{n}"),
+        )
     };
     assert_eq!(codes_sent(&urls[1], 41, two).await, 3);
     // The peer itself is not trusted: its header is ignored, and it is not this machine's operator either.
@@ -54,7 +66,11 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
     // The shipped nginx, on this machine: visitors are told apart, whatever they send.
     let nginx = Nginx::before([urls[0].as_str(); 2]).await;
     // The first has had what it may.
-    for (area, visitor, may) in [(51, "127.0.0.1", 0), (52, "127.0.0.2", 3), (53, "127.0.0.3", 3)] {
+    for (area, visitor, may) in [
+        (51, "127.0.0.1", 0),
+        (52, "127.0.0.2", 3),
+        (53, "127.0.0.3", 3),
+    ] {
         let mut sent = 0;
         for n in 0..REQUESTS {
             let path = format!("/api/user/code?phone=138{area:04}{n:04}");
@@ -73,25 +89,38 @@ async fn a_client_is_who_the_configured_proxies_say_and_no_header_makes_it_one_o
     assert_eq!(codes_sent(&nginx.url(), 54, |_, call| call).await, REQUESTS);
 
     let sent = codes_sent(stack.url(), 1, |_, call| call).await;
-    assert_eq!(sent, REQUESTS, "a client on this machine, where load tools run");
+    assert_eq!(
+        sent, REQUESTS,
+        "a client on this machine, where load tools run"
+    );
 
     // Forged, and counted together with what the proxy itself asked for.
-    for (area, forged) in ["127.0.0.1", "::1", "::ffff:127.0.0.1"].into_iter().enumerate() {
+    for (area, forged) in ["127.0.0.1", "::1", "::ffff:127.0.0.1"]
+        .into_iter()
+        .enumerate()
+    {
         let area = 10 + u32::try_from(area).unwrap();
         let sent = codes_sent(stack.url(), area, |_, call| call.header(FORWARDED, forged)).await;
         assert!(sent <= 3, "{sent} codes for `{forged}`");
     }
     // Made up by the client, and appended by the trusted proxy: two lines of the header are one list.
     let lines = |n: u32, call: Call| {
-        call.header(FORWARDED, &format!("198.51.100.{n}")).header(FORWARDED, "203.0.113.8")
+        call.header(FORWARDED, &format!("198.51.100.{n}"))
+            .header(FORWARDED, "203.0.113.8")
     };
     assert_eq!(codes_sent(stack.url(), 32, lines).await, 3);
 
     // Guesses have a limit of their own.
     for n in 0..5 {
         let guess = json!({ "phone": format!("1390000{n:04}"), "code": "000000" });
-        let guess = post(stack.url(), "/user/login").json(guess).header(FORWARDED, "203.0.113.9");
-        let (status, code) = if n < 4 { (200, "CODE_INVALID") } else { (429, "TOO_MANY_REQUESTS") };
+        let guess = post(stack.url(), "/user/login")
+            .json(guess)
+            .header(FORWARDED, "203.0.113.9");
+        let (status, code) = if n < 4 {
+            (200, "CODE_INVALID")
+        } else {
+            (429, "TOO_MANY_REQUESTS")
+        };
         guess.send().await.refused(status, code);
     }
 }

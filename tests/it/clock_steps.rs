@@ -41,7 +41,9 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
 /// An order is `age` seconds old by the database's clock and `id_age` by the seconds in its id.
 async fn order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i64 {
     // The zone in which ids are made.
-    let now = chrono::Utc::now().with_timezone(&chrono_tz::Asia::Shanghai).naive_local();
+    let now = chrono::Utc::now()
+        .with_timezone(&chrono_tz::Asia::Shanghai)
+        .naive_local();
     let seconds = now.and_utc().timestamp() - 1_640_995_200 - id_age;
     let id = (seconds << 32) + user;
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) VALUES";
@@ -51,7 +53,12 @@ async fn order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i6
 }
 
 async fn status(stack: &Stack, order: i64) -> i64 {
-    stack.database.number(&format!("SELECT status FROM tb_voucher_order WHERE id = {order}")).await
+    stack
+        .database
+        .number(&format!(
+            "SELECT status FROM tb_voucher_order WHERE id = {order}"
+        ))
+        .await
 }
 
 /// Orders expire after ten minutes, if both clocks say so. A clock that was stepped back shows an order in the future: then
@@ -73,12 +80,20 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
         // Both at once: nothing can be said, so nothing is done.
         (60 - hour, 60 - hour),
     ];
-    let old =
-        [(700, 700), (700 + hour, 700), (700, 700 + hour), (700 - hour, 700), (700, 700 - hour)];
+    let old = [
+        (700, 700),
+        (700 + hour, 700),
+        (700, 700 + hour),
+        (700 - hour, 700),
+        (700, 700 - hour),
+    ];
     let mut ids = [Vec::new(), Vec::new()];
-    for (user, (class, (age, id_age))) in
-        (1..).zip(young.map(|ages| (0, ages)).into_iter().chain(old.map(|ages| (1, ages))))
-    {
+    for (user, (class, (age, id_age))) in (1..).zip(
+        young
+            .map(|ages| (0, ages))
+            .into_iter()
+            .chain(old.map(|ages| (1, ages))),
+    ) {
         ids[class].push(order(&stack, sale, user, age, id_age).await);
     }
     stack.database.set_sale(sale, "stock = stock - 11").await;

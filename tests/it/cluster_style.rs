@@ -15,9 +15,18 @@ use crate::support::stack::{Stack, buy, buy_eventually, sign_in};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sales_are_sold_and_nothing_touches_two_slots() {
-    let args = ["--lab", "--code-sends-per-address", "2", "--code-guesses-per-address", "3"];
+    let args = [
+        "--lab",
+        "--code-sends-per-address",
+        "2",
+        "--code-guesses-per-address",
+        "3",
+    ];
     let stack = Stack::in_cluster_style(2, &args).await;
-    let [one, two] = [stack.instances[0].url.as_str(), stack.instances[1].url.as_str()];
+    let [one, two] = [
+        stack.instances[0].url.as_str(),
+        stack.instances[1].url.as_str(),
+    ];
 
     // Sessions, one slot each, and codes, beside an address's counters.
     let signed_in = sign_in(one, &mut stack.redis.conn().await, "13800000001").await;
@@ -26,7 +35,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     read_shops(two).await;
     for (asked, refused) in [(1, false), (2, false), (3, true)] {
         let path = format!("/user/code?phone=1390000000{asked}");
-        let answer = post(one, &path).header("x-forwarded-for", "203.0.113.7").send().await;
+        let answer = post(one, &path)
+            .header("x-forwarded-for", "203.0.113.7")
+            .send()
+            .await;
         assert_eq!(answer.status == 429, refused, "{answer:?}");
     }
     let users = stack.users(3).await;
@@ -41,8 +53,14 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         .await;
         stack.stream_drained().await;
         stack.settled().await;
-        assert_eq!(stack.look_up(&users[0], order).await.data()["voucherId"], sale);
-        stack.look_up(&users[1], order).await.refused(200, "ORDER_NOT_FOUND");
+        assert_eq!(
+            stack.look_up(&users[0], order).await.data()["voucherId"],
+            sale
+        );
+        stack
+            .look_up(&users[1], order)
+            .await
+            .refused(200, "ORDER_NOT_FOUND");
         let again = buy(two, &users[0], sale).await;
         again.refused(200, "ALREADY_ORDERED");
         assert_eq!(again.body["orderId"], order.to_string());
@@ -59,7 +77,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         buy_eventually(one, user, sale).await;
     }
     stack.stream_drained().await;
-    eventually("nothing is left", async || stack.counter(sale).await == Some(0)).await;
+    eventually("nothing is left", async || {
+        stack.counter(sale).await == Some(0)
+    })
+    .await;
 
     // What the stream's scripts touch has the tag in its name.
     let mut redis = stack.redis.conn().await;
@@ -78,7 +99,10 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     }
 
     // When all of it is lost, the style is on record again.
-    let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
+    let _: () = redis::cmd("FLUSHALL")
+        .query_async(&mut redis)
+        .await
+        .unwrap();
     eventually("the style is on record again", async || {
         let style: Option<String> = redis.get("seckill:key-style").await.unwrap();
         style.as_deref() == Some("cluster")
@@ -86,9 +110,12 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     .await;
 
     // The safe strategies hold on two instances.
-    for strategy in
-        [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit]
-    {
+    for strategy in [
+        Strategy::SetnxLock,
+        Strategy::ReentrantLock,
+        Strategy::Stream,
+        Strategy::GroupCommit,
+    ] {
         let options = law::options(&stack, strategy, 60, 20);
         law::assert_holds(&law::run(&stack, &options).await);
     }

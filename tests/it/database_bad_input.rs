@@ -41,16 +41,23 @@ fn assert_migrates(url: &str) {
 async fn cipher(url: &str) -> String {
     let connection = mysql::connect_once(&url.into(), LIMIT).await;
     let mut connection = connection.unwrap_or_else(|error| panic!("{url}: {error}"));
-    let row = connection.fetch_one("SHOW SESSION STATUS LIKE 'Ssl_cipher'").await;
+    let row = connection
+        .fetch_one("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+        .await;
     row.expect("a row").get(1)
 }
 
 #[tokio::test]
 async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
     let server = server(&[]).await.expect("a database server");
-    let mut admin = MySqlConnection::connect(&server.admin_url()).await.expect("connect");
+    let mut admin = MySqlConnection::connect(&server.admin_url())
+        .await
+        .expect("connect");
     let mut sql = async |statement: &str| {
-        admin.execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        admin
+            .execute(statement)
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
     };
     let url = server.url();
     let as_user = |user: &str, database: &str| {
@@ -60,7 +67,10 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
         ("reader", "SELECT ON seckill.*"),
         ("writer", "SELECT, INSERT, UPDATE, DELETE ON seckill.*"),
     ] {
-        sql(&format!("CREATE USER '{user}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'")).await;
+        sql(&format!(
+            "CREATE USER '{user}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'"
+        ))
+        .await;
         sql(&format!("GRANT {rights} TO '{user}'@'127.0.0.1'")).await;
     }
 
@@ -76,13 +86,25 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
     }
 
     // Without the right to migrate; with it, the step that failed is repeated.
-    assert_refused("migrate", &as_user("writer", "seckill"), "may not change the tables");
+    assert_refused(
+        "migrate",
+        &as_user("writer", "seckill"),
+        "may not change the tables",
+    );
     sql("GRANT CREATE ON seckill.* TO 'writer'@'127.0.0.1'").await;
-    assert_refused("migrate", &as_user("writer", "seckill"), "may not change the tables");
+    assert_refused(
+        "migrate",
+        &as_user("writer", "seckill"),
+        "may not change the tables",
+    );
     assert_refused("serve", &url, "run `seckill migrate` first");
     assert_migrates(&url);
     sql("REVOKE CREATE ON seckill.* FROM 'writer'@'127.0.0.1'").await;
-    assert_refused("serve", &as_user("reader", "seckill"), "its user needs SELECT, INSERT");
+    assert_refused(
+        "serve",
+        &as_user("reader", "seckill"),
+        "its user needs SELECT, INSERT",
+    );
     // Enough to serve: it comes as far as Redis.
     let enough = environment(&as_user("writer", "seckill"));
     Instance::says(1, &["serve"], &enough, "cannot connect to Redis");
@@ -105,10 +127,18 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
 async fn tls_to_the_database_is_what_the_address_says() {
     let (ours, others) = (Certificates::new(), Certificates::new());
     let file = |name: &str| ours.path(name).display().to_string();
-    let arguments = [("ca", "authority.crt"), ("cert", "server.crt"), ("key", "server.key")];
+    let arguments = [
+        ("ca", "authority.crt"),
+        ("cert", "server.crt"),
+        ("key", "server.key"),
+    ];
     let arguments = arguments.map(|(name, path)| format!("--ssl-{name}={}", file(path)));
-    let tls = server(&arguments.each_ref().map(String::as_str)).await.expect("a database server");
-    let mut admin = MySqlConnection::connect(&tls.admin_url()).await.expect("connect");
+    let tls = server(&arguments.each_ref().map(String::as_str))
+        .await
+        .expect("a database server");
+    let mut admin = MySqlConnection::connect(&tls.admin_url())
+        .await
+        .expect("connect");
     for statement in [
         &format!("CREATE USER 'certified'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}' REQUIRE X509"),
         "GRANT ALL ON seckill.* TO 'certified'@'127.0.0.1'",
@@ -118,9 +148,16 @@ async fn tls_to_the_database_is_what_the_address_says() {
     let ca = file("authority.crt");
     let with = |parameters: &str| format!("{}?{parameters}", tls.url());
     let certified = |parameters: &str| {
-        format!("mysql://certified:{PASSWORD}@{}/seckill?{parameters}", tls.address())
+        format!(
+            "mysql://certified:{PASSWORD}@{}/seckill?{parameters}",
+            tls.address()
+        )
     };
-    let own = format!("ssl-cert={}&ssl-key={}", file("client.crt"), file("client.key"));
+    let own = format!(
+        "ssl-cert={}&ssl-key={}",
+        file("client.crt"),
+        file("client.key")
+    );
 
     for encrypted in [
         tls.url(),
@@ -139,29 +176,48 @@ async fn tls_to_the_database_is_what_the_address_says() {
         with(&format!("ssl-mode={mode}&ssl-ca={ca}")).replace("127.0.0.1", "localhost")
     };
     for (url, says) in [
-        (with(&format!("ssl-mode=VERIFY_CA&ssl-ca={other_ca}")), "invalid peer certificate"),
+        (
+            with(&format!("ssl-mode=VERIFY_CA&ssl-ca={other_ca}")),
+            "invalid peer certificate",
+        ),
         // The system's authorities do not know it.
         (with("ssl-mode=VERIFY_CA"), "invalid peer certificate"),
         (by_name("VERIFY_IDENTITY"), "not valid for name"),
         // The driver looks at the name for VERIFY_CA, too.
         (by_name("VERIFY_CA"), "not valid for name"),
         (certified("ssl-mode=DISABLED"), "Access denied"),
-        (certified(&format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")), "Access denied"),
+        (
+            certified(&format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")),
+            "Access denied",
+        ),
     ] {
         assert_refused("serve", &url, says);
     }
-    admin.execute("SET GLOBAL require_secure_transport = 1").await.expect("a setting");
+    admin
+        .execute("SET GLOBAL require_secure_transport = 1")
+        .await
+        .expect("a setting");
     // MariaDB says that access is denied.
-    assert_refused("serve", &with("ssl-mode=DISABLED"), "ssl-mode with its files");
+    assert_refused(
+        "serve",
+        &with("ssl-mode=DISABLED"),
+        "ssl-mode with its files",
+    );
 
     // One without TLS, and older than what is supported.
     if !is_mariadb() {
         return;
     }
-    let old = server(&["--skip-ssl", "--version=5.7.44-log"]).await.expect("a database server");
+    let old = server(&["--skip-ssl", "--version=5.7.44-log"])
+        .await
+        .expect("a database server");
     let demanding = format!("{}?ssl-mode=VERIFY_CA&ssl-ca={ca}", old.url());
     assert_refused("serve", &demanding, "does not support TLS");
     for command in ["serve", "migrate"] {
-        assert_refused(command, &old.url(), "is version 5.7.44-log; MySQL 8.0 or MariaDB 10.5");
+        assert_refused(
+            command,
+            &old.url(),
+            "is version 5.7.44-log; MySQL 8.0 or MariaDB 10.5",
+        );
     }
 }

@@ -22,8 +22,9 @@ use crate::support::stack::{SignedIn, Stack};
 const STRATEGIES: [&str; 3] = ["reentrant-lock", "row-lock", "group-commit"];
 
 /// Errors that say something about the server, and one that is in no list.
-const STATES: [u16; 13] =
-    [1290, 1792, 1836, 1114, 1021, 1045, 1203, 1040, 1969, 1047, 1146, 1054, 9998];
+const STATES: [u16; 13] = [
+    1290, 1792, 1836, 1114, 1021, 1045, 1203, 1040, 1969, 1047, 1146, 1054, 9998,
+];
 
 /// Each buys one; returns who has which order.
 async fn buy_all(stack: &Stack, users: &[SignedIn], sale: i64) -> Vec<(SignedIn, i64)> {
@@ -39,9 +40,18 @@ async fn buy_all(stack: &Stack, users: &[SignedIn], sale: i64) -> Vec<(SignedIn,
 async fn plant_errors(stack: &Stack) {
     let planted =
         "CREATE TABLE planted (voucher_id BIGINT PRIMARY KEY, changing VARCHAR(8), number INT)";
-    stack.database.run(&format!("{planted} ENGINE = MyISAM")).await;
-    stack.database.run("CREATE TABLE attempts (voucher_id BIGINT) ENGINE = MyISAM").await;
-    for (change, table) in [("INSERT", "tb_voucher_order"), ("UPDATE", "tb_seckill_voucher")] {
+    stack
+        .database
+        .run(&format!("{planted} ENGINE = MyISAM"))
+        .await;
+    stack
+        .database
+        .run("CREATE TABLE attempts (voucher_id BIGINT) ENGINE = MyISAM")
+        .await;
+    for (change, table) in [
+        ("INSERT", "tb_voucher_order"),
+        ("UPDATE", "tb_seckill_voucher"),
+    ] {
         let trigger = format!(
             "CREATE TRIGGER fails_{change} BEFORE {change} ON {table} FOR EACH ROW \
              BEGIN \
@@ -89,12 +99,23 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     let sale = stack.publish(20, "stream").await;
     let users = stack.users(4).await;
     let mut bought = while_sale_is_locked(&stack, sale, buy_all(&stack, &users[1..], sale)).await;
-    stack.database.run("RENAME TABLE tb_voucher_order TO tb_away").await;
+    stack
+        .database
+        .run("RENAME TABLE tb_voucher_order TO tb_away")
+        .await;
     bought.extend(buy_all(&stack, &users[..1], sale).await);
-    let mine = get(stack.url(), "/voucher-order/of/me").token(&users[0].token).send().await;
+    let mine = get(stack.url(), "/voucher-order/of/me")
+        .token(&users[0].token)
+        .send()
+        .await;
     mine.refused(503, "UNAVAILABLE");
-    stack.instances[0].wait_for_line("the database does not answer; nothing is read").await;
-    stack.database.run("RENAME TABLE tb_away TO tb_voucher_order").await;
+    stack.instances[0]
+        .wait_for_line("the database does not answer; nothing is read")
+        .await;
+    stack
+        .database
+        .run("RENAME TABLE tb_away TO tb_voucher_order")
+        .await;
     assert_all_ordered(&stack, sale, &bought).await;
 
     // Statements fail.
@@ -112,14 +133,21 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
         for sale in &sales {
             fail(&stack, *sale, change, number).await;
             println!("{change} of sale {sale} fails with {number}");
-            stack.buy(&users[0], *sale).await.refused(503, "UNAVAILABLE");
+            stack
+                .buy(&users[0], *sale)
+                .await
+                .refused(503, "UNAVAILABLE");
         }
     }
     for (stream, _) in &streams {
         failed(&stack, *stream, 4).await;
     }
     assert_eq!(stack.dead_letters().await, 0, "an outage ended orders");
-    assert_eq!(stack.instances[0].lines_with("meets a bug").len(), 0, "an outage is no bug");
+    assert_eq!(
+        stack.instances[0].lines_with("meets a bug").len(),
+        0,
+        "an outage is no bug"
+    );
     stack.database.run("DELETE FROM planted").await;
     for (stream, bought) in &streams {
         assert_all_ordered(&stack, *stream, bought).await;
@@ -158,7 +186,10 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     stack.database.run("SET GLOBAL read_only = 1").await;
     let bought = buy_all(&stack, &users, stream).await;
     for sale in &sales {
-        stack.buy(&users[0], *sale).await.refused(503, "UNAVAILABLE");
+        stack
+            .buy(&users[0], *sale)
+            .await
+            .refused(503, "UNAVAILABLE");
     }
     // Reads have connections of their own, which are still good.
     eventually("a connection that could not write is closed", async || {
@@ -182,21 +213,30 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let other = pool.beside(1);
     let connection_of = async |pool: &Database| {
         let id = sqlx::query_scalar("SELECT CONNECTION_ID()");
-        let id: u64 = pool.read(async |c| id.fetch_one(c).await).await.expect("an id");
+        let id: u64 = pool
+            .read(async |c| id.fetch_one(c).await)
+            .await
+            .expect("an id");
         id
     };
     let connection = async || connection_of(&pool).await;
     let (before, of_other) = (connection().await, connection_of(&other).await);
     let write_fails = async || {
         let write = sqlx::query("UPDATE tb_shop SET name = name");
-        pool.read(async |c| write.execute(c).await).await.expect_err("it is read-only");
+        pool.read(async |c| write.execute(c).await)
+            .await
+            .expect_err("it is read-only");
     };
     database.run("SET GLOBAL read_only = 1").await;
     assert_eq!(connection().await, before, "nothing has been written");
     write_fails().await;
     let meanwhile = connection().await;
     assert_ne!(meanwhile, before, "the server was found read-only");
-    assert_ne!(connection_of(&other).await, of_other, "by the other pool, too");
+    assert_ne!(
+        connection_of(&other).await,
+        of_other,
+        "by the other pool, too"
+    );
     database.run("SET GLOBAL read_only = 0").await;
     eventually("it is replaced", async || connection().await != meanwhile).await;
     let after = connection().await;
@@ -215,7 +255,10 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let before = doctor();
     assert!(!before.contains(advice), "{before}");
     // MariaDB's READ_ONLY ADMIN and MySQL's CONNECTION_ADMIN are among them.
-    stack.database.run("GRANT ALL ON *.* TO 'seckill'@'127.0.0.1'").await;
+    stack
+        .database
+        .run("GRANT ALL ON *.* TO 'seckill'@'127.0.0.1'")
+        .await;
     let granted = doctor();
     assert!(granted.contains(advice), "{granted}");
 
@@ -244,11 +287,22 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
 #[tokio::test]
 async fn an_id_that_another_buyer_got_is_no_success() {
     let database = TestDatabase::migrated().await;
-    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
+    let proxy = Proxy::start(database.server().to_owned())
+        .await
+        .expect("a proxy");
     let url = database.url_through(proxy.address).into();
-    let db = mysql::connect(&url, 2, Duration::from_secs(5)).await.expect("connect");
+    let db = mysql::connect(&url, 2, Duration::from_secs(5))
+        .await
+        .expect("connect");
     let store = OrderStore::new(db, Zone(chrono_tz::Asia::Shanghai));
-    let order = NewOrder { id: 77, buyer: Buyer { user_id: 1, voucher_id: 1 }, unguarded: false };
+    let order = NewOrder {
+        id: 77,
+        buyer: Buyer {
+            user_id: 1,
+            voucher_id: 1,
+        },
+        unguarded: false,
+    };
     let mut transaction = store.begin().await.expect("a transaction");
     transaction.insert(&order).await.expect("an insert");
     proxy.set(Mode::Cut);
@@ -257,5 +311,8 @@ async fn an_id_that_another_buyer_got_is_no_success() {
     database.run(other).await;
     proxy.set(Mode::Forward);
     let committed = transaction.commit(&order).await;
-    assert!(matches!(committed, Err(Error::Unavailable(_))), "{committed:?}");
+    assert!(
+        matches!(committed, Err(Error::Unavailable(_))),
+        "{committed:?}"
+    );
 }

@@ -26,7 +26,11 @@ pub fn is_mariadb() -> bool {
 /// What `doctor` says.
 pub fn doctor(url: &str) -> String {
     let env = [("DATABASE_URL", url), ("REDIS_URL", "redis://127.0.0.1:1/")];
-    Instance::run(&["doctor"], &env.map(|(name, value)| (name, value.to_owned()))).1
+    Instance::run(
+        &["doctor"],
+        &env.map(|(name, value)| (name, value.to_owned())),
+    )
+    .1
 }
 
 /// A purchase's commit has no reply, its primary is lost, and the address leads to the replica, which has received the
@@ -44,11 +48,20 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     migrate::run(&pair.url().into()).await.expect("migrate");
     let proxy = Proxy::start(pair.address()).await.expect("a proxy");
     let url = pair.primary().url_at(proxy.address.port()).into();
-    let db = mysql::connect(&url, 4, Duration::from_secs(10)).await.expect("connect");
+    let db = mysql::connect(&url, 4, Duration::from_secs(10))
+        .await
+        .expect("connect");
     let store = OrderStore::new(db, Zone(chrono_tz::Asia::Shanghai));
     let order = |id| {
-        let buyer = Buyer { user_id: id, voucher_id: 1 };
-        NewOrder { id, buyer, unguarded: false }
+        let buyer = Buyer {
+            user_id: id,
+            voucher_id: 1,
+        };
+        NewOrder {
+            id,
+            buyer,
+            unguarded: false,
+        }
     };
 
     // `doctor` says what a commit is worth on each of the servers.
@@ -56,15 +69,24 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     let of_primary = doctor(&pair.url());
     assert!(of_primary.contains(semi_synchronous), "{of_primary}");
     let of_replica = doctor(&pair.replica().url());
-    assert!(of_replica.contains("FAIL  the database of DATABASE_URL is read-only"), "{of_replica}");
+    assert!(
+        of_replica.contains("FAIL  the database of DATABASE_URL is read-only"),
+        "{of_replica}"
+    );
 
     // A server that is made read-only before the commit says itself that nothing was done.
     let mut transaction = store.begin().await.expect("a transaction");
     transaction.insert(&order(76)).await.expect("an insert");
     let mut primary = pair.primary().admin().await.expect("connect");
-    primary.execute("SET GLOBAL read_only = 1").await.expect("read-only");
+    primary
+        .execute("SET GLOBAL read_only = 1")
+        .await
+        .expect("read-only");
     let refused = transaction.commit(&order(76)).await;
-    primary.execute("SET GLOBAL read_only = 0").await.expect("writable");
+    primary
+        .execute("SET GLOBAL read_only = 0")
+        .await
+        .expect("writable");
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
 
     let mut transaction = store.begin().await.expect("a transaction");
@@ -74,7 +96,12 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     let commit = tokio::spawn(async move { transaction.commit(&order(77)).await });
     let row = "SELECT COUNT(*) FROM seckill.tb_voucher_order WHERE id = 77";
     eventually("it is committed", async || {
-        primary.fetch_one(row).await.expect("a number").get::<i64, _>(0) == 1
+        primary
+            .fetch_one(row)
+            .await
+            .expect("a number")
+            .get::<i64, _>(0)
+            == 1
     })
     .await;
     pair.kill_primary();
@@ -85,15 +112,30 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     })
     .await;
     let found = store.find_on_primary(77).await;
-    assert!(matches!(found, Err(Error::Unavailable(_))), "the replica was believed: {found:?}");
-    assert!(!commit.is_finished(), "the replica was believed: {:?}", commit.await);
+    assert!(
+        matches!(found, Err(Error::Unavailable(_))),
+        "the replica was believed: {found:?}"
+    );
+    assert!(
+        !commit.is_finished(),
+        "the replica was believed: {:?}",
+        commit.await
+    );
     pair.promote().await.expect("promote");
     let committed = commit.await.expect("the purchase");
     assert!(matches!(committed, Ok(())), "{committed:?}");
     let found = store.find_on_primary(77).await.expect("an answer");
     assert_eq!(found.map(|order| order.user_id), Some(77));
     let of_promoted = doctor(&pair.url());
-    assert!(of_promoted.contains("warn  commits do not wait for a replica"), "{of_promoted}");
-    let mut new = MySqlConnection::connect(&pair.url()).await.expect("connect");
-    assert_eq!(new.fetch_one(row).await.expect("a number").get::<i64, _>(0), 1);
+    assert!(
+        of_promoted.contains("warn  commits do not wait for a replica"),
+        "{of_promoted}"
+    );
+    let mut new = MySqlConnection::connect(&pair.url())
+        .await
+        .expect("connect");
+    assert_eq!(
+        new.fetch_one(row).await.expect("a number").get::<i64, _>(0),
+        1
+    );
 }

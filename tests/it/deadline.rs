@@ -16,20 +16,39 @@ use crate::support::stack::Stack;
 
 /// Milliseconds that a step of the database, a command of Redis and a request may take.
 fn limits<'a>(database: &'a str, redis: &'a str, request: &'a str) -> [&'a str; 8] {
-    let [d, r, q] = ["--database-timeout-ms", "--redis-timeout-ms", "--request-timeout-ms"];
-    [d, database, r, redis, q, request, "--code-webhook-timeout-ms", "1000"]
+    let [d, r, q] = [
+        "--database-timeout-ms",
+        "--redis-timeout-ms",
+        "--request-timeout-ms",
+    ];
+    [
+        d,
+        database,
+        r,
+        redis,
+        q,
+        request,
+        "--code-webhook-timeout-ms",
+        "1000",
+    ]
 }
 
 /// Redis stands still while all of them need a number for their order's id, and goes on when all are answered.
 #[tokio::test]
 async fn buyers_who_wait_for_an_id_are_told_the_truth() {
-    let stack =
-        Stack::start(1, &[&limits("1000", "1000", "12500")[..], &["--id-block", "1"]].concat())
-            .await;
+    let stack = Stack::start(
+        1,
+        &[&limits("1000", "1000", "12500")[..], &["--id-block", "1"]].concat(),
+    )
+    .await;
     let (sale, users) = (stack.publish(100, "row-lock").await, stack.users(80).await);
     // Their sessions are remembered, so that nothing but the id needs Redis.
     for user in &users {
-        get(stack.url(), "/user/me").token(&user.token).send().await.data();
+        get(stack.url(), "/user/me")
+            .token(&user.token)
+            .send()
+            .await
+            .data();
     }
     stack.redis.pause();
     let answers = join_all(users.iter().map(|user| stack.buy(user, sale))).await;
@@ -48,23 +67,43 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
     database.run(row).await;
     let connected = seckill::connection::mysql::connect(&database.url(), 2, PATIENCE).await;
     let store = OrderStore::new(connected.unwrap(), Zone(chrono_tz::Asia::Shanghai));
-    let order =
-        NewOrder { id: 7, buyer: Buyer { user_id: 11, voucher_id: sale }, unguarded: false };
+    let order = NewOrder {
+        id: 7,
+        buyer: Buyer {
+            user_id: 11,
+            voucher_id: sale,
+        },
+        unguarded: false,
+    };
     let deadline = Instant::now() + Duration::from_secs(2);
     let mut transaction = store.begin_until(deadline).await.unwrap();
     assert!(transaction.insert_if_first(&order).await.unwrap());
     tokio::time::sleep_until(deadline).await;
-    let outcome = transaction.take_and_commit(&order, &[(sale, 1)].into()).await.map(drop);
+    let outcome = transaction
+        .take_and_commit(&order, &[(sale, 1)].into())
+        .await
+        .map(drop);
     assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
-    assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+    assert_eq!(
+        database
+            .number("SELECT COUNT(*) FROM tb_voucher_order")
+            .await,
+        0
+    );
 }
 
 /// Another purchase has locked the last unit and does not end.
 #[tokio::test]
 async fn unit_rows_gives_up_at_the_deadline() {
     let stack = Stack::start(1, &limits("1000", "300", "9500")).await;
-    let (sale, user) = (stack.publish(1, "unit-rows").await, &stack.users(1).await[0]);
-    let holder = stack.database.hold("SELECT id FROM tb_stock_unit FOR UPDATE").await;
+    let (sale, user) = (
+        stack.publish(1, "unit-rows").await,
+        &stack.users(1).await[0],
+    );
+    let holder = stack
+        .database
+        .hold("SELECT id FROM tb_stock_unit FOR UPDATE")
+        .await;
     let answer = stack.buy(user, sale).await;
     let in_flight = metric(stack.url(), "seckill_purchases_in_flight").await;
     assert_eq!(in_flight, 0, "it goes on after its answer: {answer:?}");

@@ -38,13 +38,21 @@ fn the_text_equals_its_snapshot_and_has_every_error() {
     let known = read("docs/openapi.json");
     let advice = "if that is intended, write docs/openapi.json with `UPDATE_OPENAPI=1 ./dev test docs` and review it";
     for (line, (new, old)) in (1..).zip(text.lines().zip(known.lines())) {
-        assert_eq!(new, old, "the handlers, and line {line} of the snapshot: {advice}");
+        assert_eq!(
+            new, old,
+            "the handlers, and line {line} of the snapshot: {advice}"
+        );
     }
     assert!(text == known, "one is longer: {advice}");
-    let codes = seckill::error::Error::each().into_iter().map(|error| error.code());
+    let codes = seckill::error::Error::each()
+        .into_iter()
+        .map(|error| error.code());
     // Except those that no documented path replies with.
     for code in codes.filter(|code| !["METHOD_NOT_ALLOWED", "INTERNAL"].contains(code)) {
-        assert!(text.contains(&format!("\"{code}\"")), "{code} is in no operation");
+        assert!(
+            text.contains(&format!("\"{code}\"")),
+            "{code} is in no operation"
+        );
     }
 }
 
@@ -54,14 +62,24 @@ fn the_text_equals_its_snapshot_and_has_every_error() {
 fn the_readmes_show_the_figures_of_the_benchmark_and_the_change_log_begins_with_the_version() {
     let table = read("docs/BENCHMARKS.md");
     for strategy in ["group-commit, 256 clients", "reentrant-lock"] {
-        let row = table.lines().find_map(|line| line.strip_prefix(&format!("| {strategy} | ")));
-        let rate = row.and_then(|row| row.split(' ').next()).expect("a row with a rate");
+        let row = table
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("| {strategy} | ")));
+        let rate = row
+            .and_then(|row| row.split(' ').next())
+            .expect("a row with a rate");
         for readme in ["README.md", "README.zh-CN.md"] {
-            assert!(read(readme).contains(rate), "{readme}: {strategy} makes {rate} a second");
+            assert!(
+                read(readme).contains(rate),
+                "{readme}: {strategy} makes {rate} a second"
+            );
         }
     }
     let log = read("CHANGELOG.md");
-    let top = log.lines().find_map(|line| line.strip_prefix("## ")).expect("a section");
+    let top = log
+        .lines()
+        .find_map(|line| line.strip_prefix("## "))
+        .expect("a section");
     assert_eq!(top.split(' ').next(), Some(env!("CARGO_PKG_VERSION")));
 }
 
@@ -69,7 +87,10 @@ fn the_readmes_show_the_figures_of_the_benchmark_and_the_change_log_begins_with_
 async fn an_instance_serves_its_document_and_pages_with_a_policy() {
     let stack = Stack::lab(1).await;
     let moved = get(stack.url(), "/docs").send().await;
-    assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));
+    assert_eq!(
+        (moved.status, &moved.headers["location"]),
+        (307, &"docs/".parse().unwrap())
+    );
     let html = "text/html; charset=utf-8";
     for (path, kind) in [
         ("/docs/", html),
@@ -81,16 +102,26 @@ async fn an_instance_serves_its_document_and_pages_with_a_policy() {
     ] {
         let zipped = get(stack.url(), path).header("accept-encoding", "gzip");
         let (status, headers, _) = zipped.raw().await;
-        assert_eq!((status, headers["content-type"].to_str().unwrap()), (200, kind), "{path}");
+        assert_eq!(
+            (status, headers["content-type"].to_str().unwrap()),
+            (200, kind),
+            "{path}"
+        );
         assert!(headers.contains_key("content-encoding"), "{path}");
         assert_eq!(headers["x-content-type-options"], "nosniff");
         let policy = headers["content-security-policy"].to_str().unwrap();
-        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self';"),
+            "{policy}"
+        );
         assert!(!policy.contains("unsafe"), "{policy}");
     }
     let served = get(stack.url(), "/docs/openapi.json").text().await;
     assert_eq!(served, seckill::router::api_document().text().unwrap());
-    get(stack.url(), "/docs/no-such-file").send().await.refused(404, "NOT_FOUND");
+    get(stack.url(), "/docs/no-such-file")
+        .send()
+        .await
+        .refused(404, "NOT_FOUND");
 }
 
 #[tokio::test]
@@ -98,12 +129,27 @@ async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
     let stack = Stack::start(1, &[]).await;
     let (_, headers, page) = get(stack.url(), "/").raw().await;
     let settings = "data-lab=\"false\" data-zone=\"Asia/Shanghai\"";
-    assert!(page.contains(settings) && page.contains("/assets/shop.js"), "{page}");
+    assert!(
+        page.contains(settings) && page.contains("/assets/shop.js"),
+        "{page}"
+    );
     let tag = headers["etag"].to_str().unwrap().to_owned();
-    let (status, headers, body) = get(stack.url(), "/").header("if-none-match", &tag).raw().await;
-    assert_eq!((status, headers["etag"].to_str().unwrap(), body.as_str()), (304, &*tag, ""));
-    get(stack.url(), "/assets/no.js").send().await.refused(404, "NOT_FOUND");
-    get(stack.url(), "/assets/..%2fCargo.toml").send().await.refused(404, "NOT_FOUND");
+    let (status, headers, body) = get(stack.url(), "/")
+        .header("if-none-match", &tag)
+        .raw()
+        .await;
+    assert_eq!(
+        (status, headers["etag"].to_str().unwrap(), body.as_str()),
+        (304, &*tag, "")
+    );
+    get(stack.url(), "/assets/no.js")
+        .send()
+        .await
+        .refused(404, "NOT_FOUND");
+    get(stack.url(), "/assets/..%2fCargo.toml")
+        .send()
+        .await
+        .refused(404, "NOT_FOUND");
 
     // The model of the strategies is served without lab.
     for path in ["/learn", "/assets/learn.js", "/assets/learn-model.js"] {
@@ -111,13 +157,23 @@ async fn pages_are_cached_and_without_lab_nothing_of_it_exists() {
     }
 
     // Nothing of the lab is there without `--lab`.
-    for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill", "/lab/login", "/lab/sessions"] {
+    for path in [
+        "/lab/runs",
+        "/lab/faults",
+        "/lab/instance/kill",
+        "/lab/login",
+        "/lab/sessions",
+    ] {
         let answer = post(stack.url(), path).admin().json(json!({})).send().await;
         answer.refused(404, "NOT_FOUND");
     }
     // Nor does a purchase tell its steps.
     let voucher = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
-    let bought = stack.purchase(user, voucher).header("x-lab-trace", "1").send().await;
+    let bought = stack
+        .purchase(user, voucher)
+        .header("x-lab-trace", "1")
+        .send()
+        .await;
     assert!(bought.bought() > 0 && !bought.headers.contains_key("x-lab-trace"));
 }

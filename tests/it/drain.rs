@@ -39,7 +39,10 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
         client.abort();
         drain_beyond_the_grace(&mut stack).await;
         holder.rollback().await.unwrap();
-        assert!(client.await.is_err_and(|end| end.is_cancelled()), "{strategy}");
+        assert!(
+            client.await.is_err_and(|end| end.is_cancelled()),
+            "{strategy}"
+        );
         stack.instances.remove(0).ended().await;
         assert_eq!(stack.tables(sale).await, (1, 4));
         let left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();

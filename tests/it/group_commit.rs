@@ -25,8 +25,12 @@ use tokio::time::Instant;
 
 const SALE: i64 = 9;
 const ORDERS: &str = "SELECT COUNT(*) FROM tb_voucher_order";
-const LIMITS: GroupCommitLimits =
-    GroupCommitLimits { batch: 512, queue: 4096, in_flight: 2, timeout: Duration::from_secs(10) };
+const LIMITS: GroupCommitLimits = GroupCommitLimits {
+    batch: 512,
+    queue: 4096,
+    in_flight: 2,
+    timeout: Duration::from_secs(10),
+};
 
 /// The queues of one process, without HTTP.
 struct Node {
@@ -60,7 +64,10 @@ async fn add_sale(stack: &Stack, id: i64, stock: i64) {
 /// User 5 has this order of the sale.
 async fn add_order(stack: &Stack, sale: i64) {
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
-    stack.database.run(&format!("{insert} (1, 5, {sale})")).await;
+    stack
+        .database
+        .run(&format!("{insert} (1, 5, {sale})"))
+        .await;
 }
 
 impl Node {
@@ -69,14 +76,23 @@ impl Node {
     }
 
     async fn at(url: &SecretString, stack: &Stack, limits: GroupCommitLimits) -> Node {
-        let database = connection::mysql::connect(url, 8, limits.timeout).await.unwrap();
+        let database = connection::mysql::connect(url, 8, limits.timeout)
+            .await
+            .unwrap();
         let server = connection::redis::server(&stack.redis.url().into(), None, None).unwrap();
-        let redis = connection::redis::connect(server, limits.timeout).await.unwrap().commands();
+        let redis = connection::redis::connect(server, limits.timeout)
+            .await
+            .unwrap()
+            .commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let keys = Keys::new(KeyStyle::Default);
         let ids = IdGenerator::new(redis.clone(), Arc::new(zone.seconds()), keys.clone(), 1000);
-        let sales =
-            SaleCache::new(VoucherStore::new(database.clone()), redis, keys, limits.timeout);
+        let sales = SaleCache::new(
+            VoucherStore::new(database.clone()),
+            redis,
+            keys,
+            limits.timeout,
+        );
         Node {
             group_commit: GroupCommit::new(OrderStore::new(database, zone), Arc::new(ids), limits),
             sales,
@@ -89,7 +105,8 @@ impl Node {
 
     /// These users, queued in this order.
     async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
-        self.buy_of(users.into_iter().map(|user| (SALE, user))).await
+        self.buy_of(users.into_iter().map(|user| (SALE, user)))
+            .await
     }
 
     /// These purchases, as voucher and user, queued together in this order.
@@ -99,13 +116,28 @@ impl Node {
     ) -> Vec<Result<i64, Error>> {
         // All are open for as long as this one.
         let sale = self.sale().await;
-        join_all(purchases.into_iter().map(|(of, user)| self.order(&sale, of, user))).await
+        join_all(
+            purchases
+                .into_iter()
+                .map(|(of, user)| self.order(&sale, of, user)),
+        )
+        .await
     }
 
     async fn order(&self, sale: &Sale, voucher_id: i64, user_id: i64) -> Result<i64, Error> {
         // Not what ends it.
         let deadline = Instant::now() + 6 * LIMITS.timeout;
-        self.group_commit.order(Buyer { user_id, voucher_id }, sale, deadline).await.outcome
+        self.group_commit
+            .order(
+                Buyer {
+                    user_id,
+                    voucher_id,
+                },
+                sale,
+                deadline,
+            )
+            .await
+            .outcome
     }
 }
 
@@ -125,8 +157,10 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
     let stack = stack_with(1000).await;
     let node = Node::of(&stack, LIMITS).await;
     let outcomes = node.buy(1..=300).await;
-    let ids: std::collections::HashSet<i64> =
-        outcomes.into_iter().map(|outcome| outcome.unwrap()).collect();
+    let ids: std::collections::HashSet<i64> = outcomes
+        .into_iter()
+        .map(|outcome| outcome.unwrap())
+        .collect();
     assert_eq!(ids.len(), 300);
     assert_eq!(stack.tables(SALE).await, (300, 700));
     let stats = node.group_commit.stats();
@@ -134,7 +168,10 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
     assert_eq!(stats.sizes.counted().seconds, 300.0);
 
     // The stock does not suffice.
-    stack.database.run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310").await;
+    stack
+        .database
+        .run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310")
+        .await;
     // Against the order in which rows are inserted.
     let outcomes = told(&node.buy((301..=360).rev()).await);
     assert_eq!(outcomes[..10], ["ORDERED"; 10]);
@@ -147,24 +184,41 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
 #[tokio::test]
 async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
     let stack = stack_with(100).await;
-    let (one, two) = (Node::of(&stack, LIMITS).await, Node::of(&stack, LIMITS).await);
+    let (one, two) = (
+        Node::of(&stack, LIMITS).await,
+        Node::of(&stack, LIMITS).await,
+    );
     // Twice in one batch, again later, and on another node, among others who are new.
     let first = one.buy([5, 6, 5, 7, 5]).await;
     let id = *first[0].as_ref().unwrap();
     let again = format!("ALREADY_ORDERED {id}");
-    assert_eq!(told(&first), ["ORDERED", "ORDERED", &again, "ORDERED", &again]);
+    assert_eq!(
+        told(&first),
+        ["ORDERED", "ORDERED", &again, "ORDERED", &again]
+    );
     for node in [&one, &two] {
         assert_eq!(told(&node.buy([200, 5, 201]).await)[1], again);
     }
     assert_eq!(stack.tables(SALE).await, (5, 95));
     // The same, when the stock ends in the batch that has a second order.
-    stack.database.run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7").await;
+    stack
+        .database
+        .run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7")
+        .await;
     let last = told(&one.buy([5, 300, 301, 302]).await);
     assert_eq!(last, [again.as_str(), "ORDERED", "ORDERED", "SOLD_OUT"]);
     assert_eq!(stack.tables(SALE).await, (7, 0));
     // After a cancelled order its user may buy again.
-    stack.database.run("UPDATE tb_seckill_voucher SET stock = 1").await;
-    stack.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
+    stack
+        .database
+        .run("UPDATE tb_seckill_voucher SET stock = 1")
+        .await;
+    stack
+        .database
+        .run(&format!(
+            "UPDATE tb_voucher_order SET status = 4 WHERE id = {id}"
+        ))
+        .await;
     let anew = one.buy([5]).await;
     assert!(matches!(anew[0], Ok(new) if new != id), "{anew:?}");
 }
@@ -174,7 +228,10 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
 async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadlock() {
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 0, &[]).await;
     join_all((SALE..50).map(|sale| add_sale(&stack, sale, 9))).await;
-    let (one, two) = (Node::of(&stack, LIMITS).await, Node::of(&stack, LIMITS).await);
+    let (one, two) = (
+        Node::of(&stack, LIMITS).await,
+        Node::of(&stack, LIMITS).await,
+    );
     let sell = async |up: i64, down: i64| {
         let all = |first| (first..first + 6).flat_map(|user| (SALE..50).map(move |of| (of, user)));
         let (up, down) = tokio::join!(one.buy_of(all(up)), two.buy_of(all(down).rev()));
@@ -188,7 +245,13 @@ async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadl
     for first in [11, 21, 31] {
         assert_eq!(sell(first, 100 + first).await, before);
     }
-    assert_eq!(stack.database.number("SELECT SUM(ABS(stock)) FROM tb_seckill_voucher").await, 0);
+    assert_eq!(
+        stack
+            .database
+            .number("SELECT SUM(ABS(stock)) FROM tb_seckill_voucher")
+            .await,
+        0
+    );
     assert_eq!(stack.database.number(ORDERS).await, 9 * 41);
 }
 
@@ -196,7 +259,10 @@ async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadl
 /// an order, nor that others took the last of the stock, before the commit, nor if it fails.
 #[tokio::test]
 async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did() {
-    let limits = GroupCommitLimits { timeout: Duration::from_secs(2), ..LIMITS };
+    let limits = GroupCommitLimits {
+        timeout: Duration::from_secs(2),
+        ..LIMITS
+    };
     let stack = stack_with(100).await;
     let proxy = &stack.proxies.database;
     let url = stack.database.url_through(proxy.address).into();
@@ -238,7 +304,10 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
             assert_eq!(told(&outcomes), expected.collect::<Vec<_>>(), "{case}");
             for (user, outcome) in users.iter().zip(&outcomes) {
                 if let Ok(id) | Err(Error::OutcomeUnknown(Some(id))) = outcome {
-                    assert!(stack.database.has_order(*id, *user).await, "user {user}, {case}");
+                    assert!(
+                        stack.database.has_order(*id, *user).await,
+                        "user {user}, {case}"
+                    );
                 }
             }
             let kept = if is_done { 2 } else { 0 };
@@ -262,7 +331,11 @@ async fn stack_with_several() -> Stack {
 }
 
 async fn tables(stack: &Stack) -> [(i64, i64); 3] {
-    [stack.tables(SALE).await, stack.tables(SCARCE).await, stack.tables(OTHER).await]
+    [
+        stack.tables(SALE).await,
+        stack.tables(SCARCE).await,
+        stack.tables(OTHER).await,
+    ]
 }
 
 #[tokio::test]
@@ -270,16 +343,24 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     let stack = stack_with_several().await;
     let node = Node::of(&stack, LIMITS).await;
     let sales = [OTHER, SCARCE, SALE, GONE, SCARCE, SCARCE, SALE, OTHER, SALE];
-    let outcomes = node.buy_of(sales.into_iter().zip([5, 3, 1, 1, 2, 1, 1, 6, 5])).await;
+    let outcomes = node
+        .buy_of(sales.into_iter().zip([5, 3, 1, 1, 2, 1, 1, 6, 5]))
+        .await;
     let id = outcomes[2].as_ref().expect("an order");
     let (earlier, first) = ("ALREADY_ORDERED 1", format!("ALREADY_ORDERED {id}"));
     let (yes, gone, none) = ("ORDERED", "VOUCHER_NOT_FOUND", "SOLD_OUT");
-    assert_eq!(told(&outcomes), [earlier, yes, yes, gone, yes, none, &first, yes, yes]);
+    assert_eq!(
+        told(&outcomes),
+        [earlier, yes, yes, gone, yes, none, &first, yes, yes]
+    );
     assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (2, 49)]);
     let sizes = node.group_commit.stats().sizes.counted();
     assert_eq!((sizes.count, sizes.seconds), (1, 5.0));
     // A sale that is sold out keeps no other from being committed, wherever it stands.
-    assert_eq!(told(&node.buy_of([(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await), [none, gone, yes]);
+    assert_eq!(
+        told(&node.buy_of([(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await),
+        [none, gone, yes]
+    );
     let later = told(&node.buy_of([(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await);
     assert_eq!(later, [none, gone, earlier]);
     assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (3, 48)]);
@@ -288,8 +369,13 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     let bad = "CREATE TRIGGER bad BEFORE UPDATE ON tb_seckill_voucher FOR EACH ROW \
                IF NEW.voucher_id = 11 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad'; END IF";
     stack.database.run(bad).await;
-    let later = node.buy_of([(OTHER, 8), (SALE, 8), (OTHER, 9), (SALE, 9)]).await;
-    assert!(matches!(&later[..], [Err(_), Ok(_), Err(_), Ok(_)]), "{later:?}");
+    let later = node
+        .buy_of([(OTHER, 8), (SALE, 8), (OTHER, 9), (SALE, 9)])
+        .await;
+    assert!(
+        matches!(&later[..], [Err(_), Ok(_), Err(_), Ok(_)]),
+        "{later:?}"
+    );
     assert_eq!(tables(&stack).await, [(4, 96), (2, 0), (3, 48)]);
 }
 
@@ -304,14 +390,19 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
         // One batch with the sale that is locked.
         let first = node.buy_of([(SALE, 1), (OTHER, 11)]).await;
         assert!(first.iter().all(Result::is_ok), "{first:?}");
-        assert_eq!(node.group_commit.stats().sizes.counted().count, 1, "the others share a commit");
+        assert_eq!(
+            node.group_commit.stats().sizes.counted().count,
+            1,
+            "the others share a commit"
+        );
         // In one queue with it, each of these would wait for the lock, twice 1 s. On a slow machine some take long anyway.
         let mut took = Vec::new();
         for user in 2..=9 {
             let began = Instant::now();
             let waiting = node.buy_of([(SALE, user), (SCARCE, user), (OTHER, 10 + user)]);
-            let sold =
-                eventually("the others sell", async || tables(&stack).await[2].0 == user + 1);
+            let sold = eventually("the others sell", async || {
+                tables(&stack).await[2].0 == user + 1
+            });
             tokio::select! {
                 outcomes = waiting => {
                     assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
@@ -326,9 +417,16 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     };
     let (locked_out, ()) = tokio::join!(locked_out, others);
     // Those that were queued later may be committed first, and little is left.
-    let no =
-        |error: &Error| matches!(error, Error::Conflict | Error::Unavailable(_) | Error::SoldOut);
-    assert!(locked_out[0].as_ref().err().is_none_or(no), "{locked_out:?}");
+    let no = |error: &Error| {
+        matches!(
+            error,
+            Error::Conflict | Error::Unavailable(_) | Error::SoldOut
+        )
+    };
+    assert!(
+        locked_out[0].as_ref().err().is_none_or(no),
+        "{locked_out:?}"
+    );
     // It sells again, and then shares batches with the others.
     let again = node.buy_of([(SCARCE, 77)]).await;
     assert!(matches!(again[0], Ok(_) | Err(Error::SoldOut)), "{again:?}");
@@ -343,13 +441,25 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
 async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     let stack = stack_with(100).await;
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
-    let holder = stack.database.hold(&format!("{insert} (1, 13, {SALE})")).await;
-    let impatient = GroupCommitLimits { timeout: Duration::from_secs(3), ..LIMITS };
+    let holder = stack
+        .database
+        .hold(&format!("{insert} (1, 13, {SALE})"))
+        .await;
+    let impatient = GroupCommitLimits {
+        timeout: Duration::from_secs(3),
+        ..LIMITS
+    };
     let refused = Node::of(&stack, impatient).await.buy([13]).await.remove(0);
-    assert!(matches!(refused, Err(Error::Conflict | Error::Unavailable(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Conflict | Error::Unavailable(_))),
+        "{refused:?}"
+    );
 
     // Goes on trying for as long as the others may take.
-    let patient = GroupCommitLimits { timeout: 6 * LIMITS.timeout, ..LIMITS };
+    let patient = GroupCommitLimits {
+        timeout: 6 * LIMITS.timeout,
+        ..LIMITS
+    };
     let node = Node::of(&stack, patient).await;
     let sale = node.sale().await;
     // Queued together: this runtime has one thread.
@@ -368,7 +478,10 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
 
     // One whose order cannot be inserted fails alone.
     stack.database.run("DELETE FROM tb_voucher_order").await;
-    stack.database.run("UPDATE tb_seckill_voucher SET stock = 100").await;
+    stack
+        .database
+        .run("UPDATE tb_seckill_voucher SET stock = 100")
+        .await;
     let bad = "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
                IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF";
     stack.database.run(bad).await;
@@ -384,7 +497,15 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
 #[tokio::test]
 async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refused() {
     let stack = stack_with(100).await;
-    let node = Node::of(&stack, GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
+    let node = Node::of(
+        &stack,
+        GroupCommitLimits {
+            batch: 1,
+            queue: 5,
+            ..LIMITS
+        },
+    )
+    .await;
     // All are queued before the worker begins: this runtime has one thread.
     let outcomes = told(&node.buy(1..=20).await);
     assert_eq!(outcomes[..5], ["ORDERED"; 5]);
@@ -397,7 +518,14 @@ async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refuse
     let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND";
     stack.database.run(soon).await;
     // One batch at a time: the second buyer has to wait.
-    let node = Node::of(&stack, GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
+    let node = Node::of(
+        &stack,
+        GroupCommitLimits {
+            in_flight: 1,
+            ..LIMITS
+        },
+    )
+    .await;
     let sale = node.sale().await;
     let first = node.order(&sale, SALE, 201);
     let second = async {
@@ -405,7 +533,9 @@ async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refuse
             stack.database.uncommitted(ORDERS).await == 7
         })
         .await;
-        sale.window.require_open().expect("the sale is on when the second is queued");
+        sale.window
+            .require_open()
+            .expect("the sale is on when the second is queued");
         node.order(&sale, SALE, 202).await
     };
     let both = async { tokio::join!(first, second) };

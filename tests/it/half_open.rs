@@ -77,18 +77,30 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
     let url = format!("redis://{}/", way.address).into();
     let server = redis_connection::server(&url, None, None).expect("an address");
     let limit = Duration::from_secs(1);
-    let redis = redis_connection::connect(server, limit).await.expect("connect");
+    let redis = redis_connection::connect(server, limit)
+        .await
+        .expect("connect");
     let mut shared = redis.commands();
     let write = command("SET", &["key", "value"]);
     write.exec_async(&mut shared).await.expect("a write");
 
     let demote = command("REPLICAOF", &["127.0.0.1", &new.port().to_string()]);
-    demote.exec_async(&mut old.conn().await).await.expect("a replica");
-    write.exec_async(&mut shared).await.expect_err("a replica takes no writes");
+    demote
+        .exec_async(&mut old.conn().await)
+        .await
+        .expect("a replica");
+    write
+        .exec_async(&mut shared)
+        .await
+        .expect_err("a replica takes no writes");
     way.lead_to(new.address());
     let script = redis::Script::new("return redis.call('SET', KEYS[1], 'value')");
     eventually("writes reach the new master", async || {
-        script.key("by script").invoke_async::<()>(&mut shared.clone()).await.is_ok()
+        script
+            .key("by script")
+            .invoke_async::<()>(&mut shared.clone())
+            .await
+            .is_ok()
     })
     .await;
     write.exec_async(&mut shared).await.expect("a write");

@@ -16,11 +16,21 @@ use testkit::redis_server::RedisServer;
 
 /// A local time two seconds before midnight.
 fn before_midnight() -> i64 {
-    "2026-07-01T23:59:58".parse::<NaiveDateTime>().unwrap().and_utc().timestamp()
+    "2026-07-01T23:59:58"
+        .parse::<NaiveDateTime>()
+        .unwrap()
+        .and_utc()
+        .timestamp()
 }
 
 async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<IdGenerator> {
-    node_with(server, move || seconds.load(Ordering::Relaxed), block, Duration::from_secs(5)).await
+    node_with(
+        server,
+        move || seconds.load(Ordering::Relaxed),
+        block,
+        Duration::from_secs(5),
+    )
+    .await
 }
 
 /// As [`node`], with this clock and this time limit for a command.
@@ -31,8 +41,16 @@ async fn node_with(
     limit: Duration,
 ) -> Arc<IdGenerator> {
     let server = seckill::connection::redis::server(&server.url().into(), None, None).unwrap();
-    let redis = seckill::connection::redis::connect(server, limit).await.unwrap().commands();
-    Arc::new(IdGenerator::new(redis, Arc::new(clock), Keys::new(KeyStyle::Default), block))
+    let redis = seckill::connection::redis::connect(server, limit)
+        .await
+        .unwrap()
+        .commands();
+    Arc::new(IdGenerator::new(
+        redis,
+        Arc::new(clock),
+        Keys::new(KeyStyle::Default),
+        block,
+    ))
 }
 
 /// 300 tasks generate 100 ids each; every task's ids rise.
@@ -71,11 +89,18 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
     // The counters of both days have begun, in turn.
     let days = [before_midnight(), before_midnight() + 2];
     for day in days.into_iter().chain(days) {
-        node_with(&server, move || day, 1, Duration::from_secs(5)).await.next().await.unwrap();
+        node_with(&server, move || day, 1, Duration::from_secs(5))
+            .await
+            .next()
+            .await
+            .unwrap();
     }
     let nodes = [node().await, node().await];
     // So far apart that every number shows which day's counter it came from.
-    let days = [("icr:order:2026:07:01", 1_000_000), ("icr:order:2026:07:02", 5_000_000)];
+    let days = [
+        ("icr:order:2026:07:01", 1_000_000),
+        ("icr:order:2026:07:02", 5_000_000),
+    ];
     let _: () = server.conn().await.mset(&days).await.unwrap();
     let mut ids = generate(&nodes).await;
     ids.extend(generate(&nodes).await);
@@ -88,12 +113,19 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
     for (day, begin) in days {
         let counter: i64 = server.conn().await.get(day).await.unwrap();
         let is_second_day = day.ends_with("02");
-        let numbers = ids.iter().filter(|id| ((*id >> 32) >= midnight) == is_second_day);
+        let numbers = ids
+            .iter()
+            .filter(|id| ((*id >> 32) >= midnight) == is_second_day);
         let numbers: Vec<i64> = numbers.map(|id| id & 0xffff_ffff).collect();
-        let strange: Vec<_> =
-            numbers.iter().filter(|number| !(begin + 1..=counter).contains(number)).collect();
+        let strange: Vec<_> = numbers
+            .iter()
+            .filter(|number| !(begin + 1..=counter).contains(number))
+            .collect();
         assert!(!numbers.is_empty(), "{day}");
-        assert!(strange.is_empty(), "{day}, counter {begin} to {counter}: {strange:?}");
+        assert!(
+            strange.is_empty(),
+            "{day}, counter {begin} to {counter}: {strange:?}"
+        );
     }
 }
 
@@ -105,7 +137,12 @@ async fn ids_rise_after_the_counter_was_lost() {
     let ids = node(&server, clock, 1).await;
     let mut ids_so_far = vec![ids.next().await.unwrap()];
     for _ in 0..3 {
-        let _: () = server.conn().await.set("icr:order:2026:07:01", 41).await.unwrap();
+        let _: () = server
+            .conn()
+            .await
+            .set("icr:order:2026:07:01", 41)
+            .await
+            .unwrap();
         ids_so_far.push(ids.next().await.unwrap());
         assert_eq!(ids_so_far.last().unwrap() & 0xffff_ffff, 42);
     }
@@ -122,7 +159,10 @@ async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
     let number = |id: Result<i64, _>| (id.unwrap() & 0xffff_ffff) - begin;
     assert_eq!(number(ids.next().await), 2);
     ids.abandon_lease();
-    assert_eq!([number(ids.next().await), number(ids.next().await)], [101, 102]);
+    assert_eq!(
+        [number(ids.next().await), number(ids.next().await)],
+        [101, 102]
+    );
 
     // A block that was being leased at that moment is not used either.
     let other = node(&server, clock, 100).await;
@@ -153,7 +193,10 @@ async fn a_lost_counter_does_not_begin_with_numbers_that_were_given() {
         // A Java node's INCR goes on from there.
         let counter: i64 = server.conn().await.get(key).await.unwrap();
         assert_eq!(counter, ids.last().unwrap() & 0xffff_ffff);
-        assert!(lower_half.contains(&(counter - 2)) || counter == 2, "{counter}");
+        assert!(
+            lower_half.contains(&(counter - 2)) || counter == 2,
+            "{counter}"
+        );
         let _: () = server.conn().await.del(key).await.unwrap();
     }
     assert_unique(&ids);
@@ -172,8 +215,14 @@ async fn a_clock_that_steps_back_makes_no_id_fall() {
         }
     }
     assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
-    let before_2022 = node(&server, Arc::new(AtomicI64::new(1_640_995_199)), 5).await.next().await;
-    assert!(matches!(before_2022, Err(seckill::id::Error::ClockOutOfRange(_))), "{before_2022:?}");
+    let before_2022 = node(&server, Arc::new(AtomicI64::new(1_640_995_199)), 5)
+        .await
+        .next()
+        .await;
+    assert!(
+        matches!(before_2022, Err(seckill::id::Error::ClockOutOfRange(_))),
+        "{before_2022:?}"
+    );
 }
 
 /// Six wait while Redis stands still; one of them asks it, and its failure is that of all.
@@ -185,12 +234,19 @@ async fn a_lease_that_fails_fails_for_all_who_wait() {
     let first = ids.next().await.unwrap() & 0xffff_ffff;
     server.pause();
     for outcome in futures_util::future::join_all((0..6).map(|_| ids.next())).await {
-        assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(seckill::id::Error::Unavailable(_))),
+            "{outcome:?}"
+        );
     }
     server.resume();
     eventually("what was sent is done", || async {
         server.conn().await.get::<_, i64>(key).await.unwrap() > first
     })
     .await;
-    assert_eq!(ids.next().await.unwrap() & 0xffff_ffff, first + 2, "more than one was sent");
+    assert_eq!(
+        ids.next().await.unwrap() & 0xffff_ffff,
+        first + 2,
+        "more than one was sent"
+    );
 }

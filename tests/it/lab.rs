@@ -16,7 +16,9 @@ async fn stack() -> Stack {
     let lab = ["--lab"];
     let mut stack = Stack::start(1, &lab).await;
     let second = stack.url().to_owned();
-    stack.add_instance(&[&lab[..], &["--lab-peers", &second]].concat()).await;
+    stack
+        .add_instance(&[&lab[..], &["--lab-peers", &second]].concat())
+        .await;
     stack.instances.reverse();
     stack
 }
@@ -25,16 +27,27 @@ fn setting(lanes: [&str; 2], more: Value) -> Value {
     let mut setting = json!({
         "lanes": lanes, "buyers": 60, "tries": 4, "stock": 30, "instances": 2, "spreadSeconds": 1,
     });
-    setting.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    setting
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     setting
 }
 
 async fn start(stack: &Stack, setting: Value) -> Answer {
-    post(stack.url(), "/lab/runs").admin().json(setting).send().await
+    post(stack.url(), "/lab/runs")
+        .admin()
+        .json(setting)
+        .send()
+        .await
 }
 
 async fn document(stack: &Stack, id: &str) -> Value {
-    get(stack.url(), &format!("/lab/runs/{id}")).send().await.data().clone()
+    get(stack.url(), &format!("/lab/runs/{id}"))
+        .send()
+        .await
+        .data()
+        .clone()
 }
 
 async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
@@ -44,7 +57,10 @@ async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
         if run["state"] == state {
             return run;
         }
-        assert!(run["state"] != "failed" && Instant::now() < deadline, "{run}");
+        assert!(
+            run["state"] != "failed" && Instant::now() < deadline,
+            "{run}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -53,7 +69,11 @@ async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
 async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() {
     let stack = Stack::lab(1).await;
     for (path, body, done) in [
-        ("/lab/runs", setting(["naive", "conditional"], json!({})), ""),
+        (
+            "/lab/runs",
+            setting(["naive", "conditional"], json!({})),
+            "",
+        ),
         ("/lab/runs/1/stop", json!({}), "RUN_NOT_FOUND"),
         ("/lab/faults", json!({"fault": "empty-redis"}), "NO_RUN"),
         ("/lab/sessions", json!({}), "LAB_FAULT"),
@@ -65,22 +85,47 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
             assert_eq!(request().admin().send().await.body["code"], done, "{path}");
         }
     }
-    assert_eq!(get(stack.url(), "/lab/runs").send().await.data(), &json!([]));
+    assert_eq!(
+        get(stack.url(), "/lab/runs").send().await.data(),
+        &json!([])
+    );
     let (status, _, page) = get(stack.url(), "/lab").raw().await;
-    assert!(status == 200 && page.contains("data-lab=\"true\""), "{status}: {page}");
+    assert!(
+        status == 200 && page.contains("data-lab=\"true\""),
+        "{status}: {page}"
+    );
 
     // Bad settings are refused with what is possible.
     for (lanes, change, says) in [
-        (["magic", "naive"], json!({"instances": 1}), "expected one of `naive`"),
+        (
+            ["magic", "naive"],
+            json!({"instances": 1}),
+            "expected one of `naive`",
+        ),
         (["naive", "naive"], json!({}), "instances must be 1 to 1"),
-        (["naive", "naive"], json!({"instances": 1, "buyers": 0}), "buyers must be 1 to 2000"),
-        (["naive", "naive"], json!({"instances": 1, "stock": 100_000}), "stock must be 1 to 1000"),
-        (["naive", "naive"], json!({"instances": 1, "spreadSeconds": 31}), "0 to 30"),
+        (
+            ["naive", "naive"],
+            json!({"instances": 1, "buyers": 0}),
+            "buyers must be 1 to 2000",
+        ),
+        (
+            ["naive", "naive"],
+            json!({"instances": 1, "stock": 100_000}),
+            "stock must be 1 to 1000",
+        ),
+        (
+            ["naive", "naive"],
+            json!({"instances": 1, "spreadSeconds": 31}),
+            "0 to 30",
+        ),
         (["naive", "naive"], json!({"tries": "many"}), "tries"),
     ] {
         let answer = start(&stack, setting(lanes, change)).await;
         let text = answer.body["errorMsg"].as_str().unwrap();
-        assert!(answer.status == 400 && text.contains(says), "{says}: {text}");
+        assert!(
+            answer.status == 400 && text.contains(says),
+            "{says}: {text}"
+        );
     }
     let unknown = get(stack.url(), "/lab/runs/x").send().await;
     assert_eq!(unknown.body["code"], "RUN_NOT_FOUND");
@@ -88,10 +133,17 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
     // A code is shown to who has no phone.
     let shown = async || get(stack.url(), "/lab/code/13800138000").send().await;
     assert_eq!(shown().await.body["code"], "CODE_INVALID");
-    post(stack.url(), "/user/code?phone=13800138000").send().await.data();
+    post(stack.url(), "/user/code?phone=13800138000")
+        .send()
+        .await
+        .data();
     let code = shown().await.data().as_str().unwrap().to_owned();
     let login = json!({"phone": "13800138000", "code": code});
-    post(stack.url(), "/user/login").json(login).send().await.data();
+    post(stack.url(), "/user/login")
+        .json(login)
+        .send()
+        .await
+        .data();
     assert_eq!(shown().await.body["code"], "CODE_INVALID");
 }
 
@@ -109,15 +161,25 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     let began = start(&stack, lanes).await;
     let two_orders = "SELECT COUNT(*) FROM (SELECT 1 FROM tb_voucher_order GROUP BY voucher_id, user_id \
                       HAVING COUNT(*) > 1) twice";
-    eventually("purchases meet", async || stack.database.uncommitted(two_orders).await > 0).await;
+    eventually("purchases meet", async || {
+        stack.database.uncommitted(two_orders).await > 0
+    })
+    .await;
     hold.release().await;
     let run = reached(&stack, began.data()["id"].as_str().unwrap(), "done").await;
     assert_eq!(
-        (&run["setting"]["seed"], &run["lanes"][0]["result"]["conformance"]["kind"]),
+        (
+            &run["setting"]["seed"],
+            &run["lanes"][0]["result"]["conformance"]["kind"]
+        ),
         (&json!(7), &json!("broken"))
     );
     let verdict = |lane: usize| &run["lanes"][lane]["result"]["report"]["verdict"];
-    assert!(verdict(0)["duplicates"].as_i64() > Some(0), "{}", verdict(0));
+    assert!(
+        verdict(0)["duplicates"].as_i64() > Some(0),
+        "{}",
+        verdict(0)
+    );
     assert_eq!(verdict(1)["duplicates"], 0);
     for lane in [0, 1] {
         let laws = ["oversold", "lost", "phantom", "drift"].map(|law| verdict(lane)[law].clone());
@@ -125,7 +187,10 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
         let samples = run["lanes"][lane]["samples"].as_array().unwrap();
         let last = samples.last().unwrap();
         let number = |name: &str| last[name].as_i64().unwrap();
-        assert_eq!([number("stock") + number("rows"), number("requests")], [60, 120]);
+        assert_eq!(
+            [number("stock") + number("rows"), number("requests")],
+            [60, 120]
+        );
         assert_eq!(last["duplicates"], verdict(lane)["duplicates"]);
         assert_eq!(number("people") + number("duplicates"), number("rows"));
         let replies = run["lanes"][lane]["replies"].as_object().unwrap();
@@ -142,26 +207,39 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     assert_ne!(requests[0]["node"], requests[1]["node"]);
     let at = |request: &Value, name: &str| {
         let mut steps = request["steps"].as_array().unwrap().iter();
-        let step = steps.find(|step| step["step"] == name).unwrap_or_else(|| panic!("{request}"));
+        let step = steps
+            .find(|step| step["step"] == name)
+            .unwrap_or_else(|| panic!("{request}"));
         step["at"].as_f64().unwrap()
     };
-    let (from, to) =
-        (|n: usize| at(&requests[n], "locked"), |n: usize| at(&requests[n], "unlocked"));
+    let (from, to) = (
+        |n: usize| at(&requests[n], "locked"),
+        |n: usize| at(&requests[n], "unlocked"),
+    );
     assert!(from(0) < to(1) && from(1) < to(0), "{story}");
     assert_eq!(run["lanes"][1]["stories"][0]["kind"], "held");
 
     // Polling gets only what is new.
     let id = run["id"].as_str().unwrap();
     let known = run["lanes"][0]["samples"].as_array().unwrap().len() - 1;
-    let rest = get(stack.url(), &format!("/lab/runs/{id}?from={known}")).send().await;
-    assert_eq!(rest.data()["lanes"][0]["samples"].as_array().unwrap().len(), 1);
+    let rest = get(stack.url(), &format!("/lab/runs/{id}?from={known}"))
+        .send()
+        .await;
+    assert_eq!(
+        rest.data()["lanes"][0]["samples"].as_array().unwrap().len(),
+        1
+    );
 
     let kept = get(stack.url(), "/lab/runs").send().await;
     assert_eq!(kept.data()[0]["conformances"][1]["kind"], "holds");
 
     // Faults happen, and the safe lanes hold.
     let press = async |fault: &str| {
-        post(stack.url(), "/lab/faults").admin().json(json!({ "fault": fault })).send().await
+        post(stack.url(), "/lab/faults")
+            .admin()
+            .json(json!({ "fault": fault }))
+            .send()
+            .await
     };
     assert_eq!(press("pause-redis").await.body["code"], "NO_RUN");
     let long = json!({"buyers": 100, "stock": 100, "spreadSeconds": 4});
@@ -176,7 +254,10 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     assert_eq!(press("melt-the-disk").await.status, 400);
     let run = reached(&stack, &id, "done").await;
     let events = run["events"].as_array().unwrap();
-    let names: Vec<_> = events.iter().map(|event| event["what"].as_str().unwrap()).collect();
+    let names: Vec<_> = events
+        .iter()
+        .map(|event| event["what"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["cut-lease", "empty-redis", "pause-redis"]);
     for lane in run["lanes"].as_array().unwrap() {
         let verdict = &lane["result"]["report"]["verdict"];
@@ -193,24 +274,53 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     let outcomes = [0_usize, 1].map(|part| story.data()["parts"][part]["outcome"].clone());
     assert_eq!(outcomes, ["lost", "holds"]);
     let nodes = stack.urls();
-    let kept: Vec<String> = stack.redis.conn().await.keys("login:token:*").await.unwrap();
+    let kept: Vec<String> = stack
+        .redis
+        .conn()
+        .await
+        .keys("login:token:*")
+        .await
+        .unwrap();
     assert_eq!(kept.len(), 1, "the first session is in no Redis");
 
     // What the story does, by hand: the session ends with a logout, and purchases never look there.
     let [one, two] = [&nodes[0], &nodes[1]];
-    post(one, "/user/code?phone=13800138000").send().await.data();
-    let code = get(one, "/lab/code/13800138000").send().await.data().clone();
+    post(one, "/user/code?phone=13800138000")
+        .send()
+        .await
+        .data();
+    let code = get(one, "/lab/code/13800138000")
+        .send()
+        .await
+        .data()
+        .clone();
     let login = json!({"phone": "13800138000", "code": code});
     let answer = post(one, "/lab/login").json(login).send().await;
-    let cookie = answer.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap();
+    let cookie = answer.headers["set-cookie"]
+        .to_str()
+        .unwrap()
+        .split(';')
+        .next()
+        .unwrap();
     let token = answer.data().as_str().unwrap();
     let me = async |at: &str| get(at, "/user/me").header("cookie", cookie).send().await;
     me(one).await.data();
     me(two).await.refused(401, "UNAUTHORIZED");
-    get(one, "/user/me").token(token).send().await.refused(401, "UNAUTHORIZED");
-    let buy = post(one, "/voucher-order/seckill/1").header("cookie", cookie).send().await;
+    get(one, "/user/me")
+        .token(token)
+        .send()
+        .await
+        .refused(401, "UNAUTHORIZED");
+    let buy = post(one, "/voucher-order/seckill/1")
+        .header("cookie", cookie)
+        .send()
+        .await;
     buy.refused(401, "UNAUTHORIZED");
-    post(one, "/user/logout").header("cookie", cookie).send().await.data();
+    post(one, "/user/logout")
+        .header("cookie", cookie)
+        .send()
+        .await
+        .data();
     me(one).await.refused(401, "UNAUTHORIZED");
 
     // A run can be stopped, and an instance that was killed is told as that.
@@ -219,7 +329,12 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     let id = began.data()["id"].as_str().unwrap().to_owned();
     reached(&stack, &id, "running").await;
     let kill = json!({"fault": "kill-instance"});
-    post(stack.url(), "/lab/faults").admin().json(kill).send().await.data();
+    post(stack.url(), "/lab/faults")
+        .admin()
+        .json(kill)
+        .send()
+        .await
+        .data();
     // Nobody starts it again here.
     let killed = &mut stack.instances[1];
     eventually("it is killed", async || !killed.is_running()).await;
@@ -227,7 +342,11 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
         document(&stack, &id).await["events"][0]["what"] == "kill-instance"
     })
     .await;
-    post(stack.url(), &format!("/lab/runs/{id}/stop")).admin().send().await.data();
+    post(stack.url(), &format!("/lab/runs/{id}/stop"))
+        .admin()
+        .send()
+        .await
+        .data();
     let run = reached(&stack, &id, "stopped").await;
     for lane in run["lanes"].as_array().unwrap() {
         let report = &lane["result"]["report"];
@@ -245,8 +364,14 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
 
     // One that would go on for long does not hold a shutdown up.
     let long = json!({"buyers": 200, "spreadSeconds": 30, "instances": 1});
-    start(&stack, setting(["naive", "row-lock"], long)).await.data();
+    start(&stack, setting(["naive", "row-lock"], long))
+        .await
+        .data();
     let ended = Instant::now();
     stack.instances[0].stop().await;
-    assert!(ended.elapsed() < Duration::from_secs(15), "{:?}", ended.elapsed());
+    assert!(
+        ended.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        ended.elapsed()
+    );
 }

@@ -14,8 +14,10 @@ async fn the_purchase_lock_is_held_until_the_commit() {
     let mut stack = Stack::patient_behind_proxies(&["--lab"]).await;
     stack.add_instance(&["--lab"]).await;
     let user = stack.users(1).await.remove(0);
-    for (strategy, key) in [("reentrant-lock", "lock:order:"), ("setnx-lock", "lock:setnx:order:")]
-    {
+    for (strategy, key) in [
+        ("reentrant-lock", "lock:order:"),
+        ("setnx-lock", "lock:setnx:order:"),
+    ] {
         let sale = stack.publish(5, strategy).await;
         let key = format!("{key}{}", user.id);
         let mut redis = stack.redis.conn().await;
@@ -23,7 +25,10 @@ async fn the_purchase_lock_is_held_until_the_commit() {
         let first = stack.start_buying(&user, sale);
         stack.wait_for_insert(&user).await;
         // Then it does not end by itself.
-        assert!(redis.persist::<_, bool>(&key).await.unwrap(), "{strategy}: the lock is free");
+        assert!(
+            redis.persist::<_, bool>(&key).await.unwrap(),
+            "{strategy}: the lock is free"
+        );
         let second = buy(&stack.instances[1].url, &user, sale).await;
         second.refused(200, "LOCK_BUSY");
         assert_eq!(stack.orders(sale).await, 0, "the COMMIT is held");
@@ -59,9 +64,11 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
         // A definite success, unless a busy machine's look-up ran out of time, or the server ended the transaction first.
         let id = match answer.body["code"].as_str() {
             None => answer.bought(),
-            Some("OUTCOME_UNKNOWN") => {
-                answer.body["orderId"].as_str().expect("the id to look up").parse().unwrap()
-            }
+            Some("OUTCOME_UNKNOWN") => answer.body["orderId"]
+                .as_str()
+                .expect("the id to look up")
+                .parse()
+                .unwrap(),
             _ => {
                 answer.refused(503, "UNAVAILABLE");
                 let mut id = 0;

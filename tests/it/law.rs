@@ -23,7 +23,10 @@ const STOCK: u32 = 20;
 
 /// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
 pub fn options(stack: &Stack, strategy: Strategy, buyers: u32, stock: u32) -> BurstOptions {
-    let targets = stack.instances.iter().map(|instance| instance.url.parse().expect("an address"));
+    let targets = stack
+        .instances
+        .iter()
+        .map(|instance| instance.url.parse().expect("an address"));
     BurstOptions {
         buyers,
         tries: TRIES,
@@ -43,7 +46,9 @@ pub async fn run(stack: &Stack, options: &BurstOptions) -> Report {
         stack.opened(sale.cast_signed()).await;
     }
     let buyers = burst::prepare(options).await.expect("the buyers");
-    burst::on(sale, options, &orders, buyers).await.expect("the burst runs")
+    burst::on(sale, options, &orders, buyers)
+        .await
+        .expect("the burst runs")
 }
 
 async fn sale(stack: &Stack, strategy: Strategy) -> Report {
@@ -51,10 +56,25 @@ async fn sale(stack: &Stack, strategy: Strategy) -> Report {
 }
 
 pub fn assert_holds(report: &Report) {
-    assert!(report.verdict.is_clean(), "{}: {:?}", report.strategy, report.verdict);
+    assert!(
+        report.verdict.is_clean(),
+        "{}: {:?}",
+        report.strategy,
+        report.verdict
+    );
     let sold = report.verdict.orders;
-    assert_eq!(sold, i64::from(STOCK), "{}: not all sold: {:?}", report.strategy, report.replies);
-    assert_eq!(report.unknown, 0, "{}: {:?}", report.strategy, report.replies);
+    assert_eq!(
+        sold,
+        i64::from(STOCK),
+        "{}: not all sold: {:?}",
+        report.strategy,
+        report.replies
+    );
+    assert_eq!(
+        report.unknown, 0,
+        "{}: {:?}",
+        report.strategy, report.replies
+    );
 }
 
 /// Runs every strategy and compares what happened with what the ladder allows and demands.
@@ -70,7 +90,11 @@ async fn ladder(stack: &Stack) {
         let report = sale(stack, strategy).await;
         let conformance = Conformance::of(strategy, instances, &report, false);
         let violated = matches!(conformance, Conformance::Violation(_));
-        assert!(!violated, "{strategy}: {conformance:?}, {:?}", report.replies);
+        assert!(
+            !violated,
+            "{strategy}: {conformance:?}, {:?}",
+            report.replies
+        );
     }
 }
 
@@ -112,7 +136,10 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     })
     .await;
     hold.release().await;
-    let ids = [first.await.unwrap().bought(), second.await.unwrap().bought()];
+    let ids = [
+        first.await.unwrap().bought(),
+        second.await.unwrap().bought(),
+    ];
     assert_ne!(ids[0], ids[1], "{strategy}");
     assert_eq!(stack.database.number(&orders).await, 2, "{strategy}");
     assert_eq!(stack.stock(sale).await, stock - 2, "{strategy}");
@@ -165,7 +192,11 @@ async fn the_unique_index_suffices_without_the_redis_locks() {
             report = run(&stack, &options) => report,
             () = deleting_keys => unreachable!(),
         };
-        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        assert!(
+            report.verdict.is_clean(),
+            "{strategy}: {:?}",
+            report.verdict
+        );
         assert_eq!(report.verdict.orders, i64::from(STOCK), "{strategy}");
     }
 }

@@ -16,44 +16,74 @@ const ORDER: i64 = (150_000_000 << 32) + 1;
 async fn ask(stack: &Stack, user: &SignedIn, order: i64, (method, what): (&str, &str)) -> Answer {
     let method = method.parse().expect("a method");
     let path = format!("/voucher-order/{order}{what}");
-    call(method, stack.url(), &path).token(&user.token).send().await
+    call(method, stack.url(), &path)
+        .token(&user.token)
+        .send()
+        .await
 }
 
 /// A purchase that has inserted its order: whether it commits is open.
 async fn inserted(stack: &Stack, user: &SignedIn, sale: i64) -> Transaction<'static, MySql> {
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
-    stack.database.hold(&format!("{insert} ({ORDER}, {}, {sale})", user.id)).await
+    stack
+        .database
+        .hold(&format!("{insert} ({ORDER}, {}, {sale})", user.id))
+        .await
 }
 
 #[tokio::test]
 async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server_is_read_only() {
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &[]).await;
-    let (sale, user) = (stack.publish(5, "row-lock").await, stack.users(1).await.remove(0));
+    let (sale, user) = (
+        stack.publish(5, "row-lock").await,
+        stack.users(1).await.remove(0),
+    );
     stack.settled().await;
     // `pay` is not among them: its UPDATE waits for the row by itself, and longer.
     for route in [ROUTES[0], ROUTES[1]] {
         let purchase = inserted(&stack, &user, sale).await;
-        ask(&stack, &user, ORDER, route).await.refused(503, "UNAVAILABLE");
+        ask(&stack, &user, ORDER, route)
+            .await
+            .refused(503, "UNAVAILABLE");
         purchase.rollback().await.expect("a rollback");
-        ask(&stack, &user, ORDER, route).await.refused(200, "ORDER_NOT_FOUND");
+        ask(&stack, &user, ORDER, route)
+            .await
+            .refused(200, "ORDER_NOT_FOUND");
 
         let purchase = inserted(&stack, &user, sale).await;
-        ask(&stack, &user, ORDER, route).await.refused(503, "UNAVAILABLE");
+        ask(&stack, &user, ORDER, route)
+            .await
+            .refused(503, "UNAVAILABLE");
         purchase.commit().await.expect("a commit");
-        assert_eq!(ask(&stack, &user, ORDER, route).await.data()["id"], ORDER, "{route:?}");
+        assert_eq!(
+            ask(&stack, &user, ORDER, route).await.data()["id"],
+            ORDER,
+            "{route:?}"
+        );
         stack.database.run("DELETE FROM tb_voucher_order").await;
     }
 
     // A read-only server never says that an order is missing.
-    inserted(&stack, &user, sale).await.commit().await.expect("a commit");
+    inserted(&stack, &user, sale)
+        .await
+        .commit()
+        .await
+        .expect("a commit");
     stack.database.run("SET GLOBAL read_only = 1").await;
     for route in ROUTES {
-        ask(&stack, &user, ORDER + 1, route).await.refused(503, "UNAVAILABLE");
+        ask(&stack, &user, ORDER + 1, route)
+            .await
+            .refused(503, "UNAVAILABLE");
     }
     // What it has is there.
-    assert_eq!(ask(&stack, &user, ORDER, ROUTES[0]).await.data()["id"], ORDER);
+    assert_eq!(
+        ask(&stack, &user, ORDER, ROUTES[0]).await.data()["id"],
+        ORDER
+    );
     stack.database.run("SET GLOBAL read_only = 0").await;
     for route in ROUTES {
-        ask(&stack, &user, ORDER + 1, route).await.refused(200, "ORDER_NOT_FOUND");
+        ask(&stack, &user, ORDER + 1, route)
+            .await
+            .refused(200, "ORDER_NOT_FOUND");
     }
 }

@@ -32,7 +32,11 @@ impl Page {
         let is_of = |series: &&String| series.split('{').next() == Some(name);
         let mut of = self.0.keys().filter(is_of).peekable();
         of.peek()?;
-        Some(of.flat_map(|series| labels(series)).map(|(label, _)| label).collect())
+        Some(
+            of.flat_map(|series| labels(series))
+                .map(|(label, _)| label)
+                .collect(),
+        )
     }
 }
 
@@ -41,12 +45,20 @@ fn labels(series: &str) -> Vec<(&str, &str)> {
     let (_, labels) = series.split_once('{').unwrap_or((series, "}"));
     let labels = labels.strip_suffix('}').expect(series);
     let pairs = labels.split(',').filter(|pair| !pair.is_empty());
-    pairs.map(|pair| pair.split_once('=').expect(series)).collect()
+    pairs
+        .map(|pair| pair.split_once('=').expect(series))
+        .collect()
 }
 
 #[tokio::test]
 async fn values_change_and_dashboard_and_rules_query_what_is_there() {
-    let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
+    let args = [
+        "--lab",
+        "--database-connections",
+        "4",
+        "--group-in-flight",
+        "1",
+    ];
     let stack = Stack::start(1, &args).await;
     let users = stack.users(2).await;
     for strategy in workload::ladder::Strategy::ALL {
@@ -54,7 +66,10 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
         stack.buy(&users[0], sale).await.bought();
         stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");
     }
-    stack.buy(&users[0], 999_999).await.refused(200, "VOUCHER_NOT_FOUND");
+    stack
+        .buy(&users[0], 999_999)
+        .await
+        .refused(200, "VOUCHER_NOT_FOUND");
     get(stack.url(), "/shop/1").send().await.data();
     let url = stack.url();
     let kinds = ["reentrant", "setnx", "process"];
@@ -72,14 +87,28 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
             format!("seckill_lock_acquires_total{{kind=\"{kind}\",outcome=\"acquired\"}}");
         let acquired = page.get(&outcome);
         assert!(acquired >= 1.0 && of("hold_seconds_sum") > 0.0, "{kind}");
-        assert_eq!([of("wait_seconds_count"), of("hold_seconds_count")], [acquired; 2], "{kind}");
+        assert_eq!(
+            [of("wait_seconds_count"), of("hold_seconds_count")],
+            [acquired; 2],
+            "{kind}"
+        );
         let ordered = format!("strategy=\"{kind}-lock\",outcome=\"ordered\"");
-        assert_eq!(page.get(&format!("seckill_purchases_total{{{ordered}}}")), 1.0, "{kind}");
+        assert_eq!(
+            page.get(&format!("seckill_purchases_total{{{ordered}}}")),
+            1.0,
+            "{kind}"
+        );
     }
     for (series, value) in [
         // Its sale was not read, so that its strategy is not known.
-        ("seckill_purchases_total{strategy=\"unknown\",outcome=\"other\"}", 1.0),
-        ("seckill_purchase_duration_seconds_count{strategy=\"group-commit\"}", 2.0),
+        (
+            "seckill_purchases_total{strategy=\"unknown\",outcome=\"other\"}",
+            1.0,
+        ),
+        (
+            "seckill_purchase_duration_seconds_count{strategy=\"group-commit\"}",
+            2.0,
+        ),
         ("seckill_group_batch_orders_sum", 1.0),
         ("seckill_database_connections_max", 4.0),
     ] {
@@ -92,12 +121,17 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
         ("seckill_http_connections_open", 1.0),
         ("seckill_database_connections{state=\"idle\"}", 1.0),
         ("seckill_database_connection_hold_seconds_count", 9.0),
-        ("seckill_database_connection_hold_seconds_sum", f64::MIN_POSITIVE),
+        (
+            "seckill_database_connection_hold_seconds_sum",
+            f64::MIN_POSITIVE,
+        ),
         ("process_resident_memory_bytes", 1e6),
     ] {
         assert!(page.get(series) >= least, "{series}: {}", page.get(series));
     }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     let age = now.as_secs_f64() - page.get("process_start_time_seconds");
     assert!((0.0..600.0).contains(&age), "{age} s");
     queries_are_answered(&page);
@@ -108,20 +142,28 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
     let users = stack.users(6).await;
     let busy = "seckill_lock_acquires_total{kind=\"reentrant\",outcome=\"busy\"}";
     let before = Page::of(url).await.get(busy);
-    let holders = [stack.lock_sale(grouped).await, stack.lock_sale(locked).await];
+    let holders = [
+        stack.lock_sale(grouped).await,
+        stack.lock_sale(locked).await,
+    ];
     let sales = [locked, grouped, grouped, grouped].into_iter().zip(&users);
-    let stuck: Vec<_> = sales.map(|(sale, user)| stack.start_buying(user, sale)).collect();
+    let stuck: Vec<_> = sales
+        .map(|(sale, user)| stack.start_buying(user, sale))
+        .collect();
     let queued = |page: &Page| {
         page.get("seckill_group_purchases_waiting") + page.get("seckill_group_purchases_in_flight")
     };
-    eventually("the lock, the queue and the pool are measured", async || {
-        let page = Page::of(url).await;
-        held(&page, "reentrant") == 1.0
-            && queued(&page) == 3.0
-            && page.get("seckill_group_batches_in_flight") == 1.0
-            && page.get("seckill_database_connections{state=\"in_use\"}") >= 2.0
-            && page.get("seckill_purchases_in_flight") >= 1.0
-    })
+    eventually(
+        "the lock, the queue and the pool are measured",
+        async || {
+            let page = Page::of(url).await;
+            held(&page, "reentrant") == 1.0
+                && queued(&page) == 3.0
+                && page.get("seckill_group_batches_in_flight") == 1.0
+                && page.get("seckill_database_connections{state=\"in_use\"}") >= 2.0
+                && page.get("seckill_purchases_in_flight") >= 1.0
+        },
+    )
     .await;
     // The same user once more: the lock is busy.
     buy(url, &users[0], locked).await.refused(200, "LOCK_BUSY");
@@ -142,15 +184,31 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
 /// The queries of the alert rules, and of the dashboard's panels.
 fn queries() -> Vec<String> {
     let rules = read("deploy/prometheus/alerts.yml");
-    let queries = rules.lines().filter_map(|line| line.trim_start().strip_prefix("expr: "));
+    let queries = rules
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("expr: "));
     let mut found: Vec<String> = queries.map(str::to_owned).collect();
-    assert_eq!(found.len(), rules.matches("- alert:").count(), "one line a query");
+    assert_eq!(
+        found.len(),
+        rules.matches("- alert:").count(),
+        "one line a query"
+    );
     let dashboard = read("deploy/grafana/dashboards/seckill.json");
     let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
     for panel in dashboard["panels"].as_array().unwrap() {
-        let targets = panel["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
-        assert!(panel["type"] == "row" || !targets.is_empty(), "{panel} shows nothing");
-        found.extend(targets.iter().map(|target| target["expr"].as_str().unwrap().to_owned()));
+        let targets = panel["targets"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        assert!(
+            panel["type"] == "row" || !targets.is_empty(),
+            "{panel} shows nothing"
+        );
+        found.extend(
+            targets
+                .iter()
+                .map(|target| target["expr"].as_str().unwrap().to_owned()),
+        );
     }
     assert!(found.len() > 30, "{}", found.len());
     found
@@ -162,18 +220,28 @@ fn queries_are_answered(page: &Page) {
         let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let is_series = |word: &&str| word.starts_with("seckill_") || word.starts_with("process_");
         let series: BTreeSet<&str> = words.filter(is_series).collect();
-        assert!(!series.is_empty() || query.contains("up{"), "no series in {query}");
+        assert!(
+            !series.is_empty() || query.contains("up{"),
+            "no series in {query}"
+        );
         let mut known: BTreeSet<&str> = ["instance", "job", "le"].into();
         for name in series {
-            known.extend(page.labels(name).unwrap_or_else(|| panic!("{name} in {query}")));
+            known.extend(
+                page.labels(name)
+                    .unwrap_or_else(|| panic!("{name} in {query}")),
+            );
         }
         let within = |open: &'static str, close: char| {
-            query.split(open).skip(1).filter_map(move |rest| rest.split(close).next())
+            query
+                .split(open)
+                .skip(1)
+                .filter_map(move |rest| rest.split(close).next())
         };
         let matched = within("{", '}').flat_map(|pairs| pairs.split(','));
         let matched = matched.filter_map(|pair| pair.split(['=', '!']).next());
-        let grouped =
-            within(" by (", ')').chain(within(" on (", ')')).flat_map(|it| it.split(", "));
+        let grouped = within(" by (", ')')
+            .chain(within(" on (", ')'))
+            .flat_map(|it| it.split(", "));
         for label in matched.chain(grouped) {
             assert!(known.contains(label.trim()), "label {label} in {query}");
         }

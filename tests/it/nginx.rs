@@ -42,7 +42,10 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
         "/api/docs/openapi.json",
         "/api/../docs/",
     ] {
-        nginx.request("GET", path, "").await.refused(404, "NOT_FOUND");
+        nginx
+            .request("GET", path, "")
+            .await
+            .refused(404, "NOT_FOUND");
     }
     for (path, passed) in [
         ("/shop/1", "/shop/1"),
@@ -51,12 +54,17 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
         ("/shop/docs", "/shop/docs"),
     ] {
         let reply = nginx.request("GET", path, "").await;
-        assert_eq!((reply.status, &reply.body), (200, &json!(format!("node GET {passed}"))));
+        assert_eq!(
+            (reply.status, &reply.body),
+            (200, &json!(format!("node GET {passed}")))
+        );
     }
 
     let send = async |request: String| nginx.send_from("127.0.0.1", &request).await;
     let long = "a".repeat(40_000);
-    send(format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n")).await.refused(414, "URI_TOO_LONG");
+    send(format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n"))
+        .await
+        .refused(414, "URI_TOO_LONG");
     for bad in [
         format!("GET / HTTP/1.1\r\nhost: x\r\nx-long: {long}\r\n\r\n"),
         "GET / HTTP/1.1\r\n\r\n".to_owned(),
@@ -71,10 +79,18 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
     let trace = send("TRACE / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned()).await;
     trace.refused(405, "METHOD_NOT_ALLOWED");
     let large = "POST /user/login HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n";
-    send(large.to_owned()).await.refused(413, "PAYLOAD_TOO_LARGE");
+    send(large.to_owned())
+        .await
+        .refused(413, "PAYLOAD_TOO_LARGE");
     drop(serving);
-    nginx.request("GET", "/shop/1", "").await.refused(503, "UNAVAILABLE");
-    nginx.request("POST", "/voucher-order/seckill/1", "").await.refused(503, "OUTCOME_UNKNOWN");
+    nginx
+        .request("GET", "/shop/1", "")
+        .await
+        .refused(503, "UNAVAILABLE");
+    nginx
+        .request("POST", "/voucher-order/seckill/1", "")
+        .await
+        .refused(503, "OUTCOME_UNKNOWN");
 }
 
 #[tokio::test]
@@ -89,7 +105,11 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
             let reply = nginx.request(method, path, "").await;
             let text = reply.body.as_str().expect("a text");
             let (node, asked) = text.split_once(' ').expect("a name and a request");
-            assert_eq!((reply.status, asked), (200, &*format!("{method} {passed}")), "{path}");
+            assert_eq!(
+                (reply.status, asked),
+                (200, &*format!("{method} {passed}")),
+                "{path}"
+            );
             nodes.insert(node.to_owned());
         }
         Vec::from_iter(nodes).join(" ")
@@ -195,19 +215,36 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
             }
         }
     }
-    for path in ["/metrics", "/api/metrics", "/docs/", "/api/docs/openapi.json"] {
-        nginx.request("GET", path, "").await.refused(404, "NOT_FOUND");
+    for path in [
+        "/metrics",
+        "/api/metrics",
+        "/docs/",
+        "/api/docs/openapi.json",
+    ] {
+        nginx
+            .request("GET", path, "")
+            .await
+            .refused(404, "NOT_FOUND");
     }
     // What both have is served while one of them is away; a read of what that one alone has is refused.
     drop(serving_java);
     for _ in 0..8 {
         let reply = nginx.request("GET", "/api/shop/1", "").await;
-        assert_eq!((reply.status, &reply.body), (200, &json!("ours GET /shop/1")));
+        assert_eq!(
+            (reply.status, &reply.body),
+            (200, &json!("ours GET /shop/1"))
+        );
         let path = "/voucher-order/seckill/7";
         let reply = nginx.request("POST", path, "").await;
-        assert_eq!((reply.status, &reply.body), (200, &json!(format!("ours POST {path}"))));
+        assert_eq!(
+            (reply.status, &reply.body),
+            (200, &json!(format!("ours POST {path}")))
+        );
     }
-    nginx.request("GET", "/blog/hot", "").await.refused(503, "UNAVAILABLE");
+    nginx
+        .request("GET", "/blog/hot", "")
+        .await
+        .refused(503, "UNAVAILABLE");
 }
 
 #[tokio::test]
@@ -217,11 +254,17 @@ async fn a_reply_has_its_requests_id() {
     let ids = async |headers: &str| {
         let reply = nginx.request("GET", "/api/health/live", headers).await;
         let ids = reply.headers.get_all("x-request-id").iter();
-        ids.map(|id| id.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        ids.map(|id| id.to_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(ids("x-request-id: abc-123\r\n").await, ["abc-123"]);
-    let [own] = &ids("").await[..] else { panic!("not one id") };
-    assert!(own.len() == 16 && own.bytes().all(|digit| digit.is_ascii_hexdigit()), "{own}");
+    let [own] = &ids("").await[..] else {
+        panic!("not one id")
+    };
+    assert!(
+        own.len() == 16 && own.bytes().all(|digit| digit.is_ascii_hexdigit()),
+        "{own}"
+    );
 }
 
 /// Of the lab's requests all go to the first. Where one ends by itself is shown by a rolling restart, in [`crate::slow`].
@@ -231,9 +274,10 @@ async fn the_other_instance_is_tried_where_one_was_killed() {
     let nginx = Nginx::before([0, 1].map(|at| stack.instances[at].url.as_str())).await;
     let all_answered = async || {
         for _ in 0..8 {
-            for (method, path, status) in
-                [("GET", "/api/lab/about", 200), ("POST", "/voucher-order/seckill/1", 401)]
-            {
+            for (method, path, status) in [
+                ("GET", "/api/lab/about", 200),
+                ("POST", "/voucher-order/seckill/1", 401),
+            ] {
                 let reply = nginx.request(method, path, "").await;
                 assert_eq!(reply.status, status, "{reply:?}");
             }
@@ -251,7 +295,12 @@ fn the_shipped_proxies_close_idle_connections_before_the_service_does() {
     let (_, help) = Instance::run(&["serve", "--help"], &[]);
     let (_, idle) = help.split_once("DRAIN_IDLE_MS").expect("the setting");
     let (_, idle) = idle.split_once("[default: ").expect("its default");
-    let idle: u64 = idle.split_once(']').expect("its end").0.parse().expect("milliseconds");
+    let idle: u64 = idle
+        .split_once(']')
+        .expect("its end")
+        .0
+        .parse()
+        .expect("milliseconds");
     for file in ["nginx.conf", "nginx-mixed.conf"] {
         let text = read(&format!("deploy/{file}"));
         let upstreams: Vec<&str> = text.split("\n    upstream ").skip(1).collect();
@@ -259,7 +308,12 @@ fn the_shipped_proxies_close_idle_connections_before_the_service_does() {
         for upstream in upstreams {
             let (upstream, _) = upstream.split_once("\n    }").expect("its end");
             let (_, kept) = upstream.split_once(" keepalive_timeout ").expect(upstream);
-            let kept: u64 = kept.split_once("s;").expect(upstream).0.parse().expect("seconds");
+            let kept: u64 = kept
+                .split_once("s;")
+                .expect(upstream)
+                .0
+                .parse()
+                .expect("seconds");
             assert!(kept * 1000 < idle, "{file}: {upstream}");
         }
     }

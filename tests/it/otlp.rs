@@ -18,7 +18,10 @@ fn spans(collector: &Receiver) -> Vec<(Span, BTreeMap<String, String>)> {
     let mut spans = Vec::new();
     for of_resource in requests.flat_map(|request| request.resource_spans) {
         let resource = texts(&of_resource.resource.unwrap().attributes);
-        let found = of_resource.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans);
+        let found = of_resource
+            .scope_spans
+            .into_iter()
+            .flat_map(|of_scope| of_scope.spans);
         spans.extend(found.map(|span| (span, resource.clone())));
     }
     spans
@@ -45,8 +48,10 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     let sale = stack.publish(5, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
     let path = format!("/voucher-order/seckill/{sale}");
-    let (trace, caller) =
-        (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128, 0x00f0_67aa_0ba9_02b7_u64);
+    let (trace, caller) = (
+        0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128,
+        0x00f0_67aa_0ba9_02b7_u64,
+    );
     let answer = stack
         .purchase(user, sale)
         .header("x-request-id", "the-purchase")
@@ -54,7 +59,10 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
         .send()
         .await;
     answer.bought();
-    assert!(!answer.headers.contains_key("x-lab-trace"), "the steps were not requested");
+    assert!(
+        !answer.headers.contains_key("x-lab-trace"),
+        "the steps were not requested"
+    );
     let sent = api::get(stack.url(), "/nothing/here").send().await;
     sent.refused(404, "NOT_FOUND");
     assert_eq!(collector.count(), 0, "exported in batches, not one by one");
@@ -62,8 +70,15 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     stack.instances.pop().unwrap().stop().await;
     let spans = spans(&collector);
     let find = |name: &str, value: &str| {
-        let is_it = |span: &Span| texts(&span.attributes).get(name).is_some_and(|it| it == value);
-        spans.iter().find(|(span, _)| is_it(span)).unwrap_or_else(|| panic!("{value}: {spans:#?}"))
+        let is_it = |span: &Span| {
+            texts(&span.attributes)
+                .get(name)
+                .is_some_and(|it| it == value)
+        };
+        spans
+            .iter()
+            .find(|(span, _)| is_it(span))
+            .unwrap_or_else(|| panic!("{value}: {spans:#?}"))
     };
     let (span, resource) = find("request.id", "the-purchase");
     assert_eq!(span.trace_id, trace.to_be_bytes());
@@ -79,12 +94,25 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     }
     assert_eq!(resource["service.name"], "seckill");
     for step in ["locked", "committed"] {
-        assert!(span.events.iter().any(|event| event.name == step), "{step}: {span:#?}");
+        assert!(
+            span.events.iter().any(|event| event.name == step),
+            "{step}: {span:#?}"
+        );
     }
-    assert!(span.events.iter().all(|event| texts(&event.attributes).contains_key("took_us")));
+    assert!(
+        span.events
+            .iter()
+            .all(|event| texts(&event.attributes).contains_key("took_us"))
+    );
     let (unknown, _) = find("url.path", "/nothing/here");
-    assert_eq!((unknown.name.as_str(), unknown.parent_span_id.len()), ("GET", 0));
-    assert_eq!(texts(&unknown.attributes)["http.response.status_code"], "404");
+    assert_eq!(
+        (unknown.name.as_str(), unknown.parent_span_id.len()),
+        ("GET", 0)
+    );
+    assert_eq!(
+        texts(&unknown.attributes)["http.response.status_code"],
+        "404"
+    );
 }
 
 #[tokio::test]
@@ -92,11 +120,20 @@ async fn an_unreachable_collector_costs_a_log_line_and_nothing_else() {
     let mut stack = Stack::start(0, &[]).await;
     let mut env = stack.env();
     // Bound and closed again: nothing listens there.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    env.push(("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}")));
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    env.push((
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        format!("http://127.0.0.1:{port}"),
+    ));
     env.push(("OTEL_BSP_SCHEDULE_DELAY", "50".to_owned()));
     stack.add_instance_with(&[], &env).await;
     api::get(stack.url(), "/shop-type/list").send().await.data();
-    stack.instances[0].wait_for_line("spans could not be exported").await;
+    stack.instances[0]
+        .wait_for_line("spans could not be exported")
+        .await;
     api::get(stack.url(), "/shop-type/list").send().await.data();
 }

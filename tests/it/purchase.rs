@@ -21,27 +21,57 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
 
     let first = buy(one, &users[0], sale).await;
     let id = first.data().as_i64().unwrap();
-    assert_eq!(first.body, json!({ "success": true, "data": id, "orderId": id.to_string() }));
+    assert_eq!(
+        first.body,
+        json!({ "success": true, "data": id, "orderId": id.to_string() })
+    );
 
     // A client that lost the reply and asks again learns of its order, on either instance.
     let again = buy(two, &users[0], sale).await;
     assert_eq!(again.refused(200, "ALREADY_ORDERED"), "不能重复下单！");
-    assert_eq!((&again.body["data"], &again.body["orderId"]), (&json!(id), &json!(id.to_string())));
+    assert_eq!(
+        (&again.body["data"], &again.body["orderId"]),
+        (&json!(id), &json!(id.to_string()))
+    );
 
-    let order = get(two, &format!("/voucher-order/{id}")).token(&users[0].token).send().await;
+    let order = get(two, &format!("/voucher-order/{id}"))
+        .token(&users[0].token)
+        .send()
+        .await;
     let order = order.data();
     assert_eq!(
-        (&order["id"], &order["orderId"], &order["userId"], &order["voucherId"], &order["status"]),
-        (&json!(id), &json!(id.to_string()), &json!(users[0].id), &json!(sale), &json!(1))
+        (
+            &order["id"],
+            &order["orderId"],
+            &order["userId"],
+            &order["voucherId"],
+            &order["status"]
+        ),
+        (
+            &json!(id),
+            &json!(id.to_string()),
+            &json!(users[0].id),
+            &json!(sale),
+            &json!(1)
+        )
     );
     let zone = Zone(chrono_tz::Asia::Shanghai);
-    let created: chrono::NaiveDateTime =
-        order["createTime"].as_str().unwrap().parse().expect("a local date-time");
-    assert!((zone.now() - created).abs() < TimeDelta::seconds(30), "{created}");
+    let created: chrono::NaiveDateTime = order["createTime"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .expect("a local date-time");
+    assert!(
+        (zone.now() - created).abs() < TimeDelta::seconds(30),
+        "{created}"
+    );
     // Another user's order is not found, like one that does not exist.
     stack.settled().await;
     for id in [id, 1] {
-        stack.look_up(&users[1], id).await.refused(200, "ORDER_NOT_FOUND");
+        stack
+            .look_up(&users[1], id)
+            .await
+            .refused(200, "ORDER_NOT_FOUND");
     }
 
     // The body form is the same purchase.
@@ -50,11 +80,22 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
     assert!(second.data().as_i64().unwrap() != id);
     let other = stack.publish(2, "reentrant-lock").await;
     let newest = buy(one, &users[0], other).await.data().as_i64().unwrap();
-    let mine = get(two, "/voucher-order/of/me").token(&users[0].token).send().await;
-    let ids: Vec<i64> =
-        mine.data().as_array().unwrap().iter().map(|o| o["id"].as_i64().unwrap()).collect();
+    let mine = get(two, "/voucher-order/of/me")
+        .token(&users[0].token)
+        .send()
+        .await;
+    let ids: Vec<i64> = mine
+        .data()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["id"].as_i64().unwrap())
+        .collect();
     assert_eq!(ids, [newest, id]);
-    let page = get(two, "/voucher-order/of/me?current=2").token(&users[0].token).send().await;
+    let page = get(two, "/voucher-order/of/me?current=2")
+        .token(&users[0].token)
+        .send()
+        .await;
     assert_eq!(page.data(), &json!([]));
 }
 
@@ -70,7 +111,11 @@ async fn every_refusal_has_the_contracts_text_and_bad_input_has_no_effect() {
         assert_eq!(late.refused(200, "SOLD_OUT"), "库存不足！", "{strategy}");
         // A buyer who has an order gets it, even when the sale is sold out.
         let again = buy(url, &users[0], sale).await;
-        assert_eq!(again.refused(200, "ALREADY_ORDERED"), "不能重复下单！", "{strategy}");
+        assert_eq!(
+            again.refused(200, "ALREADY_ORDERED"),
+            "不能重复下单！",
+            "{strategy}"
+        );
         assert!(again.body["orderId"].is_string(), "{strategy}");
 
         let with = |begin: &str, end: &str| {
@@ -78,17 +123,38 @@ async fn every_refusal_has_the_contracts_text_and_bad_input_has_no_effect() {
             (body["beginTime"], body["endTime"]) = (json!(begin), json!(end));
             body
         };
-        let early = stack.publish_as(with("2037-01-01T00:00:00", "2037-02-01T00:00:00")).await;
+        let early = stack
+            .publish_as(with("2037-01-01T00:00:00", "2037-02-01T00:00:00"))
+            .await;
         let answer = buy(url, &users[0], early).await;
-        assert_eq!(answer.refused(200, "SALE_NOT_BEGUN"), "秒杀尚未开始！", "{strategy}");
-        let over = stack.publish_as(with("2022-01-01T00:00:00", "2022-02-01T00:00:00")).await;
+        assert_eq!(
+            answer.refused(200, "SALE_NOT_BEGUN"),
+            "秒杀尚未开始！",
+            "{strategy}"
+        );
+        let over = stack
+            .publish_as(with("2022-01-01T00:00:00", "2022-02-01T00:00:00"))
+            .await;
         let answer = buy(url, &users[0], over).await;
-        assert_eq!(answer.refused(200, "SALE_ENDED"), "秒杀已经结束！", "{strategy}");
+        assert_eq!(
+            answer.refused(200, "SALE_ENDED"),
+            "秒杀已经结束！",
+            "{strategy}"
+        );
 
         let off = stack.publish(5, strategy.name()).await;
-        stack.database.run(&format!("UPDATE tb_voucher SET status = 2 WHERE id = {off}")).await;
+        stack
+            .database
+            .run(&format!(
+                "UPDATE tb_voucher SET status = 2 WHERE id = {off}"
+            ))
+            .await;
         let answer = buy(url, &users[0], off).await;
-        assert_eq!(answer.refused(200, "VOUCHER_NOT_FOUND"), "优惠券不存在！", "{strategy}");
+        assert_eq!(
+            answer.refused(200, "VOUCHER_NOT_FOUND"),
+            "优惠券不存在！",
+            "{strategy}"
+        );
     }
 
     // A unit test of `voucher/sales.rs` shows that the clock is the database's, not the node's.
@@ -96,8 +162,13 @@ async fn every_refusal_has_the_contracts_text_and_bad_input_has_no_effect() {
     (body["beginTime"], body["endTime"]) =
         (json!("2037-01-01T00:00:00"), json!("2037-02-01T00:00:00"));
     let sale = stack.publish_as(body).await;
-    buy(url, &users[0], sale).await.refused(200, "SALE_NOT_BEGUN");
-    stack.database.set_sale(sale, "begin_time = NOW() + INTERVAL 2 SECOND").await;
+    buy(url, &users[0], sale)
+        .await
+        .refused(200, "SALE_NOT_BEGUN");
+    stack
+        .database
+        .set_sale(sale, "begin_time = NOW() + INTERVAL 2 SECOND")
+        .await;
     buy_eventually(url, &users[0], sale).await;
     let sold = format!(
         "SELECT COUNT(*) FROM tb_voucher_order o JOIN tb_seckill_voucher s USING (voucher_id) \
@@ -106,54 +177,114 @@ async fn every_refusal_has_the_contracts_text_and_bad_input_has_no_effect() {
     assert_eq!(stack.database.number(&sold).await, 1);
 
     // Bad input is refused in the envelope, without effect.
-    let (sale, before) = (stack.publish(1, "group-commit").await, stack.all_orders().await);
+    let (sale, before) = (
+        stack.publish(1, "group-commit").await,
+        stack.all_orders().await,
+    );
     buy(url, &users[0], sale).await.data();
     let token = &users[1].token;
-    for (id, status, code) in [(&*format!("00{sale}"), 200, "SOLD_OUT"), ("", 404, "NOT_FOUND")] {
-        let answer = post(url, &format!("/voucher-order/seckill/{id}")).token(token).send().await;
+    for (id, status, code) in [
+        (&*format!("00{sale}"), 200, "SOLD_OUT"),
+        ("", 404, "NOT_FOUND"),
+    ] {
+        let answer = post(url, &format!("/voucher-order/seckill/{id}"))
+            .token(token)
+            .send()
+            .await;
         answer.refused(status, code);
     }
     for id in ["0", "-1", "999999", "9223372036854775807"] {
-        let answer = post(url, &format!("/voucher-order/seckill/{id}")).token(token).send().await;
-        assert_eq!(answer.refused(200, "VOUCHER_NOT_FOUND"), "优惠券不存在！", "{id}");
+        let answer = post(url, &format!("/voucher-order/seckill/{id}"))
+            .token(token)
+            .send()
+            .await;
+        assert_eq!(
+            answer.refused(200, "VOUCHER_NOT_FOUND"),
+            "优惠券不存在！",
+            "{id}"
+        );
     }
     // The last is a wide 1.
     let bad = "+ abc 1.5 9223372036854775808 99999999999999999999999 %00 1;DROP %EF%BC%91";
     for id in bad.split(' ') {
-        let answer = post(url, &format!("/voucher-order/seckill/{id}")).token(token).send().await;
+        let answer = post(url, &format!("/voucher-order/seckill/{id}"))
+            .token(token)
+            .send()
+            .await;
         answer.refused(400, "INVALID_PARAMETER");
     }
     let body = |kind: &str, text: &str| {
-        post(url, "/voucher-order/seckill").token(token).body(kind, text.to_owned()).send()
+        post(url, "/voucher-order/seckill")
+            .token(token)
+            .body(kind, text.to_owned())
+            .send()
     };
-    body("application/json", "{").await.refused(400, "MALFORMED_JSON");
-    body("application/json", "").await.refused(400, "MALFORMED_JSON");
-    body("application/json", "[]").await.refused(400, "INVALID_PARAMETER");
-    body("application/json", r#"{"voucherId":"x"}"#).await.refused(400, "INVALID_PARAMETER");
-    body("application/json", r#"{"voucherId":1e99}"#).await.refused(400, "INVALID_PARAMETER");
-    body("application/json", "{}").await.refused(400, "INVALID_PARAMETER");
-    body("text/plain", "{}").await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    body("application/json", "{")
+        .await
+        .refused(400, "MALFORMED_JSON");
+    body("application/json", "")
+        .await
+        .refused(400, "MALFORMED_JSON");
+    body("application/json", "[]")
+        .await
+        .refused(400, "INVALID_PARAMETER");
+    body("application/json", r#"{"voucherId":"x"}"#)
+        .await
+        .refused(400, "INVALID_PARAMETER");
+    body("application/json", r#"{"voucherId":1e99}"#)
+        .await
+        .refused(400, "INVALID_PARAMETER");
+    body("application/json", "{}")
+        .await
+        .refused(400, "INVALID_PARAMETER");
+    body("text/plain", "{}")
+        .await
+        .refused(415, "UNSUPPORTED_MEDIA_TYPE");
     let huge = format!(r#"{{"voucherId":{}}}"#, " ".repeat(100_000));
-    body("application/json", &huge).await.refused(413, "PAYLOAD_TOO_LARGE");
+    body("application/json", &huge)
+        .await
+        .refused(413, "PAYLOAD_TOO_LARGE");
 
     let nowhere = get(url, "/no/such/route").send().await;
     nowhere.refused(404, "NOT_FOUND");
     assert!(nowhere.headers.contains_key("x-request-id"));
-    call(Method::DELETE, url, "/shop/1").send().await.refused(405, "METHOD_NOT_ALLOWED");
-    call(Method::GET, url, "/user/login").send().await.refused(405, "METHOD_NOT_ALLOWED");
+    call(Method::DELETE, url, "/shop/1")
+        .send()
+        .await
+        .refused(405, "METHOD_NOT_ALLOWED");
+    call(Method::GET, url, "/user/login")
+        .send()
+        .await
+        .refused(405, "METHOD_NOT_ALLOWED");
     for path in ["/voucher-order/seckill/1", "/user/logout"] {
         post(url, path).send().await.refused(401, "UNAUTHORIZED");
     }
-    for path in ["/voucher-order/of/me?current=-1", "/voucher-order/of/me?current=x"] {
-        get(url, path).token(token).send().await.refused(400, "INVALID_PARAMETER");
+    for path in [
+        "/voucher-order/of/me?current=-1",
+        "/voucher-order/of/me?current=x",
+    ] {
+        get(url, path)
+            .token(token)
+            .send()
+            .await
+            .refused(400, "INVALID_PARAMETER");
     }
-    let far = get(url, "/voucher-order/of/me?current=4294967295").token(token).send().await;
+    let far = get(url, "/voucher-order/of/me?current=4294967295")
+        .token(token)
+        .send()
+        .await;
     assert_eq!(far.data(), &json!([]));
 
     // A valid request id is taken from the proxy, else one is made.
-    let given = get(url, "/health/live").header("x-request-id", "abc-123").send().await;
+    let given = get(url, "/health/live")
+        .header("x-request-id", "abc-123")
+        .send()
+        .await;
     assert_eq!(given.headers["x-request-id"], "abc-123");
-    let long = get(url, "/health/live").header("x-request-id", &"a".repeat(100)).send().await;
+    let long = get(url, "/health/live")
+        .header("x-request-id", &"a".repeat(100))
+        .send()
+        .await;
     assert_eq!(long.headers["x-request-id"].len(), 16);
     assert_eq!(stack.all_orders().await, before + 1, "the first one");
 }
@@ -174,7 +305,10 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let seconds = (id >> 32) + 1_640_995_200;
     // A second more where the counter was set back.
     let now = zone.now().and_utc().timestamp() + 1;
-    assert!((before.and_utc().timestamp()..=now).contains(&seconds), "{seconds} {now}");
+    assert!(
+        (before.and_utc().timestamp()..=now).contains(&seconds),
+        "{seconds} {now}"
+    );
     if zone.now().date() == before.date() {
         assert_eq!(id & 0xffff_ffff, 42);
         let counter: String = redis.get(&key).await.unwrap();
@@ -236,10 +370,19 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
         let taken = taken.collect::<Vec<_>>().join(" UNION ALL ");
         let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id)";
         stack.database.run(&format!("{insert} {taken}")).await;
-        let bought = stack.purchase(&user, sale).header("x-request-id", "def-456").send().await;
-        let row = format!("SELECT user_id FROM tb_voucher_order WHERE id = {}", bought.bought());
+        let bought = stack
+            .purchase(&user, sale)
+            .header("x-request-id", "def-456")
+            .send()
+            .await;
+        let row = format!(
+            "SELECT user_id FROM tb_voucher_order WHERE id = {}",
+            bought.bought()
+        );
         assert_eq!(stack.database.number(&row).await, user.id);
-        stack.instances[0].wait_for_line("order id already taken").await;
+        stack.instances[0]
+            .wait_for_line("order id already taken")
+            .await;
         let log = stack.instances[0].log();
         let line = |id: &str, text: &str| {
             let line = log.iter().find(|line| line.contains(text));
@@ -248,14 +391,25 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
                 let line: serde_json::Value = serde_json::from_str(line).unwrap();
                 assert_eq!(line["request"]["id"], id);
                 assert_eq!(line["request"]["method"], "POST");
-                assert!(line["request"]["path"].as_str().unwrap().starts_with("/voucher"));
+                assert!(
+                    line["request"]["path"]
+                        .as_str()
+                        .unwrap()
+                        .starts_with("/voucher")
+                );
             } else {
-                assert!(line.contains(&format!(" request{{id={id} method=POST path=/v")), "{line}");
+                assert!(
+                    line.contains(&format!(" request{{id={id} method=POST path=/v")),
+                    "{line}"
+                );
             }
         };
         line("abc-123", "sale published");
         line("def-456", "order id already taken");
-        assert!(log.iter().any(|line| line.contains("serving") && !line.contains("request")));
+        assert!(
+            log.iter()
+                .any(|line| line.contains("serving") && !line.contains("request"))
+        );
         stack.database.run("DELETE FROM tb_voucher_order").await;
     }
 }
@@ -271,9 +425,12 @@ async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
     let users = stack.users(PURCHASES as i64 + 1).await;
     // What else is read in the meantime: the sale about once a second, and what expiry searches for.
     let others = |began: Instant| 15 + 5 * began.elapsed().as_secs();
-    for (strategy, round_trips) in
-        [("reentrant-lock", 2), ("group-commit", 2), ("unit-rows", 2), ("row-lock", 3)]
-    {
+    for (strategy, round_trips) in [
+        ("reentrant-lock", 2),
+        ("group-commit", 2),
+        ("unit-rows", 2),
+        ("row-lock", 3),
+    ] {
         let sale = stack.publish(100, strategy).await;
         // The first purchase prepares the statements.
         stack.buy(&users[0], sale).await.bought();
@@ -283,6 +440,9 @@ async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
         }
         let asked = database.requests() - before;
         let expected = PURCHASES * round_trips;
-        assert!((expected..=expected + others(began)).contains(&asked), "{strategy}: {asked}");
+        assert!(
+            (expected..=expected + others(began)).contains(&asked),
+            "{strategy}: {asked}"
+        );
     }
 }

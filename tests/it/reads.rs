@@ -22,7 +22,10 @@ const BUSY: &str = "seckill_database_read_connections{state=\"in_use\"}";
 /// A stranger locks these tables, until [`unlock`].
 pub async fn lock(stack: &Stack, tables: &str) -> PoolConnection<MySql> {
     let mut stranger = stack.database.pool.acquire().await.expect("a connection");
-    stranger.execute(format!("LOCK TABLES {tables}").as_str()).await.expect("the locks");
+    stranger
+        .execute(format!("LOCK TABLES {tables}").as_str())
+        .await
+        .expect("the locks");
     stranger
 }
 
@@ -32,12 +35,19 @@ pub async fn unlock(mut stranger: PoolConnection<MySql>) {
 
 /// The connection on which a read of this kind waits.
 async fn waiting_connection(stack: &Stack, path: &str) -> i64 {
-    let columns = if path.starts_with("/user") { "nick_name" } else { "CAST(id AS CHAR)" };
+    let columns = if path.starts_with("/user") {
+        "nick_name"
+    } else {
+        "CAST(id AS CHAR)"
+    };
     let waiting = format!(
         "SELECT COALESCE(MAX(ID), 0) FROM information_schema.PROCESSLIST \
          WHERE DB = DATABASE() AND STATE LIKE '%metadata lock%' AND INFO LIKE '%{columns}%'"
     );
-    eventually("the read hangs", async || stack.database.number(&waiting).await > 0).await;
+    eventually("the read hangs", async || {
+        stack.database.number(&waiting).await > 0
+    })
+    .await;
     stack.database.number(&waiting).await
 }
 
@@ -63,17 +73,29 @@ async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connection_of_a_purchase() {
-    let args = ["--database-connections", "16", "--log", "info,seckill::shop::geo=debug"];
+    let args = [
+        "--database-connections",
+        "16",
+        "--log",
+        "info,seckill::shop::geo=debug",
+    ];
     let stack = Stack::start(1, &args).await;
     for n in 0..50 {
         let row = "INSERT INTO tb_shop (name, type_id, images, address, x, y) VALUES";
-        stack.database.run(&format!("{row} ('{n}', 8, '', '', 120.0, 30.0{n:02})")).await;
+        stack
+            .database
+            .run(&format!("{row} ('{n}', 8, '', '', 120.0, 30.0{n:02})"))
+            .await;
     }
     // From different points, so that no answer is shared.
     let near = |n: u32| format!("/shop/of/type?typeId=8&x=120.000{n:02}&y=30.02");
     let answers = join_all((0..60).map(|n| get(stack.url(), &near(n)).send())).await;
     for answer in &answers {
-        assert_eq!(answer.data().as_array().map(Vec::len), Some(5), "{answer:?}");
+        assert_eq!(
+            answer.data().as_array().map(Vec::len),
+            Some(5),
+            "{answer:?}"
+        );
     }
     assert_eq!(stack.instances[0].lines_with("index built").len(), 1);
 
@@ -94,14 +116,23 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
             get(&url, &path).send().await.status
         });
     }
-    eventually("the reads hang", async || stack.database.waiting().await >= 4).await;
+    eventually("the reads hang", async || {
+        stack.database.waiting().await >= 4
+    })
+    .await;
     let bought = buy(&url, &user, sale).await;
-    assert!(stack.database.waiting().await > 0, "the purchase waited for the reads to end");
+    assert!(
+        stack.database.waiting().await > 0,
+        "the purchase waited for the reads to end"
+    );
     bought.data();
     // Nor does an admin write, or a probe.
     stack.add_stock(sale, 3).await;
     assert_eq!(get(&url, "/health/ready").send().await.status, 200);
-    assert!(stack.database.waiting().await > 0, "adding stock waited for the reads to end");
+    assert!(
+        stack.database.waiting().await > 0,
+        "adding stock waited for the reads to end"
+    );
     unlock(stranger).await;
     for status in reads.join_all().await {
         assert!(status == 200 || status == 503, "{status}");
@@ -126,14 +157,20 @@ async fn what_many_ask_for_at_once_is_read_once() {
         let answers = join_all((0..200).map(|_| get(stack.url(), path).send())).await;
         assert!(answers.iter().all(|answer| answer.status == 200), "{path}");
         let asked = database.requests() - before;
-        assert!(asked < 40, "{asked} requests to the database for 200 of {path}");
+        assert!(
+            asked < 40,
+            "{asked} requests to the database for 200 of {path}"
+        );
     }
     // What this instance writes is seen by the next read, and what another one writes a moment later.
     stack.add_stock(sale, 3).await;
     let stock =
         async || get(stack.url(), "/voucher/list/1").send().await.data()[0]["stock"].clone();
     assert_eq!(stock().await, 8);
-    stack.database.run("UPDATE tb_seckill_voucher SET stock = 6").await;
+    stack
+        .database
+        .run("UPDATE tb_seckill_voucher SET stock = 6")
+        .await;
     eventually("the list is read again", || async { stock().await == 6 }).await;
 }
 
@@ -143,8 +180,13 @@ async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
     let stack = Stack::start(1, &["--database-connections", "2"]).await;
     let sale = stack.publish(50, "row-lock").await;
     let users = stack.users(40).await;
-    let in_use =
-        async || metric(stack.url(), "seckill_database_connections{state=\"in_use\"}").await;
+    let in_use = async || {
+        metric(
+            stack.url(),
+            "seckill_database_connections{state=\"in_use\"}",
+        )
+        .await
+    };
     let mut purchases = JoinSet::new();
     while_sale_is_locked(&stack, sale, async {
         // Each is refused after a while, and tried again, so that there are always some that wait.

@@ -34,7 +34,10 @@ fn environment(database: &TestDatabase, url: &str) -> Vec<(&'static str, String)
 async fn with_tls(certificates: &Certificates) -> (RedisServer, u16) {
     let port = free_port().expect("a port");
     let arguments = certificates.arguments(port);
-    (RedisServer::start_with_arguments(Role::Alone, arguments).await, port)
+    (
+        RedisServer::start_with_arguments(Role::Alone, arguments).await,
+        port,
+    )
 }
 
 fn path(file: &Path) -> String {
@@ -71,29 +74,97 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
     let ca = Some(authority.as_str());
     let cases: Vec<(String, Option<&str>, &str)> = vec![
         (plain.clone(), None, "not a Redis address"),
-        (format!("redis://{plain},{replica}/"), None, "several hosts need redis-cluster://"),
-        (format!("redis-sentinel://{sentinel}"), None, "the name under which"),
+        (
+            format!("redis://{plain},{replica}/"),
+            None,
+            "several hosts need redis-cluster://",
+        ),
+        (
+            format!("redis-sentinel://{sentinel}"),
+            None,
+            "the name under which",
+        ),
         (format!("redis-cluster://{node}/2"), None, "database 0"),
-        (format!("redis://{node}/"), None, "redis-cluster:// is for a cluster"),
-        (format!("redis-cluster://{plain}"), None, "cluster support disabled"),
-        (format!("redis://{sentinel}/"), None, "redis-sentinel:// finds it"),
+        (
+            format!("redis://{node}/"),
+            None,
+            "redis-cluster:// is for a cluster",
+        ),
+        (
+            format!("redis-cluster://{plain}"),
+            None,
+            "cluster support disabled",
+        ),
+        (
+            format!("redis://{sentinel}/"),
+            None,
+            "redis-sentinel:// finds it",
+        ),
         (format!("redis-sentinel://{plain}/known"), None, "SENTINEL"),
-        (format!("redis-sentinel://{sentinel}/other"), None, "No such master"),
-        (format!("redis://{replica}/"), None, "it needs the master of"),
-        (format!("rediss://{plain}/"), None, "where the port expects TLS"),
-        (format!("redis://127.0.0.1:{tls_port}/"), None, "begins with rediss where"),
-        (at_tls.clone(), Some(&other_authority), "invalid peer certificate"),
+        (
+            format!("redis-sentinel://{sentinel}/other"),
+            None,
+            "No such master",
+        ),
+        (
+            format!("redis://{replica}/"),
+            None,
+            "it needs the master of",
+        ),
+        (
+            format!("rediss://{plain}/"),
+            None,
+            "where the port expects TLS",
+        ),
+        (
+            format!("redis://127.0.0.1:{tls_port}/"),
+            None,
+            "begins with rediss where",
+        ),
+        (
+            at_tls.clone(),
+            Some(&other_authority),
+            "invalid peer certificate",
+        ),
         (at_tls.clone(), None, "invalid peer certificate"),
         (at_tls.clone(), ca, "REDIS_CERT and REDIS_KEY right?"),
-        (at_tls.clone(), Some("/none"), "REDIS_CA (--redis-ca): cannot read /none"),
+        (
+            at_tls.clone(),
+            Some("/none"),
+            "REDIS_CA (--redis-ca): cannot read /none",
+        ),
         (at_tls.clone(), Some(&key), "REDIS_CA"),
         (format!("redis://{plain}/"), ca, "has to begin with rediss"),
-        (format!("redis://app:wrong@{plain}/"), None, "user, password"),
-        (format!("redis://keys:secret@{plain}/"), None, "keys like cache:shop:"),
-        (format!("redis://commands:secret@{plain}/"), None, "docs/OPERATIONS.md lists"),
-        (format!("redis://channels:secret@{plain}/"), None, "the channel cache:invalidate"),
-        (format!("redis://transactions:secret@{plain}/"), None, "MULTI and EXEC"),
-        (format!("redis://scripts:secret@{plain}/"), None, "docs/OPERATIONS.md lists"),
+        (
+            format!("redis://app:wrong@{plain}/"),
+            None,
+            "user, password",
+        ),
+        (
+            format!("redis://keys:secret@{plain}/"),
+            None,
+            "keys like cache:shop:",
+        ),
+        (
+            format!("redis://commands:secret@{plain}/"),
+            None,
+            "docs/OPERATIONS.md lists",
+        ),
+        (
+            format!("redis://channels:secret@{plain}/"),
+            None,
+            "the channel cache:invalidate",
+        ),
+        (
+            format!("redis://transactions:secret@{plain}/"),
+            None,
+            "MULTI and EXEC",
+        ),
+        (
+            format!("redis://scripts:secret@{plain}/"),
+            None,
+            "docs/OPERATIONS.md lists",
+        ),
     ];
     for (url, authority, says) in &cases {
         for command in ["serve", "doctor"] {
@@ -104,7 +175,10 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
                 env.retain(|(name, _)| *name != "BIND_ADDR" && *name != "ADMIN_TOKEN");
             }
             let text = Instance::says(1, &[command], &env, says);
-            let line = text.lines().find(|line| line.contains(says)).expect("in one line");
+            let line = text
+                .lines()
+                .find(|line| line.contains(says))
+                .expect("in one line");
             assert!(line.contains("REDIS_"), "{command} {url}: {line}");
             assert!(!text.contains("secret"), "a password in the output: {text}");
         }
@@ -121,9 +195,11 @@ async fn every_feature_works_over_tls_with_the_documented_rights() {
         tokio::join!(with_tls(&certificates), TestDatabase::migrated());
     acl(&server, "app", RIGHTS).await;
     let mut env = environment(&database, &format!("rediss://app:secret@127.0.0.1:{port}/"));
-    for (name, file) in
-        [("REDIS_CA", "authority.crt"), ("REDIS_CERT", "client.crt"), ("REDIS_KEY", "client.key")]
-    {
+    for (name, file) in [
+        ("REDIS_CA", "authority.crt"),
+        ("REDIS_CERT", "client.crt"),
+        ("REDIS_KEY", "client.key"),
+    ] {
         env.push((name, path(&certificates.path(file))));
     }
     env.extend(PATIENT.map(|(name, value)| (name, value.to_owned())));
@@ -133,9 +209,18 @@ async fn every_feature_works_over_tls_with_the_documented_rights() {
     buy_by_every_strategy(&instance.url, &user).await;
     let clients: String = query(&mut server.conn().await, "CLIENT", &["LIST"]).await;
     let plain = clients.lines().filter(|line| line.contains("user=app"));
-    let ports: Vec<&str> =
-        plain.filter_map(|line| line.split(' ').find(|word| word.starts_with("laddr="))).collect();
+    let ports: Vec<&str> = plain
+        .filter_map(|line| line.split(' ').find(|word| word.starts_with("laddr=")))
+        .collect();
     assert!(ports.len() >= 3, "{clients}");
-    assert!(ports.iter().all(|laddr| laddr.ends_with(&format!(":{port}"))), "{clients}");
-    assert!(instance.lines_with("NOPERM").is_empty(), "a right is missing");
+    assert!(
+        ports
+            .iter()
+            .all(|laddr| laddr.ends_with(&format!(":{port}"))),
+        "{clients}"
+    );
+    assert!(
+        instance.lines_with("NOPERM").is_empty(),
+        "a right is missing"
+    );
 }

@@ -31,14 +31,25 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     let started = Instant::now();
     let answer = stack.buy(&user, sale).await;
     answer.refused(503, "UNAVAILABLE");
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
     // Public reads do not need Redis, even with a token; readiness says what is missing.
-    get(stack.url(), "/shop/1").token(&user.token).send().await.data();
+    get(stack.url(), "/shop/1")
+        .token(&user.token)
+        .send()
+        .await
+        .data();
     let ready = get(stack.url(), "/health/ready").send().await;
     assert_eq!((ready.status, &ready.body["redis"]), (503, &json!(false)));
     assert_eq!(ready.body["database"], true);
     get(stack.url(), "/health/live").send().await.data();
-    post(stack.url(), "/user/code?phone=13800000001").send().await.refused(503, "UNAVAILABLE");
+    post(stack.url(), "/user/code?phone=13800000001")
+        .send()
+        .await
+        .refused(503, "UNAVAILABLE");
 
     stack.redis.restart().await;
     stack.buy_eventually(&user, sale).await;
@@ -47,13 +58,18 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
 
 /// A sale of two vouchers on each strategy whose success means committed.
 pub async fn committing_sales(stack: &Stack) -> Vec<i64> {
-    stack.publish_each(2, COMMITTING.iter().map(|strategy| strategy.name())).await
+    stack
+        .publish_each(2, COMMITTING.iter().map(|strategy| strategy.name()))
+        .await
 }
 
 #[tokio::test]
 async fn without_the_database_purchases_get_503_until_it_is_back() {
     let stack = Stack::behind_proxies(&[]).await;
-    let (sales, user) = (committing_sales(&stack).await, stack.users(1).await.remove(0));
+    let (sales, user) = (
+        committing_sales(&stack).await,
+        stack.users(1).await.remove(0),
+    );
     for mode in [Mode::Cut, Mode::Hang] {
         stack.proxies.database.set(mode);
         for sale in &sales {
@@ -63,7 +79,11 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
             assert!(took < Duration::from_secs(20), "{mode:?}: {took:?}");
         }
         let ready = get(stack.url(), "/health/ready").send().await;
-        assert_eq!((ready.status, &ready.body["database"]), (503, &json!(false)), "{mode:?}");
+        assert_eq!(
+            (ready.status, &ready.body["database"]),
+            (503, &json!(false)),
+            "{mode:?}"
+        );
         stack.proxies.database.set(Mode::Forward);
         stack.ready().await;
     }
@@ -78,7 +98,11 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
 async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unknown() {
     let stack = Stack::patient_behind_proxies(&[]).await;
     let users = stack.users(2).await;
-    let lost = || stack.instances[0].lines_with("the commit's reply was lost").len();
+    let lost = || {
+        stack.instances[0]
+            .lines_with("the commit's reply was lost")
+            .len()
+    };
     let buy_with = async |mode, user, sale| {
         let before = lost();
         stack.proxies.database.set(mode);
@@ -88,16 +112,24 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
         answer
     };
     for sale in committing_sales(&stack).await {
-        buy_with(Mode::LoseCommit, &users[0], sale).await.refused(503, "UNAVAILABLE");
+        buy_with(Mode::LoseCommit, &users[0], sale)
+            .await
+            .refused(503, "UNAVAILABLE");
         assert_eq!(stack.tables(sale).await, (0, 2), "a definite no");
-        let id = buy_with(Mode::LoseCommitReply, &users[1], sale).await.bought();
+        let id = buy_with(Mode::LoseCommitReply, &users[1], sale)
+            .await
+            .bought();
         assert!(stack.database.has_order(id, users[1].id).await);
     }
     for sale in committing_sales(&stack).await {
         stack.ready().await;
         let answer = buy_with(Mode::LoseCommitReplyThenCut, &users[0], sale).await;
         answer.refused(503, "OUTCOME_UNKNOWN");
-        let id: i64 = answer.body["orderId"].as_str().expect("an id").parse().unwrap();
+        let id: i64 = answer.body["orderId"]
+            .as_str()
+            .expect("an id")
+            .parse()
+            .unwrap();
         eventually("the order is found", async || {
             stack.look_up(&users[0], id).await.body["data"]["id"] == id
         })

@@ -38,7 +38,10 @@ async fn existing() -> TestDatabase {
     // One connection, because the SQL mode belongs to the session.
     let mut connection = database.pool.acquire().await.unwrap();
     for statement in EXISTING {
-        sqlx::query(statement).execute(&mut *connection).await.unwrap();
+        sqlx::query(statement)
+            .execute(&mut *connection)
+            .await
+            .unwrap();
     }
     drop(connection);
     database
@@ -59,16 +62,22 @@ async fn migrating_twice_or_on_two_nodes_at_once_is_harmless() {
 async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
     let database = existing().await;
     migrate::run(&database.url()).await.unwrap();
-    assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 3);
+    assert_eq!(
+        database
+            .number("SELECT COUNT(*) FROM tb_voucher_order")
+            .await,
+        3
+    );
     let strategy = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
                     VALUES (9, 5, NOW(), NOW())";
     database.run(strategy).await;
     let default = "SELECT COUNT(*) FROM tb_seckill_voucher WHERE strategy = 'reentrant-lock' \
                    AND issued IS NULL";
     assert_eq!(database.number(default).await, 1);
-    for (table, index) in
-        [("tb_voucher_order", "idx_status_create_time"), ("tb_stock_return", "PRIMARY")]
-    {
+    for (table, index) in [
+        ("tb_voucher_order", "idx_status_create_time"),
+        ("tb_stock_return", "PRIMARY"),
+    ] {
         let there = format!(
             "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
              AND table_name = '{table}' AND index_name = '{index}' AND seq_in_index = 1"
@@ -93,32 +102,42 @@ async fn rows_written_by_a_java_node_are_guarded_too() {
         let second = sqlx::query(&insert(2, 1)).execute(&database.pool).await;
         assert!(second.is_err_and(|error| error.to_string().contains("uk_one_order_per_user")));
         // A cancelled order frees its user's place; a paid one does not.
-        database.run("UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
+        database
+            .run("UPDATE tb_voucher_order SET status = 4 WHERE id = 1")
+            .await;
         database.run(&insert(2, 1)).await;
         let back = "UPDATE tb_voucher_order SET status = 1 WHERE id = 1";
         assert!(sqlx::query(back).execute(&database.pool).await.is_err());
         // Lab orders are exempt.
         let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) VALUES";
-        database.run(&format!("{insert} (3, 7, 9, 1), (4, 7, 9, 1)")).await;
+        database
+            .run(&format!("{insert} (3, 7, 9, 1), (4, 7, 9, 1)"))
+            .await;
     }
 }
 
 #[tokio::test]
 async fn rows_that_violate_a_new_constraint_are_named_and_nothing_is_changed() {
     let database = existing().await;
-    database.run("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (4, 8, 9)").await;
+    database
+        .run("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (4, 8, 9)")
+        .await;
     let error = migrate::run(&database.url()).await.unwrap_err().to_string();
     assert!(error.contains("user 8, voucher 9: 2 orders"), "{error}");
     let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() \
                    AND column_name IN ('unguarded', 'strategy')";
     assert_eq!(database.number(columns).await, 0);
     // Repaired as the message says, it succeeds.
-    database.run("UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
+    database
+        .run("UPDATE tb_voucher_order SET status = 4 WHERE id = 4")
+        .await;
     migrate::run(&database.url()).await.unwrap();
 
     let database = existing().await;
     database.run("ALTER TABLE tb_user DROP KEY phone_key").await;
-    database.run("INSERT INTO tb_user (phone) VALUES ('13800000001'), ('13800000001')").await;
+    database
+        .run("INSERT INTO tb_user (phone) VALUES ('13800000001'), ('13800000001')")
+        .await;
     let error = migrate::run(&database.url()).await.unwrap_err().to_string();
     assert!(error.contains("one phone number"), "{error}");
 }

@@ -26,7 +26,10 @@ async fn status(base: &str, user: &SignedIn) -> u16 {
 
 /// Deletes a session as a Java node does.
 async fn delete(redis: &mut MultiplexedConnection, user: &SignedIn) {
-    let deleted: u64 = redis.del(format!("login:token:{}", user.token)).await.unwrap();
+    let deleted: u64 = redis
+        .del(format!("login:token:{}", user.token))
+        .await
+        .unwrap();
     assert_eq!(deleted, 1);
 }
 
@@ -124,7 +127,10 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     stack.add_instance_with(&["--lab"], &env).await;
     let (instance, base) = (&stack.instances[0], stack.url());
     let line = instance.wait_for_line("does not report").await;
-    assert!(line.contains("WARN") && line.contains("CLIENT TRACKING"), "{line}");
+    assert!(
+        line.contains("WARN") && line.contains("CLIENT TRACKING"),
+        "{line}"
+    );
     let user = &stack.users(1).await[0];
     let began = Instant::now();
     eventually("it is looked up again and again", async || {
@@ -132,7 +138,11 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
         lookups(base).await == 3
     })
     .await;
-    assert!(began.elapsed() >= 2 * TRUST, "3 look-ups in {:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= 2 * TRUST,
+        "3 look-ups in {:?}",
+        began.elapsed()
+    );
     assert_eq!(metric(base, "seckill_sessions_tracked").await, 0);
     delete(&mut stack.redis.conn().await, user).await;
     refused_in_time(base, user).await;

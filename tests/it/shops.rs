@@ -15,15 +15,32 @@ fn shop(name: &str, type_id: i64, x: f64, y: f64) -> Value {
 }
 
 async fn create(stack: &Stack, shop: Value) -> i64 {
-    post(stack.url(), "/shop").admin().json(shop).send().await.data().as_i64().unwrap()
+    post(stack.url(), "/shop")
+        .admin()
+        .json(shop)
+        .send()
+        .await
+        .data()
+        .as_i64()
+        .unwrap()
 }
 
 async fn put(base: &str, change: Value) -> Answer {
-    call(hyper::Method::PUT, base, "/shop").admin().json(change).send().await
+    call(hyper::Method::PUT, base, "/shop")
+        .admin()
+        .json(change)
+        .send()
+        .await
 }
 
 fn ids(answer: &Answer) -> Vec<i64> {
-    answer.data().as_array().unwrap().iter().map(|s| s["id"].as_i64().unwrap()).collect()
+    answer
+        .data()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["id"].as_i64().unwrap())
+        .collect()
 }
 
 async fn listed(stack: &Stack, path: &str) -> Vec<i64> {
@@ -34,8 +51,14 @@ async fn listed(stack: &Stack, path: &str) -> Vec<i64> {
 async fn shops_are_found_by_id_type_name_and_distance() {
     let mut stack = Stack::lab(1).await;
     let shop_1 = get(stack.url(), "/shop/1").send().await;
-    assert_eq!((&shop_1.data()["id"], &shop_1.data()["name"]), (&json!(1), &json!("测试小店")));
-    assert!(shop_1.data().get("avgPrice").is_none(), "absent values are omitted: {shop_1:?}");
+    assert_eq!(
+        (&shop_1.data()["id"], &shop_1.data()["name"]),
+        (&json!(1), &json!("测试小店"))
+    );
+    assert!(
+        shop_1.data().get("avgPrice").is_none(),
+        "absent values are omitted: {shop_1:?}"
+    );
     for id in ["999", "0", "-1"] {
         let answer = get(stack.url(), &format!("/shop/{id}")).send().await;
         assert_eq!(answer.refused(200, "SHOP_NOT_FOUND"), "店铺不存在");
@@ -60,7 +83,11 @@ async fn shops_are_found_by_id_type_name_and_distance() {
         ("name?name=!", &[]),
         ("name?name=%5C", &[]),
     ] {
-        assert_eq!(listed(&stack, &format!("/shop/of/{query}")).await, found, "{query}");
+        assert_eq!(
+            listed(&stack, &format!("/shop/of/{query}")).await,
+            found,
+            "{query}"
+        );
     }
     assert_eq!(listed(&stack, "/shop/of/name").await.len(), 10);
     for bad in [
@@ -94,7 +121,9 @@ async fn shops_are_found_by_id_type_name_and_distance() {
     };
     let distances = |answer: &Answer| -> Vec<f64> {
         let shops = answer.data().as_array().unwrap().iter();
-        shops.map(|shop| shop["distance"].as_f64().unwrap()).collect()
+        shops
+            .map(|shop| shop["distance"].as_f64().unwrap())
+            .collect()
     };
     let first = near(1).await;
     assert_eq!(ids(&first), created[..5]);
@@ -108,18 +137,26 @@ async fn shops_are_found_by_id_type_name_and_distance() {
     assert!(ids(&near(3).await).is_empty());
 
     // A shop moves next to the point; a new one is between; one of another type is near.
-    put(stack.url(), json!({ "id": created[6], "x": 120.0001 })).await.data();
+    put(stack.url(), json!({ "id": created[6], "x": 120.0001 }))
+        .await
+        .data();
     let new = create(&stack, shop("新", 8, 120.00005, 30.0)).await;
     create(&stack, shop("别", 9, 120.0, 30.0)).await;
     assert_eq!(ids(&near(1).await)[..3], [created[0], new, created[6]]);
-    put(stack.url(), json!({ "id": new, "typeId": 9 })).await.data();
+    put(stack.url(), json!({ "id": new, "typeId": 9 }))
+        .await
+        .data();
     assert_eq!(ids(&near(1).await)[..2], [created[0], created[6]]);
 
     // A lost index is built again; without Redis the database returns the same.
     let _: i64 = stack.redis.conn().await.del("shop:geo:8").await.unwrap();
     let with_index = near(1).await;
     assert_eq!(ids(&with_index)[..2], [created[0], created[6]]);
-    assert!(listed(&stack, "/shop/of/type?typeId=99&x=120&y=30").await.is_empty());
+    assert!(
+        listed(&stack, "/shop/of/type?typeId=99&x=120&y=30")
+            .await
+            .is_empty()
+    );
     stack.redis.kill();
     let without = near(1).await;
     assert_eq!(ids(&without), ids(&with_index));
@@ -152,11 +189,21 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
         .await;
     }
     let changed = get(two, &path).send().await;
-    assert_eq!((&changed.data()["score"], &changed.data()["address"]), (&json!(40), &json!("路")));
+    assert_eq!(
+        (&changed.data()["score"], &changed.data()["address"]),
+        (&json!(40), &json!("路"))
+    );
 
     let text = "店铺id不能为空";
-    assert_eq!(put(one, json!({ "name": "x" })).await.refused(200, "SHOP_ID_MISSING"), text);
-    put(one, json!({ "id": 999_999, "name": "x" })).await.refused(200, "SHOP_NOT_FOUND");
+    assert_eq!(
+        put(one, json!({ "name": "x" }))
+            .await
+            .refused(200, "SHOP_ID_MISSING"),
+        text
+    );
+    put(one, json!({ "id": 999_999, "name": "x" }))
+        .await
+        .refused(200, "SHOP_NOT_FOUND");
     for bad in [
         json!({ "id": id, "x": 181 }),
         json!({ "id": id, "y": -86 }),
@@ -166,7 +213,11 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
     ] {
         put(one, bad).await.refused(400, "INVALID_PARAMETER");
     }
-    let bare = post(one, "/shop").admin().json(json!({ "name": "x" })).send().await;
+    let bare = post(one, "/shop")
+        .admin()
+        .json(json!({ "name": "x" }))
+        .send()
+        .await;
     bare.refused(400, "INVALID_PARAMETER");
 
     // A new shop is found although its id was read before.
@@ -176,8 +227,10 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
     }
     assert_eq!(create(&stack, shop("二", 1, 120.0, 30.0)).await, id + 1);
     for base in [one, two] {
-        eventually("it is found", async || get(base, &path).send().await.body["success"] == true)
-            .await;
+        eventually("it is found", async || {
+            get(base, &path).send().await.body["success"] == true
+        })
+        .await;
     }
 
     // Without Redis reads go on, and invalidations are delivered later.
@@ -197,9 +250,15 @@ async fn a_write_is_visible_on_every_node_and_later_where_redis_was_away() {
     get(&urls[0], "/shop-type/list").send().await.data();
     get(&urls[0], "/shop/of/name").send().await.data();
     // An update succeeds: its invalidation is delivered later.
-    put(&urls[0], json!({ "id": id, "name": "新" })).await.data();
+    put(&urls[0], json!({ "id": id, "name": "新" }))
+        .await
+        .data();
     assert_eq!(get(&urls[0], &path).send().await.data()["name"], "新");
-    let refused = post(&urls[0], "/shop").admin().json(shop("x", 1, 1.0, 1.0)).send().await;
+    let refused = post(&urls[0], "/shop")
+        .admin()
+        .json(shop("x", 1, 1.0, 1.0))
+        .send()
+        .await;
     refused.refused(503, "UNAVAILABLE");
 
     stack.redis.restart().await;
@@ -220,28 +279,45 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_are_filtered() {
     let key = format!("cache:shop:{id}");
     // What each strategy stores is tested in the cache's crate.
     for strategy in ["layered", "logical-expiry"] {
-        put(stack.url(), json!({ "id": id, "name": strategy })).await.data();
+        put(stack.url(), json!({ "id": id, "name": strategy }))
+            .await
+            .data();
         let read = get(stack.url(), &format!("/shop/{id}")).header("x-lab-cache", strategy);
         let answer = read.send().await;
         assert_eq!(answer.data()["name"], strategy);
         let created = answer.data()["createTime"].as_str().unwrap();
-        assert!(created.parse::<chrono::NaiveDateTime>().is_ok(), "{created}");
+        assert!(
+            created.parse::<chrono::NaiveDateTime>().is_ok(),
+            "{created}"
+        );
         let text: String = redis.get(&key).await.unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
         let minutes = redis.pttl::<_, i64>(&key).await.unwrap() / 60_000;
         let is_wrapped = strategy == "logical-expiry";
-        assert!(is_wrapped || (26..=33).contains(&minutes), "{minutes} minutes");
+        assert!(
+            is_wrapped || (26..=33).contains(&minutes),
+            "{minutes} minutes"
+        );
         let shop = if is_wrapped { &value["data"] } else { &value };
-        assert!(shop["createTime"].as_i64().unwrap() > 1_700_000_000_000, "{text}");
+        assert!(
+            shop["createTime"].as_i64().unwrap() > 1_700_000_000_000,
+            "{text}"
+        );
         assert!(shop.get("area").is_none(), "nulls are omitted: {text}");
     }
-    let unknown = get(stack.url(), "/shop/1").header("x-lab-cache", "unknown").send().await;
+    let unknown = get(stack.url(), "/shop/1")
+        .header("x-lab-cache", "unknown")
+        .send()
+        .await;
     unknown.refused(400, "INVALID_PARAMETER");
 
     let types = get(stack.url(), "/shop-type/list").send().await;
     assert_eq!(types.data(), &json!([]));
     let insert = "INSERT INTO tb_shop_type (id, name, icon, sort) VALUES";
-    stack.database.run(&format!("{insert} (5, '二', 'b', 2), (6, '一', 'a', 1)")).await;
+    stack
+        .database
+        .run(&format!("{insert} (5, '二', 'b', 2), (6, '一', 'a', 1)"))
+        .await;
     let _: i64 = redis.del("cache:shop:type").await.unwrap();
     let expected = json!([
         { "id": 6, "name": "一", "icon": "a", "sort": 1 },
@@ -260,30 +336,51 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_are_filtered() {
         "avgPrice": 80, "sold": 1, "comments": 2, "score": 37, "openHours": "10:00-22:00",
         "createTime": 1_640_167_839_000_i64, "updateTime": 1_640_167_839_000_i64,
     });
-    let _: () = redis.set_ex("cache:shop:77", java.to_string(), 60).await.unwrap();
+    let _: () = redis
+        .set_ex("cache:shop:77", java.to_string(), 60)
+        .await
+        .unwrap();
     let shop = get(stack.url(), "/shop/77").send().await;
-    assert_eq!((&shop.data()["name"], &shop.data()["score"]), (&json!("爪哇"), &json!(37)));
+    assert_eq!(
+        (&shop.data()["name"], &shop.data()["score"]),
+        (&json!("爪哇"), &json!(37))
+    );
     assert_eq!(shop.data()["createTime"], "2021-12-22T18:10:39");
     let _: () = redis.set_ex("cache:shop:78", "", 60).await.unwrap();
-    get(stack.url(), "/shop/78").send().await.refused(200, "SHOP_NOT_FOUND");
+    get(stack.url(), "/shop/78")
+        .send()
+        .await
+        .refused(200, "SHOP_NOT_FOUND");
 
     // Another id each time: one that was read before the filter was filled has a cached null.
     let mut absent = 5_000_000;
     eventually("the filter is filled", async || {
         absent += 1;
         get(stack.url(), "/shop/1").send().await.data();
-        get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
-        let filtered =
-            metric(stack.url(), "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}").await;
+        get(stack.url(), &format!("/shop/{absent}"))
+            .send()
+            .await
+            .refused(200, "SHOP_NOT_FOUND");
+        let filtered = metric(
+            stack.url(),
+            "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}",
+        )
+        .await;
         filtered > 0
     })
     .await;
     let loads = "seckill_cache_loads_total{cache=\"shop\"}";
     let before = metric(stack.url(), loads).await;
     for absent in 6_000_000..6_000_050 {
-        get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
+        get(stack.url(), &format!("/shop/{absent}"))
+            .send()
+            .await
+            .refused(200, "SHOP_NOT_FOUND");
     }
-    assert!(metric(stack.url(), loads).await <= before + 5, "the filter lets most of them pass");
+    assert!(
+        metric(stack.url(), loads).await <= before + 5,
+        "the filter lets most of them pass"
+    );
 }
 
 #[tokio::test]
@@ -304,12 +401,17 @@ async fn cached_reads_go_on_without_the_database() {
     let columns = "(id, name, type_id, images, address, x, y)";
     stack
         .database
-        .run(&format!("INSERT INTO tb_shop {columns} VALUES (2, '二', 1, '', '', 1, 1)"))
+        .run(&format!(
+            "INSERT INTO tb_shop {columns} VALUES (2, '二', 1, '', '', 1, 1)"
+        ))
         .await;
     let mut redis = stack.redis.conn().await;
     let filters: Vec<String> = redis.keys("bloom:*").await.unwrap();
     let _: i64 = redis.del(filters).await.unwrap();
-    get(stack.url(), "/shop/2").send().await.refused(503, "UNAVAILABLE");
+    get(stack.url(), "/shop/2")
+        .send()
+        .await
+        .refused(503, "UNAVAILABLE");
     proxy.set(Mode::Forward);
     eventually("it is found again", || async {
         get(stack.url(), "/shop/2").send().await.status == 200
@@ -320,15 +422,24 @@ async fn cached_reads_go_on_without_the_database() {
 #[tokio::test]
 async fn outside_the_lab_its_header_is_ignored_and_one_hot_shop_is_limited() {
     let stack = Stack::start(1, &["--per-shop-per-second", "5"]).await;
-    let answer = get(stack.url(), "/shop/1").header("x-lab-cache", "logical-expiry").send().await;
+    let answer = get(stack.url(), "/shop/1")
+        .header("x-lab-cache", "logical-expiry")
+        .send()
+        .await;
     answer.data();
     let ttl: i64 = stack.redis.conn().await.pttl("cache:shop:1").await.unwrap();
     assert!(ttl > 0, "stored with a time to live: {ttl}");
     let answers = join_all((0..30).map(|_| get(stack.url(), "/shop/1").send())).await;
-    let refused: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
+    let refused: Vec<_> = answers
+        .iter()
+        .filter(|answer| answer.status == 429)
+        .collect();
     assert!(!refused.is_empty());
     for answer in refused {
         answer.refused(429, "TOO_MANY_REQUESTS");
     }
-    get(stack.url(), "/shop/2").send().await.refused(200, "SHOP_NOT_FOUND");
+    get(stack.url(), "/shop/2")
+        .send()
+        .await
+        .refused(200, "SHOP_NOT_FOUND");
 }

@@ -15,12 +15,24 @@ use crate::support::stack::{Stack, sign_in};
 const PHONE: &str = "13800000001";
 
 async fn code(stack: &Stack, phone: &str) -> String {
-    post(stack.url(), &format!("/user/code?phone={phone}")).send().await.data();
-    stack.redis.conn().await.get(format!("login:code:{phone}")).await.unwrap()
+    post(stack.url(), &format!("/user/code?phone={phone}"))
+        .send()
+        .await
+        .data();
+    stack
+        .redis
+        .conn()
+        .await
+        .get(format!("login:code:{phone}"))
+        .await
+        .unwrap()
 }
 
 pub async fn login(stack: &Stack, phone: &str, code: &str) -> Answer {
-    post(stack.url(), "/user/login").json(json!({ "phone": phone, "code": code })).send().await
+    post(stack.url(), "/user/login")
+        .json(json!({ "phone": phone, "code": code }))
+        .send()
+        .await
 }
 
 #[tokio::test]
@@ -34,17 +46,28 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
     let fields: HashMap<String, String> = redis.hgetall(&key).await.unwrap();
     assert_eq!(fields["id"], user.id.to_string());
     assert_eq!(fields["icon"], "");
-    let nick = fields["nickName"].strip_prefix("user_").expect("a generated name");
+    let nick = fields["nickName"]
+        .strip_prefix("user_")
+        .expect("a generated name");
     assert_eq!((nick.len(), fields.len()), (10, 3), "{fields:?}");
     let ttl: i64 = redis.ttl(&key).await.unwrap();
     assert!((36_000 * 60 - 60..=36_000 * 60).contains(&ttl), "{ttl}");
 
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
     let me = get(two, "/user/me").token(&user.token).send().await;
-    assert_eq!(me.data(), &json!({ "id": user.id, "nickName": fields["nickName"], "icon": "" }));
+    assert_eq!(
+        me.data(),
+        &json!({ "id": user.id, "nickName": fields["nickName"], "icon": "" })
+    );
     let bearer = format!("Bearer {}", user.token);
-    assert_eq!(get(one, "/user/me").token(&bearer).send().await.data()["id"], user.id);
-    let other = get(one, &format!("/user/{}", user.id)).token(&user.token).send().await;
+    assert_eq!(
+        get(one, "/user/me").token(&bearer).send().await.data()["id"],
+        user.id
+    );
+    let other = get(one, &format!("/user/{}", user.id))
+        .token(&user.token)
+        .send()
+        .await;
     assert_eq!(other.data()["id"], user.id);
     let unknown = get(one, "/user/999999999").token(&user.token).send().await;
     assert_eq!(unknown.body, json!({ "success": true }));
@@ -60,8 +83,16 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
         .await;
     }
 
-    post(one, "/user/logout").token(&user.token).send().await.data();
-    get(one, "/user/me").token(&user.token).send().await.refused(401, "UNAUTHORIZED");
+    post(one, "/user/logout")
+        .token(&user.token)
+        .send()
+        .await
+        .data();
+    get(one, "/user/me")
+        .token(&user.token)
+        .send()
+        .await
+        .refused(401, "UNAUTHORIZED");
 
     // Missing, forged and expired ones: before its first request, as a session that was in use has been renewed.
     let user = &stack.users(1).await[0];
@@ -69,8 +100,19 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
     let _: bool = redis.pexpire(&key, 1).await.unwrap();
     let is_gone = async || !redis.exists::<_, bool>(&key).await.unwrap();
     eventually("the session expires", is_gone).await;
-    get(one, "/user/me").send().await.refused(401, "UNAUTHORIZED");
-    for token in [&user.token, "", "x", "*", &"f".repeat(32), &"a".repeat(5000), "Bearer *"] {
+    get(one, "/user/me")
+        .send()
+        .await
+        .refused(401, "UNAUTHORIZED");
+    for token in [
+        &user.token,
+        "",
+        "x",
+        "*",
+        &"f".repeat(32),
+        &"a".repeat(5000),
+        "Bearer *",
+    ] {
         let answer = get(one, "/user/me").token(token).send().await;
         answer.refused(401, "UNAUTHORIZED");
         // A bad token does not matter to a public route.
@@ -79,48 +121,101 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
 
     // A code is six digits for two minutes, works once, and cannot be guessed.
     let first = code(&stack, PHONE).await;
-    assert!(first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()), "{first}");
-    let ttl: i64 = stack.redis.conn().await.ttl(format!("login:code:{PHONE}")).await.unwrap();
+    assert!(
+        first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()),
+        "{first}"
+    );
+    let ttl: i64 = stack
+        .redis
+        .conn()
+        .await
+        .ttl(format!("login:code:{PHONE}"))
+        .await
+        .unwrap();
     assert!((100..=120).contains(&ttl), "{ttl}");
     // The log shows it at debug level.
     let line = stack.instances[0].wait_for_line(&first).await;
-    assert!(line.contains("DEBUG") && line.contains("seckill::user::code"), "{line}");
+    assert!(
+        line.contains("DEBUG") && line.contains("seckill::user::code"),
+        "{line}"
+    );
 
     login(&stack, PHONE, &first).await.data();
-    assert_eq!(login(&stack, PHONE, &first).await.refused(200, "CODE_INVALID"), "验证码错误!");
+    assert_eq!(
+        login(&stack, PHONE, &first)
+            .await
+            .refused(200, "CODE_INVALID"),
+        "验证码错误!"
+    );
     let users = stack.database.number("SELECT COUNT(*) FROM tb_user").await;
     assert_eq!(users, 1);
 
     // Malformed phones and codes.
-    for phone in ["", "12000000000", "138000000011", "1380000000x", "%00", "13800000001%20"] {
-        let answer = post(stack.url(), &format!("/user/code?phone={phone}")).send().await;
+    for phone in [
+        "",
+        "12000000000",
+        "138000000011",
+        "1380000000x",
+        "%00",
+        "13800000001%20",
+    ] {
+        let answer = post(stack.url(), &format!("/user/code?phone={phone}"))
+            .send()
+            .await;
         assert_eq!(answer.refused(200, "PHONE_INVALID"), "手机号格式错误！");
     }
-    login(&stack, "123", "123456").await.refused(200, "PHONE_INVALID");
+    login(&stack, "123", "123456")
+        .await
+        .refused(200, "PHONE_INVALID");
     let phone = "13800000002";
     for code in ["", "000000", "1", &"9".repeat(1000)] {
-        login(&stack, phone, code).await.refused(200, "CODE_INVALID");
+        login(&stack, phone, code)
+            .await
+            .refused(200, "CODE_INVALID");
     }
-    post(stack.url(), "/user/code").send().await.refused(400, "INVALID_PARAMETER");
-    post(stack.url(), "/user/login").json(json!({})).send().await.refused(200, "PHONE_INVALID");
-    let form = post(stack.url(), "/user/code")
-        .body("application/x-www-form-urlencoded", format!("phone={phone}"));
+    post(stack.url(), "/user/code")
+        .send()
+        .await
+        .refused(400, "INVALID_PARAMETER");
+    post(stack.url(), "/user/login")
+        .json(json!({}))
+        .send()
+        .await
+        .refused(200, "PHONE_INVALID");
+    let form = post(stack.url(), "/user/code").body(
+        "application/x-www-form-urlencoded",
+        format!("phone={phone}"),
+    );
     form.send().await.data();
 
     // Guesses and sends are limited, each phone by itself.
     let phone = "13800000003";
     let right = code(&stack, phone).await;
-    let wrong = if right == "000000" { "000001" } else { "000000" };
+    let wrong = if right == "000000" {
+        "000001"
+    } else {
+        "000000"
+    };
     for _ in 0..5 {
-        login(&stack, phone, wrong).await.refused(200, "CODE_INVALID");
+        login(&stack, phone, wrong)
+            .await
+            .refused(200, "CODE_INVALID");
     }
-    login(&stack, phone, &right).await.refused(200, "CODE_INVALID");
+    login(&stack, phone, &right)
+        .await
+        .refused(200, "CODE_INVALID");
     for _ in 0..4 {
         code(&stack, phone).await;
     }
-    let answer = post(stack.url(), &format!("/user/code?phone={phone}")).send().await;
+    let answer = post(stack.url(), &format!("/user/code?phone={phone}"))
+        .send()
+        .await;
     answer.refused(429, "TOO_MANY_REQUESTS");
-    let wait: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    let wait: u64 = answer.headers["retry-after"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!((1..=600).contains(&wait), "{wait}");
     code(&stack, "13800000004").await;
 }
@@ -130,7 +225,9 @@ async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
     let database = TestDatabase::migrated().await;
     let phone = seckill::user::phone::Phone::parse("13911112222").unwrap();
     let limit = Duration::from_secs(10);
-    let connection = seckill::connection::mysql::connect(&database.url(), 8, limit).await.unwrap();
+    let connection = seckill::connection::mysql::connect(&database.url(), 8, limit)
+        .await
+        .unwrap();
     let store = seckill::user::store::UserStore::new(connection);
     for _ in 0..5 {
         database.run("DELETE FROM tb_user").await;

@@ -13,7 +13,9 @@ use crate::support::stack::{Proxies, Stack, buy, buy_eventually};
 
 /// The strategies that cache that a sale is sold out.
 fn safe() -> impl Iterator<Item = Strategy> {
-    Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe())
+    Strategy::ALL
+        .into_iter()
+        .filter(|strategy| !strategy.is_unsafe())
 }
 
 #[tokio::test]
@@ -31,7 +33,10 @@ async fn a_sold_out_reply_costs_no_round_trip() {
         let asked = (database.requests() - before.0, redis.requests() - before.1);
         // Some are sent every second all the same: the sale is read, the session renewed, the stream looked at.
         let others = 60 + 30 * began.elapsed().as_secs();
-        assert!(asked.0 < others && asked.1 < others, "{strategy}: {asked:?} for 200 replies");
+        assert!(
+            asked.0 < others && asked.1 < others,
+            "{strategy}: {asked:?} for 200 replies"
+        );
     }
 }
 
@@ -40,13 +45,19 @@ async fn a_sold_out_reply_costs_no_round_trip() {
 #[tokio::test]
 async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_sold_on_every_node() {
     // The other node hears of added stock from nobody: it reads the sale again.
-    assert!(FRESH_FOR < Duration::from_secs(1), "within a second, as docs/OPERATIONS.md says");
+    assert!(
+        FRESH_FOR < Duration::from_secs(1),
+        "within a second, as docs/OPERATIONS.md says"
+    );
     let stack = Stack::start(2, &[]).await;
     let (users, mut redis) = (stack.users(5).await, stack.redis.conn().await);
     for strategy in safe() {
         let sale = stack.publish(2, strategy.name()).await;
         let urls = stack.urls();
-        let ids = [buy(&urls[0], &users[0], sale).await, buy(&urls[1], &users[1], sale).await];
+        let ids = [
+            buy(&urls[0], &users[0], sale).await,
+            buy(&urls[1], &users[1], sale).await,
+        ];
         for _ in 0..3 {
             for ((url, user), first) in urls.iter().zip(&users).zip(&ids) {
                 buy(url, &users[2], sale).await.refused(200, "SOLD_OUT");
@@ -57,7 +68,10 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         }
         let elsewhere = buy(&urls[1], &users[0], sale).await;
         if elsewhere.body["code"] != "SOLD_OUT" {
-            assert_eq!(elsewhere.body["orderId"], ids[0].body["orderId"], "{strategy}");
+            assert_eq!(
+                elsewhere.body["orderId"], ids[0].body["orderId"],
+                "{strategy}"
+            );
         }
 
         stack.stream_drained().await;
@@ -93,13 +107,31 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     let sale = stack.publish(5, "group-commit").await;
     let path = format!("/voucher/seckill/{sale}/stock");
     let body = json!({ "add": 1 });
-    for bad in [json!(0), json!(-1), json!(10_000_001), json!(9_999_999), json!("x"), json!(null)] {
-        let answer = post(stack.url(), &path).admin().json(json!({ "add": bad })).send().await;
+    for bad in [
+        json!(0),
+        json!(-1),
+        json!(10_000_001),
+        json!(9_999_999),
+        json!("x"),
+        json!(null),
+    ] {
+        let answer = post(stack.url(), &path)
+            .admin()
+            .json(json!({ "add": bad }))
+            .send()
+            .await;
         answer.refused(400, "INVALID_PARAMETER");
     }
-    let nowhere = post(stack.url(), "/voucher/seckill/999/stock").admin().json(body).send().await;
+    let nowhere = post(stack.url(), "/voucher/seckill/999/stock")
+        .admin()
+        .json(body)
+        .send()
+        .await;
     nowhere.refused(200, "VOUCHER_NOT_FOUND");
-    assert_eq!(stack.database.of_sale(sale, "stock * 100 + issued").await, 505);
+    assert_eq!(
+        stack.database.of_sale(sale, "stock * 100 + issued").await,
+        505
+    );
     // A sale that a Java node published knows only its stock, until it is recorded as such.
     stack.database.set_sale(sale, "issued = NULL").await;
     assert_eq!(stack.add_stock(sale, 5).await, 10);

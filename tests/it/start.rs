@@ -26,7 +26,10 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let mut stack = Stack::start(0, &[]).await;
     // `doctor` passes a healthy stack, and names problems.
     let text = Instance::says(0, &["doctor"], &stack.env(), "ready to serve");
-    for line in ["its version, tables and rights are those", "the user has the rights"] {
+    for line in [
+        "its version, tables and rights are those",
+        "the user has the rights",
+    ] {
         assert!(text.contains(line), "{line}: {text}");
     }
     let mut redis = RedisServer::start().await;
@@ -50,9 +53,17 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let taken = other.local_addr().expect("its address").to_string();
     for (name, value, says) in [
         ("DATABASE_URL", "nonsense", "mysql://user:password@"),
-        ("DATABASE_URL", "mysql://root:s3cret@127.0.0.1:1/x", "cannot connect to the database"),
+        (
+            "DATABASE_URL",
+            "mysql://root:s3cret@127.0.0.1:1/x",
+            "cannot connect to the database",
+        ),
         ("REDIS_URL", "nonsense", "redis://127.0.0.1:6379/"),
-        ("REDIS_URL", "redis://127.0.0.1:1/", "cannot connect to Redis"),
+        (
+            "REDIS_URL",
+            "redis://127.0.0.1:1/",
+            "cannot connect to Redis",
+        ),
         ("BIND_ADDR", &*taken, "is another program using it?"),
         ("ADMIN_TOKEN", "", "ADMIN_TOKEN has 0 characters"),
         ("ADMIN_TOKEN", "s3cret", "ADMIN_TOKEN has 6 characters"),
@@ -62,12 +73,19 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         assert!(!text.contains("s3cret"), "a secret in the output: {text}");
     }
     Instance::says(2, &["serve"], &[], "--database-url");
-    Instance::says(2, &["serve"], &with("REDIS_TIMEOUT_MS", "soon"), "milliseconds");
+    Instance::says(
+        2,
+        &["serve"],
+        &with("REDIS_TIMEOUT_MS", "soon"),
+        "milliseconds",
+    );
 
     // A server that does not answer is waited for.
     stack.redis.pause();
     let waiting = Instance::launch(&[], &stack.env());
-    waiting.wait_for_line("a server does not answer; trying again").await;
+    waiting
+        .wait_for_line("a server does not answer; trying again")
+        .await;
     stack.redis.resume();
     waiting.wait_for_line("serving").await;
     drop(waiting);
@@ -81,9 +99,21 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         let args = ["seed", "--tokens", "70", "--tokens-file", &path];
         Instance::says(0, &args, &stack.env(), "");
     }
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_shop").await, 3);
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_seckill_voucher").await, 1);
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_user").await, 70);
+    assert_eq!(
+        stack.database.number("SELECT COUNT(*) FROM tb_shop").await,
+        3
+    );
+    assert_eq!(
+        stack
+            .database
+            .number("SELECT COUNT(*) FROM tb_seckill_voucher")
+            .await,
+        1
+    );
+    assert_eq!(
+        stack.database.number("SELECT COUNT(*) FROM tb_user").await,
+        70
+    );
     let tokens = std::fs::read_to_string(&file).unwrap();
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     std::fs::remove_file(&file).unwrap();
@@ -91,7 +121,11 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let tokens: Vec<&str> = tokens.lines().collect();
     assert_eq!(tokens.len(), 70);
     for token in [tokens[0], tokens[69]] {
-        get(stack.url(), "/user/me").token(token).send().await.data();
+        get(stack.url(), "/user/me")
+            .token(token)
+            .send()
+            .await
+            .data();
     }
 
     // `doctor` compares the time zones of sessions, nodes and ids.
@@ -105,13 +139,22 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let (same, other) = (-hours, -(hours + 3));
     let text = doctor(&format!("Etc/GMT{same:+}"), "");
     assert!(!text.contains("a session that sets no time zone"), "{text}");
-    doctor(&format!("Etc/GMT{other:+}"), "forceConnectionTimeZoneToSession=true");
+    doctor(
+        &format!("Etc/GMT{other:+}"),
+        "forceConnectionTimeZoneToSession=true",
+    );
 
     orders(&stack, 10, 8, 1).await;
     let text = doctor("Asia/Shanghai", "");
-    assert!(!text.contains("have ids made"), "they were made in our zone: {text}");
+    assert!(
+        !text.contains("have ids made"),
+        "they were made in our zone: {text}"
+    );
     // A JVM in UTC: its ids are eight hours behind.
     orders(&stack, 20, 0, 2).await;
-    let text = doctor("Asia/Shanghai", "3 of the last 6 orders have ids made at +00:00");
+    let text = doctor(
+        "Asia/Shanghai",
+        "3 of the last 6 orders have ids made at +00:00",
+    );
     assert!(text.contains("-Duser.timezone=Asia/Shanghai"), "{text}");
 }

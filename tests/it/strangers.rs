@@ -11,22 +11,39 @@ use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
 
 /// What concerns the caller alone: a sign-out, and purchases.
-const OWN: [&str; 3] = ["/user/logout", "/voucher-order/seckill", "/voucher-order/seckill/{id}"];
+const OWN: [&str; 3] = [
+    "/user/logout",
+    "/voucher-order/seckill",
+    "/voucher-order/seckill/{id}",
+];
 
 /// The tables, each with a checksum of all its rows.
 async fn tables(stack: &Stack) -> Vec<(String, Option<i64>)> {
     let names = "SELECT GROUP_CONCAT(TABLE_NAME ORDER BY TABLE_NAME) FROM information_schema.TABLES \
                  WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE = 'BASE TABLE'";
     let pool = &stack.database.pool;
-    let names: String = sqlx::query_scalar(names).fetch_one(pool).await.expect("the tables");
-    assert!(names.contains("tb_voucher_order") && names.contains("tb_user"), "{names}");
+    let names: String = sqlx::query_scalar(names)
+        .fetch_one(pool)
+        .await
+        .expect("the tables");
+    assert!(
+        names.contains("tb_voucher_order") && names.contains("tb_user"),
+        "{names}"
+    );
     let sums = format!("CHECKSUM TABLE {names}");
-    let sums = sqlx::raw_sql(&sums).fetch_all(pool).await.expect("checksums");
+    let sums = sqlx::raw_sql(&sums)
+        .fetch_all(pool)
+        .await
+        .expect("checksums");
     sums.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
 async fn changed(stack: &Stack, before: &[(String, Option<i64>)]) -> Vec<String> {
-    let differ = tables(stack).await.into_iter().zip(before).filter(|(now, then)| now != *then);
+    let differ = tables(stack)
+        .await
+        .into_iter()
+        .zip(before)
+        .filter(|(now, then)| now != *then);
     differ.map(|((name, _), _)| name).collect()
 }
 
@@ -55,15 +72,23 @@ async fn a_stranger_changes_nothing() {
     let users = stack.users(50).await;
     let (stranger, mut owners) = (&users[0], users[1..].iter());
     let guarded = documented().into_iter().filter(|((_, path), operation)| {
-        let of_a_feature = !["lab", "service"].map(Some).contains(&operation["tags"][0].as_str());
+        let of_a_feature = !["lab", "service"]
+            .map(Some)
+            .contains(&operation["tags"][0].as_str());
         of_a_feature && operation["security"].is_array() && !OWN.contains(&path.as_str())
     });
     let mut asked = 0;
     for ((method, route), operation) in guarded {
         let owner: &SignedIn = owners.next().expect("an owner");
         let order = stack.buy(owner, sale).await.bought();
-        let id = if route.starts_with("/user") { owner.id } else { sale };
-        let path = route.replace("{orderId}", &order.to_string()).replace("{id}", &id.to_string());
+        let id = if route.starts_with("/user") {
+            owner.id
+        } else {
+            sale
+        };
+        let path = route
+            .replace("{orderId}", &order.to_string())
+            .replace("{id}", &id.to_string());
         let request = || -> Call {
             let method: Method = method.parse().expect("a method");
             let request = call(method.clone(), stack.url(), &path);
@@ -76,18 +101,29 @@ async fn a_stranger_changes_nothing() {
         let is_admins = operation["security"][0]["x-admin-token"].is_array();
         // What was cancelled before is counted by now.
         eventually("no stock is on its way back", async || {
-            stack.database.number("SELECT COUNT(*) FROM tb_stock_return").await == 0
+            stack
+                .database
+                .number("SELECT COUNT(*) FROM tb_stock_return")
+                .await
+                == 0
         })
         .await;
         let before = tables(&stack).await;
         let assert_unchanged = async |answer: &Answer| {
             let changed = changed(&stack, &before).await;
-            assert!(changed.is_empty(), "{what}: a stranger changed {changed:?}: {answer:?}");
+            assert!(
+                changed.is_empty(),
+                "{what}: a stranger changed {changed:?}: {answer:?}"
+            );
         };
 
         let of_nobody = request().send().await;
         assert_unchanged(&of_nobody).await;
-        assert_eq!(of_nobody.status, if is_admins { 403 } else { 401 }, "{what}: {of_nobody:?}");
+        assert_eq!(
+            of_nobody.status,
+            if is_admins { 403 } else { 401 },
+            "{what}: {of_nobody:?}"
+        );
         let of_stranger = request().token(&stranger.token).send().await;
         assert_unchanged(&of_stranger).await;
         if is_admins {
@@ -101,7 +137,11 @@ async fn a_stranger_changes_nothing() {
         }
 
         // The same request, of somebody who may, is done.
-        let rightful = if is_admins { request().admin() } else { request().token(&owner.token) };
+        let rightful = if is_admins {
+            request().admin()
+        } else {
+            request().token(&owner.token)
+        };
         rightful.send().await.data();
         let was_done = !changed(&stack, &before).await.is_empty();
         assert_eq!(was_done, method != "GET", "{what}");

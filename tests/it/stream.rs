@@ -39,18 +39,33 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
     stack.stream_drained().await;
     stack.settled().await;
     let order = stack.look_up(&users[0], id).await;
-    assert_eq!((&order.data()["id"], &order.data()["status"]), (&json!(id), &json!(1)));
-    stack.look_up(&users[1], id).await.refused(200, "ORDER_NOT_FOUND");
-    stack.buy(&users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    assert_eq!(
+        (&order.data()["id"], &order.data()["status"]),
+        (&json!(id), &json!(1))
+    );
+    stack
+        .look_up(&users[1], id)
+        .await
+        .refused(200, "ORDER_NOT_FOUND");
+    stack
+        .buy(&users[0], sale)
+        .await
+        .refused(200, "ALREADY_ORDERED");
     assert_eq!(stack.tables(sale).await, (1, 1));
-    assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[0].id]));
+    assert_eq!(
+        counter_and_claims(&stack, sale).await,
+        (Some(1), vec![users[0].id])
+    );
 
     // An entry is delivered again where its acknowledgement was lost. And two nodes may give out one id: of both entries one
     // becomes the order, and neither buyer hears before that there is none.
     let mut redis = stack.redis.conn().await;
     let sale = stack.publish(5, "stream").await;
     let mut add = async |user: i64, sale: i64, id: i64| {
-        let _: String = redis.xadd("stream.orders", "*", &entry(user, sale, id)).await.unwrap();
+        let _: String = redis
+            .xadd("stream.orders", "*", &entry(user, sale, id))
+            .await
+            .unwrap();
     };
     const ID: i64 = 660_000_000_000_000_001;
     add(7, sale, ID).await;
@@ -67,7 +82,10 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
     })
     .await;
     stack.stream_drained().await;
-    assert_eq!((stack.tables(sale).await, stack.dead_letters().await), ((3, 2), 0));
+    assert_eq!(
+        (stack.tables(sale).await, stack.dead_letters().await),
+        ((3, 2), 0)
+    );
 
     let (sale, id) = (stack.publish(2, "stream").await, ID + 3);
     while_sale_is_locked(&stack, sale, async {
@@ -80,9 +98,15 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
     })
     .await;
     stack.stream_drained().await;
-    let (first, second) = (stack.look_up(&users[0], id).await, stack.look_up(&users[1], id).await);
-    let (ordered, refused) =
-        if first.body["success"] == true { (first, second) } else { (second, first) };
+    let (first, second) = (
+        stack.look_up(&users[0], id).await,
+        stack.look_up(&users[1], id).await,
+    );
+    let (ordered, refused) = if first.body["success"] == true {
+        (first, second)
+    } else {
+        (second, first)
+    };
     assert_eq!(ordered.data()["id"], id);
     refused.refused(200, "ORDER_FAILED");
     assert_eq!(stack.tables(sale).await, (1, 1));
@@ -96,12 +120,22 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     let mut redis = stack.redis.conn().await;
     let first = stack.buy_committed(&users[0], sale).await;
     // Redis loses a claim: the database does not.
-    let _: () = redis.srem(stack.keys.claims(sale), users[0].id).await.unwrap();
+    let _: () = redis
+        .srem(stack.keys.claims(sale), users[0].id)
+        .await
+        .unwrap();
     let second = stack.buy_committed(&users[0], sale).await;
     let refused = stack.look_up(&users[0], second).await;
     refused.refused(200, "ALREADY_ORDERED");
-    assert_eq!(refused.body["orderId"], first.to_string(), "the existing order");
-    assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[0].id]));
+    assert_eq!(
+        refused.body["orderId"],
+        first.to_string(),
+        "the existing order"
+    );
+    assert_eq!(
+        counter_and_claims(&stack, sale).await,
+        (Some(1), vec![users[0].id])
+    );
     // The stock counter is higher than the stock.
     let _: () = redis.set(stack.keys.stock(sale), 5).await.unwrap();
     stack.buy_committed(&users[1], sale).await;
@@ -109,7 +143,10 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     if late.status == 202 {
         let late = late.bought();
         stack.stream_drained().await;
-        stack.look_up(&users[2], late).await.refused(200, "SOLD_OUT");
+        stack
+            .look_up(&users[2], late)
+            .await
+            .refused(200, "SOLD_OUT");
         // That showed the counter to be wrong: it is rebuilt.
         eventually("the purchase itself is refused", async || {
             stack.buy(&users[2], sale).await.body["code"] == "SOLD_OUT"
@@ -121,7 +158,10 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     assert_eq!(stack.tables(sale).await, (2, 0));
 
     // Entries that cannot be committed delay no other.
-    let (sale, dead) = (stack.publish(10, "stream").await, stack.dead_letters().await);
+    let (sale, dead) = (
+        stack.publish(10, "stream").await,
+        stack.dead_letters().await,
+    );
     let poison = format!(
         "CREATE TRIGGER poison BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
          IF NEW.user_id = {} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'poison'; END IF",
@@ -141,7 +181,10 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     .await;
     stack.stream_drained().await;
     assert_eq!(stack.tables(sale).await, (2, 8));
-    stack.look_up(&users[1], ids[1]).await.refused(200, "ORDER_FAILED");
+    stack
+        .look_up(&users[1], ids[1])
+        .await
+        .refused(200, "ORDER_FAILED");
     let claims = vec![users[0].id, users[2].id];
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(8), claims));
     assert_eq!(stack.dead_letters().await - dead, 3);
@@ -152,19 +195,37 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
 
     // The counter of the ids was lost, and begun anew by a node that does not begin it at random: what the buyer is told is
     // an order that another user has. It ends as a refusal, and the buyer may buy again.
-    let (other_sale, sale) = (stack.publish(1, "row-lock").await, stack.publish(2, "stream").await);
+    let (other_sale, sale) = (
+        stack.publish(1, "row-lock").await,
+        stack.publish(2, "stream").await,
+    );
     let id = stack.buy(&users[0], other_sale).await.bought();
     let mut admit = redis::pipe();
-    admit.atomic().decr(stack.keys.stock(sale), 1).sadd(stack.keys.claims(sale), users[1].id);
+    admit
+        .atomic()
+        .decr(stack.keys.stock(sale), 1)
+        .sadd(stack.keys.claims(sale), users[1].id);
     admit.xadd("stream.orders", "*", &entry(users[1].id, sale, id));
     admit.exec_async(&mut redis).await.unwrap();
     stack.stream_drained().await;
-    stack.look_up(&users[1], id).await.refused(200, "ORDER_FAILED");
-    assert_eq!(stack.look_up(&users[0], id).await.data()["voucherId"], other_sale);
+    stack
+        .look_up(&users[1], id)
+        .await
+        .refused(200, "ORDER_FAILED");
+    assert_eq!(
+        stack.look_up(&users[0], id).await.data()["voucherId"],
+        other_sale
+    );
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(2), vec![]));
     let again = stack.buy_committed(&users[1], sale).await;
-    assert_eq!(stack.look_up(&users[1], again).await.data()["voucherId"], sale);
-    assert_eq!(counter_and_claims(&stack, sale).await, (Some(1), vec![users[1].id]));
+    assert_eq!(
+        stack.look_up(&users[1], again).await.data()["voucherId"],
+        sale
+    );
+    assert_eq!(
+        counter_and_claims(&stack, sale).await,
+        (Some(1), vec![users[1].id])
+    );
 }
 
 #[tokio::test]
@@ -191,7 +252,10 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     stack.buy(&users[3], sale).await.bought();
     let (stock, claims) = counter_and_claims(&stack, sale).await;
     assert_eq!(stock, Some(0), "4, less 1 sold, 2 in flight and this one");
-    assert_eq!(claims, users[..4].iter().map(|user| user.id).collect::<Vec<_>>());
+    assert_eq!(
+        claims,
+        users[..4].iter().map(|user| user.id).collect::<Vec<_>>()
+    );
     for user in &users[..4] {
         stack.buy(user, sale).await.refused(200, "ALREADY_ORDERED");
     }
@@ -203,7 +267,10 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     let sale = stack.publish(4, "stream").await;
     let _: () = redis.set(stack.keys.stock(sale), "1e3").await.unwrap();
     stack.buy_committed(&users[0], sale).await;
-    assert_eq!((stack.tables(sale).await, stack.counter(sale).await), ((1, 3), Some(3)));
+    assert_eq!(
+        (stack.tables(sale).await, stack.counter(sale).await),
+        ((1, 3), Some(3))
+    );
 
     // An instance that stops leaves the group.
     let mut consumers = redis::cmd("XINFO");
@@ -230,5 +297,8 @@ async fn a_full_stream_admits_nobody_until_it_is_drained() {
     stack.stream_drained().await;
     stack.buy_committed(&users[1], sale).await;
     let metrics = get(stack.url(), "/metrics").text().await;
-    assert!(metrics.contains("seckill_stream_ordered_total 2\n"), "{metrics}");
+    assert!(
+        metrics.contains("seckill_stream_ordered_total 2\n"),
+        "{metrics}"
+    );
 }

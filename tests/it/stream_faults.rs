@@ -23,14 +23,19 @@ async fn lose(stack: &mut Stack, what: &str) {
             lose.cmd("EVAL").arg(FORGET).arg(0);
         }
         _ => {
-            let data = if what == "nothing" { RedisData::Intact } else { RedisData::Old };
+            let data = if what == "nothing" {
+                RedisData::Intact
+            } else {
+                RedisData::Old
+            };
             stack.redis.kill();
             return redis_data::restart(&mut stack.redis, data).await.unwrap();
         }
     }
     if what == "stream, mended" {
         // By somebody, at once, which hides that there was no group.
-        lose.cmd("XGROUP").arg(&["CREATE", "stream.orders", "g1", "$", "MKSTREAM"]);
+        lose.cmd("XGROUP")
+            .arg(&["CREATE", "stream.orders", "g1", "$", "MKSTREAM"]);
     }
     lose.exec_async(&mut redis).await.unwrap();
 }
@@ -40,7 +45,13 @@ async fn lose(stack: &mut Stack, what: &str) {
 async fn whatever_redis_loses_each_pending_order_ends_and_a_no_stays_one() {
     let mut stack = Stack::start(2, &[]).await;
     let users = stack.users(26).await;
-    for what in ["stream", "stream, mended", "all keys", "nothing", "all since a snapshot"] {
+    for what in [
+        "stream",
+        "stream, mended",
+        "all keys",
+        "nothing",
+        "all since a snapshot",
+    ] {
         let sale = stack.publish(20, "stream").await;
         redis_data::take_snapshot(&stack.redis).await.unwrap();
         let holder = stack.lock_sale(sale).await;
@@ -65,7 +76,10 @@ async fn whatever_redis_loses_each_pending_order_ends_and_a_no_stays_one() {
         }
         assert_eq!(stack.orders(sale).await, 20, "{what}");
         for (user, order) in refused {
-            assert!(!stack.database.has_order(order, user).await, "{what}: after a no");
+            assert!(
+                !stack.database.has_order(order, user).await,
+                "{what}: after a no"
+            );
         }
     }
 }

@@ -12,12 +12,19 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     let stack = Stack::start(1, &["--stream-batch", "4"]).await;
     let users = stack.users(60).await;
     let locked = stack.publish_each(60, ["stream"; 6]).await;
-    let (free, stranded) = (stack.publish(10, "stream").await, stack.publish(2, "stream").await);
+    let (free, stranded) = (
+        stack.publish(10, "stream").await,
+        stack.publish(2, "stream").await,
+    );
     let mut holder = stack.database.pool.begin().await.unwrap();
     for sale in &locked {
         // Each by its key: a list of ids may scan the table, and lock all of it.
         let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
-        sqlx::query(lock).bind(sale).execute(&mut *holder).await.unwrap();
+        sqlx::query(lock)
+            .bind(sale)
+            .execute(&mut *holder)
+            .await
+            .unwrap();
     }
     let mut pending = Vec::new();
     for (sale, buyers) in locked.iter().zip([60, 1, 1, 1, 1, 1]) {
@@ -73,11 +80,17 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     let sale = stack.publish(5, "stream").await;
     stack.buy_committed(&users[0], sale).await;
     let claims = stack.keys.claims(sale);
-    for (user, fault) in users[1..].iter().zip(["a sale is not counted", "sales are not counted"]) {
+    for (user, fault) in users[1..]
+        .iter()
+        .zip(["a sale is not counted", "sales are not counted"])
+    {
         let holder = match fault {
             "a sale is not counted" => Some(stack.lock_sale(sale).await),
             _ => {
-                stack.database.run("RENAME TABLE tb_stock_return TO hidden").await;
+                stack
+                    .database
+                    .run("RENAME TABLE tb_stock_return TO hidden")
+                    .await;
                 None
             }
         };
@@ -86,7 +99,12 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
         stack.instances[0].wait_for_line(fault).await;
         match holder {
             Some(holder) => holder.rollback().await.unwrap(),
-            None => stack.database.run("RENAME TABLE hidden TO tb_stock_return").await,
+            None => {
+                stack
+                    .database
+                    .run("RENAME TABLE hidden TO tb_stock_return")
+                    .await
+            }
         }
         let is_gone = async || !stack.claims(sale).await.contains(&user.id);
         eventually("the claim is gone", is_gone).await;
@@ -95,8 +113,15 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     for strategy in ["stream", "reentrant-lock"] {
         let sale = stack.publish(5, strategy).await;
         stack.buy_committed(&users[0], sale).await;
-        let ends = stack.database.of_sale(sale, "UNIX_TIMESTAMP(end_time)").await;
-        let names = if strategy == "stream" { &["stock", "order", "open"][..] } else { &["stock"] };
+        let ends = stack
+            .database
+            .of_sale(sale, "UNIX_TIMESTAMP(end_time)")
+            .await;
+        let names = if strategy == "stream" {
+            &["stock", "order", "open"][..]
+        } else {
+            &["stock"]
+        };
         for name in names {
             let key = format!("seckill:{name}:{sale}");
             let at: i64 = redis.expire_time(&key).await.unwrap();
@@ -117,9 +142,15 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
 
     let holder = stack.lock_sale(sale).await;
     let _: () = redis.del(&open).await.unwrap();
-    eventually("it is being opened", async || redis.exists(&open).await.unwrap()).await;
+    eventually("it is being opened", async || {
+        redis.exists(&open).await.unwrap()
+    })
+    .await;
     eventually("its buyer is claimed", async || {
-        redis.sismember(stack.keys.claims(sale), users[0].id).await.unwrap()
+        redis
+            .sismember(stack.keys.claims(sale), users[0].id)
+            .await
+            .unwrap()
     })
     .await;
     // From here on the opener's name goes only if the opener takes it away.
@@ -130,10 +161,17 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     stack.buy(&users[1], sale).await.bought();
 
     // A purchase would ask for it: a Java node's script needs its counter.
-    let (broken, other) = (stack.publish(2, "stream").await, stack.publish(2, "stream").await);
+    let (broken, other) = (
+        stack.publish(2, "stream").await,
+        stack.publish(2, "stream").await,
+    );
     let (claims, open) = (stack.keys.claims(broken), stack.keys.open(other));
     let mut replace = redis::pipe();
-    replace.atomic().del(&claims).set(&claims, "no set").del(&open);
+    replace
+        .atomic()
+        .del(&claims)
+        .set(&claims, "no set")
+        .del(&open);
     replace.exec_async(&mut redis).await.unwrap();
     eventually("the other one is open again", || is_open(&open)).await;
 }

@@ -14,7 +14,10 @@ const FIRST: i64 = 10_000_001;
 /// Inserts the orders of as many users by doubling what is there.
 async fn insert_orders(stack: &Stack, sale: i64) {
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id)";
-    stack.database.run(&format!("{insert} VALUES (1, {FIRST}, {sale})")).await;
+    stack
+        .database
+        .run(&format!("{insert} VALUES (1, {FIRST}, {sale})"))
+        .await;
     let mut there = 1;
     while there < ORDERS {
         let more = there.min(ORDERS - there);
@@ -28,11 +31,20 @@ async fn insert_orders(stack: &Stack, sale: i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let stack = Stack::start(2, &[]).await;
-    let (big, small) = (stack.publish(LEFT, "stream").await, stack.publish(5, "stream").await);
+    let (big, small) = (
+        stack.publish(LEFT, "stream").await,
+        stack.publish(5, "stream").await,
+    );
     insert_orders(&stack, big).await;
-    stack.database.set_sale(big, &format!("issued = stock + {ORDERS}")).await;
+    stack
+        .database
+        .set_sale(big, &format!("issued = stock + {ORDERS}"))
+        .await;
     let mut redis = stack.redis.conn().await;
-    let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
+    let _: () = redis::cmd("FLUSHALL")
+        .query_async(&mut redis)
+        .await
+        .unwrap();
     let users = stack.users(4).await;
     stack.buy_eventually(&users[0], small).await;
     eventually("the big sale is sold", async || {
@@ -46,7 +58,11 @@ async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     stack.stream_drained().await;
     let claims = stack.keys.claims(big);
     let claimed: i64 = redis.scard(&claims).await.unwrap();
-    assert_eq!(claimed, ORDERS + 1 + 1, "every buyer has a claim, and there is the mark");
+    assert_eq!(
+        claimed,
+        ORDERS + 1 + 1,
+        "every buyer has a claim, and there is the mark"
+    );
     // What follows reads what is in flight, and not the buyers: a claim that is lost does not come back by it.
     let _: () = redis.srem(&claims, FIRST).await.unwrap();
     stack.add_stock(big, 5).await;

@@ -25,13 +25,19 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     let order = stack.buy(&users[0], sale).await.bought();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
     // It may be remembered for a moment.
-    eventually("the list of the shop's vouchers shows what is left", async || {
-        let list = get(stack.url(), "/voucher/list/1").send().await;
-        list.data()[0]["stock"] == 1
-    })
+    eventually(
+        "the list of the shop's vouchers shows what is left",
+        async || {
+            let list = get(stack.url(), "/voucher/list/1").send().await;
+            list.data()[0]["stock"] == 1
+        },
+    )
     .await;
     // A second order of the buyer takes no unit.
-    stack.buy(&users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    stack
+        .buy(&users[0], sale)
+        .await
+        .refused(200, "ALREADY_ORDERED");
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
     // What was added, and the unit of a cancelled order, are in the stock: sold once no row is left.
     assert_eq!(stack.add_stock(sale, 1).await, 2);
@@ -79,7 +85,12 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     const JAVA: i64 = 40;
     let stack = Stack::lab(2).await;
     let buyers = (ROWS + ADDED) as u32;
-    let options = options(&stack, workload::ladder::Strategy::UnitRows, buyers, ROWS as u32);
+    let options = options(
+        &stack,
+        workload::ladder::Strategy::UnitRows,
+        buyers,
+        ROWS as u32,
+    );
     let sale = burst::publish(&options).await.expect("a sale");
     stack.add_stock(sale.cast_signed(), ADDED).await;
     let node = JavaNode::join(&stack).await;
@@ -90,13 +101,32 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
         }
         sold
     };
-    let rows = workload::order_rows::OrderRows::open(&stack.access().database_url).await.unwrap();
+    let rows = workload::order_rows::OrderRows::open(&stack.access().database_url)
+        .await
+        .unwrap();
     let buyers = burst::prepare(&options).await.expect("buyers");
     let (report, java) = tokio::join!(burst::on(sale, &options, &rows, buyers), java);
     let report = report.expect("the burst runs");
     // The Java node told nobody of its orders: to the checker they are orders without a reply.
-    let Verdict { oversold, duplicates, lost, drift, phantom, .. } = report.verdict;
+    let Verdict {
+        oversold,
+        duplicates,
+        lost,
+        drift,
+        phantom,
+        ..
+    } = report.verdict;
     let seen = (oversold, duplicates, lost, drift, phantom);
-    assert_eq!(seen, (0, 0, 0, 0, java), "{:?} {:?}", report.verdict, report.replies);
-    assert!(java > 0 && report.verdict.orders > java, "{java}: {:?}", report.replies);
+    assert_eq!(
+        seen,
+        (0, 0, 0, 0, java),
+        "{:?} {:?}",
+        report.verdict,
+        report.replies
+    );
+    assert!(
+        java > 0 && report.verdict.orders > java,
+        "{java}: {:?}",
+        report.replies
+    );
 }

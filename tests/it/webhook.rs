@@ -31,11 +31,17 @@ const NOT_SENT: &str = "a sign-in code could not be sent";
 
 fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     let timeout = ["--code-webhook-timeout-ms", timeout_ms];
-    [&["--code-webhook-url", url, "--code-webhook-secret", SECRET], &timeout[..]].concat()
+    [
+        &["--code-webhook-url", url, "--code-webhook-secret", SECRET],
+        &timeout[..],
+    ]
+    .concat()
 }
 
 async fn ask(url: &str) -> Answer {
-    api::post(url, &format!("/user/code?phone={PHONE}")).send().await
+    api::post(url, &format!("/user/code?phone={PHONE}"))
+        .send()
+        .await
 }
 
 /// TLS before a receiver, until the handle is dropped; then its port is free, and nobody else takes it.
@@ -58,9 +64,13 @@ async fn tls_before(
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             // Clients that do not trust the certificate end the handshake.
-            let Ok(mut secure) = acceptor.accept(stream).await else { continue };
+            let Ok(mut secure) = acceptor.accept(stream).await else {
+                continue;
+            };
             let mut plain = TcpStream::connect(receiver).await.unwrap();
-            tokio::io::copy_bidirectional(&mut secure, &mut plain).await.ok();
+            tokio::io::copy_bidirectional(&mut secure, &mut plain)
+                .await
+                .ok();
         }
     };
     (address, AbortOnDropHandle::new(tokio::spawn(serve)))
@@ -98,22 +108,33 @@ async fn a_code_is_posted_and_one_that_is_not_sent_costs_nothing() {
     assert_eq!(attempts.len(), 3);
     for (headers, body) in &attempts {
         let first = &attempts[0];
-        assert_eq!((&headers["webhook-id"], body), (&first.0["webhook-id"], &first.1));
+        assert_eq!(
+            (&headers["webhook-id"], body),
+            (&first.0["webhook-id"], &first.1)
+        );
     }
     assert_ne!(attempts[0].0["webhook-id"], headers["webhook-id"]);
     login(&stack, PHONE, &code_in(&attempts[0].1)).await.data();
 
     // No answer: it may have been sent, so it is not posted again, and its code works.
-    stack.add_instance(&arguments(&receiver.url(), "2000")).await;
+    stack
+        .add_instance(&arguments(&receiver.url(), "2000"))
+        .await;
     receiver.will_answer([0]);
     let hasty = &stack.instances[1].url;
     let refused = ask(hasty).await;
     refused.refused(503, "UNAVAILABLE");
-    let [(_, body)] = &receiver.since(10)[..] else { panic!("posted again") };
+    let [(_, body)] = &receiver.since(10)[..] else {
+        panic!("posted again")
+    };
     login(&stack, PHONE, &code_in(body)).await.data();
 
-    let outcomes =
-        [("sent", [2, 0]), ("not_sent", [0, 0]), ("refused", [6, 0]), ("unknown", [0, 1])];
+    let outcomes = [
+        ("sent", [2, 0]),
+        ("not_sent", [0, 0]),
+        ("refused", [6, 0]),
+        ("unknown", [0, 1]),
+    ];
     for (outcome, counts) in outcomes {
         let name = format!("seckill_sign_in_codes_total{{outcome=\"{outcome}\"}}");
         for (url, count) in stack.urls().iter().zip(counts) {
@@ -164,7 +185,10 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 4096];
         assert_ne!(stream.read(&mut request).await.unwrap(), 0);
-        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n")
+            .await
+            .unwrap();
         stream
     };
     let (asked, stream) = tokio::join!(ask(stack.url()), answer);
@@ -175,15 +199,27 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     // The one in deploy, which checks the signature and the time.
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/code_receiver.py");
     let mut python = tokio::process::Command::new("python3");
-    python.arg(program).kill_on_drop(true).stdout(Stdio::piped());
-    python.env("CODE_WEBHOOK_SECRET", SECRET).env("PORT", port.to_string());
+    python
+        .arg(program)
+        .kill_on_drop(true)
+        .stdout(Stdio::piped());
+    python
+        .env("CODE_WEBHOOK_SECRET", SECRET)
+        .env("PORT", port.to_string());
     let mut python = python.stderr(Stdio::null()).spawn().expect("start python3");
     let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
-    eventually("it listens", async || TcpStream::connect(("127.0.0.1", port)).await.is_ok()).await;
+    eventually("it listens", async || {
+        TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+    })
+    .await;
     ask(stack.url()).await.data();
-    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a line in time");
+    let line = tokio::time::timeout(PATIENCE, lines.next_line())
+        .await
+        .expect("a line in time");
     let line = line.unwrap().expect("a line");
-    let code = line.strip_prefix("To 13800000001: your code is ").expect("the message");
+    let code = line
+        .strip_prefix("To 13800000001: your code is ")
+        .expect("the message");
     login(&stack, PHONE, code).await.data();
     // Another secret: the request is not believed.
     let forged = api::post(&url, "/").json(json!({}));
@@ -199,14 +235,21 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     let args = arguments(&url, "4000");
     let mut stack = Stack::start(0, &[]).await;
     let environment = |roots: PathBuf| {
-        [stack.env(), vec![("SSL_CERT_FILE", roots.display().to_string())]].concat()
+        [
+            stack.env(),
+            vec![("SSL_CERT_FILE", roots.display().to_string())],
+        ]
+        .concat()
     };
     let trusting = environment(trusted.path("authority.crt"));
     let distrusting = environment(others.path("authority.crt"));
     let without = environment(others.path("nowhere.crt"));
     stack.add_instance_with(&args, &trusting).await;
     stack.add_instance_with(&args, &distrusting).await;
-    let [one, two] = [stack.instances[0].url.clone(), stack.instances[1].url.clone()];
+    let [one, two] = [
+        stack.instances[0].url.clone(),
+        stack.instances[1].url.clone(),
+    ];
     // The reply may be here before the log's line.
     let warnings = async |instance: &Instance| -> Vec<String> {
         instance.wait_for_line(NOT_SENT).await;
@@ -214,13 +257,17 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     };
 
     ask(&one).await.data();
-    let [(_, body)] = &receiver.since(0)[..] else { panic!("one request") };
+    let [(_, body)] = &receiver.since(0)[..] else {
+        panic!("one request")
+    };
     login(&stack, PHONE, &code_in(body)).await.data();
 
     // Signed by another authority: one sentence that says so, and nothing is posted.
     ask(&two).await.refused(503, "UNAVAILABLE");
     assert_eq!(receiver.count(), 1);
-    let [warning] = &warnings(&stack.instances[1]).await[..] else { panic!("one line") };
+    let [warning] = &warnings(&stack.instances[1]).await[..] else {
+        panic!("one line")
+    };
     assert!(warning.contains("invalid peer certificate: "), "{warning}");
 
     // No answer to the handshake: nothing was sent.
@@ -228,7 +275,9 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     assert!(tls.await.unwrap_err().is_cancelled());
     let _silent = TcpListener::bind(address).await.unwrap();
     ask(&one).await.refused(503, "UNAVAILABLE");
-    let [warning] = &warnings(&stack.instances[0]).await[..] else { panic!("one line") };
+    let [warning] = &warnings(&stack.instances[0]).await[..] else {
+        panic!("one line")
+    };
     assert!(warning.contains("connecting took too long"), "{warning}");
     for url in [&one, &two] {
         let not_sent = "seckill_sign_in_codes_total{outcome=\"not_sent\"}";

@@ -131,7 +131,10 @@ impl Cache {
             let inner = background.clone();
             async move { inner.run_background().await }
         });
-        Self { inner, _stop_on_drop: Arc::new(stop.drop_guard()) }
+        Self {
+            inner,
+            _stop_on_drop: Arc::new(stop.drop_guard()),
+        }
     }
 
     /// Invalidates `keys` in this process, in Redis and on every node, in one round trip. Call it
@@ -180,7 +183,8 @@ impl Cache {
         supervise(&self.inner.tasks, "Bloom filter", move || {
             let (stop, filter, pages) = (stop.clone(), filter.clone(), pages.clone());
             async move {
-                stop.run_until_cancelled(filter.keep_filled(interval, &pages)).await;
+                stop.run_until_cancelled(filter.keep_filled(interval, &pages))
+                    .await;
             }
         });
     }
@@ -203,12 +207,21 @@ impl Cache {
     pub async fn shutdown(&self) {
         self.inner.stop.cancel();
         self.inner.tasks.close();
-        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
-            tracing::warn!(tasks = self.inner.tasks.len(), "cache tasks left unfinished");
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.inner.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                tasks = self.inner.tasks.len(),
+                "cache tasks left unfinished"
+            );
         }
         let pending = self.inner.invalidator.pending.len();
         if pending > 0 {
-            tracing::error!(pending, "invalidations not delivered; times to live bound them");
+            tracing::error!(
+                pending,
+                "invalidations not delivered; times to live bound them"
+            );
         }
     }
 }

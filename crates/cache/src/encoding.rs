@@ -44,7 +44,11 @@ impl Encoded {
             data: &'a T,
             expire_time: u64,
         }
-        let jitter: f64 = if value.is_some() { rand::random_range(0.9..=1.1) } else { 1.0 };
+        let jitter: f64 = if value.is_some() {
+            rand::random_range(0.9..=1.1)
+        } else {
+            1.0
+        };
         // A float that is too large saturates; Redis refuses what is beyond its own range.
         let valid = (valid.as_secs_f64() * 1000.0 * jitter) as u64;
         let valid = valid.clamp(1, i64::MAX as u64 / 2);
@@ -94,24 +98,40 @@ pub(crate) fn decode<T: DeserializeOwned>(
     struct Data<T> {
         data: T,
     }
-    let Some(text) = text else { return Decoded::Missing };
+    let Some(text) = text else {
+        return Decoded::Missing;
+    };
     if text.is_empty() {
         return Decoded::Null;
     }
     if let Ok(shape) = serde_json::from_slice::<Shape>(text) {
-        let Ok(Data { data }) = serde_json::from_slice(text) else { return Decoded::Unreadable };
+        let Ok(Data { data }) = serde_json::from_slice(text) else {
+            return Decoded::Unreadable;
+        };
         let fresh = shape.expire_time > now_millis();
-        return if fresh { Decoded::Fresh(data) } else { Decoded::Stale(data) };
+        return if fresh {
+            Decoded::Fresh(data)
+        } else {
+            Decoded::Stale(data)
+        };
     }
-    let Ok(value) = serde_json::from_slice(text) else { return Decoded::Unreadable };
+    let Ok(value) = serde_json::from_slice(text) else {
+        return Decoded::Unreadable;
+    };
     let ahead = i64::try_from(refresh_ahead.as_millis()).unwrap_or(i64::MAX);
-    if (0..ahead).contains(&pttl) { Decoded::Stale(value) } else { Decoded::Fresh(value) }
+    if (0..ahead).contains(&pttl) {
+        Decoded::Stale(value)
+    } else {
+        Decoded::Fresh(value)
+    }
 }
 
 /// The wall clock in the unit of `expireTime`. Nodes whose clocks differ rebuild earlier or later by
 /// that difference, and nothing worse.
 fn now_millis() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -135,9 +155,18 @@ mod tests {
     fn a_value_about_to_expire_is_stale_only_with_refresh_ahead() {
         let text = Some(br#"{"id":1}"#.as_slice());
         let ahead = Duration::from_secs(10);
-        assert_eq!(decode(text, 9_999, ahead), Decoded::Stale(Product { id: 1 }));
-        assert_eq!(decode(text, 10_000, ahead), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(
+            decode(text, 9_999, ahead),
+            Decoded::Stale(Product { id: 1 })
+        );
+        assert_eq!(
+            decode(text, 10_000, ahead),
+            Decoded::Fresh(Product { id: 1 })
+        );
         assert_eq!(decode(text, -1, ahead), Decoded::Fresh(Product { id: 1 }));
-        assert_eq!(decode(text, 5, Duration::ZERO), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(
+            decode(text, 5, Duration::ZERO),
+            Decoded::Fresh(Product { id: 1 })
+        );
     }
 }

@@ -105,9 +105,18 @@ impl LocalCache {
         if !stamp.is_subscribed() || stamp != self.stamp(key) {
             return;
         }
-        let Some(expires) = Instant::now().checked_add(ttl) else { return };
+        let Some(expires) = Instant::now().checked_add(ttl) else {
+            return;
+        };
         let value = value.map(|value| value.clone() as Arc<dyn Any + Send + Sync>);
-        self.entries.insert(key.into(), Entry { stamp, expires, value });
+        self.entries.insert(
+            key.into(),
+            Entry {
+                stamp,
+                expires,
+                value,
+            },
+        );
     }
 
     /// Invalidates what was read of `key` before now.
@@ -157,7 +166,9 @@ mod tests {
     }
 
     fn get(local: &LocalCache, key: &str) -> Option<Option<u64>> {
-        local.get::<u64>(key).map(|found| found.map(|value| **value))
+        local
+            .get::<u64>(key)
+            .map(|found| found.map(|value| **value))
     }
 
     #[test]

@@ -35,8 +35,13 @@ pub enum ReadStrategy {
 
 impl ReadStrategy {
     /// Every strategy, from the simplest to the most complete.
-    pub const ALL: [Self; 5] =
-        [Self::CacheAside, Self::NullCaching, Self::Mutex, Self::LogicalExpiry, Self::Layered];
+    pub const ALL: [Self; 5] = [
+        Self::CacheAside,
+        Self::NullCaching,
+        Self::Mutex,
+        Self::LogicalExpiry,
+        Self::Layered,
+    ];
 
     /// The name in configuration: what [`FromStr`] accepts and [`Display`](fmt::Display) writes.
     pub const fn name(self) -> &'static str {
@@ -61,10 +66,13 @@ impl FromStr for ReadStrategy {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|strategy| strategy.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("unknown read strategy `{name}`; there are {names}")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|strategy| strategy.name() == name)
+            .ok_or_else(|| {
+                let names = Self::ALL.map(Self::name).join(", ");
+                format!("unknown read strategy `{name}`; there are {names}")
+            })
     }
 }
 

@@ -26,7 +26,10 @@ pub struct CachedValue<T> {
 
 impl<T> CachedValue<T> {
     pub(crate) fn new(value: T) -> Arc<Self> {
-        Arc::new(Self { value, rendered: OnceLock::new() })
+        Arc::new(Self {
+            value,
+            rendered: OnceLock::new(),
+        })
     }
 
     /// The rendered form, such as a response body. `render` runs for the first caller only, so all

@@ -36,11 +36,18 @@ impl Account {
     /// Set the balance; `false` if a write with a higher token came before.
     async fn set(&mut self, balance: u32, fence: u64) -> redis::RedisResult<bool> {
         let mut call = self.write.key("example:account");
-        call.arg(fence).arg(balance).invoke_async(&mut self.redis).await
+        call.arg(fence)
+            .arg(balance)
+            .invoke_async(&mut self.redis)
+            .await
     }
 
     async fn balance(&mut self) -> redis::RedisResult<u32> {
-        redis::cmd("HGET").arg("example:account").arg("balance").query_async(&mut self.redis).await
+        redis::cmd("HGET")
+            .arg("example:account")
+            .arg("balance")
+            .query_async(&mut self.redis)
+            .await
     }
 }
 
@@ -61,11 +68,17 @@ pub async fn run(url: &str) -> Result<(), Failure> {
     // A short lease without renewal, as if the whole process of the first holder were paused.
     let short = lock.clone().without_renewal(Duration::from_millis(300));
     let first = short.acquire().await?;
-    println!("first holder: token {}, paused past its lease", first.fence());
+    println!(
+        "first holder: token {}, paused past its lease",
+        first.fence()
+    );
 
     let second = lock.acquire().await?;
     println!("second holder: token {}", second.fence());
-    println!("second holder writes 80: {}", outcome(account.set(80, second.fence()).await?));
+    println!(
+        "second holder writes 80: {}",
+        outcome(account.set(80, second.fence()).await?)
+    );
 
     let late = account.set(100, first.fence()).await?;
     println!("first holder writes 100: {}", outcome(late));

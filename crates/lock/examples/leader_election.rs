@@ -26,7 +26,11 @@ async fn main() -> Result<(), Failure> {
 
 /// Three candidates, until each has led once.
 pub async fn run(url: &str) -> Result<(), Failure> {
-    tokio::try_join!(candidate(url, "A"), candidate(url, "B"), candidate(url, "C"))?;
+    tokio::try_join!(
+        candidate(url, "A"),
+        candidate(url, "B"),
+        candidate(url, "C")
+    )?;
     Ok(())
 }
 
@@ -62,5 +66,9 @@ async fn work(name: &str) -> Result<(), Failure> {
         println!("{name}: step {step}");
     }
     LEADERS.fetch_sub(1, Ordering::SeqCst);
-    if others == 0 { Ok(()) } else { Err("two leaders".into()) }
+    if others == 0 {
+        Ok(())
+    } else {
+        Err("two leaders".into())
+    }
 }

@@ -34,7 +34,10 @@ pub async fn run(url: &str) -> Result<(), Failure> {
     semaphore.try_set_permits(PERMITS).await?;
 
     let crashing = semaphore.acquire(1).await?;
-    println!("job 0 has permit {} and crashes", crashing.ids().collect::<String>());
+    println!(
+        "job 0 has permit {} and crashes",
+        crashing.ids().collect::<String>()
+    );
     // As if its process were killed: nothing is released.
     std::mem::forget(crashing);
 
@@ -44,7 +47,11 @@ pub async fn run(url: &str) -> Result<(), Failure> {
     let free = semaphore.available().await?;
     println!("all jobs are done, {free} permits are free");
     locks.shutdown().await;
-    if free == i64::from(PERMITS) { Ok(()) } else { Err("a permit was lost".into()) }
+    if free == i64::from(PERMITS) {
+        Ok(())
+    } else {
+        Err("a permit was lost".into())
+    }
 }
 
 async fn job(number: u32, semaphore: &LeasedSemaphore) -> Result<(), Failure> {
@@ -55,5 +62,9 @@ async fn job(number: u32, semaphore: &LeasedSemaphore) -> Result<(), Failure> {
     permit.run(tokio::time::sleep(LEASE / 2)).await?;
     RUNNING.fetch_sub(1, Ordering::SeqCst);
     permit.release().await?;
-    if others < PERMITS as usize { Ok(()) } else { Err("too many jobs at once".into()) }
+    if others < PERMITS as usize {
+        Ok(())
+    } else {
+        Err("too many jobs at once".into())
+    }
 }

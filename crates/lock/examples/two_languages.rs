@@ -42,7 +42,9 @@ async fn main() -> Result<(), Failure> {
 
 /// Both parts, side by side.
 pub async fn run(url: &str) -> Result<(), Failure> {
-    let mut redis = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    let mut redis = redis::Client::open(url)?
+        .get_multiplexed_async_connection()
+        .await?;
     java_locks(&mut redis).await?;
     let waiting = rust(url);
     let holding = async {
@@ -60,7 +62,11 @@ async fn rust(url: &str) -> Result<(), Failure> {
     println!("Rust: another holds it: {}", lock.is_locked().await?);
     let started = Instant::now();
     let guard = lock.acquire().await?;
-    println!("Rust: acquired after {:.2?}, as {}", started.elapsed(), guard.owner());
+    println!(
+        "Rust: acquired after {:.2?}, as {}",
+        started.elapsed(),
+        guard.owner()
+    );
     guard.release().await?;
     locks.shutdown().await;
     Ok(())
@@ -71,7 +77,12 @@ async fn rust(url: &str) -> Result<(), Failure> {
 async fn java_locks(redis: &mut MultiplexedConnection) -> Result<(), Failure> {
     let mut script = redis::pipe();
     script.atomic();
-    script.cmd("HSET").arg(NAME).arg("6f0829ed-bfd3-44a4-9a1f-5ee9d8fdb4f1:1").arg(1).ignore();
+    script
+        .cmd("HSET")
+        .arg(NAME)
+        .arg("6f0829ed-bfd3-44a4-9a1f-5ee9d8fdb4f1:1")
+        .arg(1)
+        .ignore();
     script.cmd("PEXPIRE").arg(NAME).arg(30_000).ignore();
     script.exec_async(redis).await?;
     println!("Java: locked");
@@ -83,7 +94,11 @@ async fn java_unlocks(redis: &mut MultiplexedConnection) -> Result<(), Failure> 
     let mut script = redis::pipe();
     script.atomic();
     script.cmd("DEL").arg(NAME).ignore();
-    script.cmd("PUBLISH").arg(format!("redisson_lock__channel:{{{NAME}}}")).arg(0).ignore();
+    script
+        .cmd("PUBLISH")
+        .arg(format!("redisson_lock__channel:{{{NAME}}}"))
+        .arg(0)
+        .ignore();
     script.exec_async(redis).await?;
     println!("Java: unlocked");
     Ok(())

@@ -65,13 +65,19 @@ impl LockConfig {
     /// Default 1 s; at least 10 ms.
     #[must_use]
     pub fn with_command_timeout(self, command_timeout: Duration) -> Self {
-        Self { command_timeout, ..self }
+        Self {
+            command_timeout,
+            ..self
+        }
     }
 
     /// How long opening a connection may take, TLS and login included. Default 1 s; at least 10 ms.
     #[must_use]
     pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
-        Self { connect_timeout, ..self }
+        Self {
+            connect_timeout,
+            ..self
+        }
     }
 
     /// How often a waiter tries while it cannot be woken by a message: without
@@ -79,7 +85,10 @@ impl LockConfig {
     /// RESP3, and while the connection for messages is being made. Default 500 ms; at least 10 ms.
     #[must_use]
     pub fn with_poll_interval(self, poll_interval: Duration) -> Self {
-        Self { poll_interval, ..self }
+        Self {
+            poll_interval,
+            ..self
+        }
     }
 
     /// Whether waiters are woken by messages, over one more connection to each node (RESP3,
@@ -101,7 +110,10 @@ impl LockConfig {
     /// proxy refuses that, losses are found by renewals; see [`Locks::refusals`](crate::Locks::refusals).
     #[must_use]
     pub fn with_client_tracking(self, client_tracking: bool) -> Self {
-        Self { client_tracking, ..self }
+        Self {
+            client_tracking,
+            ..self
+        }
     }
 
     /// How long a waiting call goes on while Redis does not answer: then it fails with
@@ -109,7 +121,10 @@ impl LockConfig {
     /// so that a wait survives every outage; a request handler should not wait for the end of one.
     #[must_use]
     pub fn with_outage_limit(self, outage_limit: Duration) -> Self {
-        Self { outage_limit: Some(outage_limit), ..self }
+        Self {
+            outage_limit: Some(outage_limit),
+            ..self
+        }
     }
 
     /// How many replicas of the master that holds the lock have to acknowledge an acquire within `timeout`
@@ -122,7 +137,10 @@ impl LockConfig {
     /// to its replicas (WAIT) for each successful acquire.
     #[must_use]
     pub fn with_replicas(self, count: u32, timeout: Duration) -> Self {
-        Self { replicas: Some(Replicas { count, timeout }), ..self }
+        Self {
+            replicas: Some(Replicas { count, timeout }),
+            ..self
+        }
     }
 
     /// See [`with_lease`](Self::with_lease).
@@ -139,11 +157,17 @@ impl LockConfig {
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
         self.poll_interval = self.poll_interval.clamp(floor, LONGEST);
         self.outage_limit = self.outage_limit.map(|limit| limit.min(LONGEST));
-        self.replicas = self.replicas.filter(|replicas| replicas.count > 0).map(|replicas| {
-            // For WAIT, 0 would mean forever.
-            let timeout = replicas.timeout.clamp(Duration::from_millis(1), LONGEST);
-            Replicas { timeout, ..replicas }
-        });
+        self.replicas = self
+            .replicas
+            .filter(|replicas| replicas.count > 0)
+            .map(|replicas| {
+                // For WAIT, 0 would mean forever.
+                let timeout = replicas.timeout.clamp(Duration::from_millis(1), LONGEST);
+                Replicas {
+                    timeout,
+                    ..replicas
+                }
+            });
         self
     }
 

@@ -88,7 +88,10 @@ impl Error {
 
 impl From<AddressError> for Error {
     fn from(error: AddressError) -> Self {
-        Self::Rejected { operation: "connect", cause: error.to_string().into() }
+        Self::Rejected {
+            operation: "connect",
+            cause: error.to_string().into(),
+        }
     }
 }
 
@@ -118,19 +121,28 @@ impl Eq for Cause {}
 
 impl From<String> for Cause {
     fn from(text: String) -> Self {
-        Self { text: text.into(), redis: None }
+        Self {
+            text: text.into(),
+            redis: None,
+        }
     }
 }
 
 impl From<&'static str> for Cause {
     fn from(text: &'static str) -> Self {
-        Self { text: text.into(), redis: None }
+        Self {
+            text: text.into(),
+            redis: None,
+        }
     }
 }
 
 impl From<RedisError> for Cause {
     fn from(error: RedisError) -> Self {
-        Self { text: error.to_string().into(), redis: Some(error) }
+        Self {
+            text: error.to_string().into(),
+            redis: Some(error),
+        }
     }
 }
 

@@ -79,7 +79,10 @@ impl Locks {
     pub fn lazy(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
         if Handle::try_current().is_err() {
             let cause = "there is no tokio runtime".into();
-            return Err(Error::Rejected { operation: "connect", cause });
+            return Err(Error::Rejected {
+                operation: "connect",
+                cause,
+            });
         }
         let config = config.clamped();
         let connection = CommandConnection::lazy(server.into(), &config)?;
@@ -95,7 +98,13 @@ impl Locks {
             }),
         ]);
         let _stop = shared.stop.clone().drop_guard();
-        Ok(Self { inner: Arc::new(Inner { shared, tasks, _stop }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                shared,
+                tasks,
+                _stop,
+            }),
+        })
     }
 
     /// A new owner. Different owners exclude each other, also within this process.
@@ -136,12 +145,22 @@ impl Locks {
         shared.closing.cancel();
         // Waiters leave their queues by clean-ups, which the tasks still have to finish.
         shared.waiters.close();
-        if tokio::time::timeout(shared.connection.timeout(), shared.waiters.wait()).await.is_err() {
-            tracing::debug!(left = shared.waiters.len(), "waiting calls that are not polled");
+        if tokio::time::timeout(shared.connection.timeout(), shared.waiters.wait())
+            .await
+            .is_err()
+        {
+            tracing::debug!(
+                left = shared.waiters.len(),
+                "waiting calls that are not polled"
+            );
         }
         shared.stop.cancel();
         let tasks = {
-            let mut tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = self
+                .inner
+                .tasks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tasks)
         };
         for task in tasks {
@@ -164,6 +183,8 @@ impl Locks {
 
 impl fmt::Debug for Locks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("client", &self.shared().client_id).finish_non_exhaustive()
+        f.debug_struct("Locks")
+            .field("client", &self.shared().client_id)
+            .finish_non_exhaustive()
     }
 }

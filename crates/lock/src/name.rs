@@ -36,7 +36,10 @@ impl Name {
                 Some(_) => return Ok(()),
             },
         };
-        Err(Error::InvalidName { name: self.0.to_string(), reason })
+        Err(Error::InvalidName {
+            name: self.0.to_string(),
+            reason,
+        })
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -56,7 +59,11 @@ impl Name {
     /// The name as a hash tag, braces put around it only where it has none.
     pub(crate) fn hash_tagged(&self) -> Cow<'_, str> {
         let name = self.key();
-        if name.contains('{') { name.into() } else { format!("{{{name}}}").into() }
+        if name.contains('{') {
+            name.into()
+        } else {
+            format!("{{{name}}}").into()
+        }
     }
 }
 
@@ -75,7 +82,10 @@ mod tests {
         let further = |name| (Name::new(name).prefixed("p"), Name::new(name).suffixed("s"));
         let expected = |one: &str, other: &str| (one.to_owned(), other.to_owned());
         assert_eq!(further("lock:7"), expected("p:{lock:7}", "{lock:7}:s"));
-        assert_eq!(further("lock:{7}:order"), expected("p:lock:{7}:order", "lock:{7}:order:s"));
+        assert_eq!(
+            further("lock:{7}:order"),
+            expected("p:lock:{7}:order", "lock:{7}:order:s")
+        );
         assert_eq!(further("{a}b}"), expected("p:{a}b}", "{a}b}:s"));
     }
 

@@ -18,7 +18,10 @@ pub struct Owner {
 impl Owner {
     /// An owner of this client. Ids are 63 bits wide: other clients read them as signed.
     pub(crate) fn new(client: Uuid, id: u64) -> Self {
-        Self { client, id: id & (u64::MAX >> 1) }
+        Self {
+            client,
+            id: id & (u64::MAX >> 1),
+        }
     }
 }
 

@@ -82,7 +82,11 @@ impl Shared {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.closing.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
+        if self.closing.is_cancelled() {
+            Err(Error::Closed)
+        } else {
+            Ok(())
+        }
     }
 
     /// Await a waiting call, but not past [`Locks::shutdown`](crate::Locks::shutdown), and count it.
@@ -105,6 +109,8 @@ impl Shared {
 
     /// Wait until a clean-up may talk to the node of this key; it may until the permit is dropped.
     pub(crate) async fn cleanup_permit(&self, key: &str) -> Option<OwnedSemaphorePermit> {
-        self.cleanups.permit(self.connection.redis().serving(key)).await
+        self.cleanups
+            .permit(self.connection.redis().serving(key))
+            .await
     }
 }

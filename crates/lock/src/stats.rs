@@ -9,8 +9,9 @@ use crate::error::LostReason;
 use crate::kind::Kind;
 
 /// Upper bounds of the histogram buckets, in seconds.
-const BOUNDS_S: [f64; 13] =
-    [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+const BOUNDS_S: [f64; 13] = [
+    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
+];
 
 /// A histogram that is recorded.
 #[derive(Debug, Default)]
@@ -36,7 +37,8 @@ impl Recorder {
         let seconds = took.as_secs_f64();
         let bucket = BOUNDS_S.partition_point(|bound| seconds > *bound);
         self.buckets[bucket].fetch_add(1, Relaxed);
-        self.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.sum_us
+            .fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
     }
 
     fn read(&self) -> DurationHistogram {
@@ -47,7 +49,11 @@ impl Recorder {
         });
         let buckets = BOUNDS_S.into_iter().zip(cumulative.by_ref()).collect();
         let count = cumulative.last().unwrap_or_default();
-        DurationHistogram { buckets, count, seconds: self.sum_us.load(Relaxed) as f64 / 1e6 }
+        DurationHistogram {
+            buckets,
+            count,
+            seconds: self.sum_us.load(Relaxed) as f64 / 1e6,
+        }
     }
 }
 
@@ -234,7 +240,10 @@ mod tests {
         let counts = [stats.acquired, stats.busy, stats.timed_out, stats.failed];
         assert_eq!(counts, [2, 1, 1, 1]);
         assert_eq!(stats.waited.buckets[1..3], [(0.0005, 0), (0.001, 1)]);
-        assert_eq!((stats.waited.buckets[12], stats.waited.count), ((30.0, 1), 2));
+        assert_eq!(
+            (stats.waited.buckets[12], stats.waited.count),
+            ((30.0, 1), 2)
+        );
         assert_eq!(stats.waited.seconds, 60.001);
         assert_eq!((stats.held_now, stats.held.count), (1, 1));
     }

@@ -17,7 +17,11 @@ pub(crate) fn at_address(model: &ConnectionInfo, address: &str) -> RedisResult<C
     let (host, port) = address.rsplit_once(':').ok_or_else(unusable)?;
     let (host, port) = (host.to_owned(), port.parse().map_err(|_| unusable())?);
     let addr = match model.addr() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
             host,
             port,
             insecure: *insecure,

@@ -90,7 +90,11 @@ impl Cluster {
         };
         master.cloned().ok_or_else(|| {
             self.mark_stale();
-            (ErrorKind::ClusterConnectionNotFound, "no node serves this slot").into()
+            (
+                ErrorKind::ClusterConnectionNotFound,
+                "no node serves this slot",
+            )
+                .into()
         })
     }
 
@@ -109,15 +113,21 @@ impl Cluster {
         let table = match told {
             Some(table) => table,
             None => {
-                let seeds = self.seeds.iter().map(|seed| Address::from(seed.addr().to_string()));
+                let seeds = self
+                    .seeds
+                    .iter()
+                    .map(|seed| Address::from(seed.addr().to_string()));
                 let all: BTreeSet<Address> = seeds.chain(table.nodes().iter().cloned()).collect();
-                select_ok(all.iter().map(|node| self.ask(node).boxed())).await?.0
+                select_ok(all.iter().map(|node| self.ask(node).boxed()))
+                    .await?
+                    .0
             }
         };
         // Only now, because this future may be dropped before. If the new table is outdated already,
         // the next error marks it again.
         self.stale.store(false, Ordering::Release);
-        self.connections().retain(|address, _| table.nodes().contains(address));
+        self.connections()
+            .retain(|address, _| table.nodes().contains(address));
         self.table.send_replace((version + 1, Arc::new(table)));
         Ok(())
     }
@@ -125,11 +135,18 @@ impl Cluster {
     /// Read the slot table from one node.
     async fn ask(&self, node: &Address) -> RedisResult<SlotTable> {
         let mut command = redis::cmd("CLUSTER");
-        let reply: Value = command.arg("SLOTS").query_async(&mut self.node(node)?).await?;
+        let reply: Value = command
+            .arg("SLOTS")
+            .query_async(&mut self.node(node)?)
+            .await?;
         let host = node.rsplit_once(':').map_or("", |(host, _)| host);
         let table = SlotTable::parse(reply, host)?;
         if table.is_empty() {
-            return Err((ErrorKind::ClusterConnectionNotFound, "the node serves no slot").into());
+            return Err((
+                ErrorKind::ClusterConnectionNotFound,
+                "the node serves no slot",
+            )
+                .into());
         }
         Ok(table)
     }
@@ -145,10 +162,16 @@ impl Cluster {
             return Ok(node.clone());
         }
         let node = NodeConnection::new(Arc::new(self.client_at(address)?), self.timeouts);
-        Ok(self.connections().entry(address.clone()).or_insert(node).clone())
+        Ok(self
+            .connections()
+            .entry(address.clone())
+            .or_insert(node)
+            .clone())
     }
 
     fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Address, NodeConnection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -36,14 +36,19 @@ pub(crate) struct ClusterLink {
 
 impl ClusterLink {
     pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
-        Self { cluster, last: None }
+        Self {
+            cluster,
+            last: None,
+        }
     }
 
     pub(crate) async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut one = redis::pipe();
         one.add_command(command.clone());
         let cluster = self.cluster.clone();
-        let mut replies = cluster.limited(self.send(slot_of(command), &one, (0, 1))).await?;
+        let mut replies = cluster
+            .limited(self.send(slot_of(command), &one, (0, 1)))
+            .await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
 
@@ -56,7 +61,9 @@ impl ClusterLink {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         let cluster = self.cluster.clone();
-        cluster.limited(self.send_each(pipeline, (offset, count))).await
+        cluster
+            .limited(self.send_each(pipeline, (offset, count)))
+            .await
     }
 
     /// Each command goes to the node of its slot; all of a transaction to the node of its first. Only
@@ -76,7 +83,11 @@ impl ClusterLink {
         if !several {
             let replies = self.send(first, pipeline, wanted).await?;
             let sent = pipeline.cmd_iter().collect();
-            return if transaction { Ok(replies) } else { self.follow(sent, replies).await };
+            return if transaction {
+                Ok(replies)
+            } else {
+                self.follow(sent, replies).await
+            };
         }
         let mut groups: BTreeMap<Option<u16>, (Vec<usize>, Pipeline)> = BTreeMap::new();
         for ((index, command), slot) in pipeline.cmd_iter().enumerate().zip(slots) {
@@ -145,7 +156,9 @@ impl ClusterLink {
             match error.kind() {
                 _ if redirects > MAX_REDIRECTS => return Err(error),
                 ErrorKind::Server(ServerErrorKind::Moved) => {
-                    let Some(target) = target(&error, &address) else { return Err(error) };
+                    let Some(target) = target(&error, &address) else {
+                        return Err(error);
+                    };
                     // The new master has the newest table. If it does not answer, follow anyway.
                     if let Err(error) = cluster.refresh(version, Some(&target)).await {
                         tracing::debug!(%error, "no cluster node answers");
@@ -209,7 +222,9 @@ async fn deliver(
 
 /// Whether a node has refused a command because of its slot.
 fn is_redirect(reply: &Value) -> bool {
-    let Value::ServerError(error) = reply else { return false };
+    let Value::ServerError(error) = reply else {
+        return false;
+    };
     matches!(
         error.kind(),
         Some(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
@@ -230,7 +245,12 @@ fn redirect_of(error: RedisError) -> RedisError {
 
 /// The error of a pipeline of which other commands may have been executed.
 fn partly(error: RedisError) -> RedisError {
-    (ErrorKind::Io, "part of a pipeline failed", error.to_string()).into()
+    (
+        ErrorKind::Io,
+        "part of a pipeline failed",
+        error.to_string(),
+    )
+        .into()
 }
 
 /// The node that a redirect names. A node that does not know its own host leaves it out.

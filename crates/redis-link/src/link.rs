@@ -43,12 +43,16 @@ impl Redis {
         #[cfg(feature = "tls-rustls")]
         nodes.iter().try_for_each(crate::settings::check_tls)?;
         let tcp = timeouts.tcp();
-        let nodes: Vec<_> =
-            nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone())).collect();
+        let nodes: Vec<_> = nodes
+            .into_iter()
+            .map(|node| node.set_tcp_settings(tcp.clone()))
+            .collect();
         let nodes: Arc<dyn Nodes> = match topology {
             Topology::Single => {
                 let node = nodes.into_iter().next();
-                Arc::new(Single(Client::open(node.ok_or(AddressError::new("no address"))?)?))
+                Arc::new(Single(Client::open(
+                    node.ok_or(AddressError::new("no address"))?,
+                )?))
             }
             Topology::Cluster => Arc::new(Cluster::new(nodes, timeouts)),
             Topology::Sentinel(master, login) => {
@@ -60,7 +64,11 @@ impl Redis {
     }
 
     fn over(nodes: Arc<dyn Nodes>, timeouts: Timeouts) -> Self {
-        Self { commands: nodes.clone().link(timeouts), nodes, timeouts }
+        Self {
+            commands: nodes.clone().link(timeouts),
+            nodes,
+            timeouts,
+        }
     }
 
     /// The same Redis with another time limit for commands, over connections of its own: also for
@@ -100,7 +108,13 @@ impl Redis {
     pub async fn client_of(&self, key: &str) -> RedisResult<Client> {
         let assigned = self.assign_channels(Channels::from([key.into()])).await?;
         let serving = assigned.iter().find(|(_, keys)| !keys.is_empty());
-        let none = || (ErrorKind::ClusterConnectionNotFound, "no node serves this slot").into();
+        let none = || {
+            (
+                ErrorKind::ClusterConnectionNotFound,
+                "no node serves this slot",
+            )
+                .into()
+        };
         let (address, _) = serving.ok_or_else::<RedisError, _>(none)?;
         self.nodes.client(address)
     }
@@ -114,7 +128,10 @@ impl Redis {
     /// Can be dropped.
     pub async fn masters(&self) -> RedisResult<Vec<Client>> {
         let assigned = self.assign_channels(Channels::new()).await?;
-        assigned.keys().map(|address| self.nodes.client(address)).collect()
+        assigned
+            .keys()
+            .map(|address| self.nodes.client(address))
+            .collect()
     }
 
     /// Assigns `channels`, or keys, to the masters that serve them. Masters without one have an empty set;
@@ -144,14 +161,19 @@ impl Redis {
     pub async fn pushes(&self, address: &str) -> Result<PushConnection, Unusable> {
         let client = self.nodes.client(address)?;
         let info = client.get_connection_info().clone();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(info.set_redis_settings(settings))?;
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeouts.connect))
             .set_response_timeout(Some(self.timeouts.command))
             .set_push_sender(sender);
-        let commands = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let commands = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
         Ok(PushConnection { commands, pushes })
     }
 
@@ -209,6 +231,9 @@ impl Redis {
 /// The same nodes, for example for the locks.
 impl From<Redis> for Server {
     fn from(redis: Redis) -> Self {
-        Self { nodes: Vec::new(), topology: Topology::Shared(redis.nodes) }
+        Self {
+            nodes: Vec::new(),
+            topology: Topology::Shared(redis.nodes),
+        }
     }
 }

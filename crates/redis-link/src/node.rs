@@ -69,7 +69,9 @@ pub(crate) async fn open(
         .set_connection_timeout(Some(timeouts.connect))
         .set_response_timeout(Some(timeouts.command))
         .set_pipeline_buffer_size(PIPELINE_BUFFER);
-    client.get_multiplexed_async_connection_with_config(&config).await
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
 /// The connection. Clones share it.
@@ -118,7 +120,12 @@ impl NodeConnection {
     /// Opens nothing yet.
     pub(crate) fn new(target: Arc<dyn Target>, timeouts: Timeouts) -> Self {
         let (slot, unanswered) = Default::default();
-        Self(Arc::new(Inner { target, timeouts, slot, unanswered }))
+        Self(Arc::new(Inner {
+            target,
+            timeouts,
+            slot,
+            unanswered,
+        }))
     }
 
     /// The connection, opened if there is none.
@@ -155,7 +162,12 @@ impl NodeConnection {
             Ok((to, connection)) => {
                 slot.opened += 1;
                 slot.refused = None;
-                let open = Open { number: slot.opened, since: Instant::now(), to, connection };
+                let open = Open {
+                    number: slot.opened,
+                    since: Instant::now(),
+                    to,
+                    connection,
+                };
                 slot.open = Some(open.clone());
                 Ok(open)
             }
@@ -176,7 +188,12 @@ impl NodeConnection {
         sign: fn(&T) -> Sign,
     ) -> RedisResult<T> {
         let since = Instant::now();
-        let mut waiting = Waiting { connection: self, number, since, ended: false };
+        let mut waiting = Waiting {
+            connection: self,
+            number,
+            since,
+            ended: false,
+        };
         let reply = reply.await;
         waiting.ended = true;
         self.judge(number, reply.as_ref().map_or_else(sign_of_error, sign));
@@ -185,7 +202,12 @@ impl NodeConnection {
 
     /// Leave connection `number` if what one of its answers says is reason enough.
     fn judge(&self, number: u64, sign: Sign) {
-        let Inner { target, timeouts, unanswered, .. } = &*self.0;
+        let Inner {
+            target,
+            timeouts,
+            unanswered,
+            ..
+        } = &*self.0;
         let fixed = target.is_fixed();
         if sign == Sign::Good {
             // The load first: a store for every command would make the cores contend.
@@ -195,7 +217,9 @@ impl NodeConnection {
             return;
         }
         let mut slot = self.write();
-        let Some(open) = slot.open.as_ref().filter(|open| open.number == number) else { return };
+        let Some(open) = slot.open.as_ref().filter(|open| open.number == number) else {
+            return;
+        };
         let leave = match sign {
             Sign::Silent if fixed => unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= IN_A_ROW,
             // The same server may stay a replica: not with every command.
@@ -222,8 +246,17 @@ impl NodeConnection {
 impl ConnectionLike for NodeConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(async move {
-            let Open { number, mut connection, .. } = self.get().await?;
-            self.judged(number, connection.req_packed_command(command), sign_of_value).await
+            let Open {
+                number,
+                mut connection,
+                ..
+            } = self.get().await?;
+            self.judged(
+                number,
+                connection.req_packed_command(command),
+                sign_of_value,
+            )
+            .await
         })
     }
 
@@ -234,7 +267,11 @@ impl ConnectionLike for NodeConnection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         Box::pin(async move {
-            let Open { number, mut connection, .. } = self.get().await?;
+            let Open {
+                number,
+                mut connection,
+                ..
+            } = self.get().await?;
             let replies = connection.req_packed_commands(pipeline, offset, count);
             let sign = |values: &Vec<Value>| {
                 let mut signs = values.iter().map(sign_of_value);

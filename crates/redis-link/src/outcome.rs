@@ -40,7 +40,10 @@ impl Outcome {
                 | ServerErrorKind::Ask,
             ) => Self::NotExecuted,
             ErrorKind::Extension
-                if matches!(error.code(), Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS")) =>
+                if matches!(
+                    error.code(),
+                    Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS")
+                ) =>
             {
                 Self::NotExecuted
             }

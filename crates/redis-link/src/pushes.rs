@@ -30,7 +30,11 @@ impl From<RedisError> for Unusable {
         let refused = error.kind() == ErrorKind::RESP3NotSupported
             || Outcome::of(&error) == Outcome::Rejected;
         let cause = error.to_string();
-        if refused { Self::Refused(cause) } else { Self::Broken(cause) }
+        if refused {
+            Self::Refused(cause)
+        } else {
+            Self::Broken(cause)
+        }
     }
 }
 

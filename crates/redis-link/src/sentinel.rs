@@ -67,21 +67,40 @@ impl Master {
         connect_timeout: Duration,
     ) -> RedisResult<Self> {
         let timeouts = Timeouts::new(connect_timeout, connect_timeout);
-        let model = sentinels.first().cloned().ok_or_else(|| no_master("there is no sentinel"))?;
+        let model = sentinels
+            .first()
+            .cloned()
+            .ok_or_else(|| no_master("there is no sentinel"))?;
         let model = model.set_redis_settings(login);
         let open = |sentinel| {
             let node = NodeConnection::new(Arc::new(Client::open(sentinel)?), timeouts);
-            Ok(Sentinel { node, last: Mutex::default() })
+            Ok(Sentinel {
+                node,
+                last: Mutex::default(),
+            })
         };
-        let sentinels = sentinels.into_iter().map(open).collect::<RedisResult<_>>()?;
+        let sentinels = sentinels
+            .into_iter()
+            .map(open)
+            .collect::<RedisResult<_>>()?;
         let known = watch::Sender::default();
         let stale = AtomicBool::new(false);
-        Ok(Self { sentinels, name, model, timeouts, known, stale })
+        Ok(Self {
+            sentinels,
+            name,
+            model,
+            timeouts,
+            known,
+            stale,
+        })
     }
 
     /// The address of the newest master that a sentinel has named.
     fn known_address(&self) -> Option<Address> {
-        self.known.borrow().as_ref().map(|known| known.address.clone())
+        self.known
+            .borrow()
+            .as_ref()
+            .map(|known| known.address.clone())
     }
 
     /// The address of the master: the known one, or looked up again if that is stale.
@@ -101,8 +120,11 @@ impl Master {
     /// epochs count only where there are no other answers, and as those of a majority of two or more:
     /// then the sentinels were set up anew.
     async fn discover(&self) -> RedisResult<Address> {
-        let mut answers: FuturesUnordered<_> =
-            self.sentinels.iter().map(|sentinel| self.verified(sentinel)).collect();
+        let mut answers: FuturesUnordered<_> = self
+            .sentinels
+            .iter()
+            .map(|sentinel| self.verified(sentinel))
+            .collect();
         let (mut older, mut error) = (Vec::new(), no_master("no sentinel answered"));
         while let Some(answer) = answers.next().await {
             match answer {
@@ -156,8 +178,14 @@ impl Master {
             ensure_master(&mut node).await?;
             Ok(info)
         };
-        let timeout = || Err(no_master("a sentinel, or the node that it names, does not answer"));
-        tokio::time::timeout(self.timeouts.connect, verified).await.unwrap_or_else(|_| timeout())
+        let timeout = || {
+            Err(no_master(
+                "a sentinel, or the node that it names, does not answer",
+            ))
+        };
+        tokio::time::timeout(self.timeouts.connect, verified)
+            .await
+            .unwrap_or_else(|_| timeout())
     }
 
     /// What a sentinel reports. Until the end of a failover its leader answers `SENTINEL MASTER` with
@@ -166,16 +194,25 @@ impl Master {
     async fn ask(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
         let mut both = redis::pipe();
         both.cmd("SENTINEL").arg("MASTER").arg(&self.name);
-        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let (fields, address): (RedisResult<Value>, RedisResult<Value>) =
-            both.ignore_errors().query_async(&mut sentinel.node.clone()).await?;
+        both.cmd("SENTINEL")
+            .arg("GET-MASTER-ADDR-BY-NAME")
+            .arg(&self.name);
+        let (fields, address): (RedisResult<Value>, RedisResult<Value>) = both
+            .ignore_errors()
+            .query_async(&mut sentinel.node.clone())
+            .await?;
         let fields: HashMap<String, String> = from_redis_value(fields?)?;
         let address: Option<(String, String)> = from_redis_value(address?)?;
-        let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
+        let epoch = fields
+            .get("config-epoch")
+            .and_then(|epoch| epoch.parse().ok());
         let (Some(epoch), Some((host, port))) = (epoch, address) else {
             return Err(no_master("a sentinel gives no epoch or no address"));
         };
-        let info = MasterInfo { epoch, address: format!("{host}:{port}").into() };
+        let info = MasterInfo {
+            epoch,
+            address: format!("{host}:{port}").into(),
+        };
         self.heard(sentinel, info.clone());
         Ok(info)
     }
@@ -206,7 +243,9 @@ async fn ensure_master(node: &mut MultiplexedConnection) -> RedisResult<()> {
     let role: Vec<Value> = redis::cmd("ROLE").query_async(node).await?;
     match role.first() {
         Some(Value::BulkString(role)) if role == b"master" => Ok(()),
-        _ => Err(no_master("the node that the sentinels name is not a master yet")),
+        _ => Err(no_master(
+            "the node that the sentinels name is not a master yet",
+        )),
     }
 }
 
@@ -217,7 +256,12 @@ fn no_master(cause: &'static str) -> RedisError {
 
 /// As [`no_master`].
 fn no_master_because(cause: &RedisError) -> RedisError {
-    (ErrorKind::MasterNameNotFoundBySentinel, "no master", cause.to_string()).into()
+    (
+        ErrorKind::MasterNameNotFoundBySentinel,
+        "no master",
+        cause.to_string(),
+    )
+        .into()
 }
 
 impl Nodes for Master {
@@ -293,7 +337,11 @@ impl Target for Master {
                 // A refused connection is known to be one; of others it has to be said that no command
                 // was sent.
                 let broken = error.is_io_error() && !error.is_connection_refusal();
-                if broken { no_master_because(&error) } else { error }
+                if broken {
+                    no_master_because(&error)
+                } else {
+                    error
+                }
             })
         })
     }

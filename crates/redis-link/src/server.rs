@@ -45,7 +45,9 @@ impl Server {
             Topology::Shared(_) => return Err(AddressError::new("its nodes have their login")),
             _ => {
                 for node in &mut self.nodes {
-                    *node = node.clone().set_redis_settings(login(node.redis_settings()));
+                    *node = node
+                        .clone()
+                        .set_redis_settings(login(node.redis_settings()));
                 }
             }
         }
@@ -104,7 +106,10 @@ impl Server {
         if nodes.iter().any(|node| node.redis_settings().db() != 0) {
             return Err(AddressError::new("a cluster has database 0 only"));
         }
-        Ok(Self { nodes, topology: Topology::Cluster })
+        Ok(Self {
+            nodes,
+            topology: Topology::Cluster,
+        })
     }
 
     /// The master that `sentinels` monitor under the name `master`.
@@ -119,14 +124,20 @@ impl Server {
         login: RedisConnectionInfo,
     ) -> Result<Self, AddressError> {
         let nodes = addresses(sentinels, "Sentinel needs at least one sentinel")?;
-        Ok(Self { nodes, topology: Topology::Sentinel(master.into(), login) })
+        Ok(Self {
+            nodes,
+            topology: Topology::Sentinel(master.into(), login),
+        })
     }
 }
 
 /// A single server.
 impl From<Client> for Server {
     fn from(client: Client) -> Self {
-        Self { nodes: vec![client.get_connection_info().clone()], topology: Topology::Single }
+        Self {
+            nodes: vec![client.get_connection_info().clone()],
+            topology: Topology::Single,
+        }
     }
 }
 
@@ -134,13 +145,20 @@ fn addresses<N: redis::IntoConnectionInfo>(
     nodes: impl IntoIterator<Item = N>,
     if_none: &'static str,
 ) -> Result<Vec<ConnectionInfo>, AddressError> {
-    let nodes = nodes.into_iter().map(redis::IntoConnectionInfo::into_connection_info);
+    let nodes = nodes
+        .into_iter()
+        .map(redis::IntoConnectionInfo::into_connection_info);
     let nodes: Vec<_> = nodes.collect::<redis::RedisResult<_>>()?;
     if nodes.is_empty() {
         return Err(AddressError::new(if_none));
     }
-    if nodes.iter().any(|node| matches!(node.addr(), redis::ConnectionAddr::Unix(_))) {
-        return Err(AddressError::new("nodes need a host and a port, not a Unix socket"));
+    if nodes
+        .iter()
+        .any(|node| matches!(node.addr(), redis::ConnectionAddr::Unix(_)))
+    {
+        return Err(AddressError::new(
+            "nodes need a host and a port, not a Unix socket",
+        ));
     }
     Ok(nodes)
 }

@@ -10,8 +10,10 @@ use redis::io::tcp::socket2::TcpKeepalive;
 pub(crate) const PIPELINE_BUFFER: usize = 4096;
 
 /// The shortest and the longest time limit; with longer ones, sums of instants could overflow.
-const RANGE: (Duration, Duration) =
-    (Duration::from_millis(10), Duration::from_secs(365 * 24 * 3600));
+const RANGE: (Duration, Duration) = (
+    Duration::from_millis(10),
+    Duration::from_secs(365 * 24 * 3600),
+);
 
 /// How long opening a connection, and a command, may take.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +34,9 @@ impl Timeouts {
     pub(crate) fn tcp(self) -> TcpSettings {
         let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
         let keepalive = keepalive.with_interval(Duration::from_secs(2));
-        let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        let settings = TcpSettings::default()
+            .set_nodelay(true)
+            .set_keepalive(keepalive);
         #[cfg(target_os = "linux")]
         let settings = settings.set_user_timeout(self.command * 5);
         settings

@@ -26,11 +26,18 @@ impl SlotTable {
         let mut table = Self::default();
         for range in from_redis_value::<Vec<Vec<Value>>>(reply)? {
             let mut parts = range.into_iter();
-            let (Some(first), Some(last)) = (parts.next(), parts.next()) else { continue };
-            let (first, last) = (from_redis_value::<u16>(first)?, from_redis_value::<u16>(last)?);
+            let (Some(first), Some(last)) = (parts.next(), parts.next()) else {
+                continue;
+            };
+            let (first, last) = (
+                from_redis_value::<u16>(first)?,
+                from_redis_value::<u16>(last)?,
+            );
             for (rank, node) in parts.enumerate() {
                 let node = from_redis_value::<Vec<Value>>(node)?;
-                let [name, port, ..] = node.as_slice() else { continue };
+                let [name, port, ..] = node.as_slice() else {
+                    continue;
+                };
                 let name: Option<String> = from_redis_value(name.clone())?;
                 let port: u16 = from_redis_value(port.clone())?;
                 let host_name = name.filter(|name| !name.is_empty() && name != "?");
@@ -90,13 +97,15 @@ pub(crate) fn slot_of(command: &Cmd) -> Option<u16> {
         b"PING" | b"SCRIPT" | b"CLUSTER" | b"TIME" | b"INFO" | b"WAIT" | b"PUBLISH" | b"SCAN"
         | b"CONFIG" | b"CLIENT" | b"ACL" | b"ROLE" | b"DBSIZE" | b"FLUSHALL" | b"FLUSHDB"
         | b"COMMAND" | b"LATENCY" => None,
-        b"EVAL" | b"EVALSHA" | b"EVAL_RO" | b"EVALSHA_RO" => {
-            argument(2).filter(|keys| *keys != b"0").and_then(|_| argument(3))
-        }
+        b"EVAL" | b"EVALSHA" | b"EVAL_RO" | b"EVALSHA_RO" => argument(2)
+            .filter(|keys| *keys != b"0")
+            .and_then(|_| argument(3)),
         b"XGROUP" | b"XINFO" | b"OBJECT" | b"MEMORY" => argument(2),
         b"XREAD" | b"XREADGROUP" => {
             let mut words = (1..).map_while(argument);
-            words.find(|word| word.eq_ignore_ascii_case(b"STREAMS")).and_then(|_| words.next())
+            words
+                .find(|word| word.eq_ignore_ascii_case(b"STREAMS"))
+                .and_then(|_| words.next())
         }
         _ => argument(1),
     }
@@ -107,7 +116,11 @@ pub(crate) fn slot_of(command: &Cmd) -> Option<u16> {
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
         })
     })
 }
@@ -131,14 +144,24 @@ mod tests {
 
     #[test]
     fn a_command_runs_in_the_slot_of_its_first_key() {
-        let script = cmd("EVALSHA").arg("hash").arg(2).arg("foo").arg("channel:{foo}").take();
+        let script = cmd("EVALSHA")
+            .arg("hash")
+            .arg(2)
+            .arg("foo")
+            .arg("channel:{foo}")
+            .take();
         assert_eq!(slot_of(&script), Some(12_182));
         assert_eq!(slot_of(cmd("pttl").arg("foo")), Some(12_182));
         assert_eq!(slot_of(cmd("SCRIPT").arg("LOAD").arg("return 1")), None);
         assert_eq!(slot_of(&cmd("PING")), None);
-        let read = cmd("XREADGROUP").arg(&["GROUP", "g", "c", "STREAMS", "foo", ">"]).take();
+        let read = cmd("XREADGROUP")
+            .arg(&["GROUP", "g", "c", "STREAMS", "foo", ">"])
+            .take();
         assert_eq!(slot_of(&read), Some(12_182));
-        assert_eq!(slot_of(cmd("XGROUP").arg(&["CREATE", "foo", "g", "0"])), Some(12_182));
+        assert_eq!(
+            slot_of(cmd("XGROUP").arg(&["CREATE", "foo", "g", "0"])),
+            Some(12_182)
+        );
         assert_eq!(slot_of(cmd("EVAL").arg(&["return 1", "0", "foo"])), None);
     }
 

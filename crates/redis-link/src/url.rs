@@ -34,14 +34,20 @@ impl Server {
     /// # }
     /// ```
     pub fn from_url(url: &str) -> Result<Self, AddressError> {
-        let (scheme, rest) =
-            url.trim().split_once("://").ok_or_else(|| AddressError::new(FORMS))?;
+        let (scheme, rest) = url
+            .trim()
+            .split_once("://")
+            .ok_or_else(|| AddressError::new(FORMS))?;
         let tls = scheme.starts_with("rediss");
         match scheme {
             "redis-sentinel" | "rediss-sentinel" => sentinel(rest, tls),
             "redis-cluster" | "rediss-cluster" => cluster(rest, tls),
             "redis" | "rediss" | "unix" | "redis+unix" => {
-                if rest.split(['/', '?', '#']).next().is_some_and(|hosts| hosts.contains(',')) {
+                if rest
+                    .split(['/', '?', '#'])
+                    .next()
+                    .is_some_and(|hosts| hosts.contains(','))
+                {
                     return Err(AddressError::new(
                         "several hosts need redis-cluster:// or redis-sentinel://",
                     ));
@@ -79,7 +85,12 @@ impl<'a> Parts<'a> {
                 "a host is missing between two commas, or before the path",
             ));
         }
-        Ok(Self { login, hosts, path, query })
+        Ok(Self {
+            login,
+            hosts,
+            path,
+            query,
+        })
     }
 
     /// The nodes, each with this login.
@@ -91,7 +102,9 @@ impl<'a> Parts<'a> {
     ) -> Result<Vec<ConnectionInfo>, AddressError> {
         let scheme = if tls { "rediss" } else { "redis" };
         let node = |host: &&str| {
-            let with_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+            let with_port = host
+                .rsplit_once(':')
+                .is_some_and(|(_, port)| !port.contains(']'));
             let url = if with_port {
                 format!("{scheme}://{login}{host}")
             } else {
@@ -136,13 +149,19 @@ fn sentinel(rest: &str, tls: bool) -> Result<Server, AddressError> {
             }
         }
     }
-    if [user, password].iter().any(|part| part.contains(['@', '/', ':', '#'])) {
+    if [user, password]
+        .iter()
+        .any(|part| part.contains(['@', '/', ':', '#']))
+    {
         return Err(AddressError::new(
             "the sentinels' user and password have to be percent-encoded",
         ));
     }
-    let sentinel_login =
-        if password.is_empty() { String::new() } else { format!("{user}:{password}@") };
+    let sentinel_login = if password.is_empty() {
+        String::new()
+    } else {
+        format!("{user}:{password}@")
+    };
     let sentinels = parts.nodes(tls, &sentinel_login, SENTINEL_PORT)?;
     // The login and the database, by redis-rs: the host plays no part.
     let database = path.next().unwrap_or_default();

@@ -22,9 +22,14 @@ impl Certificates {
     /// # Panics
     /// `openssl` is not installed, or does not know these options (before 3.0).
     pub fn new() -> Self {
-        let new = Self { folder: TemporaryFolder::new().expect("a temporary folder") };
+        let new = Self {
+            folder: TemporaryFolder::new().expect("a temporary folder"),
+        };
         std::fs::write(new.path("openssl.cnf"), CONFIGURATION).expect("a file");
-        let authority = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign"];
+        let authority = [
+            "basicConstraints=critical,CA:TRUE",
+            "keyUsage=critical,keyCertSign",
+        ];
         new.sign("authority", false, &authority);
         new.sign("server", true, &["subjectAltName=IP:127.0.0.1"]);
         new.sign("client", true, &["extendedKeyUsage=clientAuth"]);
@@ -54,7 +59,10 @@ impl Certificates {
             ("--tls-replication", "yes".to_owned()),
             ("--tls-cluster", "yes".to_owned()),
         ];
-        words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+        words
+            .into_iter()
+            .flat_map(|(name, value)| [name.to_owned(), value])
+            .collect()
     }
 
     /// Makes a key and a certificate, signed by the authority or by itself.
@@ -62,9 +70,18 @@ impl Certificates {
         let file = |suffix: &str| self.path(&format!("{name}.{suffix}"));
         let mut openssl = Command::new("openssl");
         openssl.args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"]);
-        openssl.args(["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", &format!("/CN={name}")]);
+        openssl.args([
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-subj",
+            &format!("/CN={name}"),
+        ]);
         openssl.arg("-config").arg(self.path("openssl.cnf"));
-        openssl.arg("-keyout").arg(file("key")).arg("-out").arg(file("crt"));
+        openssl
+            .arg("-keyout")
+            .arg(file("key"))
+            .arg("-out")
+            .arg(file("crt"));
         if by_authority {
             openssl.arg("-CA").arg(self.path("authority.crt"));
             openssl.arg("-CAkey").arg(self.path("authority.key"));
@@ -74,6 +91,10 @@ impl Certificates {
             openssl.args(["-addext", extension]);
         }
         let output = openssl.output().expect("openssl");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }

@@ -22,8 +22,14 @@ pub fn library() -> Option<&'static str> {
 /// The environment of a server whose clock follows `file`; empty where the library is not installed. The C library comes
 /// with it, so that Redis does not use jemalloc, which asks for the time before libfaketime can tell it.
 pub fn environment(file: &Path) -> Vec<(&'static str, String)> {
-    let Some(library) = library() else { return Vec::new() };
-    let of_machine = if cfg!(target_env = "gnu") { ":libc.so.6" } else { "" };
+    let Some(library) = library() else {
+        return Vec::new();
+    };
+    let of_machine = if cfg!(target_env = "gnu") {
+        ":libc.so.6"
+    } else {
+        ""
+    };
     vec![
         ("LD_PRELOAD", format!("{library}{of_machine}")),
         ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),

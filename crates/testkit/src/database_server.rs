@@ -87,7 +87,13 @@ impl DatabaseServer {
     pub(crate) fn new(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
-        Ok(Self { process: None, port, files, settings, _folder: folder })
+        Ok(Self {
+            process: None,
+            port,
+            files,
+            settings,
+            _folder: folder,
+        })
     }
 
     /// The address of the database `seckill` for a client that reaches the server through a proxy at `port`: without TLS,
@@ -99,7 +105,10 @@ impl DatabaseServer {
 
     /// The address of the database `seckill`.
     pub fn url(&self) -> String {
-        format!("mysql://seckill:{}@127.0.0.1:{}/seckill", *PASSWORD, self.port)
+        format!(
+            "mysql://seckill:{}@127.0.0.1:{}/seckill",
+            *PASSWORD, self.port
+        )
     }
 
     /// The address of the database `seckill` for a user who may do everything, such as making the server read-only; what
@@ -111,7 +120,9 @@ impl DatabaseServer {
     /// A connection of that user.
     pub async fn admin(&self) -> io::Result<MySqlConnection> {
         let url = self.admin_url();
-        timeout(LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
+        timeout(LIMIT, MySqlConnection::connect(&url))
+            .await?
+            .map_err(io::Error::other)
     }
 
     /// The file that holds all tables where it was started with `--innodb-file-per-table=0`.
@@ -121,8 +132,13 @@ impl DatabaseServer {
 
     /// Limits every file of the running server to this many bytes, as a full disk would; `None` lifts that.
     pub fn limit_file_size(&self, bytes: Option<u64>) -> io::Result<()> {
-        let pid = i32::try_from(self.process()?.id()).ok().and_then(Pid::from_raw);
-        let limit = Rlimit { current: bytes, maximum: getrlimit(Resource::Fsize).maximum };
+        let pid = i32::try_from(self.process()?.id())
+            .ok()
+            .and_then(Pid::from_raw);
+        let limit = Rlimit {
+            current: bytes,
+            maximum: getrlimit(Resource::Fsize).maximum,
+        };
         Ok(prlimit(pid, Resource::Fsize, limit).map(drop)?)
     }
 
@@ -157,21 +173,43 @@ impl DatabaseServer {
         };
         // A write beyond a limit of the file's size fails; the signal that comes with it would end the server.
         let mut command = Command::new("sh");
-        command.args(["-c", r#"trap "" XFSZ; program=$0; exec "$program" "$@""#, program]);
+        command.args([
+            "-c",
+            r#"trap "" XFSZ; program=$0; exec "$program" "$@""#,
+            program,
+        ]);
         command.arg("--no-defaults").args(as_root());
         command.arg(format!("--datadir={}", self.files.join("data").display()));
         command.arg(format!("--tmpdir={}", self.files.display()));
-        command.arg(format!("--init-file={}", self.files.join("init.sql").display()));
+        command.arg(format!(
+            "--init-file={}",
+            self.files.join("init.sql").display()
+        ));
         command.arg(format!("--port={}", self.port));
         // Of its own, as those that replicate each other need it.
         command.arg(format!("--server-id={}", self.port));
-        command.args(["--bind-address=127.0.0.1", "--socket=database.sock", "--skip-name-resolve"]);
+        command.args([
+            "--bind-address=127.0.0.1",
+            "--socket=database.sock",
+            "--skip-name-resolve",
+        ]);
         command.args(["--pid-file=database.pid", "--character-set-server=utf8mb4"]);
         // A committed order survives the loss of power, as in a deployment.
-        command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=1000"]);
+        command.args([
+            "--innodb-flush-log-at-trx-commit=1",
+            "--max-connections=1000",
+        ]);
         // Small, so that it is quick to make and to recover.
-        command.arg("--innodb-buffer-pool-size=64M").args(own).args(&self.settings.arguments);
-        command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
+        command
+            .arg("--innodb-buffer-pool-size=64M")
+            .args(own)
+            .args(&self.settings.arguments);
+        command.envs(
+            self.settings
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        );
         let process = Process::start(command, &self.files.join("database.log"))?;
         process.serves(LIMIT, async || self.answers().await).await?;
         self.process = Some(process);
@@ -199,12 +237,16 @@ impl DatabaseServer {
 
     /// The running process.
     pub fn process(&self) -> io::Result<&Process> {
-        self.process.as_ref().ok_or_else(|| io::Error::other("the database server does not run"))
+        self.process
+            .as_ref()
+            .ok_or_else(|| io::Error::other("the database server does not run"))
     }
 
     async fn answers(&self) -> bool {
         let connecting = MySqlConnection::connect(&self.url());
-        let Ok(Ok(connection)) = timeout(CONNECT_LIMIT, connecting).await else { return false };
+        let Ok(Ok(connection)) = timeout(CONNECT_LIMIT, connecting).await else {
+            return false;
+        };
         // It answered: how this connection ends does not matter.
         connection.close().await.ok();
         true
@@ -214,7 +256,9 @@ impl DatabaseServer {
 /// Runs one statement.
 pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()> {
     let running = timeout(LIMIT, connection.execute(statement)).await;
-    running?.map(drop).map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
+    running?
+        .map(drop)
+        .map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }
 
 /// Makes the system tables, the database `seckill`, its user and the administrator.
@@ -237,7 +281,10 @@ fn install(files: &Path) -> io::Result<()> {
         Product::MariaDb => {
             let mut install = Command::new("mariadb-install-db");
             install.args(["--no-defaults", "--datadir=.", "--force", "--skip-test-db"]);
-            install.args(["--skip-name-resolve", "--auth-root-authentication-method=socket"]);
+            install.args([
+                "--skip-name-resolve",
+                "--auth-root-authentication-method=socket",
+            ]);
             install
         }
         Product::MySql => {
@@ -248,7 +295,13 @@ fn install(files: &Path) -> io::Result<()> {
     };
     // From inside the folder, as the first of them splits a path at spaces. Of the folder for temporary files, which is
     // not shared: a starting MariaDB removes what others keep there.
-    succeeded(install.args(as_root()).arg("--tmpdir=..").current_dir(&data).stdin(Stdio::null()))
+    succeeded(
+        install
+            .args(as_root())
+            .arg("--tmpdir=..")
+            .current_dir(&data)
+            .stdin(Stdio::null()),
+    )
 }
 
 /// Runs a command that ends by itself.
@@ -266,5 +319,9 @@ fn succeeded(command: &mut Command) -> io::Result<()> {
 
 /// It refuses to be root unless told; here it owns nothing but its folder.
 fn as_root() -> &'static [&'static str] {
-    if rustix::process::geteuid().is_root() { &["--user=root"] } else { &[] }
+    if rustix::process::geteuid().is_root() {
+        &["--user=root"]
+    } else {
+        &[]
+    }
 }

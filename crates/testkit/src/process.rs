@@ -38,13 +38,21 @@ impl Process {
     /// The system's, with the program's name: it is not installed, or the log cannot be written.
     pub fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let output = OpenOptions::new().create(true).append(true).open(log)?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0);
         let child = command.spawn().map_err(|error| {
             let program = command.get_program().display();
             io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
         })?;
         let id = child.id().to_string();
-        let mut process = Self { watcher: None, child: Mutex::new(child), log: log.to_owned() };
+        let mut process = Self {
+            watcher: None,
+            child: Mutex::new(child),
+            log: log.to_owned(),
+        };
         process.watcher = Some(Watcher::start(r#"kill -KILL "$0""#, id.as_ref())?);
         Ok(process)
     }
@@ -68,7 +76,9 @@ impl Process {
             return Ok(());
         }
         let (log, end) = (self.log.display(), self.log_end());
-        Err(io::Error::other(format!("the server does not answer; {log} ends with:\n{end}")))
+        Err(io::Error::other(format!(
+            "the server does not answer; {log} ends with:\n{end}"
+        )))
     }
 
     /// The process's id.
@@ -142,7 +152,10 @@ impl TemporaryFolder {
         fs::create_dir_all(&path)?;
         // A moment later: the servers that write to it are being killed in the same way.
         let watcher = Watcher::start(r#"sleep 1; rm -rf "$0""#, path.as_os_str())?;
-        Ok(Self { path, _watcher: watcher })
+        Ok(Self {
+            path,
+            _watcher: watcher,
+        })
     }
 
     /// Where it is.
@@ -168,7 +181,10 @@ impl Watcher {
         let script = format!(r#"trap "" INT TERM HUP; read _; {command}"#);
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(script).arg(argument).process_group(0);
-        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         shell.spawn().map(Self)
     }
 }

@@ -105,7 +105,10 @@ struct Shared {
 impl Shared {
     fn mode(&self, from: IpAddr) -> Arc<watch::Sender<Mode>> {
         let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
-        modes.entry(from).or_insert_with(|| Arc::new(watch::Sender::new(Mode::Forward))).clone()
+        modes
+            .entry(from)
+            .or_insert_with(|| Arc::new(watch::Sender::new(Mode::Forward)))
+            .clone()
     }
 }
 
@@ -124,7 +127,11 @@ impl Proxy {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, shared.clone()));
-        Ok(Proxy { address, shared, _tasks: tasks })
+        Ok(Proxy {
+            address,
+            shared,
+            _tasks: tasks,
+        })
     }
 
     /// A Redis client that goes through it.
@@ -146,7 +153,12 @@ impl Proxy {
     pub async fn pass_held(&self) {
         self.shared.pass.notify_waiters();
         // Fails only if the proxy is gone.
-        self.shared.held.subscribe().wait_for(|number| *number == 0).await.ok();
+        self.shared
+            .held
+            .subscribe()
+            .wait_for(|number| *number == 0)
+            .await
+            .ok();
     }
 
     /// Leads new connections to this server; those that are open stay where they are.
@@ -203,7 +215,12 @@ impl Link {
     fn new(shared: Arc<Shared>, from: IpAddr) -> Self {
         let half_opened = shared.half_opened.load(Ordering::SeqCst);
         let half_opened = (from == CLIENTS).then_some(half_opened);
-        Self { mode: shared.mode(from), shared, half_opened, losing: AtomicBool::new(false) }
+        Self {
+            mode: shared.mode(from),
+            shared,
+            half_opened,
+            losing: AtomicBool::new(false),
+        }
     }
 
     async fn serve(self, client: TcpStream) {
@@ -212,7 +229,9 @@ impl Link {
             return;
         }
         let server = self.shared.server.borrow().clone();
-        let Ok(server) = TcpStream::connect(server).await else { return };
+        let Ok(server) = TcpStream::connect(server).await else {
+            return;
+        };
         client.set_nodelay(true).ok();
         server.set_nodelay(true).ok();
         let (from_client, mut to_client) = client.into_split();
@@ -222,7 +241,15 @@ impl Link {
             () = self.forward_replies(&mut from_server, &mut to_client) => None,
             _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
         };
-        let Some(Late { request, mut to_server, delay, client }) = late else { return };
+        let Some(Late {
+            request,
+            mut to_server,
+            delay,
+            client,
+        }) = late
+        else {
+            return;
+        };
         // The connection to the server stays open, that of the client only with `client`.
         let client = client.map(|from_client| (from_client, to_client));
         let passed = self.shared.pass.notified();
@@ -253,9 +280,18 @@ impl Link {
             let delay = self.take_fault(Mode::DelayRequest).then_some(LATE_BY);
             if delay.is_some() || self.take_fault(Mode::HoldRequest) {
                 let request = request.to_vec();
-                return Some(Late { request, to_server: to, delay, client: None });
+                return Some(Late {
+                    request,
+                    to_server: to,
+                    delay,
+                    client: None,
+                });
             }
-            let has = |text: &str| request.windows(text.len()).any(|part| part == text.as_bytes());
+            let has = |text: &str| {
+                request
+                    .windows(text.len())
+                    .any(|part| part == text.as_bytes())
+            };
             let commits = || COMMITS.into_iter().any(has);
             let lose = || self.losing.store(true, Ordering::SeqCst);
             let current = *self.mode.borrow();
@@ -263,7 +299,12 @@ impl Link {
                 Mode::LoseRequest(text) if has(text) => return None,
                 Mode::HoldRequests(text) if has(text) => {
                     let request = request.to_vec();
-                    return Some(Late { request, to_server: to, delay: None, client: Some(from) });
+                    return Some(Late {
+                        request,
+                        to_server: to,
+                        delay: None,
+                        client: Some(from),
+                    });
                 }
                 Mode::LoseCommit if commits() => return None,
                 Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => lose(),
@@ -296,7 +337,10 @@ impl Link {
                 return;
             }
             if self.losing.load(Ordering::SeqCst) {
-                if matches!(current, Mode::LoseCommitReplyThenCut | Mode::LoseReplyToThenCut(_)) {
+                if matches!(
+                    current,
+                    Mode::LoseCommitReplyThenCut | Mode::LoseReplyToThenCut(_)
+                ) {
                     self.mode.send_replace(Mode::Cut);
                 }
                 return;
@@ -322,7 +366,11 @@ impl Link {
     /// Waits while this mode is set.
     async fn end_of(&self, mode: Mode) {
         // Fails only if the proxy is gone.
-        self.mode.subscribe().wait_for(|current| *current != mode).await.ok();
+        self.mode
+            .subscribe()
+            .wait_for(|current| *current != mode)
+            .await
+            .ok();
     }
 
     /// Never returns if [`Mode::HalfOpen`] was set since it was accepted.

@@ -23,14 +23,18 @@ pub async fn query<T: FromRedisValue>(
 pub async fn calls_of(raw: &mut MultiplexedConnection, command: &str) -> i64 {
     let stats: String = query(raw, "INFO", &["commandstats"]).await;
     let prefix = format!("cmdstat_{command}:calls=");
-    let calls = stats.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
+    let calls = stats
+        .lines()
+        .find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
     calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
 /// A number of `INFO <section>`; 0 where it is not there.
 pub async fn info(raw: &mut MultiplexedConnection, section: &str, name: &str) -> u64 {
     let text: String = query(raw, "INFO", &[section]).await;
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.unwrap_or("0").trim().parse().expect("a number")
 }
 

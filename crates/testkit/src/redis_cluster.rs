@@ -65,17 +65,27 @@ impl RedisCluster {
             // Different epochs from the start, so that the nodes need not resolve a conflict. Only a
             // node that knows no other accepts one.
             let epoch = (number + 1).to_string();
-            cluster.run::<()>(number, &["SET-CONFIG-EPOCH", &epoch]).await;
+            cluster
+                .run::<()>(number, &["SET-CONFIG-EPOCH", &epoch])
+                .await;
             if number < MASTERS {
                 let [first, next] = [number, number + 1].map(|number| SLOTS * number / MASTERS);
                 let (first, last) = (first.to_string(), (next - 1).to_string());
-                cluster.run::<()>(number, &["ADDSLOTSRANGE", &first, &last]).await;
+                cluster
+                    .run::<()>(number, &["ADDSLOTSRANGE", &first, &last])
+                    .await;
             }
         }
         for number in 0..count {
-            for (_, ports) in ports.iter().enumerate().filter(|(other, _)| *other != number) {
+            for (_, ports) in ports
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != number)
+            {
                 let [port, bus] = ports.map(|port| port.to_string());
-                cluster.run::<()>(number, &["MEET", "127.0.0.1", &port, &bus]).await;
+                cluster
+                    .run::<()>(number, &["MEET", "127.0.0.1", &port, &bus])
+                    .await;
             }
         }
         cluster.agreed("cluster_known_nodes", count).await;
@@ -104,7 +114,11 @@ impl RedisCluster {
     /// first ping.
     async fn messages_pass(&self) {
         for listener in &self.nodes {
-            let mut heard = listener.client().get_async_pubsub().await.expect("a connection");
+            let mut heard = listener
+                .client()
+                .get_async_pubsub()
+                .await
+                .expect("a connection");
             heard.subscribe("formed").await.expect("a subscription");
             let mut messages = heard.into_on_message();
             let mut missing: HashSet<u16> = self.nodes.iter().map(RedisServer::port).collect();
@@ -131,13 +145,24 @@ impl RedisCluster {
     pub async fn owner(&self, observer: usize, slot: u16) -> Option<usize> {
         let ranges: Vec<Vec<Value>> = self.run(observer, &["SLOTS"]).await;
         ranges.into_iter().find_map(|range| {
-            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice()
+            let [
+                Value::Int(first),
+                Value::Int(last),
+                Value::Array(master),
+                ..,
+            ] = range.as_slice()
             else {
                 return None;
             };
-            let Some(Value::Int(port)) = master.get(1) else { return None };
+            let Some(Value::Int(port)) = master.get(1) else {
+                return None;
+            };
             let serves = (*first..=*last).contains(&i64::from(slot));
-            let number = || self.nodes.iter().position(|node| i64::from(node.port()) == *port);
+            let number = || {
+                self.nodes
+                    .iter()
+                    .position(|node| i64::from(node.port()) == *port)
+            };
             serves.then(number).flatten()
         })
     }
@@ -146,7 +171,9 @@ impl RedisCluster {
     pub async fn is_replica(&self, observer: usize, number: usize) -> bool {
         let nodes: String = self.run(observer, &["NODES"]).await;
         let address = format!(":{}@", self.nodes[number].port());
-        nodes.lines().any(|line| line.contains(&address) && line.contains("slave"))
+        nodes
+            .lines()
+            .any(|line| line.contains(&address) && line.contains("slave"))
     }
 
     /// The name of a lock that this node serves, and its slot.
@@ -175,8 +202,10 @@ impl RedisCluster {
     pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (self.id(from).await, self.id(to).await);
         let slot = slot.to_string();
-        self.run::<()>(to, &["SETSLOT", &slot, "IMPORTING", &source]).await;
-        self.run::<()>(from, &["SETSLOT", &slot, "MIGRATING", &target]).await;
+        self.run::<()>(to, &["SETSLOT", &slot, "IMPORTING", &source])
+            .await;
+        self.run::<()>(from, &["SETSLOT", &slot, "MIGRATING", &target])
+            .await;
     }
 
     /// Moves the slot's keys, and then the slot, until every node knows: from here on `from` answers MOVED. A node that
@@ -193,7 +222,8 @@ impl RedisCluster {
         }
         let target = self.id(to).await;
         for number in [to, from] {
-            self.run::<()>(number, &["SETSLOT", &name, "NODE", &target]).await;
+            self.run::<()>(number, &["SETSLOT", &name, "NODE", &target])
+                .await;
         }
         for observer in 0..self.nodes.len() {
             eventually("every node knows the slot's new owner", TIMEOUT, || async {

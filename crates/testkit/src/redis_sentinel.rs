@@ -51,20 +51,32 @@ impl RedisSentinel {
         for sentinel in &sentinels {
             let mut raw = sentinel.conn().await;
             for (what, count) in [("SENTINELS", 2), ("REPLICAS", 1)] {
-                eventually(&format!("a sentinel knows the {what}"), TIMEOUT, async || {
-                    let known: Vec<redis::Value> =
-                        query(&mut raw, "SENTINEL", &[what, MASTER]).await;
-                    known.len() == count
-                })
+                eventually(
+                    &format!("a sentinel knows the {what}"),
+                    TIMEOUT,
+                    async || {
+                        let known: Vec<redis::Value> =
+                            query(&mut raw, "SENTINEL", &[what, MASTER]).await;
+                        known.len() == count
+                    },
+                )
                 .await;
             }
         }
-        Self { servers: vec![master, replica], sentinels }
+        Self {
+            servers: vec![master, replica],
+            sentinels,
+        }
     }
 
     /// Asks for a failover while the master is alive; returns when it has begun.
     pub async fn ask_for_failover(&self) {
-        query(&mut self.sentinels[0].conn().await, "SENTINEL", &["FAILOVER", MASTER]).await
+        query(
+            &mut self.sentinels[0].conn().await,
+            "SENTINEL",
+            &["FAILOVER", MASTER],
+        )
+        .await
     }
 
     /// The addresses of the sentinels.
@@ -75,7 +87,10 @@ impl RedisSentinel {
 
 /// Waits until the two are [`is_in_sync`].
 pub async fn in_sync(master: &RedisServer, replica: &RedisServer) {
-    eventually("the replica is in sync", TIMEOUT, async || is_in_sync(master, replica).await).await;
+    eventually("the replica is in sync", TIMEOUT, async || {
+        is_in_sync(master, replica).await
+    })
+    .await;
 }
 
 /// Whether both report that the replica follows its master. The master does so later, and counts
@@ -90,7 +105,9 @@ pub async fn is_in_sync(master: &RedisServer, replica: &RedisServer) -> bool {
 pub async fn replication_says(server: &RedisServer, fact: &str) -> bool {
     let asking = async {
         let mut raw = server.client().get_multiplexed_async_connection().await?;
-        command("INFO", &["replication"]).query_async::<String>(&mut raw).await
+        command("INFO", &["replication"])
+            .query_async::<String>(&mut raw)
+            .await
     };
     asking.await.is_ok_and(|said| said.contains(fact))
 }

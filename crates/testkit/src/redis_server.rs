@@ -153,7 +153,9 @@ impl RedisServer {
 
     /// As [`try_restart`](Self::try_restart); panics where that fails.
     pub async fn restart(&mut self) {
-        self.try_restart().await.unwrap_or_else(|error| panic!("{error}"));
+        self.try_restart()
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Starts it again on the same port and data, killing it first if it still runs; returns when it answers.
@@ -172,24 +174,32 @@ impl RedisServer {
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.data.join("redis.log"))?;
-        process.serves(START_LIMIT, async || self.answers(process.id()).await).await?;
+        process
+            .serves(START_LIMIT, async || self.answers(process.id()).await)
+            .await?;
         self.process = Some(process);
         Ok(())
     }
 
     /// Stops it from running without ending it (SIGSTOP): connections stay open, nothing answers.
     pub fn pause(&self) {
-        self.process().and_then(Process::pause).expect("a server to pause");
+        self.process()
+            .and_then(Process::pause)
+            .expect("a server to pause");
     }
 
     /// Lets it run again (SIGCONT).
     pub fn resume(&self) {
-        self.process().and_then(Process::resume).expect("a server to resume");
+        self.process()
+            .and_then(Process::resume)
+            .expect("a server to resume");
     }
 
     /// The running process.
     pub fn process(&self) -> io::Result<&Process> {
-        self.process.as_ref().ok_or_else(|| io::Error::other("redis-server does not run"))
+        self.process
+            .as_ref()
+            .ok_or_else(|| io::Error::other("redis-server does not run"))
     }
 
     /// Whether this process answers: another server may have taken the port first, and would answer as well.
@@ -198,10 +208,15 @@ impl RedisServer {
             let mut connection = self.client().get_multiplexed_async_connection().await?;
             // Refused while it loads its data; INFO is not.
             let _pong: String = redis::cmd("PING").query_async(&mut connection).await?;
-            redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await
+            redis::cmd("INFO")
+                .arg("server")
+                .query_async::<String>(&mut connection)
+                .await
         };
         let line = format!("process_id:{id}");
-        asking.await.is_ok_and(|info| info.lines().any(|found| found.trim() == line))
+        asking
+            .await
+            .is_ok_and(|info| info.lines().any(|found| found.trim() == line))
     }
 
     /// The command line of its role. A configuration file comes first.

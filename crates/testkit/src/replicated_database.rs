@@ -64,12 +64,17 @@ impl ReplicatedDatabase {
         settings: Settings,
     ) -> io::Result<Self> {
         if replication != Replication::None && Product::chosen()? == Product::MySql {
-            return Err(io::Error::other("a replicated database is made of MariaDB servers only"));
+            return Err(io::Error::other(
+                "a replicated database is made of MariaDB servers only",
+            ));
         }
         let common = settings.arguments.clone();
         let start = async |role| {
             let arguments = arguments(&common, role, replication);
-            let settings = Settings { arguments, ..settings.clone() };
+            let settings = Settings {
+                arguments,
+                ..settings.clone()
+            };
             match (role, replication) {
                 (Role::Replica, Replication::None) => DatabaseServer::new(folder.clone(), settings),
                 _ => DatabaseServer::start_in(folder.clone(), settings).await,
@@ -77,7 +82,13 @@ impl ReplicatedDatabase {
         };
         let (primary, replica) = tokio::try_join!(start(Role::Primary), start(Role::Replica))?;
         let proxy = Proxy::start(primary.address()).await?;
-        let pair = Self { replication, common, proxy, primary, replica };
+        let pair = Self {
+            replication,
+            common,
+            proxy,
+            primary,
+            replica,
+        };
         if replication != Replication::None {
             pair.follow().await?;
         }
@@ -130,7 +141,11 @@ impl ReplicatedDatabase {
     /// # Errors
     /// A database's: the replica did not apply what it received in time, or does not answer.
     pub async fn promote(&mut self) -> io::Result<()> {
-        if self.primary.process().is_ok_and(|process| process.is_running()) {
+        if self
+            .primary
+            .process()
+            .is_ok_and(|process| process.is_running())
+        {
             return Err(io::Error::other("kill the primary first, or there are two"));
         }
         self.apply_received().await?;
@@ -157,7 +172,11 @@ impl ReplicatedDatabase {
         self.replica.start_as_copy(&self.primary).await?;
         let mut replica = self.replica.admin().await?;
         let position = value(&mut replica, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
-        run(&mut replica, &format!("SET GLOBAL gtid_slave_pos = '{position}'")).await?;
+        run(
+            &mut replica,
+            &format!("SET GLOBAL gtid_slave_pos = '{position}'"),
+        )
+        .await?;
         self.follow().await
     }
 
@@ -210,7 +229,10 @@ impl ReplicatedDatabase {
         // started while both are stopped, to fetch it again from a primary that is gone here.
         run(&mut replica, "START SLAVE SQL_THREAD").await?;
         run(&mut replica, "STOP SLAVE IO_THREAD").await?;
-        let state = replica.fetch_one("SHOW SLAVE STATUS").await.map_err(io::Error::other)?;
+        let state = replica
+            .fetch_one("SHOW SLAVE STATUS")
+            .await
+            .map_err(io::Error::other)?;
         let received: String = state.try_get("Gtid_IO_Pos").map_err(io::Error::other)?;
         applied(&mut replica, &received).await
     }
@@ -251,24 +273,32 @@ fn arguments(common: &[String], role: Role, replication: Replication) -> Vec<Str
         (Role::Primary, Replication::Asynchronous) => &[],
         (Role::Primary, _) => &["--rpl-semi-sync-master-enabled=ON"],
     };
-    let own = of_both.iter().chain(of_role).map(|argument| (*argument).to_owned());
+    let own = of_both
+        .iter()
+        .chain(of_role)
+        .map(|argument| (*argument).to_owned());
     common.iter().cloned().chain(own).collect()
 }
 
 /// The one value of a query.
 async fn value(connection: &mut MySqlConnection, query: &str) -> io::Result<String> {
     let row = tokio::time::timeout(LIMIT, connection.fetch_one(query)).await?;
-    row.and_then(|row| row.try_get_unchecked(0)).map_err(io::Error::other)
+    row.and_then(|row| row.try_get_unchecked(0))
+        .map_err(io::Error::other)
 }
 
 /// Waits until a replica has applied everything up to this position.
 async fn applied(replica: &mut MySqlConnection, position: &str) -> io::Result<()> {
     let wait = format!("SELECT MASTER_GTID_WAIT('{position}', {})", LIMIT.as_secs());
-    match replica.fetch_one(wait.as_str()).await.and_then(|row| row.try_get::<i64, _>(0)) {
+    match replica
+        .fetch_one(wait.as_str())
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0))
+    {
         Ok(0) => Ok(()),
-        Ok(_) => {
-            Err(io::Error::other(format!("the replica did not apply {position} within {LIMIT:?}")))
-        }
+        Ok(_) => Err(io::Error::other(format!(
+            "the replica did not apply {position} within {LIMIT:?}"
+        ))),
         Err(error) => Err(io::Error::other(error)),
     }
 }

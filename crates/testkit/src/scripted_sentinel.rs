@@ -65,7 +65,13 @@ impl ScriptedSentinel {
                 open.spawn(async move { serve(client, script, &answered).await.ok() });
             }
         });
-        Self { address, says, connections, answers, _tasks: tasks }
+        Self {
+            address,
+            says,
+            connections,
+            answers,
+            _tasks: tasks,
+        }
     }
 
     /// Its address as a sentinel.
@@ -87,7 +93,10 @@ impl ScriptedSentinel {
     pub async fn answers(&self, more: u64) {
         let mut answers = self.answers.clone();
         let enough = *answers.borrow_and_update() + more;
-        answers.wait_for(|count| *count >= enough).await.expect("it runs");
+        answers
+            .wait_for(|count| *count >= enough)
+            .await
+            .expect("it runs");
     }
 }
 
@@ -103,11 +112,17 @@ async fn serve(
         let words: Vec<String> = redis::from_redis_value(words)?;
         let asked = words.join(" ").to_ascii_uppercase();
         // Fails only when the sentinel is dropped.
-        let says = script.wait_for(|says| *says != Says::Nothing).await.map(|says| says.clone());
+        let says = script
+            .wait_for(|says| *says != Says::Nothing)
+            .await
+            .map(|says| says.clone());
         let says = says.map_err(io::Error::other)?;
-        let Says::Master(epoch, addresses) = says else { continue };
-        let [(host, port), (new_host, new_port)] =
-            addresses.each_ref().map(|address| address.rsplit_once(':').expect("host:port"));
+        let Says::Master(epoch, addresses) = says else {
+            continue;
+        };
+        let [(host, port), (new_host, new_port)] = addresses
+            .each_ref()
+            .map(|address| address.rsplit_once(':').expect("host:port"));
         let epoch = epoch.to_string();
         // A reply that is an array of texts has the form of a command.
         let reply = if asked.starts_with("SENTINEL MASTER ") {

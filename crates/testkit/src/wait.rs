@@ -8,13 +8,18 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Polls `condition` every 5 ms until it holds; `false` when it did not hold within `limit`.
 pub async fn until(limit: Duration, mut condition: impl AsyncFnMut() -> bool) -> bool {
-    let held = poll(limit, PAUSE, async || Ok::<_, Infallible>(condition().await.then_some(())));
+    let held = poll(limit, PAUSE, async || {
+        Ok::<_, Infallible>(condition().await.then_some(()))
+    });
     matches!(held.await, Ok(Some(())))
 }
 
 /// Polls `condition` as [`until`] does; panics after `limit`, naming `what`.
 pub async fn eventually(what: &str, limit: Duration, condition: impl AsyncFnMut() -> bool) {
-    assert!(until(limit, condition).await, "not within {limit:?}: {what}");
+    assert!(
+        until(limit, condition).await,
+        "not within {limit:?}: {what}"
+    );
 }
 
 /// Calls `attempt` until it returns a value, with a pause after each that did not; `None` when none did within `limit`.

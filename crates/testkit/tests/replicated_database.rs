@@ -17,13 +17,20 @@ const UNCONFIRMED: Duration = Duration::from_secs(1);
 
 /// Runs a statement on a new connection through the proxy.
 async fn run(pair: &ReplicatedDatabase, statement: &str) -> sqlx::Result<()> {
-    MySqlConnection::connect(&pair.url()).await?.execute(statement).await.map(drop)
+    MySqlConnection::connect(&pair.url())
+        .await?
+        .execute(statement)
+        .await
+        .map(drop)
 }
 
 async fn numbers(url: &str) -> Vec<i32> {
     let mut connection = MySqlConnection::connect(url).await.expect("connect");
     // A replica may not have the table yet.
-    let rows = connection.fetch_all("SELECT n FROM numbers ORDER BY n").await.unwrap_or_default();
+    let rows = connection
+        .fetch_all("SELECT n FROM numbers ORDER BY n")
+        .await
+        .unwrap_or_default();
     rows.iter().map(|row| row.get(0)).collect()
 }
 
@@ -36,17 +43,30 @@ async fn what_a_replica_has_not_received_is_confirmed_only_by_an_asynchronous_pa
         let folder = Arc::new(TemporaryFolder::new().expect("a folder"));
         let pair = ReplicatedDatabase::start_in(folder, replication, Settings::default()).await;
         let mut pair = pair.expect("a replicated database");
-        run(&pair, "CREATE TABLE numbers (n INT PRIMARY KEY)").await.expect("a table");
-        run(&pair, "INSERT INTO numbers VALUES (1)").await.expect("confirmed");
+        run(&pair, "CREATE TABLE numbers (n INT PRIMARY KEY)")
+            .await
+            .expect("a table");
+        run(&pair, "INSERT INTO numbers VALUES (1)")
+            .await
+            .expect("confirmed");
         let replica = pair.replica().url();
-        eventually("it is applied", LIMIT, async || numbers(&replica).await == [1]).await;
+        eventually("it is applied", LIMIT, async || {
+            numbers(&replica).await == [1]
+        })
+        .await;
         pair.stop_receiving().await.expect("stop");
         let adding = run(&pair, "INSERT INTO numbers VALUES (2)");
         let expected = replication == Replication::Asynchronous;
-        let confirmed = timeout(if expected { LIMIT } else { UNCONFIRMED }, adding).await.is_ok();
+        let confirmed = timeout(if expected { LIMIT } else { UNCONFIRMED }, adding)
+            .await
+            .is_ok();
         assert_eq!(confirmed, expected);
         let read = if confirmed { vec![1, 2] } else { vec![1] };
-        assert_eq!(numbers(&pair.url()).await, read, "nobody reads what is not confirmed");
+        assert_eq!(
+            numbers(&pair.url()).await,
+            read,
+            "nobody reads what is not confirmed"
+        );
         pair.kill_primary();
         pair.promote().await.expect("promote");
         assert_eq!(numbers(&pair.url()).await, [1]);

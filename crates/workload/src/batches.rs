@@ -33,7 +33,9 @@ impl Batches {
 
     fn add(&mut self, page: &str) {
         let value = |series: &str| {
-            let value = page.lines().find_map(|line| line.strip_prefix(series)?.parse().ok());
+            let value = page
+                .lines()
+                .find_map(|line| line.strip_prefix(series)?.parse().ok());
             value.unwrap_or(0)
         };
         self.orders += value("seckill_group_batch_orders_sum ");

@@ -74,28 +74,43 @@ impl Report {
     pub fn followed_by(self, mut later: Self) -> Self {
         let begin = Duration::from_secs_f64(self.elapsed_s);
         let mut records = self.records;
-        records.extend(std::mem::take(&mut later.records).into_iter().map(|record| Record {
-            due: begin + record.due,
-            sent: begin + record.sent,
-            answered: begin + record.answered,
-            ..record
-        }));
+        records.extend(
+            std::mem::take(&mut later.records)
+                .into_iter()
+                .map(|record| Record {
+                    due: begin + record.due,
+                    sent: begin + record.sent,
+                    answered: begin + record.answered,
+                    ..record
+                }),
+        );
         let decided_s = later.decided_s.map(|seconds| self.elapsed_s + seconds);
         later.with(records, decided_s.or(self.decided_s))
     }
 
     /// With the figures and the verdict of these attempts.
     fn with(self, records: Vec<Record>, decided_s: Option<f64>) -> Self {
-        let ordered = || records.iter().filter(|record| record.observed.reply.is_success());
+        let ordered = || {
+            records
+                .iter()
+                .filter(|record| record.observed.reply.is_success())
+        };
         let last = |answered: Option<Duration>| answered.unwrap_or_default().as_secs_f64();
         let elapsed_s = last(records.iter().map(|record| record.answered).max());
         let sold_s = last(ordered().map(|record| record.answered).max());
-        let rate =
-            |count: usize, seconds: f64| if count == 0 { 0.0 } else { count as f64 / seconds };
+        let rate = |count: usize, seconds: f64| {
+            if count == 0 {
+                0.0
+            } else {
+                count as f64 / seconds
+            }
+        };
         let unknown = |record: &&Record| matches!(record.observed.reply, Reply::Unknown { .. });
         let mut replies = BTreeMap::new();
         for record in &records {
-            *replies.entry(record.observed.reply.label().to_owned()).or_default() += 1;
+            *replies
+                .entry(record.observed.reply.label().to_owned())
+                .or_default() += 1;
         }
         let asked = records.iter().map(|record| &record.observed);
         let verdict = checker::judge(self.snapshot.sale, asked, &self.snapshot.rows);
@@ -152,17 +167,33 @@ pub async fn on(
     order_rows: &OrderRows,
     buyers: Arc<[Buyer]>,
 ) -> Result<Report, Error> {
-    let Environment { access, targets, progress, .. } = &options.environment;
+    let Environment {
+        access,
+        targets,
+        progress,
+        ..
+    } = &options.environment;
     let total = buyers.len() * options.tries as usize;
     let what = format!("{} on voucher {voucher_id}", options.strategy);
     let generating = generate(options, voucher_id, &buyers);
-    let mut records = progress.watch(&what, total as u64, &options.live, generating).await?;
+    let mut records = progress
+        .watch(&what, total as u64, &options.live, generating)
+        .await?;
     let limit = options.wait_limit;
-    let sale = PendingSale { access, targets, buyers: &buyers, voucher_id, limit };
+    let sale = PendingSale {
+        access,
+        targets,
+        buyers: &buyers,
+        voucher_id,
+        limit,
+    };
     let waited = pending::wait(sale, order_rows, &mut records).await?;
     // What is in flight is waited for: briefly if every reply was a definite answer, longer if some purchases had begun and
     // met errors, or no reply came. A refusal that is followed by an order must be caught, too.
-    let errors = records.iter().filter(|record| record.observed.reply.may_have_begun()).count();
+    let errors = records
+        .iter()
+        .filter(|record| record.observed.reply.may_have_begun())
+        .count();
     let mut quiet = Duration::from_millis(200);
     if errors > 0 {
         quiet = Duration::from_secs(3);
@@ -174,7 +205,11 @@ pub async fn on(
     }
     let waiting = order_rows.wait_until_unchanged(voucher_id..=voucher_id, 0, quiet, limit);
     let (mut snapshots, tables_unchanged) = waiting.await?;
-    let elapsed = records.iter().map(|record| record.answered).max().unwrap_or_default();
+    let elapsed = records
+        .iter()
+        .map(|record| record.answered)
+        .max()
+        .unwrap_or_default();
     let decided_s = waited.map(|waited| (elapsed + waited).as_secs_f64());
     let report = Report {
         strategy: options.strategy.clone(),

@@ -30,17 +30,32 @@ pub async fn insist<T: for<'de> Deserialize<'de>>(
     what: &'static str,
 ) -> Result<Option<T>, Error> {
     let url = connection.target.to_string();
-    let unreachable = |reason: String| Error::Unreachable { url: url.clone(), what, reason };
-    let answer = connection.send(call).await.map_err(|failure| unreachable(failure.to_string()));
+    let unreachable = |reason: String| Error::Unreachable {
+        url: url.clone(),
+        what,
+        reason,
+    };
+    let answer = connection
+        .send(call)
+        .await
+        .map_err(|failure| unreachable(failure.to_string()));
     let Response { status, body, .. } = answer?;
     match serde_json::from_slice(&body) {
-        Ok(Envelope { success: true, data, .. }) => Ok(data),
-        Ok(Envelope { code, error_msg, .. }) => Err(Error::Refused {
+        Ok(Envelope {
+            success: true,
+            data,
+            ..
+        }) => Ok(data),
+        Ok(Envelope {
+            code, error_msg, ..
+        }) => Err(Error::Refused {
             what,
             status,
             code: code.unwrap_or_else(|| "no code".to_owned()),
             message: error_msg.unwrap_or_default(),
         }),
-        Err(_) => Err(unreachable(format!("HTTP {status} without the reply envelope"))),
+        Err(_) => Err(unreachable(format!(
+            "HTTP {status} without the reply envelope"
+        ))),
     }
 }

@@ -67,7 +67,10 @@ impl Conformance {
             }
         }
         if all_sold && strategy.holds_on(instances) && verdict.stock_left != 0 {
-            violated.push(format!("{} of {} unsold", verdict.stock_left, verdict.issued));
+            violated.push(format!(
+                "{} of {} unsold",
+                verdict.stock_left, verdict.issued
+            ));
         }
         if !violated.is_empty() {
             return Self::Violation(violated.join(", "));
@@ -80,7 +83,11 @@ impl Conformance {
         if !broken.is_empty() {
             return Self::Broken(broken.join(", "));
         }
-        if second.can_break() { Self::NotSeen("duplicates".to_owned()) } else { Self::Holds }
+        if second.can_break() {
+            Self::NotSeen("duplicates".to_owned())
+        } else {
+            Self::Holds
+        }
     }
 }
 
@@ -90,11 +97,21 @@ mod tests {
     use crate::checker::Verdict;
 
     fn verdict(oversold: i64, duplicates: i64, drift: i64) -> Verdict {
-        Verdict { oversold, duplicates, drift, issued: 100, ..Verdict::default() }
+        Verdict {
+            oversold,
+            duplicates,
+            drift,
+            issued: 100,
+            ..Verdict::default()
+        }
     }
 
     fn sale(verdict: Verdict) -> Report {
-        Report { verdict, tables_unchanged: true, ..Report::default() }
+        Report {
+            verdict,
+            tables_unchanged: true,
+            ..Report::default()
+        }
     }
 
     #[test]
@@ -105,9 +122,19 @@ mod tests {
             (ReentrantLock, 1, verdict(0, 0, 0), "holds"),
             (ReentrantLock, 2, verdict(0, 0, 0), "holds"),
             (ReentrantLock, 2, verdict(1, 0, 0), "VIOLATION: oversold 1"),
-            (ReentrantLock, 2, verdict(0, 1, 0), "VIOLATION: duplicates 1"),
+            (
+                ReentrantLock,
+                2,
+                verdict(0, 1, 0),
+                "VIOLATION: duplicates 1",
+            ),
             (ReentrantLock, 2, verdict(0, 0, 1), "VIOLATION: drift 1"),
-            (ReentrantLock, 2, lost(verdict(0, 0, 0)), "VIOLATION: lost 1"),
+            (
+                ReentrantLock,
+                2,
+                lost(verdict(0, 0, 0)),
+                "VIOLATION: lost 1",
+            ),
             // It holds on one instance, and must fail on two.
             (ProcessLock, 1, verdict(0, 0, 0), "holds"),
             (ProcessLock, 1, verdict(0, 2, 0), "VIOLATION: duplicates 2"),
@@ -125,15 +152,27 @@ mod tests {
         ] {
             let sale = sale(verdict);
             let found = Conformance::of(strategy, instances, &sale, true);
-            assert_eq!(found.text(), expected, "{strategy} on {instances}: {sale:?}");
+            assert_eq!(
+                found.text(),
+                expected,
+                "{strategy} on {instances}: {sale:?}"
+            );
             let bad = expected.starts_with("VIOLATION") || expected.starts_with("did not show");
             assert_eq!(found.is_as_promised(), !bad, "{found:?}");
         }
-        let unsold = sale(Verdict { stock_left: 1, ..verdict(0, 0, 0) });
-        let changing = Report { tables_unchanged: false, ..sale(verdict(0, 0, 0)) };
-        for (sale, all_sold, holds) in
-            [(&unsold, true, false), (&unsold, false, true), (&changing, false, false)]
-        {
+        let unsold = sale(Verdict {
+            stock_left: 1,
+            ..verdict(0, 0, 0)
+        });
+        let changing = Report {
+            tables_unchanged: false,
+            ..sale(verdict(0, 0, 0))
+        };
+        for (sale, all_sold, holds) in [
+            (&unsold, true, false),
+            (&unsold, false, true),
+            (&changing, false, false),
+        ] {
             let found = Conformance::of(ReentrantLock, 1, sale, all_sold);
             assert_eq!(found == Conformance::Holds, holds, "{found:?}");
         }

@@ -18,7 +18,14 @@ pub fn reserve(connections: usize) -> Result<(), Error> {
     if current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(needed),
+            maximum,
+        },
+    )
+    .map_err(|_| {
         let most = maximum.or(current).unwrap_or(0);
         Error::Usage(format!(
             "{connections} connections need {needed} open files, and this shell allows {most}: \
@@ -35,7 +42,9 @@ mod tests {
     #[test]
     fn a_number_beyond_the_hard_limit_is_refused_with_a_way_out() {
         reserve(8).unwrap();
-        let Some(maximum) = getrlimit(Resource::Nofile).maximum else { return };
+        let Some(maximum) = getrlimit(Resource::Nofile).maximum else {
+            return;
+        };
         let message = reserve(maximum as usize).unwrap_err().to_string();
         assert!(message.contains("ulimit -n"), "{message}");
         assert!(message.contains("--connections"), "{message}");

@@ -64,7 +64,10 @@ impl Connections {
         descriptors::reserve(count)?;
         let links = targets.iter().enumerate().cycle().take(count);
         let links = links.map(|(at, target)| (at, Connection::new(target.clone(), limit)));
-        Ok(Self { targets: targets.len(), links: links.collect() })
+        Ok(Self {
+            targets: targets.len(),
+            links: links.collect(),
+        })
     }
 
     /// Opens those that are not open: new ones, and those that the server closed while they were idle.
@@ -121,7 +124,14 @@ impl Connections {
                     let sent = Instant::now();
                     let answer = connection.send(&call).await;
                     let (due, now) = (due.unwrap_or(sent), Instant::now());
-                    ended(Done { what, target, due, sent, ended: now, answer });
+                    ended(Done {
+                        what,
+                        target,
+                        due,
+                        sent,
+                        ended: now,
+                        answer,
+                    });
                 }
                 (target, connection)
             });

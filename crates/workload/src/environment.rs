@@ -43,7 +43,12 @@ pub struct Environment {
 impl Environment {
     /// These targets, for tests: without instances past them, and without progress.
     pub fn silent(access: Access, targets: Vec<Target>) -> Self {
-        Self { access, targets, nodes: Vec::new(), progress: Progress::Silent }
+        Self {
+            access,
+            targets,
+            nodes: Vec::new(),
+            progress: Progress::Silent,
+        }
     }
 
     /// Where sales are published.
@@ -90,7 +95,12 @@ pub struct Access {
     )]
     pub admin_token: String,
     /// The zone of the service's date-times
-    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_name = "ZONE")]
+    #[arg(
+        long,
+        env = "TIME_ZONE",
+        default_value = "Asia/Shanghai",
+        value_name = "ZONE"
+    )]
     pub time_zone: Tz,
 }
 
@@ -114,6 +124,8 @@ impl Access {
 /// Without the secrets.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Access").field("time_zone", &self.time_zone).finish_non_exhaustive()
+        f.debug_struct("Access")
+            .field("time_zone", &self.time_zone)
+            .finish_non_exhaustive()
     }
 }

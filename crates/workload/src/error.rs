@@ -18,23 +18,38 @@ pub enum Error {
         "{url} did not answer {what}: {reason}. Is the service up? `./dev up` starts it, \
          `./dev logs` shows what it says"
     )]
-    Unreachable { url: String, what: &'static str, reason: String },
+    Unreachable {
+        url: String,
+        what: &'static str,
+        reason: String,
+    },
     /// The service refused what the administrator asked for.
     #[error(
         "{what} was refused (HTTP {status}, {code}: {message}). ADMIN_TOKEN must be the service's own (`./dev env` \
          prints it); a strategy that is meant to fail needs a server started with --lab"
     )]
-    Refused { what: &'static str, status: u16, code: String, message: String },
+    Refused {
+        what: &'static str,
+        status: u16,
+        code: String,
+        message: String,
+    },
     /// The database failed.
     #[error(
         "the database failed {what}: {source}. DATABASE_URL must be the service's own (`./dev env` prints it)"
     )]
-    Database { what: &'static str, source: sqlx::Error },
+    Database {
+        what: &'static str,
+        source: sqlx::Error,
+    },
     /// Redis failed.
     #[error(
         "Redis failed {what}: {source}. REDIS_URL must be the service's own (`./dev env` prints it)"
     )]
-    Redis { what: &'static str, source: redis::RedisError },
+    Redis {
+        what: &'static str,
+        source: redis::RedisError,
+    },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
@@ -57,6 +72,9 @@ impl Error {
 
     /// [`Error::File`].
     pub fn file(path: &Path) -> impl Fn(io::Error) -> Self {
-        move |source| Self::File { path: path.to_owned(), source }
+        move |source| Self::File {
+            path: path.to_owned(),
+            source,
+        }
     }
 }

@@ -83,7 +83,13 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
         live: &Arc<Live>,
         ended: impl Fn(&Attempt<T>, &Record) + Send + Sync + 'static,
     ) -> Result<Vec<Record>, Error> {
-        let Self { voucher_id, buyers, attempts, begin, traced } = self;
+        let Self {
+            voucher_id,
+            buyers,
+            attempts,
+            begin,
+            traced,
+        } = self;
         let mut call = Call::post(format!("/voucher-order/seckill/{voucher_id}"));
         if traced {
             call = call.header(TRACE, HeaderValue::from_static("1"));
@@ -99,14 +105,29 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
         let next = move |target: usize| {
             let what: Attempt<T> = lock(&queues[target]).pop_front()?;
             let call = call.clone().token(&asking[what.buyer].token);
-            Some(Job { call, due: what.due.map(|due| begin + due), what })
+            Some(Job {
+                call,
+                due: what.due.map(|due| begin + due),
+                what,
+            })
         };
         let ended = move |done: Done<Attempt<T>>| {
-            let Done { what, due, sent, ended: answered, answer, .. } = done;
+            let Done {
+                what,
+                due,
+                sent,
+                ended: answered,
+                answer,
+                ..
+            } = done;
             let since = |time: Instant| time.saturating_duration_since(begin);
             let (user_id, reply) = (buyers[what.buyer].user_id, Reply::of(&answer));
             let record = Record {
-                observed: ObservedReply { user_id, attempt: what.attempt, reply },
+                observed: ObservedReply {
+                    user_id,
+                    attempt: what.attempt,
+                    reply,
+                },
                 due: since(due),
                 sent: since(sent),
                 answered: since(answered),
@@ -132,14 +153,29 @@ pub async fn generate(
     buyers: &Arc<[Buyer]>,
 ) -> Result<Vec<Record>, Error> {
     let of = |(buyer, due)| {
-        (0..options.tries).map(move |attempt| Attempt { buyer, attempt, due: Some(due), then: () })
+        (0..options.tries).map(move |attempt| Attempt {
+            buyer,
+            attempt,
+            due: Some(due),
+            then: (),
+        })
     };
-    let attempts: Vec<_> = options.arrivals(buyers.len()).into_iter().flat_map(of).collect();
+    let attempts: Vec<_> = options
+        .arrivals(buyers.len())
+        .into_iter()
+        .flat_map(of)
+        .collect();
     let count = options.connections_for(attempts.len());
     let mut connections = Connections::new(&options.environment.targets, count, options.timeout)?;
     connections.open().await?;
     let (begin, buyers, traced) = (Instant::now(), buyers.clone(), options.traced);
-    let purchases = Purchases { voucher_id, buyers, attempts, begin, traced };
+    let purchases = Purchases {
+        voucher_id,
+        buyers,
+        attempts,
+        begin,
+        traced,
+    };
     options.live.opened.cancel();
     let live = options.live.clone();
     let count = move |_: &Attempt, record: &Record| {

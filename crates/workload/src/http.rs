@@ -41,7 +41,12 @@ pub struct Call {
 impl Call {
     /// A request without headers or body.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), headers: HeaderMap::new(), body: Bytes::new() }
+        Self {
+            method,
+            path: path.into(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        }
     }
 
     /// GET.
@@ -129,7 +134,11 @@ struct Link {
 impl Connection {
     /// A connection to `target`, not made yet. `limit` bounds each request as a whole.
     pub fn new(target: Target, limit: Duration) -> Self {
-        Self { target, limit, link: None }
+        Self {
+            target,
+            limit,
+            link: None,
+        }
     }
 
     /// Connects now, so that the first request need not.
@@ -146,14 +155,19 @@ impl Connection {
         let connecting = async {
             let stream = self.target.connect().await?;
             stream.set_nodelay(true)?;
-            handshake(TokioIo::new(stream)).await.map_err(io::Error::other)
+            handshake(TokioIo::new(stream))
+                .await
+                .map_err(io::Error::other)
         };
         let (sender, connection) = timeout_at(deadline, connecting)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connecting took too long"))??;
         // The sender reports every failure; the driver's own result would only repeat it.
         let driver = tokio::spawn(async move { drop(connection.await) });
-        Ok(Link { sender, _driver: AbortOnDropHandle::new(driver) })
+        Ok(Link {
+            sender,
+            _driver: AbortOnDropHandle::new(driver),
+        })
     }
 
     /// Sends one request and reads the whole answer.
@@ -165,20 +179,32 @@ impl Connection {
     /// See [`Failure`]: only [`Failure::NotSent`] promises that nothing happened.
     pub async fn send(&mut self, call: &Call) -> Result<Response, Failure> {
         let deadline = Instant::now() + self.limit;
-        let mut request = self.request(call).map_err(|e| Failure::NotSent(e.to_string()))?;
+        let mut request = self
+            .request(call)
+            .map_err(|e| Failure::NotSent(e.to_string()))?;
         loop {
             let fresh = self.link.is_none();
-            let mut link =
-                self.connect(deadline).await.map_err(|e| Failure::NotSent(e.to_string()))?;
+            let mut link = self
+                .connect(deadline)
+                .await
+                .map_err(|e| Failure::NotSent(e.to_string()))?;
             let exchange = async {
-                let response = link.sender.try_send_request(request).await.map_err(|mut e| {
-                    let unsent = e.take_message();
-                    (unsent, e.into_error().to_string())
-                })?;
+                let response = link
+                    .sender
+                    .try_send_request(request)
+                    .await
+                    .map_err(|mut e| {
+                        let unsent = e.take_message();
+                        (unsent, e.into_error().to_string())
+                    })?;
                 let (head, body) = response.into_parts();
                 let body = Limited::new(body, BODY_LIMIT).collect().await;
                 let body = body.map_err(|e| (None, e.to_string()))?.to_bytes();
-                Ok(Response { status: head.status.as_u16(), headers: head.headers, body })
+                Ok(Response {
+                    status: head.status.as_u16(),
+                    headers: head.headers,
+                    body,
+                })
             };
             match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => {
@@ -198,7 +224,9 @@ impl Connection {
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = self.target.path(&call.path).parse()?;
         *request.headers_mut() = call.headers.clone();
-        request.headers_mut().insert(HOST, self.target.authority().try_into()?);
+        request
+            .headers_mut()
+            .insert(HOST, self.target.authority().try_into()?);
         Ok(request)
     }
 }

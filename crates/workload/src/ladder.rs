@@ -48,7 +48,10 @@ impl FromStr for Strategy {
     type Err = UnknownStrategy;
 
     fn from_str(text: &str) -> Result<Self, UnknownStrategy> {
-        Self::ALL.into_iter().find(|strategy| strategy.name() == text).ok_or(UnknownStrategy)
+        Self::ALL
+            .into_iter()
+            .find(|strategy| strategy.name() == text)
+            .ok_or(UnknownStrategy)
     }
 }
 

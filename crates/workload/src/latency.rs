@@ -23,20 +23,39 @@ impl Latency {
     /// Summarises latencies. Beyond an hour they count as an hour.
     pub fn of(latencies: impl IntoIterator<Item = Duration>) -> Self {
         let mut recorder = Recorder::new(3);
-        latencies.into_iter().for_each(|latency| recorder.record(latency));
+        latencies
+            .into_iter()
+            .for_each(|latency| recorder.record(latency));
         recorder.summary()
     }
 }
 
 /// The columns of a table of [`row`]s.
-pub const COLUMNS: [&str; 7] =
-    ["latency in ms", ">count", ">p50", ">p90", ">p99", ">p99.9", ">max"];
+pub const COLUMNS: [&str; 7] = [
+    "latency in ms",
+    ">count",
+    ">p50",
+    ">p90",
+    ">p99",
+    ">p99.9",
+    ">max",
+];
 
 /// A row of such a table.
 pub fn row(name: &str, latency: &Latency) -> Vec<String> {
-    let Latency { count, p50_ms, p90_ms, p99_ms, p999_ms, max_ms } = latency;
+    let Latency {
+        count,
+        p50_ms,
+        p90_ms,
+        p99_ms,
+        p999_ms,
+        max_ms,
+    } = latency;
     let figures = [p50_ms, p90_ms, p99_ms, p999_ms, max_ms].map(|ms| format!("{ms:.2}"));
-    [name.to_owned(), count.to_string()].into_iter().chain(figures).collect()
+    [name.to_owned(), count.to_string()]
+        .into_iter()
+        .chain(figures)
+        .collect()
 }
 
 /// Collects latencies of a run that is too long to remember each of them.
@@ -87,7 +106,10 @@ mod tests {
             (latency.p999_ms, 999.0),
             (latency.max_ms, 1000.0),
         ] {
-            assert!((found - expected).abs() / expected < 0.002, "{found} for {expected}");
+            assert!(
+                (found - expected).abs() / expected < 0.002,
+                "{found} for {expected}"
+            );
         }
         assert_eq!(Latency::of([]), Latency::default());
     }

@@ -104,7 +104,11 @@ impl Progress {
                     0 => String::new(),
                     orders => format!(", {orders} orders"),
                 };
-                let of = if total > 0 { format!("/{total}") } else { String::new() };
+                let of = if total > 0 {
+                    format!("/{total}")
+                } else {
+                    String::new()
+                };
                 format!("{what}: {}{of} done{orders}, {rate:.0}/s", live.done())
             };
             tokio::select! {
@@ -136,5 +140,7 @@ fn say(text: &str) {
 
 fn rewrite(text: &str) {
     let mut stderr = std::io::stderr();
-    write!(stderr, "\r\x1b[2K{text}").and_then(|()| stderr.flush()).ok();
+    write!(stderr, "\r\x1b[2K{text}")
+        .and_then(|()| stderr.flush())
+        .ok();
 }

@@ -10,7 +10,9 @@ use crate::Error;
 
 /// A file of this checkout, `docs/NAME`.
 pub fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(name)
 }
 
 /// What the document has between the comments of `name`; `None` where they are missing.
@@ -32,10 +34,25 @@ pub fn write(path: &Path, name: &str, table: &str) -> Result<(), Error> {
 /// A Markdown table. Columns whose title begins with `>` are aligned right.
 pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = String::new();
-    let names: Vec<&str> = titles.iter().map(|title| title.trim_start_matches('>')).collect();
-    let rule = titles.iter().map(|title| if title.starts_with('>') { "---:" } else { "---" });
+    let names: Vec<&str> = titles
+        .iter()
+        .map(|title| title.trim_start_matches('>'))
+        .collect();
+    let rule = titles.iter().map(|title| {
+        if title.starts_with('>') {
+            "---:"
+        } else {
+            "---"
+        }
+    });
     // Writing into a String cannot fail.
-    writeln!(out, "| {} |\n|{}|", names.join(" | "), rule.collect::<Vec<_>>().join("|")).ok();
+    writeln!(
+        out,
+        "| {} |\n|{}|",
+        names.join(" | "),
+        rule.collect::<Vec<_>>().join("|")
+    )
+    .ok();
     for row in rows {
         writeln!(out, "| {} |", row.join(" | ")).ok();
     }
@@ -49,7 +66,11 @@ pub fn figure(value: f64) -> String {
     }
     let digits = 2.0 - value.abs().max(1e-9).log10().floor();
     let (places, unit) = (digits.clamp(0.0, 3.0) as usize, 10_f64.powi(digits as i32));
-    let rounded = if value.abs() >= 100.0 { (value * unit).round() / unit } else { value };
+    let rounded = if value.abs() >= 100.0 {
+        (value * unit).round() / unit
+    } else {
+        value
+    };
     let text = format!("{rounded:.places$}");
     match text.split_once('.') {
         Some((whole, rest)) => format!("{}.{rest}", with_commas(whole)),
@@ -83,6 +104,10 @@ pub fn bytes(count: f64) -> String {
 }
 
 fn with_commas(digits: &str) -> String {
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    let groups = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy);
     groups.collect::<Vec<_>>().join(",")
 }

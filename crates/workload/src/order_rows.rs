@@ -44,12 +44,22 @@ impl OrderRows {
     /// Connects to the service's database.
     pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
-            return Err(Error::unset("judging needs the service's database", "DATABASE_URL"));
+            return Err(Error::unset(
+                "judging needs the service's database",
+                "DATABASE_URL",
+            ));
         }
-        let failed = |source| Error::Database { what: "while connecting", source };
+        let failed = |source| Error::Database {
+            what: "while connecting",
+            source,
+        };
         // A pool tries an address that refuses connections again and again, until its limit.
         let first = tokio::time::timeout(LIMIT, MySqlConnection::connect(database_url)).await;
-        drop(first.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(failed)?);
+        drop(
+            first
+                .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+                .map_err(failed)?,
+        );
         let pool = MySqlPoolOptions::new()
             .max_connections(2)
             .acquire_timeout(LIMIT)
@@ -69,8 +79,18 @@ impl OrderRows {
         )
         .fetch_one(&pool)
         .await
-        .map_err(|source| Error::Database { what: "while looking for tables", source })?;
-        Ok(Self { pool, left: if has_units > 0 { LEFT_WITH_UNITS } else { "s.stock" } })
+        .map_err(|source| Error::Database {
+            what: "while looking for tables",
+            source,
+        })?;
+        Ok(Self {
+            pool,
+            left: if has_units > 0 {
+                LEFT_WITH_UNITS
+            } else {
+                "s.stock"
+            },
+        })
     }
 
     /// Reads one sale.
@@ -83,7 +103,10 @@ impl OrderRows {
 
     async fn read_all(&self, vouchers: RangeInclusive<u64>) -> Result<Vec<Snapshot>, Error> {
         let read = self.snapshots(vouchers).await;
-        read.map_err(|source| Error::Database { what: "while reading the sale", source })
+        read.map_err(|source| Error::Database {
+            what: "while reading the sale",
+            source,
+        })
     }
 
     /// The sales of these vouchers, at one instant; an error where one of them is no sale.
@@ -97,8 +120,11 @@ impl OrderRows {
              WHERE s.voucher_id BETWEEN ? AND ? ORDER BY s.voucher_id",
             self.left
         );
-        let sales: Vec<(i64, Option<i32>)> =
-            sqlx::query_as(&sql).bind(first).bind(last).fetch_all(&mut *transaction).await?;
+        let sales: Vec<(i64, Option<i32>)> = sqlx::query_as(&sql)
+            .bind(first)
+            .bind(last)
+            .fetch_all(&mut *transaction)
+            .await?;
         if sales.len() != count {
             return Err(sqlx::Error::RowNotFound);
         }
@@ -113,13 +139,24 @@ impl OrderRows {
         transaction.commit().await?;
         let mut rows = vec![Vec::new(); count];
         for (voucher_id, id, user_id, status) in orders {
-            rows[(voucher_id - first) as usize].push(OrderRow { id, user_id, status });
+            rows[(voucher_id - first) as usize].push(OrderRow {
+                id,
+                user_id,
+                status,
+            });
         }
         let snapshot = |((stock_left, issued), rows): ((i64, Option<i32>), Vec<OrderRow>)| {
             let sold = rows.iter().filter(|row| !row.is_cancelled()).count() as i64;
             // A sale published by a node that keeps no `issued` can only be taken at its word.
             let issued = issued.map_or(stock_left + sold, i64::from);
-            Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows }
+            Snapshot {
+                sale: Sale {
+                    issued,
+                    stock_left,
+                    added: 0,
+                },
+                rows,
+            }
         };
         Ok(sales.into_iter().zip(rows).map(snapshot).collect())
     }

@@ -62,21 +62,34 @@ pub async fn wait(
     }
     let begin = Instant::now();
     let redis = redis_connection::open(&scene.access.redis_url)?;
-    let tokens: HashMap<u64, &HeaderValue> =
-        scene.buyers.iter().map(|buyer| (buyer.user_id, &buyer.token)).collect();
-    let mut connections: Vec<Connection> =
-        scene.targets.iter().map(|target| Connection::new(target.clone(), LIMIT)).collect();
+    let tokens: HashMap<u64, &HeaderValue> = scene
+        .buyers
+        .iter()
+        .map(|buyer| (buyer.user_id, &buyer.token))
+        .collect();
+    let mut connections: Vec<Connection> = scene
+        .targets
+        .iter()
+        .map(|target| Connection::new(target.clone(), LIMIT))
+        .collect();
     let mut looked_up = begin;
     let mut decided = None;
     loop {
         // A database that is away for a moment may be part of the test.
         if let Ok(snapshot) = order_rows.read(scene.voucher_id).await {
-            open.retain(|(_, id)| snapshot.rows.binary_search_by_key(id, |row| row.id).is_err());
+            open.retain(|(_, id)| {
+                snapshot
+                    .rows
+                    .binary_search_by_key(id, |row| row.id)
+                    .is_err()
+            });
         }
         if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
             for (at, id) in open.iter().take(LOOK_UPS) {
                 let observed = &mut records[*at].observed;
-                let Some(token) = tokens.get(&observed.user_id) else { continue };
+                let Some(token) = tokens.get(&observed.user_id) else {
+                    continue;
+                };
                 let reply = look_up(&mut connections, token, *id).await;
                 if matches!(reply, Reply::Withdrawn { .. }) {
                     observed.reply = reply;
@@ -111,6 +124,9 @@ pub async fn look_up(connections: &mut [Connection], token: &HeaderValue, id: i6
 /// Whether orders are pending, as far as Redis can be asked: the hash names them, beside two fields of its own.
 async fn is_waiting(redis: &Redis, pending: String) -> bool {
     let mut fields = redis::cmd("HLEN");
-    let asking = fields.arg(pending).query_async::<u64>(&mut redis.commands()).await;
+    let asking = fields
+        .arg(pending)
+        .query_async::<u64>(&mut redis.commands())
+        .await;
     asking.is_ok_and(|fields| fields > 2)
 }

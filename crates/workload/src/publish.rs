@@ -47,7 +47,13 @@ pub async fn flash_sale(
         Some(shop) => shop.id,
         None => make("/shop", &new, "making a shop").await?,
     };
-    let voucher = voucher(access, shop, &format!("Load test, {strategy}"), strategy, stock);
+    let voucher = voucher(
+        access,
+        shop,
+        &format!("Load test, {strategy}"),
+        strategy,
+        stock,
+    );
     make("/voucher/seckill", &voucher, "publishing a sale").await
 }
 

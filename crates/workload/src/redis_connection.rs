@@ -13,7 +13,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// The Redis at `url`: one server, a cluster, or a master that Sentinel monitors. Makes no connection yet.
 pub fn open(url: &str) -> Result<Redis, Error> {
     if url.is_empty() {
-        return Err(Error::unset("sessions and keys are in the service's Redis", "REDIS_URL"));
+        return Err(Error::unset(
+            "sessions and keys are in the service's Redis",
+            "REDIS_URL",
+        ));
     }
     let server = Server::from_url(url);
     let opened = server.and_then(|server| Redis::new(server, TIMEOUT, TIMEOUT));
@@ -23,7 +26,10 @@ pub fn open(url: &str) -> Result<Redis, Error> {
 /// Connects to the Redis at `url`; each command goes to the node that serves its key.
 pub async fn connect(url: &str) -> Result<RoutedConnection, Error> {
     let mut connection = open(url)?.commands();
-    redis::cmd("PING").query_async::<()>(&mut connection).await.map_err(failed)?;
+    redis::cmd("PING")
+        .query_async::<()>(&mut connection)
+        .await
+        .map_err(failed)?;
     Ok(connection)
 }
 
@@ -41,9 +47,15 @@ pub async fn connect_to(client: &Client) -> Result<MultiplexedConnection, Error>
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
         .set_response_timeout(Some(TIMEOUT));
-    client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
+    client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .map_err(failed)
 }
 
 fn failed(source: RedisError) -> Error {
-    Error::Redis { what: "while connecting", source }
+    Error::Redis {
+        what: "while connecting",
+        source,
+    }
 }

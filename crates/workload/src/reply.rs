@@ -82,9 +82,16 @@ pub struct Envelope<T> {
 impl Envelope<Value> {
     /// The order id, `Ok(None)` if there is none, `Err` if what is there contradicts itself.
     fn id(&self) -> Result<Option<i64>, ()> {
-        let number = self.data.as_ref().map(|value| value.as_i64().ok_or(())).transpose()?;
-        let text =
-            self.order_id.as_ref().map(|text| text.parse::<i64>().map_err(drop)).transpose()?;
+        let number = self
+            .data
+            .as_ref()
+            .map(|value| value.as_i64().ok_or(()))
+            .transpose()?;
+        let text = self
+            .order_id
+            .as_ref()
+            .map(|text| text.parse::<i64>().map_err(drop))
+            .transpose()?;
         match (number, text) {
             (Some(a), Some(b)) if a != b => Err(()),
             (number, text) => Ok(number.or(text)),
@@ -94,7 +101,10 @@ impl Envelope<Value> {
     fn code(&self) -> Option<&str> {
         let by_text = || {
             let text = self.error_msg.as_deref()?;
-            TEXTS.iter().find(|(known, _)| *known == text).map(|(_, code)| *code)
+            TEXTS
+                .iter()
+                .find(|(known, _)| *known == text)
+                .map(|(_, code)| *code)
         };
         self.code.as_deref().or_else(by_text)
     }
@@ -128,7 +138,10 @@ impl Reply {
             // Only these server errors promise that no order was made.
             Some(code @ ("UNAVAILABLE" | "OVERLOADED")) => Self::Refused(code.to_owned().into()),
             Some(code) if status >= 500 || matches!(code, "OUTCOME_UNKNOWN" | "INTERNAL") => {
-                Self::Unknown { why: code.to_owned().into(), id }
+                Self::Unknown {
+                    why: code.to_owned().into(),
+                    id,
+                }
             }
             Some(code) => Self::Refused(code.to_owned().into()),
             None => {
@@ -148,19 +161,28 @@ impl Reply {
             // The reply holds the order itself, which has no place in that of a purchase.
             Self::Ordered(_) | Self::Malformed => Self::Ordered(id),
             Self::Refused(code) => Self::Withdrawn { id, code },
-            Self::AlreadyOrdered(_) => Self::Withdrawn { id, code: "ALREADY_ORDERED".into() },
+            Self::AlreadyOrdered(_) => Self::Withdrawn {
+                id,
+                code: "ALREADY_ORDERED".into(),
+            },
             _ => Self::Pending(id),
         }
     }
 
     /// An attempt whose answer was lost for the reason `why`.
     pub fn lost(why: &'static str) -> Self {
-        Self::Unknown { why: Cow::Borrowed(why), id: None }
+        Self::Unknown {
+            why: Cow::Borrowed(why),
+            id: None,
+        }
     }
 
     /// Whether it was a success, committed or pending.
     pub fn is_success(&self) -> bool {
-        matches!(self, Self::Ordered(_) | Self::Pending(_) | Self::Withdrawn { .. })
+        matches!(
+            self,
+            Self::Ordered(_) | Self::Pending(_) | Self::Withdrawn { .. }
+        )
     }
 
     /// Whether the service, or the way to it, was in trouble, as opposed to the sale taking its course.
@@ -200,7 +222,10 @@ mod tests {
     #[test]
     fn every_kind_of_answer_is_read() {
         let refused = |code: &'static str| Reply::Refused(code.into());
-        let unknown = |why: &'static str, id| Reply::Unknown { why: why.into(), id };
+        let unknown = |why: &'static str, id| Reply::Unknown {
+            why: why.into(),
+            id,
+        };
         let id = 662_109_876_543_210_001_i64;
         let success = format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#);
         let already =
@@ -211,29 +236,81 @@ mod tests {
             (202, success.as_str(), Reply::Pending(id)),
             (200, r#"{"success":true,"data":7}"#, Reply::Ordered(7)),
             (200, r#"{"success":true}"#, Reply::Malformed),
-            (200, r#"{"success":true,"data":7,"orderId":"8"}"#, Reply::Malformed),
+            (
+                200,
+                r#"{"success":true,"data":7,"orderId":"8"}"#,
+                Reply::Malformed,
+            ),
             (200, r#"{"success":true,"data":"7"}"#, Reply::Malformed),
             (500, r#"{"success":true,"data":7}"#, Reply::Malformed),
             (200, already.as_str(), Reply::AlreadyOrdered(Some(id))),
-            (200, r#"{"success":false,"code":"ALREADY_ORDERED"}"#, Reply::AlreadyOrdered(None)),
-            (200, r#"{"success":false,"code":"SOLD_OUT"}"#, refused(SOLD_OUT)),
-            (503, r#"{"success":false,"code":"UNAVAILABLE"}"#, refused("UNAVAILABLE")),
-            (503, r#"{"success":false,"code":"OVERLOADED"}"#, refused("OVERLOADED")),
+            (
+                200,
+                r#"{"success":false,"code":"ALREADY_ORDERED"}"#,
+                Reply::AlreadyOrdered(None),
+            ),
+            (
+                200,
+                r#"{"success":false,"code":"SOLD_OUT"}"#,
+                refused(SOLD_OUT),
+            ),
+            (
+                503,
+                r#"{"success":false,"code":"UNAVAILABLE"}"#,
+                refused("UNAVAILABLE"),
+            ),
+            (
+                503,
+                r#"{"success":false,"code":"OVERLOADED"}"#,
+                refused("OVERLOADED"),
+            ),
             (503, in_doubt.as_str(), unknown("OUTCOME_UNKNOWN", Some(id))),
-            (500, r#"{"success":false,"code":"INTERNAL"}"#, unknown("INTERNAL", None)),
-            (503, r#"{"success":false,"code":"NEW"}"#, unknown("NEW", None)),
-            (401, r#"{"success":false,"code":"UNAUTHORIZED"}"#, refused("UNAUTHORIZED")),
+            (
+                500,
+                r#"{"success":false,"code":"INTERNAL"}"#,
+                unknown("INTERNAL", None),
+            ),
+            (
+                503,
+                r#"{"success":false,"code":"NEW"}"#,
+                unknown("NEW", None),
+            ),
+            (
+                401,
+                r#"{"success":false,"code":"UNAUTHORIZED"}"#,
+                refused("UNAUTHORIZED"),
+            ),
             (401, "", refused("HTTP_401")),
             (408, "", unknown("HTTP_408", None)),
             (502, "<html>", unknown("HTTP_502", None)),
             (200, "<html>", unknown("HTTP_200", None)),
             // A node without codes.
-            (200, r#"{"success":false,"errorMsg":"库存不足！"}"#, refused(SOLD_OUT)),
-            (200, r#"{"success":false,"errorMsg":"不能重复下单！"}"#, Reply::AlreadyOrdered(None)),
-            (200, r#"{"success":false,"errorMsg":"不允许重复下单"}"#, refused("LOCK_BUSY")),
-            (200, r#"{"success":false,"errorMsg":"服务器异常"}"#, unknown("HTTP_200", None)),
+            (
+                200,
+                r#"{"success":false,"errorMsg":"库存不足！"}"#,
+                refused(SOLD_OUT),
+            ),
+            (
+                200,
+                r#"{"success":false,"errorMsg":"不能重复下单！"}"#,
+                Reply::AlreadyOrdered(None),
+            ),
+            (
+                200,
+                r#"{"success":false,"errorMsg":"不允许重复下单"}"#,
+                refused("LOCK_BUSY"),
+            ),
+            (
+                200,
+                r#"{"success":false,"errorMsg":"服务器异常"}"#,
+                unknown("HTTP_200", None),
+            ),
         ] {
-            assert_eq!(Reply::read(status, body.as_bytes()), expected, "{status} {body}");
+            assert_eq!(
+                Reply::read(status, body.as_bytes()),
+                expected,
+                "{status} {body}"
+            );
         }
     }
 }

@@ -38,7 +38,12 @@ pub fn buyers(first: u64, count: usize) -> Vec<Buyer> {
 pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     each(access, buyers, |pipe, key, buyer| {
         let name = format!("user_{}", buyer.user_id);
-        pipe.cmd("HSET").arg(&key).arg("id").arg(buyer.user_id).arg("nickName").arg(name);
+        pipe.cmd("HSET")
+            .arg(&key)
+            .arg("id")
+            .arg(buyer.user_id)
+            .arg("nickName")
+            .arg(name);
         pipe.arg("icon").arg("").ignore();
         pipe.cmd("EXPIRE").arg(&key).arg(TTL).ignore();
     })
@@ -72,7 +77,10 @@ async fn each(
         let mut attempt = 1;
         while let Err(error) = pipe.query_async::<()>(&mut redis).await {
             if attempt == ATTEMPTS {
-                return Err(Error::Redis { what: "while writing sessions", source: error });
+                return Err(Error::Redis {
+                    what: "while writing sessions",
+                    source: error,
+                });
             }
             attempt += 1;
             tokio::time::sleep(PAUSE).await;

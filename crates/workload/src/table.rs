@@ -4,19 +4,33 @@
 /// Widths count characters.
 pub fn render(titles: &[&str], rows: &[Vec<String>]) -> String {
     let right: Vec<bool> = titles.iter().map(|title| title.starts_with('>')).collect();
-    let titles: Vec<&str> = titles.iter().map(|title| title.trim_start_matches('>')).collect();
+    let titles: Vec<&str> = titles
+        .iter()
+        .map(|title| title.trim_start_matches('>'))
+        .collect();
     let widths: Vec<usize> = titles
         .iter()
         .enumerate()
         .map(|(i, title)| {
-            let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
+            let cells = rows
+                .iter()
+                .filter_map(|row| row.get(i))
+                .map(|cell| cell.chars().count());
             cells.chain([title.chars().count()]).max().unwrap_or(0)
         })
         .collect();
     let line = |cells: &[&str]| {
-        let padded = cells.iter().zip(&right).zip(&widths).map(|((cell, right), &width)| {
-            if *right { format!("{cell:>width$}") } else { format!("{cell:width$}") }
-        });
+        let padded = cells
+            .iter()
+            .zip(&right)
+            .zip(&widths)
+            .map(|((cell, right), &width)| {
+                if *right {
+                    format!("{cell:>width$}")
+                } else {
+                    format!("{cell:width$}")
+                }
+            });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     let mut text = line(&titles);
@@ -35,8 +49,10 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows =
-            [vec!["naive".to_owned(), "12".to_owned()], vec!["x".to_owned(), "3".to_owned()]];
+        let rows = [
+            vec!["naive".to_owned(), "12".to_owned()],
+            vec!["x".to_owned(), "3".to_owned()],
+        ];
         assert_eq!(
             render(&["name", ">orders"], &rows),
             "name   orders\n-------------\nnaive      12\nx           3\n"

@@ -93,12 +93,22 @@ mod tests {
         assert_eq!(target.authority(), "127.0.0.1:8080");
         assert_eq!(target.to_string(), "http://127.0.0.1:8080/api");
         let bare: Target = "http://localhost".parse().unwrap();
-        assert_eq!((bare.authority().as_str(), bare.path("/x").as_str()), ("localhost:80", "/x"));
+        assert_eq!(
+            (bare.authority().as_str(), bare.path("/x").as_str()),
+            ("localhost:80", "/x")
+        );
     }
 
     #[test]
     fn what_cannot_be_reached_is_refused_at_once() {
-        for url in ["", "127.0.0.1:8080", "https://127.0.0.1", "http://", "http://a/?b=c", "/x"] {
+        for url in [
+            "",
+            "127.0.0.1:8080",
+            "https://127.0.0.1",
+            "http://",
+            "http://a/?b=c",
+            "/x",
+        ] {
             assert!(url.parse::<Target>().is_err(), "{url:?} was accepted");
         }
     }

@@ -88,7 +88,10 @@ mod tests {
         let header = "node=127.0.0.1:8081 at=1763722800123456 arrived@3+0 \
                       looked@120+840:stock=7,order=no committed@2260+1900";
         let trace = Trace::read(header).unwrap();
-        assert_eq!((trace.node.as_str(), trace.at_us), ("127.0.0.1:8081", 1_763_722_800_123_456));
+        assert_eq!(
+            (trace.node.as_str(), trace.at_us),
+            ("127.0.0.1:8081", 1_763_722_800_123_456)
+        );
         let looked = trace.step("looked").unwrap();
         assert_eq!((looked.at, looked.took), (0.12, 0.84));
         assert_eq!(looked.saw["stock"], 7);
@@ -96,8 +99,17 @@ mod tests {
         assert!(trace.step("committed").unwrap().saw.is_empty());
         let batch =
             |saw: &str| Trace::read(&format!("node=a at=1 batch-committed@1+2:{saw}"))?.batch();
-        assert_eq!((batch("orders=3"), batch("outcome=failed,orders=3")), (Some(3), None));
-        for bad in ["", "node=a", "node=a at=x", "node=a at=1 looked", "node=a at=1 looked@1+2:x"] {
+        assert_eq!(
+            (batch("orders=3"), batch("outcome=failed,orders=3")),
+            (Some(3), None)
+        );
+        for bad in [
+            "",
+            "node=a",
+            "node=a at=x",
+            "node=a at=1 looked",
+            "node=a at=1 looked@1+2:x",
+        ] {
             assert_eq!(Trace::read(bad), None, "{bad}");
         }
     }

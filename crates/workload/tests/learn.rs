@@ -21,7 +21,9 @@ const LADDER_FILE: &str = "web/learn-ladder.js";
 fn the_model_agrees_with_the_table_and_its_figures_are_documented() {
     let (file, wanted) = (root().join(LADDER_FILE), ladder_file());
     let kept = fs::read_to_string(&file).unwrap_or_default();
-    present(LADDER_FILE, &kept, &wanted, || fs::write(&file, &wanted).expect("written"));
+    present(LADDER_FILE, &kept, &wanted, || {
+        fs::write(&file, &wanted).expect("written")
+    });
     let strategies = Strategy::ALL.map(|strategy| {
         let second = strategy.row().second_order;
         json!({
@@ -36,8 +38,16 @@ fn the_model_agrees_with_the_table_and_its_figures_are_documented() {
         .arg(Value::from(strategies.to_vec()).to_string())
         .output()
         .expect("Node.js, which runs the model (Debian: nodejs)");
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    page_shows("docs/LAB-AND-LEARN.md", "levels", &String::from_utf8_lossy(&run.stdout));
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    page_shows(
+        "docs/LAB-AND-LEARN.md",
+        "levels",
+        &String::from_utf8_lossy(&run.stdout),
+    );
 }
 
 fn root() -> PathBuf {
@@ -49,7 +59,10 @@ fn present(what: &str, kept: &str, wanted: &str, write: impl FnOnce()) {
     if env::var_os("UPDATE").is_some() && kept != wanted {
         return write();
     }
-    let differs = wanted.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
+    let differs = wanted
+        .lines()
+        .zip(kept.lines())
+        .find(|(now, kept)| now != kept);
     assert!(
         kept == wanted,
         "{what} is not the present one; first difference: {differs:?}\n\
@@ -63,16 +76,25 @@ fn page_shows(page: &str, name: &str, wanted: &str) {
     let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{page}: {error}"));
     let kept = markdown::section(&text, name);
     let kept = kept.unwrap_or_else(|| panic!("{page} has no comments {name}:begin"));
-    present(page, kept, wanted, || markdown::write(&file, name, wanted).expect("written"));
+    present(page, kept, wanted, || {
+        markdown::write(&file, name, wanted).expect("written")
+    });
 }
 
 #[test]
 fn the_readmes_show_the_present_table() {
     let bold = "**Bold**: `./dev demo` must show it.";
-    let titles =
-        ["strategy", "the idea", "oversell", "second order, one node", "second order, two nodes"];
+    let titles = [
+        "strategy",
+        "the idea",
+        "oversell",
+        "second order, one node",
+        "second order, two nodes",
+    ];
     let words = ["never", "possible", " (default)"];
-    let table = ladder_table(0, titles, words, |condition| format!("never while {condition}"));
+    let table = ladder_table(0, titles, words, |condition| {
+        format!("never while {condition}")
+    });
     page_shows("README.md", "ladder", &format!("{table}\n{bold}\n"));
     let bold = "**加粗**：`./dev demo` 必须演示出来。";
     let titles = ["策略", "思路", "超卖", "单节点一人多单", "双节点一人多单"];
@@ -96,10 +118,17 @@ fn ladder_table(
     };
     let rows = Strategy::ALL.map(|strategy| {
         let row = strategy.row();
-        let default = if strategy == Strategy::default() { default } else { "" };
+        let default = if strategy == Strategy::default() {
+            default
+        } else {
+            ""
+        };
         let [one, two] = row.second_order;
         let cells = [row.oversell, one, two];
-        let name = [format!("`{strategy}`{default}"), row.idea[language].to_owned()];
+        let name = [
+            format!("`{strategy}`{default}"),
+            row.idea[language].to_owned(),
+        ];
         name.into_iter().chain(cells.map(cell)).collect()
     });
     markdown::table(&titles, &rows)

@@ -40,7 +40,9 @@ pub async fn serve(Baseline { bind, database_url }: Baseline) -> anyhow::Result<
         Some(url) => transaction(&url).await?,
         None => bare_route(),
     };
-    let listener = TcpListener::bind(bind).await.with_context(|| bind.to_string())?;
+    let listener = TcpListener::bind(bind)
+        .await
+        .with_context(|| bind.to_string())?;
     let listener = listener.tap_io(|stream| {
         // Without it the rate would be that of delayed acknowledgements.
         if let Err(error) = stream.set_nodelay(true) {
@@ -103,7 +105,9 @@ async fn transaction(database_url: &str) -> anyhow::Result<Router> {
         })
         .connect(database_url)
         .await?;
-    Ok(Router::new().route("/voucher-order/seckill/{id}", post(buy)).with_state(pool))
+    Ok(Router::new()
+        .route("/voucher-order/seckill/{id}", post(buy))
+        .with_state(pool))
 }
 
 async fn buy(
@@ -111,12 +115,16 @@ async fn buy(
     Path(voucher): Path<u64>,
     headers: HeaderMap,
 ) -> Response {
-    let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = headers
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let Some(user) = token.and_then(|token| u64::from_str_radix(token, 16).ok()) else {
         return StatusCode::UNAUTHORIZED.into_response();
     };
     match order(&pool, user, voucher).await {
-        Ok(Some(id)) => json(format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#)),
+        Ok(Some(id)) => json(format!(
+            r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#
+        )),
         Ok(None) => json(SOLD_OUT),
         // The order may exist; the audit treats a reply without a code so.
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -130,13 +138,20 @@ async fn order(pool: &MySqlPool, user: u64, voucher: u64) -> sqlx::Result<Option
     let outcome = async {
         let insert =
             sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (?, ?, ?)");
-        insert.bind(id).bind(user).bind(voucher).execute(&mut *connection).await?;
+        insert
+            .bind(id)
+            .bind(user)
+            .bind(voucher)
+            .execute(&mut *connection)
+            .await?;
         let decrement = sqlx::query(
             "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock > 0",
         );
         let updated = decrement.bind(voucher).execute(&mut *connection).await?;
         let is_left = updated.rows_affected() > 0;
-        connection.execute(if is_left { "COMMIT" } else { "ROLLBACK" }).await?;
+        connection
+            .execute(if is_left { "COMMIT" } else { "ROLLBACK" })
+            .await?;
         Ok::<_, sqlx::Error>(is_left.then_some(id))
     }
     .await;

@@ -23,7 +23,10 @@ const SETUPS: [(&str, Database); 3] = [
         "a binary log, `sync_binlog=1`",
         (Replication::None, &["--log-bin=binlog", "--sync-binlog=1"]),
     ),
-    ("a replica, `AFTER_SYNC`", (Replication::SemiSynchronous, &[])),
+    (
+        "a replica, `AFTER_SYNC`",
+        (Replication::SemiSynchronous, &[]),
+    ),
 ];
 
 /// Measures, and prints the table: a row for each strategy.
@@ -40,7 +43,11 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
         let environment = Environment::open(args, database, BUYERS).await?;
         let log = format!("durable-{}", setups.len());
         // In the order in which they are to end.
-        setups.push((name, servers::instance(&environment, &log, &[]).await?, environment));
+        setups.push((
+            name,
+            servers::instance(&environment, &log, &[]).await?,
+            environment,
+        ));
     }
     let mut rows = Vec::new();
     for strategy in STRATEGIES {
@@ -57,17 +64,29 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
             figures.collect::<Vec<_>>().join(" / ")
         };
         // Beside those without a binary log of the same rounds.
-        let shares =
-            all.iter().skip(1).map(|runs| beside(runs, &all[0], ORDERS_PER_S.1).to_string());
-        let mut row = vec![format!("`{strategy}`"), figure(ORDERS_PER_S.median(&all[0]))];
+        let shares = all
+            .iter()
+            .skip(1)
+            .map(|runs| beside(runs, &all[0], ORDERS_PER_S.1).to_string());
+        let mut row = vec![
+            format!("`{strategy}`"),
+            figure(ORDERS_PER_S.median(&all[0])),
+        ];
         row.extend(shares.chain([each(P99), each(SERVERS_US), commits.join(" / ")]));
         rows.push(row);
     }
-    let shares: Vec<_> =
-        setups.iter().skip(1).map(|(name, ..)| format!(">÷ with {name}")).collect();
+    let shares: Vec<_> = setups
+        .iter()
+        .skip(1)
+        .map(|(name, ..)| format!(">÷ with {name}"))
+        .collect();
     let mut titles = vec!["strategy", ">orders/s without a binary log"];
     titles.extend(shares.iter().map(String::as_str));
-    titles.extend([">p99, ms, of each", ">processor time an order, µs", ">one commit, ms"]);
+    titles.extend([
+        ">p99, ms, of each",
+        ">processor time an order, µs",
+        ">one commit, ms",
+    ]);
     let table = markdown::table(&titles, &rows);
     let conditions = setups[0].2.conditions(began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");

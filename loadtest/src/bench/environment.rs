@@ -65,8 +65,14 @@ impl Environment {
         buyers: usize,
     ) -> anyhow::Result<Self> {
         let folder = Arc::new(TemporaryFolder::new()?);
-        let arguments = DATABASE.iter().chain(arguments).map(|&argument| argument.to_owned());
-        let settings = Settings { arguments: arguments.collect(), ..Settings::default() };
+        let arguments = DATABASE
+            .iter()
+            .chain(arguments)
+            .map(|&argument| argument.to_owned());
+        let settings = Settings {
+            arguments: arguments.collect(),
+            ..Settings::default()
+        };
         let database = ReplicatedDatabase::start_in(folder.clone(), replication, settings).await?;
         let arguments = REDIS.map(str::to_owned).to_vec();
         let redis = RedisServer::start_in(folder, Role::Alone, arguments).await?;
@@ -77,17 +83,27 @@ impl Environment {
         migrate.args(["migrate", "--database-url", &access.database_url]);
         let output = tokio::task::block_in_place(|| migrate.output()).context("seckill migrate")?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
-        let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
+        ensure!(
+            output.status.success(),
+            "`seckill migrate` failed: {errors}"
+        );
+        let pool = MySqlPoolOptions::new()
+            .max_connections(4)
+            .connect(&access.database_url)
+            .await?;
         let order_rows = OrderRows::open(&access.database_url).await?;
         // A token is the user's id, as the baseline knows no sessions.
         let buyer = |user_id: u64| {
             let token = HeaderValue::from_str(&format!("{user_id:032x}"))?;
             anyhow::Ok(Buyer { user_id, token })
         };
-        let buyers = (1..=buyers as u64).map(buyer).collect::<anyhow::Result<Arc<[_]>>>()?;
+        let buyers = (1..=buyers as u64)
+            .map(buyer)
+            .collect::<anyhow::Result<Arc<[_]>>>()?;
         let before: f64 = redis_info(&access, "used_memory").await?.parse()?;
-        sessions::open(&access, &buyers).await.context("signing in")?;
+        sessions::open(&access, &buyers)
+            .await
+            .context("signing in")?;
         let after: f64 = redis_info(&access, "used_memory").await?.parse()?;
         Ok(Self {
             args: args.clone(),
@@ -114,20 +130,31 @@ impl Environment {
             self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
         }
         let claims: Vec<String> = sales.map(|sale| format!("seckill:order:{sale}")).collect();
-        redis::cmd("UNLINK").arg(claims).query_async::<()>(&mut self.redis().await?).await?;
+        redis::cmd("UNLINK")
+            .arg(claims)
+            .query_async::<()>(&mut self.redis().await?)
+            .await?;
         Ok(())
     }
 
     /// What stands below the figures: date, commit, machine, versions and flush settings, rounds, in one paragraph.
     pub async fn conditions(&self, took: Duration) -> anyhow::Result<String> {
         let args = &self.args;
-        let unfit = if args.quick { "**A quick run, not fit for conclusions.** " } else { "" };
+        let unfit = if args.quick {
+            "**A quick run, not fit for conclusions.** "
+        } else {
+            ""
+        };
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = read("/proc/cpuinfo");
         let processor = cpu.lines().find_map(|line| line.strip_prefix("model name"));
         let processor =
             processor.map_or("unknown", |name| name.trim_start_matches([':', ' ', '\t']));
-        let load = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ");
+        let load = read("/proc/loadavg")
+            .split(' ')
+            .take(3)
+            .collect::<Vec<_>>()
+            .join(" ");
         let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
         let (database, flush): (String, i64) = sqlx::query_as(query).fetch_one(&self.pool).await?;
         let redis = redis_info(&self.access, "redis_version").await?;
@@ -160,6 +187,8 @@ fn commit() -> String {
 async fn redis_info(access: &Access, field: &str) -> anyhow::Result<String> {
     let mut redis = redis_connection::connect(&access.redis_url).await?;
     let info: String = redis::cmd("INFO").query_async(&mut redis).await?;
-    let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let value = info
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     Ok(value.unwrap_or_default().trim().to_owned())
 }

@@ -80,7 +80,10 @@ pub struct Attempts {
 impl Attempts {
     /// Attempts that `count` and were answered while others were still being made, per second.
     pub fn per_s(&self, count: impl Fn(&Attempt) -> bool) -> f64 {
-        let within = self.list.iter().filter(|attempt| attempt.end <= self.duration);
+        let within = self
+            .list
+            .iter()
+            .filter(|attempt| attempt.end <= self.duration);
         let count = within.filter(|attempt| count(attempt)).count();
         count as f64 / self.duration.as_secs_f64().max(1e-6)
     }
@@ -94,7 +97,9 @@ impl Attempts {
     pub fn outcomes(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for attempt in &self.list {
-            *counts.entry(attempt.observed.reply.label().to_owned()).or_default() += 1;
+            *counts
+                .entry(attempt.observed.reply.label().to_owned())
+                .or_default() += 1;
         }
         if self.not_sent > 0 {
             counts.insert("NOT_SENT".to_owned(), self.not_sent);
@@ -106,26 +111,37 @@ impl Attempts {
 /// Opens the connections and generates the load. Blocks its thread until the last answer.
 pub fn generate(load: Load) -> anyhow::Result<Attempts> {
     descriptors::reserve(load.connections)?;
-    Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let mut connections = Vec::new();
-        // One after the other, so that a full backlog only slows the opening.
-        for target in load.targets.iter().cycle().take(load.connections) {
-            connections.push(Connection::open(target.authority()).await?);
-        }
-        let list = Vec::with_capacity(1 << 18);
-        let attempts = Attempts { list, not_sent: 0, duration: load.duration };
-        let state = Mutex::new((0, attempts));
-        let running = Arc::new(Running { load, begin: Instant::now(), state });
-        let mut tasks = JoinSet::new();
-        for connection in connections {
-            tasks.spawn(running.clone().drive(connection));
-        }
-        while let Some(ended) = tasks.join_next().await {
-            ended??;
-        }
-        let (_, attempts) = std::mem::take(&mut *running.state());
-        Ok(attempts)
-    })
+    Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let mut connections = Vec::new();
+            // One after the other, so that a full backlog only slows the opening.
+            for target in load.targets.iter().cycle().take(load.connections) {
+                connections.push(Connection::open(target.authority()).await?);
+            }
+            let list = Vec::with_capacity(1 << 18);
+            let attempts = Attempts {
+                list,
+                not_sent: 0,
+                duration: load.duration,
+            };
+            let state = Mutex::new((0, attempts));
+            let running = Arc::new(Running {
+                load,
+                begin: Instant::now(),
+                state,
+            });
+            let mut tasks = JoinSet::new();
+            for connection in connections {
+                tasks.spawn(running.clone().drive(connection));
+            }
+            while let Some(ended) = tasks.join_next().await {
+                ended??;
+            }
+            let (_, attempts) = std::mem::take(&mut *running.state());
+            Ok(attempts)
+        })
 }
 
 /// A load under way.
@@ -143,7 +159,13 @@ impl Running {
 
     /// Makes attempts on one connection.
     async fn drive(self: Arc<Self>, mut connection: Connection) -> anyhow::Result<()> {
-        let Load { buyers, paths, duration, rate, .. } = &self.load;
+        let Load {
+            buyers,
+            paths,
+            duration,
+            rate,
+            ..
+        } = &self.load;
         let close = self.begin + *duration;
         let mut limit = pin!(sleep_until((close + DRAIN).into()));
         while let Some((number, due)) = self.next() {
@@ -164,7 +186,12 @@ impl Running {
                 reply: reply.unwrap_or_else(|| Reply::lost(CONNECTION_LOST)),
             };
             let (latency, end) = (now - due, now - self.begin);
-            self.state().1.list.push(Attempt { observed, path, latency, end });
+            self.state().1.list.push(Attempt {
+                observed,
+                path,
+                latency,
+                end,
+            });
             if is_lost && now < close {
                 connection = Connection::open(connection.host).await?;
             }
@@ -174,7 +201,13 @@ impl Running {
 
     /// The next attempt's number, and when it is due. `None` when all are made or time is up.
     fn next(&self) -> Option<(usize, Instant)> {
-        let Load { buyers, duration, rate, repeat, .. } = &self.load;
+        let Load {
+            buyers,
+            duration,
+            rate,
+            repeat,
+            ..
+        } = &self.load;
         let count = if *repeat { usize::MAX } else { buyers.len() };
         let close = self.begin + *duration;
         let now = Instant::now();
@@ -208,16 +241,26 @@ impl Connection {
     async fn open(host: String) -> anyhow::Result<Self> {
         let connecting =
             async { anyhow::Ok(timeout(CONNECT_LIMIT, TcpStream::connect(&host)).await??) };
-        let stream = connecting.await.with_context(|| format!("connecting to {host}"))?;
+        let stream = connecting
+            .await
+            .with_context(|| format!("connecting to {host}"))?;
         stream.set_nodelay(true)?;
-        Ok(Self { host, stream, answer: Vec::with_capacity(ANSWER) })
+        Ok(Self {
+            host,
+            stream,
+            answer: Vec::with_capacity(ANSWER),
+        })
     }
 
     /// Sends a request and reads its answer. What is read, and not bought, counts by its status.
     async fn ask(&mut self, path: &str, buyer: &Buyer) -> anyhow::Result<Reply> {
         let is_read = path.starts_with("GET ");
         // A read is anonymous: its token is in a header that nobody looks at.
-        let header: &[u8] = if is_read { b"x-reader: " } else { b"authorization: " };
+        let header: &[u8] = if is_read {
+            b"x-reader: "
+        } else {
+            b"authorization: "
+        };
         let request = [
             path.as_bytes(),
             b" HTTP/1.1\r\nhost: ",
@@ -230,7 +273,10 @@ impl Connection {
         self.stream.write_all(&request.concat()).await?;
         self.answer.clear();
         loop {
-            ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the connection was closed");
+            ensure!(
+                self.stream.read_buf(&mut self.answer).await? > 0,
+                "the connection was closed"
+            );
             match complete(&self.answer)? {
                 Some((200, _)) if is_read => return Ok(Reply::Refused("HTTP_200".into())),
                 Some((status, body)) => return Ok(Reply::read(status, body)),
@@ -244,7 +290,9 @@ impl Connection {
 fn complete(bytes: &[u8]) -> anyhow::Result<Option<(u16, &[u8])>> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut answer = httparse::Response::new(&mut headers);
-    let httparse::Status::Complete(head) = answer.parse(bytes)? else { return Ok(None) };
+    let httparse::Status::Complete(head) = answer.parse(bytes)? else {
+        return Ok(None);
+    };
     let status = answer.code.context("an answer without a status")?;
     let mut headers = answer.headers.iter();
     let length = headers.find(|header| header.name.eq_ignore_ascii_case("content-length"));
@@ -287,11 +335,20 @@ mod tests {
         });
         tokio::spawn(axum::serve(listener, answers).into_future());
         let duration = Duration::from_millis(500);
-        let load = Load { rate: Some(1_000.0), repeat: true, duration, ..load };
+        let load = Load {
+            rate: Some(1_000.0),
+            repeat: true,
+            duration,
+            ..load
+        };
         let attempts = spawn_blocking(|| generate(load)).await.unwrap().unwrap();
         let due = attempts.list.len() + attempts.not_sent;
         // Two connections, 50 ms each: twenty answers or so, fewer on a busy machine.
-        assert!((1..=22).contains(&attempts.list.len()), "{}", attempts.list.len());
+        assert!(
+            (1..=22).contains(&attempts.list.len()),
+            "{}",
+            attempts.list.len()
+        );
         assert!(attempts.list.iter().all(Attempt::is_order));
         assert!(due <= 500 && attempts.not_sent > 0, "{due} of 500 fell due");
     }
@@ -302,7 +359,10 @@ mod tests {
         // It closes every connection.
         tokio::spawn(async move { while listener.accept().await.is_ok() {} });
         let attempts = spawn_blocking(|| generate(load)).await.unwrap().unwrap();
-        assert_eq!(attempts.outcomes(), [(CONNECTION_LOST.to_owned(), 3)].into());
+        assert_eq!(
+            attempts.outcomes(),
+            [(CONNECTION_LOST.to_owned(), 3)].into()
+        );
         assert_eq!(attempts.answers_per_s(), 0.0);
     }
 }

@@ -29,7 +29,12 @@ pub async fn measure(
     let answers_per_s = match name {
         ratios::COMMIT => {
             let latency = commits(&environment.pool).await?;
-            return Ok(Run { name, clients: 1, latency, ..Run::default() });
+            return Ok(Run {
+                name,
+                clients: 1,
+                latency,
+                ..Run::default()
+            });
         }
         ratios::LOCK_PAIRS => lock_pairs(environment, duration).await?,
         ratios::RAW_LOCK_PAIRS => raw_lock_pairs(environment, duration).await?,
@@ -40,7 +45,12 @@ pub async fn measure(
         ratios::RAW_ADMISSIONS => raw_admissions(environment, duration).await?,
         _ => bail!("{name} is not measured without HTTP"),
     };
-    Ok(Run { name, clients: CLIENTS, answers_per_s, ..Run::default() })
+    Ok(Run {
+        name,
+        clients: CLIENTS,
+        answers_per_s,
+        ..Run::default()
+    })
 }
 
 /// Times of small transactions of one client, each with its commit.
@@ -67,7 +77,10 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
             while begin.elapsed() < duration {
                 let lock = locks.lock(&format!("bench:lock:{task}"));
                 let guard = lock.try_acquire().await?;
-                guard.context("a lock of one task alone was held")?.release().await?;
+                guard
+                    .context("a lock of one task alone was held")?
+                    .release()
+                    .await?;
                 count += 1;
             }
             anyhow::Ok(count)
@@ -83,7 +96,11 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
 /// other. Some releases find no lock, which favours this side.
 async fn raw_lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
-    let acquire = load(environment, include_str!("../../../crates/lock/lua/acquire.lua")).await?;
+    let acquire = load(
+        environment,
+        include_str!("../../../crates/lock/lua/acquire.lua"),
+    )
+    .await?;
     let text = concat!(
         include_str!("../../../crates/lock/lua/notify.lua"),
         include_str!("../../../crates/lock/lua/release.lua")
@@ -99,7 +116,9 @@ async fn raw_lock_pairs(environment: &Environment, duration: Duration) -> anyhow
     let held: bool = redis.exists("bench:raw:000000000000").await?;
     ensure!(held, "redis-benchmark's keys are not what was expected");
     let channel = "redisson_lock__channel:{bench}";
-    let released = ["EVALSHA", &release, "1", key, "PUBLISH", "0", channel, "30000", owner, "0"];
+    let released = [
+        "EVALSHA", &release, "1", key, "PUBLISH", "0", channel, "30000", owner, "0",
+    ];
     let releases = redis_benchmark(environment, keys, keys, &released).await?;
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
 }
@@ -122,7 +141,12 @@ async fn raw_admissions(environment: &Environment, duration: Duration) -> anyhow
     let limits = ["9000000000000000", "1000000000"];
     // The first call begins a mark, under which the sale is then open.
     let mut first = redis::cmd("EVALSHA");
-    first.arg(&script).arg(keys.len()).arg(&keys).arg(&limits).arg(&["1", SALE, "1", "1"]);
+    first
+        .arg(&script)
+        .arg(keys.len())
+        .arg(&keys)
+        .arg(&limits)
+        .arg(&["1", SALE, "1", "1"]);
     first.exec_async(&mut redis).await?;
     let mark: String = redis.hget(pending, "mark").await?;
     let _: () = redis::pipe()
@@ -135,8 +159,14 @@ async fn raw_admissions(environment: &Environment, duration: Duration) -> anyhow
     let call = [&["EVALSHA", &script, "5"], &keys[..], &limits, &buyer].concat();
     let wanted = requests(duration, 40_000.0);
     let rate = redis_benchmark(environment, wanted, 1_000_000_000, &call).await?;
-    let admitted: u64 = redis::cmd("XLEN").arg(stream).query_async(&mut redis).await?;
-    ensure!(admitted * 100 > wanted * 99, "only {admitted} of {wanted} were admitted");
+    let admitted: u64 = redis::cmd("XLEN")
+        .arg(stream)
+        .query_async(&mut redis)
+        .await?;
+    ensure!(
+        admitted * 100 > wanted * 99,
+        "only {admitted} of {wanted} were admitted"
+    );
     let _: () = redis.del(&keys).await?;
     Ok(rate)
 }
@@ -147,7 +177,11 @@ fn requests(duration: Duration, per_s: f64) -> u64 {
 
 async fn load(environment: &Environment, script: &str) -> anyhow::Result<String> {
     let mut redis = environment.redis().await?;
-    Ok(redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut redis).await?)
+    Ok(redis::cmd("SCRIPT")
+        .arg("LOAD")
+        .arg(script)
+        .query_async(&mut redis)
+        .await?)
 }
 
 /// Runs redis-benchmark without pipelining; requests per second. `__rand_int__` becomes one of `keys`.
@@ -173,6 +207,9 @@ async fn redis_benchmark(
         fields.nth(6)?.trim_matches('"').parse::<f64>().ok()
     });
     rate.with_context(|| {
-        format!("redis-benchmark printed: {text} {}", String::from_utf8_lossy(&output.stderr))
+        format!(
+            "redis-benchmark printed: {text} {}",
+            String::from_utf8_lossy(&output.stderr)
+        )
     })
 }

@@ -32,7 +32,10 @@ use servers::Servers;
 
 /// Measures what was asked for, and prints the report.
 pub async fn run(mut args: BenchArgs) -> anyhow::Result<()> {
-    ensure!(args.scale || args.durable || !args.write, "--write goes with --scale or --durable");
+    ensure!(
+        args.scale || args.durable || !args.write,
+        "--write goes with --scale or --durable"
+    );
     std::fs::create_dir_all(&args.out)?;
     // The servers run in this folder.
     args.out = args.out.canonicalize()?;

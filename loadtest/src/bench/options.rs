@@ -32,7 +32,12 @@ pub struct BenchArgs {
     pub only: Vec<String>,
     /// Folder for the logs of the servers under test; of `./dev bench`: .dev/bench
     // `./dev bench` gives one, which the user's replaces.
-    #[arg(long, default_value = "bench-report", value_name = "FOLDER", overrides_with = "out")]
+    #[arg(
+        long,
+        default_value = "bench-report",
+        value_name = "FOLDER",
+        overrides_with = "out"
+    )]
     pub out: PathBuf,
     /// The service's binary [default: `seckill` beside this one]
     #[arg(long, value_name = "FILE", default_value_os_t = service(), hide_default_value = true)]
@@ -47,7 +52,11 @@ impl BenchArgs {
 
     /// How long a run lasts.
     pub fn duration(&self) -> Duration {
-        let full = Duration::from_millis(if self.scale || self.durable { 1200 } else { 2500 });
+        let full = Duration::from_millis(if self.scale || self.durable {
+            1200
+        } else {
+            2500
+        });
         if self.quick { full / 2 } else { full }
     }
 

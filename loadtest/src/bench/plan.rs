@@ -88,12 +88,17 @@ impl<'a> Plan<'a> {
         let buyers = self.buyers();
         let sales = self.publish(buyers.len()).await?;
         let paths = match &sales {
-            Some(sales) => {
-                sales.clone().map(|id| format!("POST /voucher-order/seckill/{id}")).collect()
-            }
+            Some(sales) => sales
+                .clone()
+                .map(|id| format!("POST /voucher-order/seckill/{id}"))
+                .collect(),
             None => self.instead.into_iter().map(str::to_owned).collect(),
         };
-        let asked: Vec<Target> = self.servers.iter().map(|server| server.target.clone()).collect();
+        let asked: Vec<Target> = self
+            .servers
+            .iter()
+            .map(|server| server.target.clone())
+            .collect();
         let load = Load {
             targets: asked.clone(),
             paths,
@@ -116,7 +121,9 @@ impl<'a> Plan<'a> {
         }
         let list = attempts.list.iter();
         let orders = list.clone().filter(|attempt| attempt.is_order());
-        let counted = list.clone().filter(|attempt| all_count || attempt.is_order());
+        let counted = list
+            .clone()
+            .filter(|attempt| all_count || attempt.is_order());
         let run = Run {
             name: self.name,
             clients: self.clients,
@@ -132,21 +139,37 @@ impl<'a> Plan<'a> {
                 Latency::of(list.map(|attempt| attempt.end)),
             ],
             outcomes: attempts.outcomes(),
-            cpu: Cost { service_us, database_us, redis_us, client_us },
+            cpu: Cost {
+                service_us,
+                database_us,
+                redis_us,
+                client_us,
+            },
             batch: Batches::read(&asked).await.average_since(&batches),
         };
         say(&format!("    {run}"));
         let reads = self.instead.is_some_and(|path| path.starts_with("GET "));
         let is_read = run.outcomes.keys().eq(["HTTP_200"]);
-        ensure!(!reads || is_read, "not only shops were read: {:?}", run.outcomes);
+        ensure!(
+            !reads || is_read,
+            "not only shops were read: {:?}",
+            run.outcomes
+        );
         Ok(run)
     }
 
     fn buyers(&self) -> Arc<[Buyer]> {
         let all = &self.environment.buyers;
-        let Some((count, turn)) = self.part else { return all.clone() };
+        let Some((count, turn)) = self.part else {
+            return all.clone();
+        };
         let step = (all.len() / count.max(1)).max(1);
-        all.iter().skip(turn % step).step_by(step).take(count).cloned().collect()
+        all.iter()
+            .skip(turn % step)
+            .step_by(step)
+            .take(count)
+            .cloned()
+            .collect()
     }
 
     /// Opens the sales; their vouchers' ids.
@@ -163,7 +186,9 @@ impl<'a> Plan<'a> {
             Stock::SoldOut => u32::from(self.sales.is_none()),
         };
         if let Some(count) = self.sales {
-            return Ok(Some(sales::open(&self.environment.pool, count, stock).await?));
+            return Ok(Some(
+                sales::open(&self.environment.pool, count, stock).await?,
+            ));
         }
         let access = &self.environment.access;
         let id = publish::flash_sale(access, self.publisher, self.strategy, stock).await?;
@@ -177,15 +202,23 @@ impl<'a> Plan<'a> {
             replies[attempt.path].push(&attempt.observed);
         }
         // Some of those that were confirmed may still wait in the stream.
-        let confirmed = attempts.list.iter().filter(|attempt| attempt.is_order()).count();
+        let confirmed = attempts
+            .list
+            .iter()
+            .filter(|attempt| attempt.is_order())
+            .count();
         let rows = &self.environment.order_rows;
-        let (snapshots, unchanged) =
-            rows.wait_until_unchanged(sales.clone(), confirmed, QUIET, LIMIT).await?;
+        let (snapshots, unchanged) = rows
+            .wait_until_unchanged(sales.clone(), confirmed, QUIET, LIMIT)
+            .await?;
         let name = self.name;
         ensure!(unchanged, "{name}: the tables still change after {LIMIT:?}");
         for ((id, replies), Snapshot { sale, rows }) in sales.zip(replies).zip(&snapshots) {
             let found = checker::judge(*sale, replies, rows).violations();
-            ensure!(found.is_empty(), "{name}: sale {id} failed the audit: {found:?}");
+            ensure!(
+                found.is_empty(),
+                "{name}: sale {id} failed the audit: {found:?}"
+            );
         }
         Ok(())
     }

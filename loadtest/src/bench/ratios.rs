@@ -54,7 +54,11 @@ impl Side {
     fn value(&self, runs: &[Run]) -> Option<f64> {
         let Self(Figure(_, value), name, less) = *self;
         let mean = |name: &str| {
-            let of: Vec<f64> = runs.iter().filter(|run| run.name == name).map(value).collect();
+            let of: Vec<f64> = runs
+                .iter()
+                .filter(|run| run.name == name)
+                .map(value)
+                .collect();
             (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
         };
         Some(mean(name)? - less.map_or(Some(0.0), mean)?)
@@ -90,20 +94,30 @@ impl Ratio {
     pub fn is_asked_for(&self, only: &[String]) -> bool {
         const LETTERS: [char; 2] = ['a', 'b'];
         let number = self.number.trim_end_matches(LETTERS);
-        only.is_empty() || only.iter().any(|asked| asked.trim_end_matches(LETTERS) == number)
+        only.is_empty()
+            || only
+                .iter()
+                .any(|asked| asked.trim_end_matches(LETTERS) == number)
     }
 
     /// What is divided by what.
     pub fn what(&self) -> String {
         let [dividend, divisor] = &self.sides;
         let [figure, other] = [dividend, divisor].map(|Side(Figure(name, _), ..)| *name);
-        let other = if other == figure { String::new() } else { format!("{other}: ") };
+        let other = if other == figure {
+            String::new()
+        } else {
+            format!("{other}: ")
+        };
         format!("{figure}: {dividend} ÷ {other}{divisor}")
     }
 
     /// The names of its runs.
     pub fn runs(&self) -> impl Iterator<Item = &'static str> {
-        self.sides.iter().flat_map(|Side(_, run, less)| [Some(*run), *less]).flatten()
+        self.sides
+            .iter()
+            .flat_map(|Side(_, run, less)| [Some(*run), *less])
+            .flatten()
     }
 
     /// Its value in a round; `None` where one of its runs was not made.
@@ -116,9 +130,16 @@ impl Ratio {
 
     /// The median compared with floor and aim.
     pub fn status(&self, values: Option<Spread>) -> &'static str {
-        let Some(Spread { median, .. }) = values else { return "not measured" };
-        let holds =
-            |bound: f64| if self.lower_is_better { median <= bound } else { median >= bound };
+        let Some(Spread { median, .. }) = values else {
+            return "not measured";
+        };
+        let holds = |bound: f64| {
+            if self.lower_is_better {
+                median <= bound
+            } else {
+                median >= bound
+            }
+        };
         match (self.aim.map(holds), self.floor.map(holds)) {
             (Some(true), _) => "aim reached",
             (_, Some(true)) => "above the floor",
@@ -131,34 +152,67 @@ impl Ratio {
 /// Accepts the number of a ratio, with or without its letter; the error names all.
 pub fn number(text: &str) -> Result<String, String> {
     let asked = text.to_owned();
-    if RATIOS.iter().any(|ratio| ratio.is_asked_for(std::slice::from_ref(&asked))) {
+    if RATIOS
+        .iter()
+        .any(|ratio| ratio.is_asked_for(std::slice::from_ref(&asked)))
+    {
         return Ok(asked);
     }
     let numbers: Vec<_> = RATIOS.iter().map(|ratio| ratio.number).collect();
-    Err(format!("there is no such ratio, only {}", numbers.join(", ")))
+    Err(format!(
+        "there is no such ratio, only {}",
+        numbers.join(", ")
+    ))
 }
 
 /// With at least `floor`, and if possible `aim`.
 const fn at_least(number: &'static str, [floor, aim]: [f64; 2], sides: [Side; 2]) -> Ratio {
-    Ratio { number, floor: Some(floor), aim: Some(aim), lower_is_better: false, sides }
+    Ratio {
+        number,
+        floor: Some(floor),
+        aim: Some(aim),
+        lower_is_better: false,
+        sides,
+    }
 }
 
 /// With at most these.
 const fn at_most(number: &'static str, bounds: [f64; 2], sides: [Side; 2]) -> Ratio {
-    Ratio { lower_is_better: true, ..at_least(number, bounds, sides) }
+    Ratio {
+        lower_is_better: true,
+        ..at_least(number, bounds, sides)
+    }
 }
 
 /// Without a floor.
 const fn reported(number: &'static str, aim: Option<f64>, sides: [Side; 2]) -> Ratio {
-    Ratio { number, floor: None, aim, lower_is_better: true, sides }
+    Ratio {
+        number,
+        floor: None,
+        aim,
+        lower_is_better: true,
+        sides,
+    }
 }
 
 /// The ratios of docs/BENCHMARKS.md. Those of processor time come first: it hardly depends on what else the machine does.
 pub const RATIOS: &[Ratio] = &[
-    at_most("P1", [1.6, 1.3], [SERVICE_US.of(SOLD_OUT), SERVICE_US.of(BARE_SOLD_OUT)]),
-    at_most("P2", [2.2, 1.7], [SERVICE_US.of(ORDERS), SERVICE_US.of(BARE)]),
+    at_most(
+        "P1",
+        [1.6, 1.3],
+        [SERVICE_US.of(SOLD_OUT), SERVICE_US.of(BARE_SOLD_OUT)],
+    ),
+    at_most(
+        "P2",
+        [2.2, 1.7],
+        [SERVICE_US.of(ORDERS), SERVICE_US.of(BARE)],
+    ),
     // The bare route uses no other server: what those do meanwhile is not its cost.
-    at_most("P3", [3.6, 2.8], [SERVERS_US.of(ORDERS), SERVICE_US.of(BARE)]),
+    at_most(
+        "P3",
+        [3.6, 2.8],
+        [SERVERS_US.of(ORDERS), SERVICE_US.of(BARE)],
+    ),
     // What nginx adds.
     at_most(
         "P4",
@@ -168,22 +222,91 @@ pub const RATIOS: &[Ratio] = &[
             SERVERS_US.of(BARE_PROXIED).less(BARE_DIRECT),
         ],
     ),
-    reported("1", None, [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(LOCKED)]),
-    at_least("2", [6.0, 12.0], [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(TRANSACTION)]),
-    at_least("3", [0.6, 0.9], [ORDERS_PER_S.of(LOCKED), ORDERS_PER_S.of(TRANSACTION)]),
-    at_least("4a", [1.0, 2.0], [ORDERS_PER_S.of(ORDERS_1024), ORDERS_PER_S.of(ORDERS_16)]),
-    at_most("4b", [3.0, 1.8], [P99.of(ORDERS_1024), LITTLE.of(ORDERS_1024)]),
-    at_least("5", [0.6, 0.85], [ANSWERS_PER_S.of(SOLD_OUT), ANSWERS_PER_S.of(BARE_SOLD_OUT)]),
-    at_least("6", [0.35, 0.55], [ORDERS_PER_S.of(ORDERS), ANSWERS_PER_S.of(BARE)]),
-    at_least("7", [0.6, 0.9], [ANSWERS_PER_S.of(LOCK_PAIRS), ANSWERS_PER_S.of(RAW_LOCK_PAIRS)]),
-    at_least("9a", [0.6, 0.9], [ANSWERS_PER_S.of(SHOP_MEMORY), ANSWERS_PER_S.of(BARE_SHOP)]),
-    at_least("9b", [0.4, 0.8], [ANSWERS_PER_S.of(SHOP_REDIS), ANSWERS_PER_S.of(RAW_GETS)]),
-    at_least("11a", [0.85, 0.95], [ORDERS_PER_S.of(OVERLOAD), ORDERS_PER_S.of(PEAK)]),
+    reported(
+        "1",
+        None,
+        [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(LOCKED)],
+    ),
+    at_least(
+        "2",
+        [6.0, 12.0],
+        [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(TRANSACTION)],
+    ),
+    at_least(
+        "3",
+        [0.6, 0.9],
+        [ORDERS_PER_S.of(LOCKED), ORDERS_PER_S.of(TRANSACTION)],
+    ),
+    at_least(
+        "4a",
+        [1.0, 2.0],
+        [ORDERS_PER_S.of(ORDERS_1024), ORDERS_PER_S.of(ORDERS_16)],
+    ),
+    at_most(
+        "4b",
+        [3.0, 1.8],
+        [P99.of(ORDERS_1024), LITTLE.of(ORDERS_1024)],
+    ),
+    at_least(
+        "5",
+        [0.6, 0.85],
+        [ANSWERS_PER_S.of(SOLD_OUT), ANSWERS_PER_S.of(BARE_SOLD_OUT)],
+    ),
+    at_least(
+        "6",
+        [0.35, 0.55],
+        [ORDERS_PER_S.of(ORDERS), ANSWERS_PER_S.of(BARE)],
+    ),
+    at_least(
+        "7",
+        [0.6, 0.9],
+        [
+            ANSWERS_PER_S.of(LOCK_PAIRS),
+            ANSWERS_PER_S.of(RAW_LOCK_PAIRS),
+        ],
+    ),
+    at_least(
+        "9a",
+        [0.6, 0.9],
+        [ANSWERS_PER_S.of(SHOP_MEMORY), ANSWERS_PER_S.of(BARE_SHOP)],
+    ),
+    at_least(
+        "9b",
+        [0.4, 0.8],
+        [ANSWERS_PER_S.of(SHOP_REDIS), ANSWERS_PER_S.of(RAW_GETS)],
+    ),
+    at_least(
+        "11a",
+        [0.85, 0.95],
+        [ORDERS_PER_S.of(OVERLOAD), ORDERS_PER_S.of(PEAK)],
+    ),
     at_most("11b", [2.0, 1.2], [P99.of(OVERLOAD), P99.of(PEAK)]),
-    reported("12", None, [ORDERS_PER_S.of(ORDERS_PROXIED), ORDERS_PER_S.of(ORDERS_DIRECT)]),
-    at_least("13", [0.5, 0.8], [ORDERS_PER_S.of(STREAM_64), ANSWERS_PER_S.of(RAW_ADMISSIONS)]),
-    at_least("14", [0.97, 1.0], [ORDERS_PER_S.of(ORDERS_MONITORED), ORDERS_PER_S.of(ORDERS_QUIET)]),
-    at_least("15", [0.5, 0.8], [ORDERS_PER_S.of(STREAM), ORDERS_PER_S.of(ORDERS_BESIDE)]),
+    reported(
+        "12",
+        None,
+        [
+            ORDERS_PER_S.of(ORDERS_PROXIED),
+            ORDERS_PER_S.of(ORDERS_DIRECT),
+        ],
+    ),
+    at_least(
+        "13",
+        [0.5, 0.8],
+        [ORDERS_PER_S.of(STREAM_64), ANSWERS_PER_S.of(RAW_ADMISSIONS)],
+    ),
+    at_least(
+        "14",
+        [0.97, 1.0],
+        [
+            ORDERS_PER_S.of(ORDERS_MONITORED),
+            ORDERS_PER_S.of(ORDERS_QUIET),
+        ],
+    ),
+    at_least(
+        "15",
+        [0.5, 0.8],
+        [ORDERS_PER_S.of(STREAM), ORDERS_PER_S.of(ORDERS_BESIDE)],
+    ),
     reported("16", Some(12.0), [P99.of(ORDERS_OPEN), P50.of(COMMIT)]),
 ];
 

@@ -45,10 +45,15 @@ fn run_table(rounds: &[Vec<Run>]) -> String {
             0.0 => "–".to_owned(),
             value => figure(value),
         };
-        [name.to_owned()].into_iter().chain(COLUMNS.map(cell)).collect()
+        [name.to_owned()]
+            .into_iter()
+            .chain(COLUMNS.map(cell))
+            .collect()
     };
     let titles = COLUMNS.map(|Figure(name, _)| format!(">{name}"));
-    let titles = ["run (medians)"].into_iter().chain(titles.iter().map(String::as_str));
+    let titles = ["run (medians)"]
+        .into_iter()
+        .chain(titles.iter().map(String::as_str));
     let mut seen = BTreeSet::new();
     let names = runs().map(|run| run.name).filter(|name| seen.insert(*name));
     let rows: Vec<_> = names.map(row).collect();

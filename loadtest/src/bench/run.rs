@@ -49,8 +49,9 @@ pub const P99: Figure = Figure("p99 ms", |run| run.latency.p99_ms);
 pub const P999: Figure = Figure("p99.9 ms", |run| run.latency.p999_ms);
 pub const LONGEST: Figure = Figure("max ms", |run| run.latency.max_ms);
 /// Little's law: clients = rate × time in the system.
-pub const LITTLE: Figure =
-    Figure("ms by Little's law", |run| run.clients as f64 / run.orders_per_s * 1e3);
+pub const LITTLE: Figure = Figure("ms by Little's law", |run| {
+    run.clients as f64 / run.orders_per_s * 1e3
+});
 pub const SERVICE_US: Figure = Figure("service µs", |run| run.cpu.service_us);
 pub const DATABASE_US: Figure = Figure("database µs", |run| run.cpu.database_us);
 pub const REDIS_US: Figure = Figure("Redis µs", |run| run.cpu.redis_us);
@@ -59,16 +60,27 @@ pub const SERVERS_US: Figure = Figure("all servers' µs", |run| run.cpu.servers_
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, clients, answers_per_s, latency, cpu, .. } = self;
+        let Self {
+            name,
+            clients,
+            answers_per_s,
+            latency,
+            cpu,
+            ..
+        } = self;
         write!(f, "{name}: {clients} clients")?;
         // A measurement without HTTP has only some of them.
-        for (value, unit) in
-            [(*answers_per_s, "answers/s"), (latency.p99_ms, "ms at p99"), (cpu.servers_us(), "µs")]
-        {
+        for (value, unit) in [
+            (*answers_per_s, "answers/s"),
+            (latency.p99_ms, "ms at p99"),
+            (cpu.servers_us(), "µs"),
+        ] {
             if value > 0.0 {
                 write!(f, ", {} {unit}", figure(value))?;
             }
         }
-        self.outcomes.iter().try_for_each(|(name, count)| write!(f, ", {name} {count}"))
+        self.outcomes
+            .iter()
+            .try_for_each(|(name, count)| write!(f, ", {name} {count}"))
     }
 }

@@ -36,7 +36,10 @@ pub async fn open(pool: &MySqlPool, count: u64, stock: u32) -> anyhow::Result<Ra
          FROM tb_voucher WHERE id BETWEEN {first} AND {last}"
     );
     let made = pool.execute(sales.as_str()).await?.rows_affected();
-    ensure!(made == count, "{made} of {count} sales were made: ids are not consecutive");
+    ensure!(
+        made == count,
+        "{made} of {count} sales were made: ids are not consecutive"
+    );
     Ok(first..=last)
 }
 

@@ -67,7 +67,11 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         let sizes = sizes.map(|(count, server)| (count, asking(&main, server, count)));
         grow("open sales", &sizes.collect::<Vec<_>>()).await?
     });
-    let [some, many] = if args.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
+    let [some, many] = if args.quick {
+        [100_000, 1_000_000]
+    } else {
+        [1_000_000, 10_000_000]
+    };
     let large = with_orders(args, some).await?;
     let huge = with_orders(args, many).await?;
     let sizes = [(0, &main), (some, &large), (many, &huge)];
@@ -125,28 +129,48 @@ async fn grow_databases(
     for (count, environment) in sizes {
         servers.push(instances(environment, &count.to_string(), 1).await?);
     }
-    let plans = sizes.iter().zip(&servers).map(|((count, environment), servers)| {
-        (*count, Plan { part, ..asking(environment, servers, 1) })
-    });
+    let plans = sizes
+        .iter()
+        .zip(&servers)
+        .map(|((count, environment), servers)| {
+            (
+                *count,
+                Plan {
+                    part,
+                    ..asking(environment, servers, 1)
+                },
+            )
+        });
     grow(what, &plans.collect::<Vec<_>>()).await
 }
 
 /// A plan that asks `servers` for answers of so many sales that are open at once.
 fn asking<'a>(environment: &'a Environment, servers: &'a [Server], sales: u64) -> Plan<'a> {
     let one = Plan::new("group-commit", environment, &servers[0]);
-    Plan { servers: servers.iter().collect(), sales: Some(sales), clients: CLIENTS, ..one }
+    Plan {
+        servers: servers.iter().collect(),
+        sales: Some(sales),
+        clients: CLIENTS,
+        ..one
+    }
 }
 
 /// A run of `plan` on new sales. Where it has a part of the buyers, those are others each time.
 async fn answers(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Result<Run> {
-    let part = plan.part.map(|(count, _)| (count, 2 * round + usize::from(is_order)));
+    let part = plan
+        .part
+        .map(|(count, _)| (count, 2 * round + usize::from(is_order)));
     if part.is_some() {
         // Sessions that the instance remembers are not asked for.
         tokio::time::sleep(Duration::from_millis(900)).await;
     }
     let plan = Plan {
         name: if is_order { "order" } else { "sold out" },
-        stock: if is_order { Stock::PerBuyer } else { Stock::SoldOut },
+        stock: if is_order {
+            Stock::PerBuyer
+        } else {
+            Stock::SoldOut
+        },
         part,
         ..plan.clone()
     };
@@ -156,7 +180,10 @@ async fn answers(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Resul
 /// Measures `sizes` in interleaved rounds: how many there are of `what` grows, and what is asked then.
 async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level>> {
     say(what);
-    let kinds: Vec<_> = sizes.iter().flat_map(|(_, plan)| [(plan, true), (plan, false)]).collect();
+    let kinds: Vec<_> = sizes
+        .iter()
+        .flat_map(|(_, plan)| [(plan, true), (plan, false)])
+        .collect();
     let one =
         async |round, (plan, is_order): &(&Plan<'_>, bool)| answers(plan, round, *is_order).await;
     let runs = sizes[0].1.environment.args.interleaved(&kinds, one).await?;
@@ -171,7 +198,11 @@ async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level
 
 /// The medians of `runs`, each beside the run of `smallest` of the same round.
 fn answer(runs: &[Run], smallest: &[Run]) -> Answer {
-    let Spread { median, least, most } = beside(runs, smallest, SERVERS_US.1);
+    let Spread {
+        median,
+        least,
+        most,
+    } = beside(runs, smallest, SERVERS_US.1);
     Answer {
         cost: cost(runs),
         p99_ms: P99.median(runs),
@@ -212,7 +243,10 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     }
     let [connected, _] = server.memory()?;
     let connections = (connected as f64 - before as f64).max(0.0);
-    Ok(Memory { connection_instance: connections / CONNECTIONS as f64, ..Memory::default() })
+    Ok(Memory {
+        connection_instance: connections / CONNECTIONS as f64,
+        ..Memory::default()
+    })
 }
 
 /// What an answer costs on one instance, by the names that the plan knows them by, and a whole sale, with which the plan is
@@ -224,7 +258,10 @@ async fn one_instance(
     let buyers = environment.buyers.len() as u64;
     // Of the buyers of the whole sale so many find stock.
     let stock = buyers * 30 / 100;
-    let plan = |strategy| Plan { clients: CLIENTS, ..Plan::new(strategy, environment, &server) };
+    let plan = |strategy| Plan {
+        clients: CLIENTS,
+        ..Plan::new(strategy, environment, &server)
+    };
     let one = plan("group-commit");
     let limited = Stock::Limited(u32::try_from(stock)?);
     // The whole sale ends with its buyers.
@@ -233,22 +270,40 @@ async fn one_instance(
         one.clone(),
         plan("reentrant-lock"),
         plan("stream"),
-        Plan { name: "sold-out", stock: Stock::SoldOut, ..one.clone() },
-        Plan { name: "a whole sale", stock: limited, duration: longest, ..one },
+        Plan {
+            name: "sold-out",
+            stock: Stock::SoldOut,
+            ..one.clone()
+        },
+        Plan {
+            name: "a whole sale",
+            stock: limited,
+            duration: longest,
+            ..one
+        },
     ];
     let measure = async |_: usize, plan: &Plan<'_>| plan.run().await;
     let mut measured = environment.args.interleaved(&plans, measure).await?;
     let whole = measured.pop().unwrap_or_default();
     let all_sold = whole.iter().all(|run| run.ends[0].count == stock);
     ensure!(all_sold, "a stock of {stock} was not sold");
-    let costs = plans.iter().zip(&measured).map(|(plan, runs)| (plan.name.to_owned(), cost(runs)));
+    let costs = plans
+        .iter()
+        .zip(&measured)
+        .map(|(plan, runs)| (plan.name.to_owned(), cost(runs)));
     let of = |value: fn(&Run) -> f64| median(whole.iter().map(value));
     let sale = MeasuredSale {
         buyers,
         stock,
-        cores: of(|Run { cpu, ends: [_, all], .. }| {
-            (cpu.servers_us() + cpu.client_us) * all.count as f64 / 1e3 / all.max_ms
-        }),
+        cores: of(
+            |Run {
+                 cpu,
+                 ends: [_, all],
+                 ..
+             }| {
+                (cpu.servers_us() + cpu.client_us) * all.count as f64 / 1e3 / all.max_ms
+            },
+        ),
         sold_out_s: of(|run| run.ends[0].max_ms / 1e3),
         answered_s: of(|run| run.ends[1].max_ms / 1e3),
         p99_s: of(|run| run.ends[1].p99_ms / 1e3),

@@ -67,8 +67,16 @@ impl Server {
 /// User and system time of a process, in seconds (proc(5): fields 14 and 15, in hundredths).
 pub fn processor_s(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
+    let fields = stat
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest)
+        .split_whitespace();
+    fields
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum::<f64>()
+        / 100.0
 }
 
 /// All servers under test.
@@ -97,7 +105,12 @@ impl Servers {
         let bare = baseline(environment, "bare", None).await?;
         let bare = [bare, baseline(environment, "bare-two", None).await?];
         let database_url = Some(&*environment.access.database_url);
-        let strict = ["--max-purchases", OVERLOAD_PURCHASES, "--shop-cache", "mutex"];
+        let strict = [
+            "--max-purchases",
+            OVERLOAD_PURCHASES,
+            "--shop-cache",
+            "mutex",
+        ];
         Ok(Self {
             nginx: nginx(environment, "nginx", &instances).await?,
             nginx_bare: nginx(environment, "nginx-bare", &bare).await?,
@@ -125,7 +138,12 @@ pub async fn instance(
     command
         .args(["serve", "--lab", "--bind", &bind])
         // Through nginx the generator is a visitor, whose rate is limited; all its reads are of one shop.
-        .args(["--unlimited-clients", "127.0.0.0/8", "--per-shop-per-second", "0"])
+        .args([
+            "--unlimited-clients",
+            "127.0.0.0/8",
+            "--per-shop-per-second",
+            "0",
+        ])
         .args(flags)
         .env("DATABASE_URL", &access.database_url)
         .env("REDIS_URL", &access.redis_url)
@@ -158,19 +176,36 @@ async fn nginx(
     let home = environment.args.out.join(name);
     let addresses = servers.each_ref().map(|server| server.target.authority());
     std::fs::create_dir_all(&home)?;
-    let text = balancer::nginx(include_str!("../../../deploy/nginx.conf"), &bind, &addresses);
+    let text = balancer::nginx(
+        include_str!("../../../deploy/nginx.conf"),
+        &bind,
+        &addresses,
+    );
     std::fs::write(home.join("nginx.conf"), text)?;
     // As root its workers would become `nobody`, which may not be allowed into this folder.
-    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    let user = if rustix::process::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
     let mut command = Command::new("nginx");
-    command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
+    command
+        .arg("-p")
+        .arg(home.join(""))
+        .args(["-c", "nginx.conf", "-e", "stderr"]);
     command.args(["-g", &format!("daemon off; {user}")]);
     let mut nginx = start(environment, name, command, &bind).await?;
     // Its workers, as proc(5) lists them.
     let pid = nginx.process.id();
     let workers = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    nginx.pids.extend(workers.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-    nginx.pids.extend(servers.iter().flat_map(|server| &server.pids));
+    nginx.pids.extend(
+        workers
+            .split_whitespace()
+            .filter_map(|pid| pid.parse::<u32>().ok()),
+    );
+    nginx
+        .pids
+        .extend(servers.iter().flat_map(|server| &server.pids));
     Ok(nginx)
 }
 
@@ -187,8 +222,16 @@ async fn start(
     let target: Target = format!("http://{address}").parse()?;
     command.current_dir(&environment.args.out);
     let process = Process::start(command, &log)?;
-    let ready = process.serves(START_LIMIT, async || answers(&target, "/health/ready").await).await;
+    let ready = process
+        .serves(START_LIMIT, async || {
+            answers(&target, "/health/ready").await
+        })
+        .await;
     ready.with_context(|| name.to_owned())?;
     let pids = vec![process.id()];
-    Ok(Server { target, process, pids })
+    Ok(Server {
+        target,
+        process,
+        pids,
+    })
 }

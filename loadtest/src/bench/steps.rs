@@ -60,24 +60,37 @@ pub async fn measure(
             runs.push(made);
         }
         if round == args.rounds() && args.only.is_empty() {
-            for strategy in Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe()) {
+            for strategy in Strategy::ALL
+                .into_iter()
+                .filter(|strategy| !strategy.is_unsafe())
+            {
                 let name = strategy.name();
                 if !needed.contains(name) {
-                    runs.push(Plan::new(name, environment, &servers.instances[0]).run().await?);
+                    runs.push(
+                        Plan::new(name, environment, &servers.instances[0])
+                            .run()
+                            .await?,
+                    );
                 }
             }
         }
         Ok(runs)
     };
-    Ok(args.interleaved(&[()], one_round).await?.pop().unwrap_or_default())
+    Ok(args
+        .interleaved(&[()], one_round)
+        .await?
+        .pop()
+        .unwrap_or_default())
 }
 
 fn order(round: usize) -> impl Iterator<Item = &'static str> {
-    ROUND.iter().flat_map(move |group| match (*group, round.is_multiple_of(2)) {
-        ([a, b], true) => vec![*b, *a, *a, *b],
-        ([a, b], false) => vec![*a, *b, *b, *a],
-        (group, _) => group.to_vec(),
-    })
+    ROUND
+        .iter()
+        .flat_map(move |group| match (*group, round.is_multiple_of(2)) {
+            ([a, b], true) => vec![*b, *a, *a, *b],
+            ([a, b], false) => vec![*a, *b, *b, *a],
+            (group, _) => group.to_vec(),
+        })
 }
 
 /// Makes the run `name`, after those of the round that were `earlier`.
@@ -88,13 +101,31 @@ async fn run(
     earlier: &[Run],
     duration: Duration,
 ) -> anyhow::Result<Run> {
-    let Servers { instances, strict, quiet, transaction, bare, nginx, nginx_bare } = servers;
+    let Servers {
+        instances,
+        strict,
+        quiet,
+        transaction,
+        bare,
+        nginx,
+        nginx_bare,
+    } = servers;
     let first = &instances[0];
-    let one = || Plan { name, duration, ..Plan::new("group-commit", environment, first) };
+    let one = || Plan {
+        name,
+        duration,
+        ..Plan::new("group-commit", environment, first)
+    };
     let by = |strategy| Plan { strategy, ..one() };
-    let on = |server| Plan { servers: vec![server], ..one() };
+    let on = |server| Plan {
+        servers: vec![server],
+        ..one()
+    };
     let clients = |clients, plan| Plan { clients, ..plan };
-    let instead = |path, server| Plan { instead: Some(path), ..on(server) };
+    let instead = |path, server| Plan {
+        instead: Some(path),
+        ..on(server)
+    };
     let buy = "POST /voucher-order/seckill/1";
     // Publishing the first sale made it.
     let read = |server| clients(micro::CLIENTS, instead("GET /shop/1", server));
@@ -102,18 +133,30 @@ async fn run(
         ORDERS | ORDERS_BESIDE | ORDERS_MONITORED => one(),
         ORDERS_16 => clients(16, one()),
         ORDERS_1024 | ORDERS_OPEN => clients(1024, one()),
-        ORDERS_DIRECT => Plan { servers: instances.iter().collect(), ..one() },
+        ORDERS_DIRECT => Plan {
+            servers: instances.iter().collect(),
+            ..one()
+        },
         ORDERS_PROXIED => on(nginx),
         ORDERS_QUIET => on(quiet),
         PEAK => on(strict),
         OVERLOAD => clients(1024, on(strict)),
         LOCKED => by("reentrant-lock"),
-        TRANSACTION => Plan { servers: vec![transaction], ..by("reentrant-lock") },
+        TRANSACTION => Plan {
+            servers: vec![transaction],
+            ..by("reentrant-lock")
+        },
         STREAM => by("stream"),
         STREAM_64 => clients(micro::CLIENTS, by("stream")),
-        SOLD_OUT => Plan { stock: Stock::SoldOut, ..one() },
+        SOLD_OUT => Plan {
+            stock: Stock::SoldOut,
+            ..one()
+        },
         BARE => instead(buy, &bare[0]),
-        BARE_DIRECT => Plan { servers: bare.iter().collect(), ..instead(buy, &bare[0]) },
+        BARE_DIRECT => Plan {
+            servers: bare.iter().collect(),
+            ..instead(buy, &bare[0])
+        },
         BARE_PROXIED => instead(buy, nginx_bare),
         BARE_SOLD_OUT => instead("POST /sold-out/voucher-order/seckill/1", &bare[0]),
         BARE_SHOP => read(&bare[0]),
@@ -151,7 +194,11 @@ async fn monitor(target: &Target) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for turn in 0_u64.. {
         tick.tick().await;
-        let count = if turn.is_multiple_of(4) { PATHS.len() } else { 1 };
+        let count = if turn.is_multiple_of(4) {
+            PATHS.len()
+        } else {
+            1
+        };
         for path in &PATHS[..count] {
             connection.send(&Call::get(*path)).await.ok();
         }

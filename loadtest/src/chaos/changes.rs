@@ -42,7 +42,10 @@ pub fn times<'a>(answers: impl IntoIterator<Item = &'a Reply>) -> RangeInclusive
     let (mut least, mut most) = (0, 0);
     for answer in answers {
         least |= i64::from(matches!(answer, Reply::Ordered(_)));
-        most |= i64::from(!matches!(answer, Reply::Refused(_) | Reply::AlreadyOrdered(_)));
+        most |= i64::from(!matches!(
+            answer,
+            Reply::Refused(_) | Reply::AlreadyOrdered(_)
+        ));
     }
     least..=most
 }
@@ -98,7 +101,12 @@ impl Owner {
                     Reply::Malformed => Reply::Ordered(order_id),
                     reply => reply,
                 };
-                Answer { order_id, what, reply, age: bought.elapsed() }
+                Answer {
+                    order_id,
+                    what,
+                    reply,
+                    age: bought.elapsed(),
+                }
             });
         }
         asking.join_all().await

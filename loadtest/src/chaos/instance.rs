@@ -57,7 +57,9 @@ impl Instance {
     /// Asks it to end (SIGTERM), and waits until it is gone; returns how long that took.
     pub async fn end(&mut self) -> Result<Duration> {
         let begin = Instant::now();
-        let Some(process) = &self.process else { return Ok(Duration::ZERO) };
+        let Some(process) = &self.process else {
+            return Ok(Duration::ZERO);
+        };
         // It may have ended by itself: then there is nothing to ask.
         if process.terminate().is_ok() && !until(END_LIMIT, async || !process.is_running()).await {
             let (target, log) = (&self.target, process.log_end());
@@ -79,7 +81,9 @@ impl Instance {
         loop {
             let mut command = Command::new(&self.program);
             command.args(["serve", "--bind", &self.target.authority()]);
-            command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
+            command
+                .env_clear()
+                .envs(self.environment.iter().map(|(name, value)| (name, value)));
             let process = Process::start(command, &self.log)?;
             let left = deadline.saturating_duration_since(Instant::now());
             let live = async || answers(&self.target, "/health/live").await;

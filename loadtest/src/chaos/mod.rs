@@ -57,8 +57,11 @@ const SETTINGS: [(&str, &str); 6] = [
 const AFTER_A_NO: Duration = Duration::from_secs(10);
 
 /// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
-const DATABASE_ARGUMENTS: [&str; 3] =
-    ["--innodb-file-per-table=0", "--innodb-log-file-size=8M", "--innodb-autoextend-increment=1"];
+const DATABASE_ARGUMENTS: [&str; 3] = [
+    "--innodb-file-per-table=0",
+    "--innodb-log-file-size=8M",
+    "--innodb-autoextend-increment=1",
+];
 
 /// Runs all rounds, and prints each as it ends.
 ///

@@ -76,7 +76,14 @@ impl<'a> Operator<'a> {
     pub fn new(cluster: &'a TestCluster, sales: Vec<Sale<'a>>, begin: Instant) -> Result<Self> {
         let token = cluster.access.admin_header("publishing a sale")?;
         let (operations, changes) = Default::default();
-        Ok(Self { cluster, sales, begin, token, operations, changes })
+        Ok(Self {
+            cluster,
+            sales,
+            begin,
+            token,
+            operations,
+            changes,
+        })
     }
 
     /// What every round does: at each of these times, publishes a sale and adds stock.
@@ -104,7 +111,8 @@ impl<'a> Operator<'a> {
         let count = 1_i64 << self.operations.borrow().iter().filter(adds).count();
         let call = Call::post(format!("/voucher/seckill/{voucher_id}/stock"));
         let call = call.json(&serde_json::json!({ "add": count }));
-        self.repeat(What::Add(voucher_id, count), call, number + 1).await;
+        self.repeat(What::Add(voucher_id, count), call, number + 1)
+            .await;
     }
 
     /// Sends a request under a key of its own until it is done, to the instances in turn from this one on.
@@ -113,7 +121,14 @@ impl<'a> Operator<'a> {
         let call = call.admin(&self.token).header(KEY, key);
         let index = self.operations.borrow().len();
         self.operations.borrow_mut().push((what, Vec::new()));
-        for target in self.cluster.targets.iter().cycle().skip(first).take(ATTEMPTS) {
+        for target in self
+            .cluster
+            .targets
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(ATTEMPTS)
+        {
             let reply = Reply::of(&Connection::new(target.clone(), TIMEOUT).send(&call).await);
             let done = matches!(reply, Reply::Ordered(_));
             self.operations.borrow_mut()[index].1.push(reply);
@@ -139,22 +154,38 @@ impl<'a> Operator<'a> {
         let owner = |buyer: &Buyer| {
             let row = rows.iter().find(|row| row.user_id == buyer.user_id)?;
             let (targets, buyer, order_id) = (self.cluster.targets.clone(), buyer.clone(), row.id);
-            Some(Owner { targets, buyer, order_id, bought: self.begin })
+            Some(Owner {
+                targets,
+                buyer,
+                order_id,
+                bought: self.begin,
+            })
         };
         sale.buyers.iter().filter_map(owner).collect()
     }
 
     /// Pays or cancels these orders, on all instances at once.
     pub async fn change(&self, orders: &[Owner], what: changes::What) {
-        let changes = join_all(orders.iter().map(async |owner| owner.ask(&[what, what]).await));
+        let changes = join_all(
+            orders
+                .iter()
+                .map(async |owner| owner.ask(&[what, what]).await),
+        );
         let changes = changes.await;
-        self.changes.borrow_mut().extend(changes.into_iter().flatten());
+        self.changes
+            .borrow_mut()
+            .extend(changes.into_iter().flatten());
     }
 
     /// Compares every answer with the tables; says what is not true.
     pub async fn check(&self) -> Result<Vec<String>> {
         let (operations, mut wrong) = (self.operations.take(), Vec::new());
-        for Sale { voucher_id, outcome, .. } in &self.sales {
+        for Sale {
+            voucher_id,
+            outcome,
+            ..
+        } in &self.sales
+        {
             let more = self.cluster.order_rows.read(*voucher_id).await?.sale.issued;
             let more = more - outcome.published;
             let (mut least, mut most) = (0, 0);
@@ -167,7 +198,9 @@ impl<'a> Operator<'a> {
                 }
             }
             if more & least != least || more & !most != 0 {
-                wrong.push(format!("{more} were added to {voucher_id}, asked for: {operations:?}"));
+                wrong.push(format!(
+                    "{more} were added to {voucher_id}, asked for: {operations:?}"
+                ));
             }
         }
         let mut database = self.cluster.database.lock().await.primary().admin().await?;
@@ -175,7 +208,9 @@ impl<'a> Operator<'a> {
             let What::Publish(title) = what else { continue };
             let published = published(&mut database, title, answers).await?;
             if !times(answers).contains(&published) {
-                wrong.push(format!("{what:?} happened {published} times, answered {answers:?}"));
+                wrong.push(format!(
+                    "{what:?} happened {published} times, answered {answers:?}"
+                ));
             }
         }
         Ok(wrong)
@@ -197,5 +232,8 @@ async fn published(
         let is_another = matches!(answers.last(), Some(Reply::Ordered(told)) if *told != id);
         stock == Some(i64::from(STOCK)) && !is_another
     };
-    Ok(rows.into_iter().map(|row| if is_right(row) { 1 } else { 2 }).sum())
+    Ok(rows
+        .into_iter()
+        .map(|row| if is_right(row) { 1 } else { 2 })
+        .sum())
 }

@@ -44,7 +44,11 @@ impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (at, lasts) = (self.at.as_secs_f32(), self.lasts.as_millis());
         write!(f, "{at:.3} s {}", self.what)?;
-        if lasts > 0 { write!(f, " ({lasts} ms)") } else { Ok(()) }
+        if lasts > 0 {
+            write!(f, " ({lasts} ms)")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -99,8 +103,16 @@ pub fn attempts(rng: &mut impl Rng, buyers: usize, sale: Duration) -> Vec<Attemp
         let first = rng.random_range(0..waves);
         let third = rng.random_range(first..waves);
         for (attempt, wave_number) in (0..).zip([first, first, third]) {
-            let (due, then) = (Some(WAVE * wave_number), THEN.choose_weighted(rng, |then| then.0));
-            attempts.push(Attempt { due, buyer, attempt, then: then.map_or(&[], |then| then.1) });
+            let (due, then) = (
+                Some(WAVE * wave_number),
+                THEN.choose_weighted(rng, |then| then.0),
+            );
+            attempts.push(Attempt {
+                due,
+                buyer,
+                attempt,
+                then: then.map_or(&[], |then| then.1),
+            });
         }
     }
     attempts.sort_by_key(|attempt| attempt.due);
@@ -120,8 +132,16 @@ mod tests {
         let mut missing = faults::of(Layout::default());
         for seed in 0..200 {
             let draw = |faketime| {
-                let layout = Layout { faketime, ..Layout::default() };
-                faults(&mut StdRng::seed_from_u64(seed), seed as usize, SALE, layout)
+                let layout = Layout {
+                    faketime,
+                    ..Layout::default()
+                };
+                faults(
+                    &mut StdRng::seed_from_u64(seed),
+                    seed as usize,
+                    SALE,
+                    layout,
+                )
             };
             let mut possible = draw(true);
             assert!(possible.iter().all(|planned| planned.at < SALE + WAVE));
@@ -138,7 +158,10 @@ mod tests {
         let drawn: Vec<_> = (0..100).map(|_| strategies(rng, 4)).collect();
         assert!(drawn.iter().all(|names| names[..2] == [STRATEGIES[1]; 2]));
         for count in 2..=4 {
-            assert!(drawn.iter().any(|names| names.len() == count), "never {count} sales");
+            assert!(
+                drawn.iter().any(|names| names.len() == count),
+                "never {count} sales"
+            );
         }
     }
 
@@ -148,7 +171,10 @@ mod tests {
         assert_eq!(attempts.len(), 300);
         for buyer in 0..100 {
             let of = |number| {
-                *attempts.iter().find(|a| a.buyer == buyer && a.attempt == number).unwrap()
+                *attempts
+                    .iter()
+                    .find(|a| a.buyer == buyer && a.attempt == number)
+                    .unwrap()
             };
             assert_eq!(of(0).due, of(1).due);
             assert!(of(2).due >= of(0).due && of(2).due < Some(SALE));

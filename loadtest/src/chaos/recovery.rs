@@ -56,11 +56,27 @@ pub async fn row(
         usual.push(usual_once);
         back.push(back_once);
     }
-    let text = |ms: f64| if ms.is_finite() { format!("{ms:.0} ms") } else { "> 10 s".to_owned() };
-    let Spread { median: time, least, most } = Spread::of(back).context("nothing is measured")?;
+    let text = |ms: f64| {
+        if ms.is_finite() {
+            format!("{ms:.0} ms")
+        } else {
+            "> 10 s".to_owned()
+        }
+    };
+    let Spread {
+        median: time,
+        least,
+        most,
+    } = Spread::of(back).context("nothing is measured")?;
     let range = format!("{} to {}", text(least), text(most));
     let usual = format!("{:.0}", median(usual));
-    Ok(vec![strategy.to_owned(), after.to_string(), usual, text(time), range])
+    Ok(vec![
+        strategy.to_owned(),
+        after.to_string(),
+        usual,
+        text(time),
+        range,
+    ])
 }
 
 /// Orders per second before, and the time to 95 % of that, in milliseconds; infinite: not within ten seconds.
@@ -69,19 +85,31 @@ async fn measure(
     strategy: &'static str,
     after: &Fault,
 ) -> Result<(f64, f64)> {
-    let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, BUYERS as usize).await?.into();
+    let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, BUYERS as usize)
+        .await?
+        .into();
     let (on, what) = (&cluster.targets[0], (strategy, BUYERS));
     let mut sale = Sale::publish(cluster, on, what, Outcome::default(), buyers.clone()).await?;
     let of_buyer = |buyer: u32| {
         let due = Some(EVERY * buyer);
-        [0, 1].map(|attempt| Attempt { buyer: buyer as usize, attempt, due, then: &[] })
+        [0, 1].map(|attempt| Attempt {
+            buyer: buyer as usize,
+            attempt,
+            due,
+            then: &[],
+        })
     };
     let attempts = (0..BUYERS).flat_map(of_buyer).collect();
     let begin = Instant::now();
     let operator = &Operator::new(cluster, vec![sale.clone()], begin)?;
     let breaking = async {
         sleep_until(begin + WARM_UP + USUAL).await;
-        (after.inject)(Scene { cluster, operator, lasts: Duration::ZERO }).await
+        (after.inject)(Scene {
+            cluster,
+            operator,
+            lasts: Duration::ZERO,
+        })
+        .await
     };
     tokio::try_join!(sale.buy(begin, attempts), breaking)?;
     cluster.ready().await?;
@@ -95,7 +123,12 @@ async fn measure(
         }
     }
     let broken_at = bins(WARM_UP + USUAL);
-    let usual = median(orders[bins(WARM_UP)..broken_at].iter().copied().map(f64::from));
+    let usual = median(
+        orders[bins(WARM_UP)..broken_at]
+            .iter()
+            .copied()
+            .map(f64::from),
+    );
     // From the first bin that lies wholly behind the fault.
     let back = first_recovered(&orders[broken_at + 1..], usual);
     let back_ms = back.map_or(f64::INFINITY, |bin| (BIN * bin as u32).as_secs_f64() * 1e3);
@@ -121,7 +154,11 @@ mod tests {
     fn one_good_bin_is_no_recovery() {
         assert_eq!(first_recovered(&[0, 0, 130, 0, 0], 100.0), None);
         assert_eq!(first_recovered(&[0, 100, 90, 96, 100], 100.0), Some(1));
-        assert_eq!(first_recovered(&[100, 100], 100.0), None, "too early to tell");
+        assert_eq!(
+            first_recovered(&[100, 100], 100.0),
+            None,
+            "too early to tell"
+        );
         assert_eq!(first_recovered(&[100, 90, 100], 100.0), Some(0));
     }
 }

@@ -47,8 +47,17 @@ pub fn report(
 impl fmt::Display for Round<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
-        let state = if self.is_clean() { "clean" } else { "VIOLATION" };
-        write!(f, "round {:3}  ready after {:4} ms  ", self.number, self.ready.as_millis())?;
+        let state = if self.is_clean() {
+            "clean"
+        } else {
+            "VIOLATION"
+        };
+        write!(
+            f,
+            "round {:3}  ready after {:4} ms  ",
+            self.number,
+            self.ready.as_millis()
+        )?;
         write!(f, "{state}  | {}", faults.join("; "))?;
         if self.sales.iter().any(|sale| sale.outcome.expires.is_some()) {
             f.write_str("; orders expire")?;
@@ -65,8 +74,17 @@ impl fmt::Display for Round<'_> {
 
 impl fmt::Display for Sale<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { strategy, outcome, verdict, .. } = self;
-        write!(f, "{strategy:<14} {:4} vouchers  {verdict}", outcome.published)?;
+        let Self {
+            strategy,
+            outcome,
+            verdict,
+            ..
+        } = self;
+        write!(
+            f,
+            "{strategy:<14} {:4} vouchers  {verdict}",
+            outcome.published
+        )?;
         for example in &verdict.checker.examples {
             write!(f, "\n             {example}")?;
         }
@@ -85,14 +103,30 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
         }
     }
     let sums = sums.into_iter();
-    let mut checks: Vec<Check> =
-        sums.map(|(name, count)| Check::new(name, count, 0, count == 0)).collect();
-    let wrong: usize = rounds.iter().map(|round| round.false_operations.len()).sum();
-    checks.push(Check::none("publication or addition not as answered", wrong as u64));
-    let ready = rounds.iter().map(|round| round.ready).max().unwrap_or_default();
+    let mut checks: Vec<Check> = sums
+        .map(|(name, count)| Check::new(name, count, 0, count == 0))
+        .collect();
+    let wrong: usize = rounds
+        .iter()
+        .map(|round| round.false_operations.len())
+        .sum();
+    checks.push(Check::none(
+        "publication or addition not as answered",
+        wrong as u64,
+    ));
+    let ready = rounds
+        .iter()
+        .map(|round| round.ready)
+        .max()
+        .unwrap_or_default();
     let what = "ready after a round's last fault, at most";
     let text = |time: Duration| format!("{} ms", time.as_millis());
-    checks.push(Check::new(what, text(ready), text(READY_LIMIT), ready <= READY_LIMIT));
+    checks.push(Check::new(
+        what,
+        text(ready),
+        text(READY_LIMIT),
+        ready <= READY_LIMIT,
+    ));
     let sum = |of: fn(&Sale) -> i64| sales().map(of).sum::<i64>();
     checks.extend([
         Check::shown("sales", sum(|_| 1)),
@@ -102,8 +136,14 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
             "ended as a no, looked at again 10 s later",
             sum(|sale| sale.outcome.noes.len() as i64),
         ),
-        Check::shown("ended as a no after a loss", sum(|sale| sale.verdict.no_after_loss)),
-        Check::shown("lost by the database", sum(|sale| sale.verdict.lost_by_database)),
+        Check::shown(
+            "ended as a no after a loss",
+            sum(|sale| sale.verdict.no_after_loss),
+        ),
+        Check::shown(
+            "lost by the database",
+            sum(|sale| sale.verdict.lost_by_database),
+        ),
     ]);
     checks
 }

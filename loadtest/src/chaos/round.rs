@@ -65,7 +65,11 @@ pub async fn run<'a>(
 ) -> Result<Round<'a>> {
     let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
     let (layout, index) = (options.layout, number as usize - 1);
-    let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
+    let sale = if layout.redis_fails_over() {
+        LONG_SALE
+    } else {
+        SALE
+    };
     let strategies = plan::strategies(rng, index);
     let each = options.buyers as usize / strategies.len();
     let drawn = strategies.into_iter().map(|strategy| {
@@ -79,8 +83,12 @@ pub async fn run<'a>(
 
     let outcome = Outcome {
         expires: expires.then(|| Duration::from_secs(UNPAID_SECONDS.into())),
-        rows_lost: faults.iter().any(|planned| planned.what.makes_database_forget(layout)),
-        redis_lost: faults.iter().any(|planned| planned.what.makes_redis_forget(layout)),
+        rows_lost: faults
+            .iter()
+            .any(|planned| planned.what.makes_database_forget(layout)),
+        redis_lost: faults
+            .iter()
+            .any(|planned| planned.what.makes_redis_forget(layout)),
         ..Outcome::default()
     };
     if outcome.redis_lost {
@@ -112,7 +120,12 @@ pub async fn run<'a>(
     let breaking = async {
         let injecting = faults.iter().map(async |&Planned { what, lasts, at }| {
             sleep_until(begin + at).await;
-            (what.inject)(Scene { cluster, operator, lasts }).await
+            (what.inject)(Scene {
+                cluster,
+                operator,
+                lasts,
+            })
+            .await
         });
         try_join_all(injecting).await?;
         cluster.ready().await
@@ -136,5 +149,11 @@ pub async fn run<'a>(
         false_operations.clear();
     }
     sessions::end(&cluster.access, &buyers).await?;
-    Ok(Round { number, sales, faults, ready, false_operations })
+    Ok(Round {
+        number,
+        sales,
+        faults,
+        ready,
+        false_operations,
+    })
 }

@@ -82,7 +82,10 @@ impl<'a> Sale<'a> {
             strategy,
             voucher_id: voucher_id.context("an instance publishes no sale")?,
             buyers,
-            outcome: Outcome { published: stock.into(), ..outcome },
+            outcome: Outcome {
+                published: stock.into(),
+                ..outcome
+            },
             verdict: SaleVerdict::default(),
         })
     }
@@ -103,22 +106,39 @@ impl<'a> Sale<'a> {
                 _ => return,
             };
             let (buyer, bought) = (buyers[attempt.buyer].clone(), begin + record.sent);
-            let owner = Owner { targets: targets.clone(), buyer, order_id, bought };
+            let owner = Owner {
+                targets: targets.clone(),
+                buyer,
+                order_id,
+                bought,
+            };
             let (then, mut reply) = (attempt.then, record.observed.reply.clone());
             let change = tokio::spawn(async move {
                 if let Reply::Pending(_) = reply {
                     reply = owner.wait().await;
                 }
                 let ordered = matches!(reply, Reply::Ordered(_));
-                let answers = if ordered { owner.ask(then).await } else { Vec::new() };
+                let answers = if ordered {
+                    owner.ask(then).await
+                } else {
+                    Vec::new()
+                };
                 (answers, owner.buyer.user_id, reply)
             });
             // The receiver is below.
             changing.send(change).ok();
         };
         let (voucher_id, buyers, begin) = (self.voucher_id, self.buyers.clone(), begin.into_std());
-        let purchases = Purchases { voucher_id, buyers, attempts, begin, traced: false };
-        let made = purchases.make(&mut connections, &Arc::default(), ended).await?;
+        let purchases = Purchases {
+            voucher_id,
+            buyers,
+            attempts,
+            begin,
+            traced: false,
+        };
+        let made = purchases
+            .make(&mut connections, &Arc::default(), ended)
+            .await?;
         self.outcome.records.extend(made);
         for change in changes.try_iter() {
             let (answers, user_id, reply) = change.await?;
@@ -186,7 +206,14 @@ impl<'a> Sale<'a> {
         }
         pending::wait(scene, &self.cluster.order_rows, &mut told).await?;
         let Outcome { records, noes, .. } = &mut self.outcome;
-        for (record, Record { observed: looked_up, .. }) in records.iter_mut().zip(told) {
+        for (
+            record,
+            Record {
+                observed: looked_up,
+                ..
+            },
+        ) in records.iter_mut().zip(told)
+        {
             if let Reply::Withdrawn { id, .. } = looked_up.reply {
                 noes.insert((looked_up.user_id, id));
             }
@@ -202,7 +229,10 @@ impl<'a> Sale<'a> {
         let (rows, sale) = (&self.cluster.order_rows, self.voucher_id..=self.voucher_id);
         let waiting = rows.wait_until_unchanged(sale, 0, QUIET, UNCHANGED_LIMIT);
         let (mut sales, still) = waiting.await?;
-        ensure!(still, "the tables still change {UNCHANGED_LIMIT:?} after the sale");
+        ensure!(
+            still,
+            "the tables still change {UNCHANGED_LIMIT:?} after the sale"
+        );
         Ok(sales.swap_remove(0))
     }
 
@@ -220,7 +250,12 @@ impl<'a> Sale<'a> {
                 .filter(|(_, buyer)| !have.contains(&buyer.user_id))
                 // Some may have to wait for a lock that a killed instance left behind: others buy instead.
                 .take(left + left / 4 + 8)
-                .map(|(buyer, _)| Attempt { buyer, attempt, due: None, then: &[] })
+                .map(|(buyer, _)| Attempt {
+                    buyer,
+                    attempt,
+                    due: None,
+                    then: &[],
+                })
                 .collect();
             self.buy(Instant::now(), attempts).await?;
             attempt += 1;

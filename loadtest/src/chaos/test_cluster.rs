@@ -74,7 +74,10 @@ impl TestCluster {
             clock::step(file, 0)?;
         }
         let with = Settings {
-            arguments: database_arguments.iter().map(|&word| word.to_owned()).collect(),
+            arguments: database_arguments
+                .iter()
+                .map(|&word| word.to_owned())
+                .collect(),
             environment: clock::environment(&clocks[ServerKind::Database as usize]),
         };
         let database = ReplicatedDatabase::start_in(folder.clone(), layout.database, with).await?;
@@ -88,7 +91,10 @@ impl TestCluster {
         let order_rows = OrderRows::open(&access.database_url).await?;
         let instances = (1..=count).map(|number| Instance::new(program, number, folder.path()));
         let instances = instances.collect::<Result<Vec<_>>>()?;
-        let targets = instances.iter().map(|instance| instance.target.clone()).collect();
+        let targets = instances
+            .iter()
+            .map(|instance| instance.target.clone())
+            .collect();
         Ok(Self {
             instances: instances.into_iter().map(Mutex::new).collect(),
             redis_proxies: redis.proxies.clone(),
@@ -113,28 +119,37 @@ impl TestCluster {
             database = self.database.lock().await.primary().url_at(port);
         }
         let redis = self.redis.lock().await;
-        let restarting = self.instances.iter().enumerate().map(async |(number, instance)| {
-            let mut instance = instance.lock().await;
-            let settings = self.settings.iter().map(|(name, value)| (*name, (*value).to_owned()));
-            instance.environment = settings.collect();
-            instance.environment.extend([
-                ("DATABASE_URL", database.clone()),
-                ("REDIS_URL", redis.url(proxied.then_some(number))),
-                ("ADMIN_TOKEN", self.access.admin_token.clone()),
-                ("UNPAID_SECONDS", unpaid_seconds.to_string()),
-            ]);
-            // Not killed: what it still holds is not to be a fault that nobody drew.
-            instance.end().await?;
-            instance.restart().await
-        });
+        let restarting = self
+            .instances
+            .iter()
+            .enumerate()
+            .map(async |(number, instance)| {
+                let mut instance = instance.lock().await;
+                let settings = self
+                    .settings
+                    .iter()
+                    .map(|(name, value)| (*name, (*value).to_owned()));
+                instance.environment = settings.collect();
+                instance.environment.extend([
+                    ("DATABASE_URL", database.clone()),
+                    ("REDIS_URL", redis.url(proxied.then_some(number))),
+                    ("ADMIN_TOKEN", self.access.admin_token.clone()),
+                    ("UNPAID_SECONDS", unpaid_seconds.to_string()),
+                ]);
+                // Not killed: what it still holds is not to be a fault that nobody drew.
+                instance.end().await?;
+                instance.restart().await
+            });
         try_join_all(restarting).await?;
         self.ready().await.map(drop)
     }
 
     /// Waits until all instances say that they can sell; returns how long the last one took.
     pub async fn ready(&self) -> Result<Duration> {
-        let waiting =
-            self.instances.iter().map(async |instance| instance.lock().await.ready().await);
+        let waiting = self
+            .instances
+            .iter()
+            .map(async |instance| instance.lock().await.ready().await);
         let took = try_join_all(waiting).await?;
         Ok(took.into_iter().max().unwrap_or_default())
     }
@@ -142,14 +157,21 @@ impl TestCluster {
     /// Changes what the proxies in front of a server do to the instances' connections.
     pub fn set_proxies(&self, kind: ServerKind, mode: Mode) {
         match kind {
-            ServerKind::Redis => self.redis_proxies.nodes.iter().for_each(|proxy| proxy.set(mode)),
+            ServerKind::Redis => self
+                .redis_proxies
+                .nodes
+                .iter()
+                .for_each(|proxy| proxy.set(mode)),
             ServerKind::Database => self.database_proxy.set(mode),
         }
     }
 
     /// Keeps the servers' logs where a run on them failed or found a violation.
     pub fn keep_logs(&self, run: Result<Checked>) -> Result<Checked> {
-        if run.as_ref().is_ok_and(|report| report.result() != CheckResult::Violation) {
+        if run
+            .as_ref()
+            .is_ok_and(|report| report.result() != CheckResult::Violation)
+        {
             return run;
         }
         match save_logs(self.folder.path()) {
@@ -176,7 +198,9 @@ fn prepare(program: &Path, access: &Access) -> Result<()> {
     for command in ["migrate", "seed"] {
         let mut prepare = Command::new(program);
         prepare.arg(command).env_clear();
-        prepare.env("DATABASE_URL", &access.database_url).env("REDIS_URL", &access.redis_url);
+        prepare
+            .env("DATABASE_URL", &access.database_url)
+            .env("REDIS_URL", &access.redis_url);
         let output = prepare
             .output()
             .map_err(|error| anyhow!("{} does not run: {error} (--seckill)", program.display()))?;
@@ -192,7 +216,8 @@ fn save_logs(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&saved)?;
     let mut copy = Command::new("find");
     // With their folders: those of several servers have one name.
-    copy.current_dir(folder).args([".", "-name", "*.log", "-exec", "cp", "--parents", "-t"]);
+    copy.current_dir(folder)
+        .args([".", "-name", "*.log", "-exec", "cp", "--parents", "-t"]);
     let copied = copy.arg(&saved).args(["{}", "+"]).status()?;
     ensure!(copied.success(), "find: {copied}");
     Ok(saved)

@@ -62,14 +62,19 @@ pub struct SaleVerdict {
 impl SaleVerdict {
     /// Checks every reply against the tables.
     pub fn of(outcome: &Outcome, snapshot: &Snapshot) -> Self {
-        let mut verdict = Self { false_expiries: outcome.unexpired, ..Self::default() };
+        let mut verdict = Self {
+            false_expiries: outcome.unexpired,
+            ..Self::default()
+        };
         let mut sale = snapshot.sale;
         sale.added = (sale.issued - outcome.published).max(0);
         let told = verdict.excuse(outcome, &snapshot.rows);
         if outcome.redis_lost {
             // Their places came back as well, and those of orders that ended so and whose buyers got no reply.
             let ordered: BTreeSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
-            let unknown = told.iter().filter(|told| matches!(told.reply, Reply::Unknown { .. }));
+            let unknown = told
+                .iter()
+                .filter(|told| matches!(told.reply, Reply::Unknown { .. }));
             let unknown: BTreeSet<u64> = unknown.map(|told| told.user_id).collect();
             sale.added += verdict.no_after_loss + (&unknown - &ordered).len() as i64;
         }
@@ -78,12 +83,19 @@ impl SaleVerdict {
             if outcome.noes.contains(&(row.user_id, row.id)) {
                 verdict.rows_after_a_no += 1;
                 let OrderRow { id, user_id, .. } = row;
-                verdict.checker.example(|| format!("user {user_id}: order {id} exists after a no"));
+                verdict
+                    .checker
+                    .example(|| format!("user {user_id}: order {id} exists after a no"));
             }
         }
         if outcome.rows_lost {
             // It may have been true before rows, and with them what they had taken, were lost.
-            let Verdict { false_sold_out, false_duplicate, lost, .. } = &mut verdict.checker;
+            let Verdict {
+                false_sold_out,
+                false_duplicate,
+                lost,
+                ..
+            } = &mut verdict.checker;
             (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
             return verdict;
         }
@@ -91,8 +103,14 @@ impl SaleVerdict {
         for row in &snapshot.rows {
             if let Some((what, happened)) = false_change(row, changes, expires) {
                 verdict.false_changes += 1;
-                let as_answered = if happened { "happened unasked" } else { "did not happen" };
-                verdict.checker.example(|| format!("order {}: {what:?} {as_answered}", row.id));
+                let as_answered = if happened {
+                    "happened unasked"
+                } else {
+                    "did not happen"
+                };
+                verdict
+                    .checker
+                    .example(|| format!("order {}: {what:?} {as_answered}", row.id));
             }
         }
         for Answer { order_id, age, .. } in expired_early(changes, expires) {
@@ -109,8 +127,11 @@ impl SaleVerdict {
     fn excuse(&mut self, outcome: &Outcome, rows: &[OrderRow]) -> Vec<ObservedReply> {
         let exists = |id: i64| rows.binary_search_by_key(&id, |row| row.id).is_ok();
         let (mut lost, mut ended) = (BTreeSet::new(), BTreeSet::new());
-        let mut told: Vec<ObservedReply> =
-            outcome.records.iter().map(|record| record.observed.clone()).collect();
+        let mut told: Vec<ObservedReply> = outcome
+            .records
+            .iter()
+            .map(|record| record.observed.clone())
+            .collect();
         for ObservedReply { user_id, reply, .. } in &mut told {
             let (id, committed) = match reply {
                 Reply::Ordered(id) => (*id, true),
@@ -124,7 +145,10 @@ impl SaleVerdict {
                 *reply = Reply::Refused("ended as a no after a loss".into());
             } else if outcome.rows_lost && !exists(id) {
                 lost.insert(id);
-                *reply = Reply::Unknown { why: "lost by the database".into(), id: None };
+                *reply = Reply::Unknown {
+                    why: "lost by the database".into(),
+                    id: None,
+                };
             }
         }
         (self.lost_by_database, self.no_after_loss) = (lost.len() as i64, ended.len() as i64);
@@ -153,8 +177,13 @@ impl fmt::Display for SaleVerdict {
         if self.is_clean() {
             return f.write_str("clean");
         }
-        let broken = self.invariants().into_iter().filter(|(_, count)| *count != 0);
-        let broken: Vec<_> = broken.map(|(name, count)| format!("{name} {count}")).collect();
+        let broken = self
+            .invariants()
+            .into_iter()
+            .filter(|(_, count)| *count != 0);
+        let broken: Vec<_> = broken
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
         write!(f, "VIOLATION: {}", broken.join(", "))
     }
 }
@@ -170,9 +199,14 @@ fn false_change(
     changes: &[Answer],
     expires: Option<Duration>,
 ) -> Option<(What, bool)> {
-    let states = [(What::Pay, row.status == PAID), (What::Cancel, row.is_cancelled())];
+    let states = [
+        (What::Pay, row.status == PAID),
+        (What::Cancel, row.is_cancelled()),
+    ];
     states.into_iter().find(|(what, happened)| {
-        let asked = changes.iter().filter(|it| it.order_id == row.id && it.what == *what);
+        let asked = changes
+            .iter()
+            .filter(|it| it.order_id == row.id && it.what == *what);
         let expired = row.is_cancelled() && *what == What::Cancel && expires.is_some();
         !expired && !times(asked.map(|it| &it.reply)).contains(&i64::from(*happened))
     })

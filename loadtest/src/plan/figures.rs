@@ -110,8 +110,15 @@ impl Figures {
     /// What an answer called `name` costs.
     pub fn cost(&self, name: &str) -> Result<&Cost, Error> {
         self.costs.get(name).ok_or_else(|| {
-            let names = self.costs.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            Error::Usage(format!("--strategy {name}: there are figures of {names} only"))
+            let names = self
+                .costs
+                .keys()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
+            Error::Usage(format!(
+                "--strategy {name}: there are figures of {names} only"
+            ))
         })
     }
 }

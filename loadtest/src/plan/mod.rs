@@ -25,8 +25,17 @@ pub fn run(options: &PlanOptions) -> Result<String, Error> {
         tables::write(&figures)?;
     }
     let plan = model::plan(&figures, options)?.into_iter();
-    let rows: Vec<_> = plan.map(|(name, text)| vec![name.to_owned(), text]).collect();
-    let PlanOptions { buyers, tries, stock, strategy, over, .. } = options;
+    let rows: Vec<_> = plan
+        .map(|(name, text)| vec![name.to_owned(), text])
+        .collect();
+    let PlanOptions {
+        buyers,
+        tries,
+        stock,
+        strategy,
+        over,
+        ..
+    } = options;
     Ok(format!(
         "{} buyers × {tries} attempts, 63 % within {over} s, {} vouchers by {strategy}\n\
          on {} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit\n\

@@ -38,11 +38,19 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
     let strategy = options.strategy.as_str();
     let (order, refusal) = (figures.cost(strategy)?, figures.cost("sold-out")?);
     // A refusal asks Redis for the session and nothing else, so that is also an order's part of it.
-    let asked = if options.session_memory { 1.0 / options.tries.max(1.0) } else { 1.0 };
+    let asked = if options.session_memory {
+        1.0 / options.tries.max(1.0)
+    } else {
+        1.0
+    };
     let session = refusal.redis_us * asked;
     let rest = (order.redis_us - refusal.redis_us).max(0.0);
     // On `stream` one sale's keys are on one shard, which does one thing at a time.
-    let (spread, own) = if strategy == "stream" { (0.0, rest) } else { (rest, 0.0) };
+    let (spread, own) = if strategy == "stream" {
+        (0.0, rest)
+    } else {
+        (rest, 0.0)
+    };
     let nodes = f64::from(options.nodes);
     let station = |name, servers, takes_us: [f64; 2]| Station {
         name,
@@ -50,13 +58,29 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
         takes_s: takes_us.map(|us| us / 1e6),
     };
     let mut stations = vec![
-        station(SERVICE, nodes * options.node_cores, [order.service_us, refusal.service_us]),
-        station(REDIS, options.redis_shards.into(), [session + spread, session]),
+        station(
+            SERVICE,
+            nodes * options.node_cores,
+            [order.service_us, refusal.service_us],
+        ),
+        station(
+            REDIS,
+            options.redis_shards.into(),
+            [session + spread, session],
+        ),
         station(SALE_SHARD, 1.0, [own, 0.0]),
-        station(DATABASE, options.database_cores, [order.database_us, refusal.database_us]),
+        station(
+            DATABASE,
+            options.database_cores,
+            [order.database_us, refusal.database_us],
+        ),
     ];
-    let mut alone_s =
-        [0, 1].map(|of| stations.iter().map(|station| station.takes_s[of]).sum::<f64>());
+    let mut alone_s = [0, 1].map(|of| {
+        stations
+            .iter()
+            .map(|station| station.takes_s[of])
+            .sum::<f64>()
+    });
     // Of `stream` the rows come later: Redis has admitted the order.
     if strategy != "stream" {
         let is_group = strategy == "group-commit";
@@ -66,7 +90,11 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
         stations.push(station(ROW, 1.0, [locked_us, 0.0]));
         if is_group {
             let takes_us = [locked_us + order.database_us, 0.0];
-            stations.push(station("transactions in flight", nodes * GROUP_IN_FLIGHT, takes_us));
+            stations.push(station(
+                "transactions in flight",
+                nodes * GROUP_IN_FLIGHT,
+                takes_us,
+            ));
         }
         alone_s[0] += commit_us / 1e6;
     }
@@ -75,9 +103,13 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
 
 /// The lowest rate of orders (0) or refusals (1) that a station allows, a second, and which one does.
 fn lowest<'a>(stations: impl IntoIterator<Item = &'a Station>, of: usize) -> (f64, &'static str) {
-    let used = stations.into_iter().filter(|station| station.takes_s[of] > 0.0);
+    let used = stations
+        .into_iter()
+        .filter(|station| station.takes_s[of] > 0.0);
     let limits = used.map(|station| (station.servers / station.takes_s[of], station.name));
-    limits.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, "nothing"))
+    limits
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .unwrap_or((f64::INFINITY, "nothing"))
 }
 
 /// Calculates the plan of one sale: its figures by name, in the order of the report.
@@ -87,11 +119,18 @@ pub fn plan(
 ) -> Result<Vec<(&'static str, String)>, Error> {
     let (stations, alone_s) = stations(figures, options)?;
     let limits = [0, 1].map(|of| lowest(&stations, of));
-    let Outcome { sold_out_s, answered_s, p99_s, room_s } =
-        sale::sale(options, limits.map(|(rate, _)| rate), alone_s);
+    let Outcome {
+        sold_out_s,
+        answered_s,
+        p99_s,
+        room_s,
+    } = sale::sale(options, limits.map(|(rate, _)| rate), alone_s);
     let [orders, refusals] = limits.map(|(rate, what)| format!("{} by {what}", figure(rate)));
     let mut plan = vec![
-        ("sold out after", sold_out_s.map_or_else(|| "–".to_owned(), time)),
+        (
+            "sold out after",
+            sold_out_s.map_or_else(|| "–".to_owned(), time),
+        ),
         ("all answered after", time(answered_s)),
         ("99 % wait at most", time(p99_s)),
         ("orders/s at most", orders),
@@ -99,7 +138,9 @@ pub fn plan(
     ];
     plan.extend(room_s.map(|longest| ("longest in the waiting room", time(longest))));
     // Orders a second that one sale can have, however many servers there are.
-    let own = stations.iter().filter(|station| [SALE_SHARD, ROW].contains(&station.name));
+    let own = stations
+        .iter()
+        .filter(|station| [SALE_SHARD, ROW].contains(&station.name));
     let (own_orders_per_s, _) = lowest(own, 0);
     let gives_way_first = match sale::needed_rate(options, own_orders_per_s) {
         // The orders of one sale have a limit of their own.
@@ -108,9 +149,12 @@ pub fn plan(
             let orders_per_s = rate.min(own_orders_per_s);
             let needed = |name: &str| {
                 let found = stations.iter().filter(|station| station.name == name);
-                let busy = found.map(|Station { takes_s: [order_s, refusal_s], .. }| {
-                    (orders_per_s * order_s).max(rate * refusal_s)
-                });
+                let busy = found.map(
+                    |Station {
+                         takes_s: [order_s, refusal_s],
+                         ..
+                     }| { (orders_per_s * order_s).max(rate * refusal_s) },
+                );
                 busy.sum::<f64>() / PLANNED_LOAD
             };
             let instances = (needed(SERVICE) / options.node_cores).ceil();
@@ -121,7 +165,10 @@ pub fn plan(
                 ("instances", count(instances as u64)),
                 ("Redis", count(redis as u64)),
                 ("database cores", figure(database)),
-                ("sessions", bytes(options.buyers as f64 * figures.memory.session_redis)),
+                (
+                    "sessions",
+                    bytes(options.buyers as f64 * figures.memory.session_redis),
+                ),
                 ("requests at once", figure(rate * TARGET_S)),
             ]);
             let times = [

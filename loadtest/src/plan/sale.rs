@@ -37,7 +37,12 @@ pub fn sale(
     let orders = stock.min(attempts);
     // The last one would never come: the curve ends at ten times its length.
     let comes_s = |k: f64| options.over * -(1.0 - k / attempts).max(4.54e-5).ln();
-    let enters_s = |k: f64| options.waiting_room.map_or(0.0, |rate| k / rate).max(comes_s(k));
+    let enters_s = |k: f64| {
+        options
+            .waiting_room
+            .map_or(0.0, |rate| k / rate)
+            .max(comes_s(k))
+    };
     let last_order_s = enters_s(orders).max(orders / orders_per_s);
     let leaves_s = |k: f64| {
         let queue_s = if k <= orders {
@@ -52,7 +57,10 @@ pub fn sale(
     let served = sold_out_s.filter(|_| options.edge).map_or(attempts, |at| {
         let until_s = at + EDGE_DELAY_S;
         let come = attempts * (1.0 - (-until_s / options.over).exp());
-        options.waiting_room.map_or(come, |rate| come.min(rate * until_s)).max(orders)
+        options
+            .waiting_room
+            .map_or(come, |rate| come.min(rate * until_s))
+            .max(orders)
     });
     let (mut answered_s, mut room_s) = (0.0_f64, 0.0_f64);
     // Each with the number of attempts that it stands for.
@@ -73,7 +81,12 @@ pub fn sale(
         below >= 0.99 * attempts
     });
     let p99_s = p99.map_or(0.0, |(wait, _)| *wait);
-    Outcome { sold_out_s, answered_s, p99_s, room_s: options.waiting_room.map(|_| room_s) }
+    Outcome {
+        sold_out_s,
+        answered_s,
+        p99_s,
+        room_s: options.waiting_room.map(|_| room_s),
+    }
 }
 
 /// The least rate of answers, of which so many orders a second at most, at which the 99th percentile stays within
@@ -87,7 +100,11 @@ pub fn needed_rate(options: &PlanOptions, most_orders_per_s: f64) -> Option<f64>
     }
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
-        if is_enough(middle) { high = middle } else { low = middle }
+        if is_enough(middle) {
+            high = middle
+        } else {
+            low = middle
+        }
     }
     Some(high)
 }

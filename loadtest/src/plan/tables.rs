@@ -30,7 +30,11 @@ pub fn all(figures: &Figures) -> Result<[(&'static str, &'static str, String); 6
         ("SCALING.md", "plan-comparison", comparison(figures)?),
         ("BENCHMARKS.md", "scale-growth", growth(figures)),
         ("BENCHMARKS.md", "scale-memory", memory(figures)),
-        ("BENCHMARKS.md", "scale-conditions", format!("{}\n", figures.conditions)),
+        (
+            "BENCHMARKS.md",
+            "scale-conditions",
+            format!("{}\n", figures.conditions),
+        ),
     ])
 }
 
@@ -52,7 +56,9 @@ fn plans(
     let row = |(mut cells, options): (Vec<String>, PlanOptions)| {
         let plan = model::plan(figures, &options)?;
         cells.extend(titles.iter().map(|title| {
-            let found = plan.iter().find(|(name, _)| *name == title.trim_start_matches('>'));
+            let found = plan
+                .iter()
+                .find(|(name, _)| *name == title.trim_start_matches('>'));
             found.map_or("–".to_owned(), |(_, text)| text.clone())
         }));
         Ok::<_, Error>(cells)
@@ -69,7 +75,14 @@ fn sizes(figures: &Figures) -> Result<String, Error> {
         "gives way first (times as much is needed)",
     ];
     let rows = SIZES.map(|(buyers, stock)| {
-        (vec![count(buyers), count(stock)], PlanOptions { buyers, stock, ..defaults() })
+        (
+            vec![count(buyers), count(stock)],
+            PlanOptions {
+                buyers,
+                stock,
+                ..defaults()
+            },
+        )
     });
     plans(figures, &[">buyers", ">vouchers"], &titles, rows)
 }
@@ -85,10 +98,23 @@ fn additions(figures: &Figures) -> Result<String, Error> {
         ">longest in the waiting room",
     ];
     let rows = SIZES.into_iter().flat_map(|(buyers, stock)| {
-        let plain = PlanOptions { buyers, stock, ..defaults() };
-        let edge = PlanOptions { edge: true, ..plain.clone() };
-        let memory = PlanOptions { session_memory: true, ..edge.clone() };
-        let room = PlanOptions { waiting_room: Some(WAITING_ROOM), ..memory.clone() };
+        let plain = PlanOptions {
+            buyers,
+            stock,
+            ..defaults()
+        };
+        let edge = PlanOptions {
+            edge: true,
+            ..plain.clone()
+        };
+        let memory = PlanOptions {
+            session_memory: true,
+            ..edge.clone()
+        };
+        let room = PlanOptions {
+            waiting_room: Some(WAITING_ROOM),
+            ..memory.clone()
+        };
         let added = [
             ("nothing", plain),
             ("sold out answered at the edge", edge),
@@ -102,15 +128,32 @@ fn additions(figures: &Figures) -> Result<String, Error> {
 
 /// The measured sale beside the formula. One machine did everything, so both rates are those of its processors.
 fn comparison(figures: &Figures) -> Result<String, Error> {
-    let MeasuredSale { buyers, stock, cores, sold_out_s, answered_s, p99_s } = figures.sale;
+    let MeasuredSale {
+        buyers,
+        stock,
+        cores,
+        sold_out_s,
+        answered_s,
+        p99_s,
+    } = figures.sale;
     let [order, refusal] = [figures.cost("group-commit")?, figures.cost("sold-out")?];
     let [order_s, refusal_s] =
         [order, refusal].map(|cost| (cost.servers_us() + cost.client_us) / 1e6);
-    let options = PlanOptions { buyers, tries: 1.0, stock, over: 0.0, ..defaults() };
+    let options = PlanOptions {
+        buyers,
+        tries: 1.0,
+        stock,
+        over: 0.0,
+        ..defaults()
+    };
     let alone_s = [order_s + figures.commit_ms / 1e3, refusal_s];
     let formula = sale::sale(&options, [cores / order_s, cores / refusal_s], alone_s);
     let rows = [
-        ("sold out", sold_out_s, formula.sold_out_s.unwrap_or(f64::NAN)),
+        (
+            "sold out",
+            sold_out_s,
+            formula.sold_out_s.unwrap_or(f64::NAN),
+        ),
         ("99 % of the buyers answered", p99_s, formula.p99_s),
         ("all answered", answered_s, formula.answered_s),
     ]
@@ -118,7 +161,10 @@ fn comparison(figures: &Figures) -> Result<String, Error> {
         let beside = format!("{} ({:.2})", time(formula_s), formula_s / measured_s);
         vec![what.to_owned(), time(measured_s), beside]
     });
-    Ok(table(&["after", ">measured", ">formula (÷ measured)"], &rows))
+    Ok(table(
+        &["after", ">measured", ">formula (÷ measured)"],
+        &rows,
+    ))
 }
 
 fn growth(figures: &Figures) -> String {
@@ -151,8 +197,14 @@ fn growth(figures: &Figures) -> String {
             answer.batch.map_or(String::new(), figure),
         ]
     };
-    let orders = figures.growth.iter().map(|level| row("an order", level, &level.order));
-    let refusals = figures.growth.iter().map(|level| row("a refusal", level, &level.refusal));
+    let orders = figures
+        .growth
+        .iter()
+        .map(|level| row("an order", level, &level.order));
+    let refusals = figures
+        .growth
+        .iter()
+        .map(|level| row("a refusal", level, &level.refusal));
     table(&titles, &orders.chain(refusals).collect::<Vec<_>>())
 }
 
@@ -160,8 +212,16 @@ fn memory(figures: &Figures) -> String {
     let memory = &figures.memory;
     let rows = [
         ("a session", "Redis", memory.session_redis),
-        ("an idle keep-alive connection", "the instance", memory.connection_instance),
-        ("an order with its index entries", "the database", memory.order_database),
+        (
+            "an idle keep-alive connection",
+            "the instance",
+            memory.connection_instance,
+        ),
+        (
+            "an order with its index entries",
+            "the database",
+            memory.order_database,
+        ),
     ];
     let rows = rows.map(|(what, place, size)| vec![what.to_owned(), place.to_owned(), bytes(size)]);
     table(&["", "in", ">memory"], &rows)

@@ -42,10 +42,20 @@ impl Balancer {
         let (mut command, text) = match self {
             Self::Nginx => {
                 let mut command = Command::new("nginx");
-                command.arg("-p").arg(folder.join("")).args(["-e", "stderr"]);
+                command
+                    .arg("-p")
+                    .arg(folder.join(""))
+                    .args(["-e", "stderr"]);
                 // Without a master, so that killing it leaves no worker behind.
                 command.args(["-g", "daemon off; master_process off;", "-c"]);
-                (command, nginx(include_str!("../../../deploy/nginx.conf"), &listen, &instances))
+                (
+                    command,
+                    nginx(
+                        include_str!("../../../deploy/nginx.conf"),
+                        &listen,
+                        &instances,
+                    ),
+                )
             }
             Self::Tcp => {
                 let mut command = Command::new("haproxy");
@@ -58,7 +68,9 @@ impl Balancer {
         command.arg(&file);
         let process = Process::start(command, &log)?;
         let target: Target = format!("http://{listen}").parse()?;
-        process.serves(START_LIMIT, async || answers(&target, "/health/live").await).await?;
+        process
+            .serves(START_LIMIT, async || answers(&target, "/health/live").await)
+            .await?;
         Ok((process, target))
     }
 }
@@ -66,22 +78,38 @@ impl Balancer {
 /// The shipped configuration of nginx with its values. It has two servers; the others get the settings of the second.
 pub fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
     let others = |line: &str| {
-        let others = instances.iter().skip(1).map(|address| line.replace("${NGX_TWO}", address));
+        let others = instances
+            .iter()
+            .skip(1)
+            .map(|address| line.replace("${NGX_TWO}", address));
         others.collect::<Vec<_>>().join("\n")
     };
     let is_second = |line: &str| line.trim_start().starts_with("server ${NGX_TWO}");
-    let lines =
-        text.lines().map(|line| if is_second(line) { others(line) } else { line.to_owned() });
+    let lines = text.lines().map(|line| {
+        if is_second(line) {
+            others(line)
+        } else {
+            line.to_owned()
+        }
+    });
     let text = lines.collect::<Vec<_>>().join("\n") + "\n";
     let one = instances.first().map(String::as_str).unwrap_or_default();
-    [("LISTEN", listen), ("FILES", "16384"), ("CONNECTIONS", CONNECTIONS), ("ONE", one)]
-        .iter()
-        .fold(text, |text, (name, value)| text.replace(&format!("${{NGX_{name}}}"), value))
+    [
+        ("LISTEN", listen),
+        ("FILES", "16384"),
+        ("CONNECTIONS", CONNECTIONS),
+        ("ONE", one),
+    ]
+    .iter()
+    .fold(text, |text, (name, value)| {
+        text.replace(&format!("${{NGX_{name}}}"), value)
+    })
 }
 
 fn haproxy(text: &str, listen: &str, instances: &[String]) -> String {
     let servers = instances.iter().enumerate();
     let servers = servers.map(|(index, address)| format!("    server i{index} {address}\n"));
-    text.replace("${HAP_LISTEN}", listen).replace("${HAP_RETRIES}", "0")
+    text.replace("${HAP_LISTEN}", listen)
+        .replace("${HAP_RETRIES}", "0")
         + &servers.collect::<String>()
 }

@@ -96,15 +96,28 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
 }
 
 async fn run_on(cluster: &TestCluster, options: &RollingOptions) -> Result<Checked> {
-    let TestCluster { access, order_rows, targets, folder, .. } = cluster;
-    let buyers: Arc<[Buyer]> = sessions::signed_in(access, options.buyers as usize).await?.into();
-    let RollingOptions { instances, rounds, .. } = *options;
+    let TestCluster {
+        access,
+        order_rows,
+        targets,
+        folder,
+        ..
+    } = cluster;
+    let buyers: Arc<[Buyer]> = sessions::signed_in(access, options.buyers as usize)
+        .await?
+        .into();
+    let RollingOptions {
+        instances, rounds, ..
+    } = *options;
     let mut report = Checked {
         scenario: "rolling",
         heading: format!(
             "{instances} instances, all restarted {rounds} times in turn, {STRATEGY}."
         ),
-        figures: vec![Table::new(&[&latency::COLUMNS[..], &COLUMNS[..]].concat(), Vec::new())],
+        figures: vec![Table::new(
+            &[&latency::COLUMNS[..], &COLUMNS[..]].concat(),
+            Vec::new(),
+        )],
         notes: String::new(),
         checks: Vec::new(),
     };
@@ -146,13 +159,21 @@ async fn run_on(cluster: &TestCluster, options: &RollingOptions) -> Result<Check
         report.figures[0].rows.push(cells);
 
         let what = |what: &str| format!("{balancer}: {what}");
-        let failed = || sold.records.iter().filter(|record| !record.observed.reply.is_success());
+        let failed = || {
+            sold.records
+                .iter()
+                .filter(|record| !record.observed.reply.is_success())
+        };
         for record in failed().take(EXAMPLES) {
             let (reply, due) = (record.observed.reply.label(), record.due.as_secs());
-            report.notes.push_str(&what(&format!("{reply}, due in second {due}\n")));
+            report
+                .notes
+                .push_str(&what(&format!("{reply}, due in second {due}\n")));
         }
         let failures = failed().count() as u64;
-        report.checks.push(Check::none(what("purchases that failed"), failures));
+        report
+            .checks
+            .push(Check::none(what("purchases that failed"), failures));
         let (made, all) = (sold.records.len(), buyers.len());
         let enough = Check::new(what("buyers, of --buyers"), made, all, made < all).needed();
         report.checks.push(enough);

@@ -37,7 +37,11 @@ impl Case for Options {
         checks.push(answered("answers", &reads, &[Answer::Shop]));
         Ok(Checked {
             scenario: "cache avalanche",
-            heading: format!("{} shops, each read once through {}.", Self::SHOPS, stage.urls()),
+            heading: format!(
+                "{} shops, each read once through {}.",
+                Self::SHOPS,
+                stage.urls()
+            ),
             figures: Vec::new(),
             notes: "Without jitter each key would expire 30 minutes after the end of its read."
                 .to_owned(),
@@ -81,7 +85,10 @@ mod tests {
     #[test]
     fn the_worst_second_may_begin_anywhere() {
         assert_eq!(worst_second(Vec::new()), 0);
-        assert_eq!(worst_second(vec![5_900, 100, 6_100, 6_899, 6_900, 20_000]), 3);
+        assert_eq!(
+            worst_second(vec![5_900, 100, 6_100, 6_899, 6_900, 20_000]),
+            3
+        );
     }
 
     #[test]
@@ -89,12 +96,23 @@ mod tests {
         // 10,000 keys, stored within two seconds: half of them in the worst one.
         let exact: Vec<i64> = (0..10_000).map(|key| key / 5).collect();
         let result = |jitter: i64, with_ttl: usize| {
-            let instants = exact.iter().zip(0..).map(|(at, key)| at + (key * 7919) % jitter);
+            let instants = exact
+                .iter()
+                .zip(0..)
+                .map(|(at, key)| at + (key * 7919) % jitter);
             CheckResult::worst(&check(instants.take(with_ttl).collect(), exact.clone()))
         };
         assert_eq!(result(360_000, 10_000), CheckResult::Shown);
-        assert_eq!(result(10_000, 10_000), CheckResult::Violation, "a tenth is too many");
-        assert_eq!(result(1, 10_000), CheckResult::Violation, "no jitter at all");
+        assert_eq!(
+            result(10_000, 10_000),
+            CheckResult::Violation,
+            "a tenth is too many"
+        );
+        assert_eq!(
+            result(1, 10_000),
+            CheckResult::Violation,
+            "no jitter at all"
+        );
         assert_eq!(result(360_000, 9_999), CheckResult::Violation);
     }
 }

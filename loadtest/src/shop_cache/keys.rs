@@ -20,13 +20,19 @@ fn key(id: u64) -> String {
 }
 
 fn failed(source: RedisError) -> Error {
-    Error::Redis { what: "at the keys of cached shops", source }
+    Error::Redis {
+        what: "at the keys of cached shops",
+        source,
+    }
 }
 
 impl RedisKeys {
     pub async fn open(access: &Access) -> Result<Self, Error> {
         let redis = redis_connection::connect(&access.redis_url).await?;
-        Ok(Self { url: access.redis_url.clone(), redis })
+        Ok(Self {
+            url: access.redis_url.clone(),
+            redis,
+        })
     }
 
     /// One command for each of `keys`, a pipeline at a time. (In one command they would have to share a slot of a cluster.)
@@ -37,7 +43,9 @@ impl RedisKeys {
             for key in keys {
                 pipeline.cmd(command).arg(key);
             }
-            let part = pipeline.query_async::<Vec<i64>>(&mut self.redis.clone()).await;
+            let part = pipeline
+                .query_async::<Vec<i64>>(&mut self.redis.clone())
+                .await;
             replies.extend(part.map_err(failed)?);
         }
         Ok(replies)
@@ -51,12 +59,20 @@ impl RedisKeys {
 
     /// Whether a shop is there, and not as [`expire_logically`](Self::expire_logically) left it.
     pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
-        Ok(self.value(id).await?.is_some_and(|value| value["expireTime"] != 0))
+        Ok(self
+            .value(id)
+            .await?
+            .is_some_and(|value| value["expireTime"] != 0))
     }
 
     /// Lets the key of a shop expire by itself, 1 ms from now.
     pub async fn expire(&self, id: u64) -> Result<(), Error> {
-        self.redis.clone().pexpire::<_, bool>(key(id), 1).await.map(drop).map_err(failed)
+        self.redis
+            .clone()
+            .pexpire::<_, bool>(key(id), 1)
+            .await
+            .map(drop)
+            .map_err(failed)
     }
 
     /// Puts the logical expiry of a shop to 0, long past, leaving its value as it is.
@@ -73,7 +89,11 @@ impl RedisKeys {
             )
         })?;
         *time = json!(0);
-        self.redis.clone().set(key(id), value.to_string()).await.map_err(failed)
+        self.redis
+            .clone()
+            .set(key(id), value.to_string())
+            .await
+            .map_err(failed)
     }
 
     /// In how many milliseconds the keys of these shops expire; those that are not there or never expire are left out.
@@ -98,8 +118,13 @@ impl RedisKeys {
     pub async fn filters(&self) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
         for mut redis in redis_connection::masters(&self.url).await? {
-            let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
-            let mut found = redis.scan_options::<String>(options).await.map_err(failed)?;
+            let options = ScanOptions::default()
+                .with_pattern("bloom:shop:*")
+                .with_count(BATCH);
+            let mut found = redis
+                .scan_options::<String>(options)
+                .await
+                .map_err(failed)?;
             while let Some(key) = found.next_item().await {
                 keys.push(key.map_err(failed)?);
             }

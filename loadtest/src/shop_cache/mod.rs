@@ -69,12 +69,27 @@ impl Scenario {
 
 /// Runs a case on temporary shops. Whatever happens in it, rows and keys are removed afterwards.
 async fn on_shops<C: Case>(
-    Run { options: On { case, environment }, json }: Run<On<C>>,
+    Run {
+        options: On { case, environment },
+        json,
+    }: Run<On<C>>,
 ) -> Result<(Checked, Option<PathBuf>), Error> {
-    let Environment { access, nodes, progress, .. } = environment;
+    let Environment {
+        access,
+        nodes,
+        progress,
+        ..
+    } = environment;
     let table = ShopTable::open(&access.database_url).await?;
     let keys = RedisKeys::open(&access).await?;
-    let mut stage = Stage { access, nodes, progress, table, keys, shops: Vec::new() };
+    let mut stage = Stage {
+        access,
+        nodes,
+        progress,
+        table,
+        keys,
+        shops: Vec::new(),
+    };
     let running = async {
         progress.say(&format!("making {} temporary shops", C::SHOPS));
         stage.shops = stage.table.make_temporary(C::SHOPS).await?;

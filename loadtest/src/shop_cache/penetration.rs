@@ -41,7 +41,12 @@ impl Case for Options {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let mut checks = pass(stage, &mut readers, ReadStrategy::Layered, REQUESTS).await?;
         let filters = stage.keys.filters().await?;
-        let passing = pass(stage, &mut readers, ReadStrategy::NullCaching, REQUESTS / LAPS);
+        let passing = pass(
+            stage,
+            &mut readers,
+            ReadStrategy::NullCaching,
+            REQUESTS / LAPS,
+        );
         let keep_away = async || stage.keys.unlink(&filters).await;
         checks.extend(disturbed(passing, REMOVE_EVERY, keep_away).await?);
         Ok(Checked {
@@ -91,7 +96,13 @@ async fn pass(
 /// Checks a pass over so many ids by its counts.
 fn check(strategy: ReadStrategy, distinct: u64, counts: Counts, reads: &[Read]) -> Vec<Check> {
     let what = |what: &str| format!("{strategy}: {what}");
-    let Counts { filtered, loads, unexplained, time, .. } = counts;
+    let Counts {
+        filtered,
+        loads,
+        unexplained,
+        time,
+        ..
+    } = counts;
     let is_filtered = strategy == ReadStrategy::Layered;
     let most = if is_filtered {
         (FALSE_POSITIVES * reads.len() as f64) as u64
@@ -101,7 +112,10 @@ fn check(strategy: ReadStrategy, distinct: u64, counts: Counts, reads: &[Read]) 
     let mut checks = vec![
         answered(what("answers"), reads, &[Answer::Absent]),
         Check::at_most(what("loads"), loads, most),
-        Check::none(what("statements of the database without a load"), unexplained),
+        Check::none(
+            what("statements of the database without a load"),
+            unexplained,
+        ),
     ];
     if !is_filtered {
         let what = what("answered by the filter before a null");
@@ -133,7 +147,12 @@ mod tests {
             // 1,000 reads of 100 ids.
             let answers = iter::repeat_n(Answer::Absent, 999).chain([last]);
             let reads: Vec<_> = answers.map(Read::answered).collect();
-            let counts = Counts { filtered, loads, unexplained, ..Counts::default() };
+            let counts = Counts {
+                filtered,
+                loads,
+                unexplained,
+                ..Counts::default()
+            };
             let found = CheckResult::worst(&check(strategy, 100, counts, &reads));
             assert_eq!(found, expected, "{strategy}: {counts:?}, {last:?}");
         }

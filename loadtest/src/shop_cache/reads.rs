@@ -47,13 +47,19 @@ pub enum ReadStrategy {
 impl fmt::Display for ReadStrategy {
     /// As on the command line, which is the service's name for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+        f.write_str(
+            self.to_possible_value()
+                .as_ref()
+                .map_or("", |value| value.get_name()),
+        )
     }
 }
 
 /// The strategy's name in a report.
 pub fn name(strategy: Option<ReadStrategy>) -> String {
-    strategy.map_or("the configured one".to_owned(), |strategy| strategy.to_string())
+    strategy.map_or("the configured one".to_owned(), |strategy| {
+        strategy.to_string()
+    })
 }
 
 /// What a read was answered with.
@@ -82,19 +88,31 @@ struct Shop {
 impl Answer {
     /// Reads what came back for shop `id`; also the version that a temporary shop's name says.
     fn of(id: u64, answer: &Result<Response, Failure>) -> (Self, Option<u64>) {
-        let Ok(Response { status, body, .. }) = answer else { return (Self::Nothing, None) };
+        let Ok(Response { status, body, .. }) = answer else {
+            return (Self::Nothing, None);
+        };
         let answer = match (*status, serde_json::from_slice::<Envelope<Shop>>(body)) {
             (429, _) => Self::Throttled,
             (500.., _) => Self::ServerError,
-            (200, Ok(Envelope { success: true, data: Some(shop), .. })) if shop.id == id => {
+            (
+                200,
+                Ok(Envelope {
+                    success: true,
+                    data: Some(shop),
+                    ..
+                }),
+            ) if shop.id == id => {
                 let version = shop.name.strip_prefix(NAME);
                 return (Self::Shop, version.and_then(|version| version.parse().ok()));
             }
-            (200, Ok(Envelope { success: false, code: Some(code), .. }))
-                if code == "SHOP_NOT_FOUND" && ABSENT.contains(&id) =>
-            {
-                Self::Absent
-            }
+            (
+                200,
+                Ok(Envelope {
+                    success: false,
+                    code: Some(code),
+                    ..
+                }),
+            ) if code == "SHOP_NOT_FOUND" && ABSENT.contains(&id) => Self::Absent,
             _ => Self::Unexpected,
         };
         (answer, None)
@@ -125,7 +143,10 @@ pub struct Read {
 
 /// How many of these reads had one of these answers.
 pub fn count(reads: &[Read], answers: &[Answer]) -> u64 {
-    reads.iter().filter(|read| answers.contains(&read.answer)).count() as u64
+    reads
+        .iter()
+        .filter(|read| answers.contains(&read.answer))
+        .count() as u64
 }
 
 /// Checks that all reads had one of the answers that are right; shows which they had.
@@ -150,7 +171,9 @@ pub async fn read(
     ids: impl Iterator<Item = (u64, Option<Instant>)> + Send + 'static,
 ) -> Result<Vec<Read>, Error> {
     let strategy = strategy.map(|strategy| HeaderValue::try_from(strategy.to_string()));
-    let strategy = strategy.transpose().map_err(|error| Error::Usage(error.to_string()))?;
+    let strategy = strategy
+        .transpose()
+        .map_err(|error| Error::Usage(error.to_string()))?;
     let (ids, reads) = (Mutex::new(ids), Arc::new(Mutex::new(Vec::new())));
     let (counted, taken) = (Arc::clone(live), Arc::clone(&reads));
     let next = move |_target: usize| {
@@ -159,14 +182,32 @@ pub async fn read(
         if let Some(strategy) = &strategy {
             call = call.header(LAB_CACHE, strategy.clone());
         }
-        Some(Job { call, due, what: id })
+        Some(Job {
+            call,
+            due,
+            what: id,
+        })
     };
     let ended = move |done: Done<u64>| {
-        let Done { what: id, target, due, sent, ended, answer } = done;
+        let Done {
+            what: id,
+            target,
+            due,
+            sent,
+            ended,
+            answer,
+        } = done;
         let (answer, version) = Answer::of(id, &answer);
         counted.count(false);
         let latency = ended.saturating_duration_since(due);
-        lock(&taken).push(Read { target, sent, ended, latency, answer, version });
+        lock(&taken).push(Read {
+            target,
+            sent,
+            ended,
+            latency,
+            answer,
+            version,
+        });
     };
     connections.drive(live, next, ended).await?;
     let reads = std::mem::take(&mut *lock(&reads));
@@ -192,7 +233,14 @@ impl Read {
     /// A read with this answer, for tests.
     pub fn answered(answer: Answer) -> Self {
         let (now, latency) = (Instant::now(), Duration::ZERO);
-        Self { target: 0, sent: now, ended: now, latency, answer, version: None }
+        Self {
+            target: 0,
+            sent: now,
+            ended: now,
+            latency,
+            answer,
+            version: None,
+        }
     }
 }
 
@@ -204,7 +252,14 @@ mod tests {
     fn answers_are_told_apart() {
         let of = |id: u64, status: u16, body: &str| {
             let body = body.to_owned().into();
-            Answer::of(id, &Ok(Response { status, body, ..Response::default() }))
+            Answer::of(
+                id,
+                &Ok(Response {
+                    status,
+                    body,
+                    ..Response::default()
+                }),
+            )
         };
         for (name, version) in [("temporary, version 7", Some(7)), ("version 7", None)] {
             let body = format!(r#"{{"success":true,"data":{{"id":1,"name":"{name}","x":1.5}}}}"#);
@@ -214,7 +269,11 @@ mod tests {
         let other = r#"{"success":true,"data":{"id":2,"name":"b"}}"#;
         for (status, body, expected) in [
             (200, absent, Answer::Absent),
-            (200, r#"{"success":false,"code":"OTHER"}"#, Answer::Unexpected),
+            (
+                200,
+                r#"{"success":false,"code":"OTHER"}"#,
+                Answer::Unexpected,
+            ),
             (200, r#"{"success":true}"#, Answer::Unexpected),
             (200, other, Answer::Unexpected),
             (200, "<html>", Answer::Unexpected),
@@ -222,7 +281,11 @@ mod tests {
             (429, "", Answer::Throttled),
             (503, "{}", Answer::ServerError),
         ] {
-            assert_eq!(of(ABSENT.start, status, body).0, expected, "{status} {body}");
+            assert_eq!(
+                of(ABSENT.start, status, body).0,
+                expected,
+                "{status} {body}"
+            );
         }
         assert_eq!(of(1, 200, absent).0, Answer::Unexpected, "the shop exists");
         assert_eq!(Answer::of(1, &Err(Failure::TimedOut)).0, Answer::Nothing);

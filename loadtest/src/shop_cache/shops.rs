@@ -28,10 +28,16 @@ fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
 impl ShopTable {
     pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
-            return Err(Error::unset("shops are in the service's database", "DATABASE_URL"));
+            return Err(Error::unset(
+                "shops are in the service's database",
+                "DATABASE_URL",
+            ));
         }
         let options = MySqlPoolOptions::new().max_connections(1);
-        let pool = options.acquire_timeout(Duration::from_secs(3)).connect(database_url).await;
+        let pool = options
+            .acquire_timeout(Duration::from_secs(3))
+            .connect(database_url)
+            .await;
         pool.map(Self).map_err(failed("while connecting"))
     }
 
@@ -42,7 +48,9 @@ impl ShopTable {
         let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'");
         let row = row.fetch_one(&self.0).await.map_err(&failed)?;
         let value: String = row.try_get(1).map_err(&failed)?;
-        value.parse().map_err(|_| failed(sqlx::Error::Protocol(format!("a count of '{value}'"))))
+        value
+            .parse()
+            .map_err(|_| failed(sqlx::Error::Protocol(format!("a count of '{value}'"))))
     }
 
     /// Locks the table against readers until this connection is passed to [`unlock`] or closed: every load begun meanwhile
@@ -51,7 +59,9 @@ impl ShopTable {
         let failed =
             failed("while locking the table of shops (this needs the privilege LOCK TABLES)");
         let mut connection = self.0.acquire().await.map_err(&failed)?.detach();
-        let locked = sqlx::raw_sql("LOCK TABLES tb_shop WRITE").execute(&mut connection).await;
+        let locked = sqlx::raw_sql("LOCK TABLES tb_shop WRITE")
+            .execute(&mut connection)
+            .await;
         locked.map(|_| connection).map_err(&failed)
     }
 
@@ -65,11 +75,18 @@ impl ShopTable {
                 "INSERT INTO tb_shop (name, type_id, images, address, x, y) ",
             );
             insert.push_values(part, |mut row, _| {
-                row.push_bind(format!("{NAME}0")).push_bind(TYPE_ID).push_bind("");
+                row.push_bind(format!("{NAME}0"))
+                    .push_bind(TYPE_ID)
+                    .push_bind("");
                 row.push_bind(MARK).push_bind(120.0).push_bind(30.0);
             });
             // Not cached: the last part may have a size of its own.
-            insert.build().persistent(false).execute(&self.0).await.map_err(&failed)?;
+            insert
+                .build()
+                .persistent(false)
+                .execute(&self.0)
+                .await
+                .map_err(&failed)?;
         }
         let ids = sqlx::query_scalar("SELECT id FROM tb_shop WHERE address = ?").bind(MARK);
         let ids: Vec<u64> = ids.fetch_all(&self.0).await.map_err(&failed)?;
@@ -84,12 +101,18 @@ impl ShopTable {
 
     pub async fn remove_temporary(&self) -> Result<(), Error> {
         let removed = sqlx::query("DELETE FROM tb_shop WHERE address = ?").bind(MARK);
-        removed.execute(&self.0).await.map(drop).map_err(failed("while removing temporary shops"))
+        removed
+            .execute(&self.0)
+            .await
+            .map(drop)
+            .map_err(failed("while removing temporary shops"))
     }
 }
 
 /// Unlocks the table that [`ShopTable::lock`] has locked.
 pub async fn unlock(mut lock: MySqlConnection) -> Result<(), Error> {
     let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut lock).await;
-    unlocked.map(drop).map_err(failed("while unlocking the table of shops"))
+    unlocked
+        .map(drop)
+        .map_err(failed("while unlocking the table of shops"))
 }

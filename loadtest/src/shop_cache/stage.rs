@@ -65,7 +65,11 @@ impl Stage {
 
     /// The instances' addresses.
     pub fn urls(&self) -> String {
-        self.nodes.iter().map(Target::to_string).collect::<Vec<_>>().join(", ")
+        self.nodes
+            .iter()
+            .map(Target::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Does `work`; also what instances and database counted meanwhile.
@@ -96,14 +100,18 @@ impl Stage {
                 what: "GET /metrics",
                 reason,
             };
-            let response = Connection::new(node.clone(), LIMIT).send(&Call::get("/metrics")).await;
+            let response = Connection::new(node.clone(), LIMIT)
+                .send(&Call::get("/metrics"))
+                .await;
             let response = response.map_err(|error| failed(error.to_string()))?;
             let page = String::from_utf8_lossy(&response.body);
             for (sum, series) in counters.iter_mut().zip(SERIES) {
                 let value = |line: &str| line.strip_prefix(series)?.trim().parse::<u64>().ok();
                 *sum += page.lines().find_map(value).ok_or_else(|| {
                     let status = response.status;
-                    failed(format!("HTTP {status} without {series}: a proxy, or a Java node?"))
+                    failed(format!(
+                        "HTTP {status} without {series}: a proxy, or a Java node?"
+                    ))
                 })?;
             }
         }
@@ -153,7 +161,13 @@ impl Counts {
         let [filtered, loads, bypassed, statements] = [0, 1, 2, 3].map(count);
         let others = OTHERS + BACKGROUND_PER_S * instances as f64 * time.as_secs_f64();
         let unexplained = statements.saturating_sub(loads + others as u64);
-        Self { filtered, loads, bypassed, unexplained, time }
+        Self {
+            filtered,
+            loads,
+            bypassed,
+            unexplained,
+            time,
+        }
     }
 }
 

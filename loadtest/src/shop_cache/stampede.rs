@@ -110,7 +110,12 @@ async fn round(
     // Stored anew as the strategy does it, and in the memory of each instance.
     stage.keys.remove(&[shop]).await?;
     sleep(FORGOTTEN).await;
-    if stage.read_each(strategy, vec![shop; stage.nodes.len()]).await?.loads == 0 {
+    if stage
+        .read_each(strategy, vec![shop; stage.nodes.len()])
+        .await?
+        .loads
+        == 0
+    {
         let detail = "a load was not counted: --nodes must be the instances, not a proxy";
         return Err(Error::Usage(detail.to_owned()));
     }
@@ -140,13 +145,25 @@ async fn round(
         Ok::<_, Error>((reads, unlocked, until(REBUILD_LIMIT, is_fresh).await))
     };
     let ((reads, unlocked, rebuilt), counts) = stage.counting(expiring).await?;
-    let failed = warm.iter().chain(&reads).filter(|read| read.answer != Answer::Shop);
+    let failed = warm
+        .iter()
+        .chain(&reads)
+        .filter(|read| read.answer != Answer::Shop);
     let failed = failed.count() as u64;
     let (load_ms, loads) = (unlocked.as_secs_f64() * 1e3, counts.loads);
     let (warm_ms, expired_ms) = (slowest_ms(&warm), slowest_ms(&reads));
-    let round = Round { counts, rebuilt, load_ms, warm_ms, expired_ms, failed };
+    let round = Round {
+        counts,
+        rebuilt,
+        load_ms,
+        warm_ms,
+        expired_ms,
+        failed,
+    };
     let wait_ms = round.wait_ms();
-    stage.progress.say(&format!("{strategy}: {loads} loads, longest wait {wait_ms:.0} ms"));
+    stage.progress.say(&format!(
+        "{strategy}: {loads} loads, longest wait {wait_ms:.0} ms"
+    ));
     Ok(round)
 }
 
@@ -158,7 +175,13 @@ impl Round {
 }
 
 fn slowest_ms(reads: &[Read]) -> f64 {
-    reads.iter().map(|read| read.latency).max().unwrap_or_default().as_secs_f64() * 1e3
+    reads
+        .iter()
+        .map(|read| read.latency)
+        .max()
+        .unwrap_or_default()
+        .as_secs_f64()
+        * 1e3
 }
 
 /// Checks all rounds of a read strategy: each by what the strategy promises about an expiry.
@@ -169,12 +192,23 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
     let sum = |of: fn(&Round) -> u64| rounds.iter().map(of).sum::<u64>();
     let loads: Vec<_> = rounds.iter().map(|round| round.counts.loads).collect();
     let per_expiry = |allowed: &str, holds| {
-        Check::new(what("loads per expiry"), format!("{loads:?}"), allowed, holds)
+        Check::new(
+            what("loads per expiry"),
+            format!("{loads:?}"),
+            allowed,
+            holds,
+        )
     };
     let (warm, wait) = (longest(|round| round.warm_ms), longest(Round::wait_ms));
-    let waits = Check::shown(what("longest wait"), format!("{wait:.0} ms beyond {warm:.0} ms"));
+    let waits = Check::shown(
+        what("longest wait"),
+        format!("{wait:.0} ms beyond {warm:.0} ms"),
+    );
     // A stampede must show where nothing prevents it.
-    if matches!(strategy, ReadStrategy::CacheAside | ReadStrategy::NullCaching) {
+    if matches!(
+        strategy,
+        ReadStrategy::CacheAside | ReadStrategy::NullCaching
+    ) {
         let shown = loads.iter().any(|loads| *loads >= SHOWN);
         return vec![per_expiry(&format!("once {SHOWN}"), shown).needed(), waits];
     }
@@ -182,18 +216,30 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
     let mut checks = vec![
         per_expiry("1 each", loads.iter().all(|loads| *loads == 1)),
         Check::none(hidden, sum(|round| round.counts.unexplained)),
-        Check::none(what("keys not rebuilt"), sum(|round| u64::from(!round.rebuilt))),
+        Check::none(
+            what("keys not rebuilt"),
+            sum(|round| u64::from(!round.rebuilt)),
+        ),
         Check::none(what("readers without the shop"), sum(|round| round.failed)),
         waits,
     ];
     if strategy == ReadStrategy::Mutex {
         let beyond = longest(|round| round.wait_ms() - round.load_ms);
         let what = what("longest wait beyond the load");
-        checks.push(Check::new(what, ms(beyond), ms(GRACE_MS), beyond <= GRACE_MS));
+        checks.push(Check::new(
+            what,
+            ms(beyond),
+            ms(GRACE_MS),
+            beyond <= GRACE_MS,
+        ));
     }
     if strategy == ReadStrategy::LogicalExpiry {
         // Who did not wait was answered before the load could be done. Where the warm burst takes as long, nothing can be told.
-        let late = || rounds.iter().filter(|round| round.expired_ms >= round.load_ms);
+        let late = || {
+            rounds
+                .iter()
+                .filter(|round| round.expired_ms >= round.load_ms)
+        };
         let what = what("expiries with a reader answered after the load");
         let check = Check::none(what, late().count() as u64);
         let untold = |round: &Round| round.wait_ms() <= GRACE_MS || round.warm_ms >= round.load_ms;
@@ -204,7 +250,10 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
     let bypassed = sum(|round| round.counts.bypassed);
     if bypassed > 0 {
         checks = checks.into_iter().map(Check::needed).collect();
-        checks.push(Check::shown(what("reads that Redis did not answer in time"), bypassed));
+        checks.push(Check::shown(
+            what("reads that Redis did not answer in time"),
+            bypassed,
+        ));
     }
     checks
 }
@@ -216,9 +265,19 @@ mod tests {
 
     /// Loads of 301 ms; the warm burst takes 60 ms, the slowest read of the expired key so many more.
     fn round(loads: u64, wait_ms: f64) -> Round {
-        let counts = Counts { loads, ..Counts::default() };
+        let counts = Counts {
+            loads,
+            ..Counts::default()
+        };
         let expired_ms = 60.0 + wait_ms;
-        Round { counts, rebuilt: true, load_ms: 301.0, warm_ms: 60.0, expired_ms, failed: 0 }
+        Round {
+            counts,
+            rebuilt: true,
+            load_ms: 301.0,
+            warm_ms: 60.0,
+            expired_ms,
+            failed: 0,
+        }
     }
 
     #[test]
@@ -230,7 +289,11 @@ mod tests {
         witnessed.counts.unexplained = 1;
         let mut slow_redis = round(5, 20.0);
         slow_redis.counts.bypassed = 4;
-        let slow_machine = Round { warm_ms: 290.0, expired_ms: 310.0, ..good };
+        let slow_machine = Round {
+            warm_ms: 290.0,
+            expired_ms: 310.0,
+            ..good
+        };
         let mut cases = vec![
             // 301 ms are the load's, 50 are granted.
             (Mutex, round(1, 350.0), Shown),
@@ -238,9 +301,25 @@ mod tests {
             // Nobody waits, as far as the machine is fast enough to tell.
             (LogicalExpiry, round(1, 242.0), Violation),
             (LogicalExpiry, slow_machine, Unclear),
-            (LogicalExpiry, Round { warm_ms: 400.0, expired_ms: 500.0, ..good }, Unclear),
+            (
+                LogicalExpiry,
+                Round {
+                    warm_ms: 400.0,
+                    expired_ms: 500.0,
+                    ..good
+                },
+                Unclear,
+            ),
             // Slow once, and on the warm key.
-            (LogicalExpiry, Round { warm_ms: 310.0, expired_ms: 200.0, ..good }, Shown),
+            (
+                LogicalExpiry,
+                Round {
+                    warm_ms: 310.0,
+                    expired_ms: 200.0,
+                    ..good
+                },
+                Shown,
+            ),
             // A stampede must show where nothing prevents it.
             (CacheAside, round(700, 240.0), Shown),
             (CacheAside, round(99, 240.0), Unclear),
@@ -252,7 +331,14 @@ mod tests {
                 (strategy, round(2, 20.0), Violation),
                 (strategy, round(0, 20.0), Violation),
                 (strategy, witnessed, Violation),
-                (strategy, Round { rebuilt: false, ..good }, Violation),
+                (
+                    strategy,
+                    Round {
+                        rebuilt: false,
+                        ..good
+                    },
+                    Violation,
+                ),
                 (strategy, Round { failed: 3, ..good }, Violation),
                 (strategy, slow_redis, Unclear),
             ]);

@@ -54,7 +54,10 @@ impl Case for Options {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let (begin, duration) = (Instant::now(), Duration::from_secs(self.seconds));
         let draws = draws(self.rate, stage.shops.clone(), begin, begin + duration);
-        let (live, due) = (Arc::<Live>::default(), (self.rate * duration.as_secs_f64()) as u64);
+        let (live, due) = (
+            Arc::<Live>::default(),
+            (self.rate * duration.as_secs_f64()) as u64,
+        );
         let reading = reads::read(&mut readers, self.read_strategy, &live, draws);
         let reading = stage.progress.watch("reads", due, &live, reading);
         let expire = async || {
@@ -81,7 +84,10 @@ impl Case for Options {
                 stage.urls(),
                 reads::name(self.read_strategy)
             ),
-            notes: format!("{all} reads in {elapsed_s:.1} s: {:.0} requests/s.", all / elapsed_s),
+            notes: format!(
+                "{all} reads in {elapsed_s:.1} s: {:.0} requests/s.",
+                all / elapsed_s
+            ),
             figures: vec![timeline(&seconds)],
             checks: check(self.tolerate_seconds, &seconds, due),
         })
@@ -102,7 +108,11 @@ fn draws(
         }
         let mut rng = rand::rng();
         let is_absent = rng.random::<f64>() < ABSENT_SHARE;
-        let id = if is_absent { absent() } else { ids[rank(ids.len(), rng.random())] };
+        let id = if is_absent {
+            absent()
+        } else {
+            ids[rank(ids.len(), rng.random())]
+        };
         Some((id, Some(due)))
     })
 }
@@ -117,12 +127,18 @@ fn rank(count: usize, drawn: f64) -> usize {
 fn check(tolerated: usize, seconds: &[Vec<Read>], due: u64) -> Vec<Check> {
     let has_failed = |reads: &&Vec<Read>| count(reads, &[Answer::ServerError, Answer::Nothing]) > 0;
     let failed = seconds.iter().filter(has_failed).count();
-    let unexpected = seconds.iter().map(|reads| count(reads, &[Answer::Unexpected])).sum();
+    let unexpected = seconds
+        .iter()
+        .map(|reads| count(reads, &[Answer::Unexpected]))
+        .sum();
     let unsent = due.saturating_sub(seconds.iter().map(|reads| reads.len() as u64).sum());
     let what = "seconds with a 5xx or without an answer";
     vec![
         Check::new(what, failed, tolerated, failed <= tolerated),
-        Check::none("unexpected answers, or that a shop which exists does not", unexpected),
+        Check::none(
+            "unexpected answers, or that a shop which exists does not",
+            unexpected,
+        ),
         Check::none("requests that were never sent (lower --rate)", unsent).needed(),
     ]
 }
@@ -136,8 +152,16 @@ fn timeline(seconds: &[Vec<Read>]) -> Table {
         cells.extend(answers.map(|answer| count(reads, &[answer]).to_string()));
         cells
     };
-    let columns =
-        [">second", ">reads", ">p50 ms", ">p99 ms", ">max ms", ">5xx", ">no answer", ">429"];
+    let columns = [
+        ">second",
+        ">reads",
+        ">p50 ms",
+        ">p99 ms",
+        ">max ms",
+        ">5xx",
+        ">no answer",
+        ">429",
+    ];
     Table::new(&columns, seconds.iter().enumerate().map(row).collect())
 }
 
@@ -151,7 +175,10 @@ mod tests {
         let mut counts = [0; 10];
         (0..100_000).for_each(|draw| counts[rank(10, f64::from(draw) / 1e5)] += 1);
         // ln 2, ln 3/2 … of ln 11.
-        assert_eq!((counts[0] / 1000, counts[1] / 1000, counts[9] / 1000), (28, 16, 3));
+        assert_eq!(
+            (counts[0] / 1000, counts[1] / 1000, counts[9] / 1000),
+            (28, 16, 3)
+        );
     }
 
     #[test]

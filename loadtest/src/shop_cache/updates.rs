@@ -70,7 +70,10 @@ impl Case for Options {
             written
         };
         let both = async { tokio::join!(reading, writing) };
-        let (reads, written) = stage.progress.watch("changes", UPDATES, &changes, both).await;
+        let (reads, written) = stage
+            .progress
+            .watch("changes", UPDATES, &changes, both)
+            .await;
         let (reads, written) = (reads?, written?);
         Ok(Checked {
             scenario: "cache updates",
@@ -98,9 +101,14 @@ struct Written {
 
 async fn write(stage: &Stage, token: &HeaderValue, changes: &Live) -> Result<Written, Error> {
     let nodes = stage.nodes.iter();
-    let mut connections: Vec<_> = nodes.map(|node| Connection::new(node.clone(), LIMIT)).collect();
+    let mut connections: Vec<_> = nodes
+        .map(|node| Connection::new(node.clone(), LIMIT))
+        .collect();
     let count = connections.len();
-    let mut written = Written { versions: Vec::new(), cut: 0 };
+    let mut written = Written {
+        versions: Vec::new(),
+        cut: 0,
+    };
     for version in 1..=UPDATES {
         let connection = &mut connections[version as usize % count];
         let put = put(connection, token, stage.shops[0], version);
@@ -142,7 +150,10 @@ fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -
     let (mut worst, mut foreign, mut fresh) = (Duration::ZERO, 0, vec![0_u64; instances]);
     for read in reads.iter().filter(|read| read.answer == Answer::Shop) {
         // Those after it; before the first change the version is 0.
-        let Some(higher) = read.version.and_then(|version| versions.get(version as usize..)) else {
+        let Some(higher) = read
+            .version
+            .and_then(|version| versions.get(version as usize..))
+        else {
             foreign += 1;
             continue;
         };
@@ -163,7 +174,13 @@ fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -
         Check::none("reads of a name that was not written", foreign),
         // A rate limit per shop is no violation: those readers were told to come back.
         answered("answers", reads, &[Answer::Shop, Answer::Throttled]),
-        Check::new("changes confirmed", confirmed, more, confirmed > unconfirmed).needed(),
+        Check::new(
+            "changes confirmed",
+            confirmed,
+            more,
+            confirmed > unconfirmed,
+        )
+        .needed(),
         Check::new(after, least, "at least 1", least > 0).needed(),
         Check::new("invalidation connections cut", cut, "at least 1", *cut > 0).needed(),
     ]
@@ -181,7 +198,10 @@ mod tests {
 
     /// A read of a version: the instance, when it was sent, in milliseconds, and the answer.
     type Sent = (usize, u32, Answer, Option<u64>);
-    const FRESH: [Sent; 2] = [(0, 40, Answer::Shop, Some(3)), (1, 40, Answer::Shop, Some(3))];
+    const FRESH: [Sent; 2] = [
+        (0, 40, Answer::Shop, Some(3)),
+        (1, 40, Answer::Shop, Some(3)),
+    ];
 
     /// Checks reads of two instances; 10 ms are allowed.
     fn checks(versions: [Option<u32>; 3], cut: u64, reads: &[Sent]) -> Vec<Check> {
@@ -200,11 +220,20 @@ mod tests {
     #[test]
     fn staleness_counts_from_the_first_higher_version_confirmed() {
         // After 10 ms: at that very instant; after 29 ms: 2 was never confirmed.
-        for (version, sent, stale) in
-            [(0, 10, 0), (0, 15, 5), (1, 29, 0), (1, 31, 1), (2, 31, 1), (3, 500, 0)]
-        {
+        for (version, sent, stale) in [
+            (0, 10, 0),
+            (0, 15, 5),
+            (1, 29, 0),
+            (1, 31, 1),
+            (2, 31, 1),
+            (3, 500, 0),
+        ] {
             let checks = checks(VERSIONS, 1, &[(0, sent, Answer::Shop, Some(version))]);
-            assert_eq!(checks[0].measured, format!("{stale}.0 ms"), "{version} at {sent} ms");
+            assert_eq!(
+                checks[0].measured,
+                format!("{stale}.0 ms"),
+                "{version} at {sent} ms"
+            );
         }
     }
 

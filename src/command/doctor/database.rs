@@ -39,7 +39,13 @@ pub(super) async fn check(
         );
     }
     // A Java node's sessions may set none.
-    let own = i64::from(Utc::now().with_timezone(&zone.0).offset().fix().local_minus_utc());
+    let own = i64::from(
+        Utc::now()
+            .with_timezone(&zone.0)
+            .offset()
+            .fix()
+            .local_minus_utc(),
+    );
     if server.zone_offset != Some(own) {
         let of_server = server.zone_offset.map_or("unknown".to_owned(), offset);
         findings.warn(
@@ -53,7 +59,9 @@ pub(super) async fn check(
     }
     if is_ready {
         findings.good("its version, tables and rights are those that are needed");
-        let ids = OrderStore::new(database.clone(), zone).offsets_of_ids().await?;
+        let ids = OrderStore::new(database.clone(), zone)
+            .offsets_of_ids()
+            .await?;
         let all: i64 = ids.iter().map(|(_, orders)| orders).sum();
         for (ahead, orders) in ids.into_iter().filter(|(ahead, _)| *ahead != own) {
             findings.warn(
@@ -74,7 +82,11 @@ type Durability = Result<String, (String, &'static str)>;
 
 /// Whether a commit survives a power cut. Recovery rolls back what is prepared in InnoDB and absent from the binary log.
 fn power_cut(server: &ServerSettings) -> Durability {
-    let log = if server.is_on("log_bin") { "with" } else { "without" };
+    let log = if server.is_on("log_bin") {
+        "with"
+    } else {
+        "without"
+    };
     let flush = server.text("innodb_flush_log_at_trx_commit");
     let sync = server.text("sync_binlog");
     if flush == "1" && (log == "without" || sync == "1") {
@@ -82,7 +94,10 @@ fn power_cut(server: &ServerSettings) -> Durability {
     }
     let what =
         format!("innodb_flush_log_at_trx_commit={flush}, sync_binlog={sync}, {log} a binary log");
-    Err((what, "a confirmed order can be lost in a power cut; set both to 1"))
+    Err((
+        what,
+        "a confirmed order can be lost in a power cut; set both to 1",
+    ))
 }
 
 /// Whether a commit survives the loss of the server.
@@ -143,21 +158,44 @@ mod tests {
     fn each_setting_that_can_lose_an_order_is_named() {
         for (name, value, says) in [
             ("log_bin", "OFF", ""),
-            ("innodb_flush_log_at_trx_commit", "2", "innodb_flush_log_at_trx_commit=2"),
+            (
+                "innodb_flush_log_at_trx_commit",
+                "2",
+                "innodb_flush_log_at_trx_commit=2",
+            ),
             ("sync_binlog", "0", "sync_binlog=0"),
-            ("rpl_semi_sync_master_enabled", "OFF", "do not wait for a replica"),
+            (
+                "rpl_semi_sync_master_enabled",
+                "OFF",
+                "do not wait for a replica",
+            ),
             ("rpl_semi_sync_master_status", "OFF", "has no replica now"),
             ("rpl_semi_sync_master_clients", "0", "has no replica now"),
-            ("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", "wait_point"),
+            (
+                "rpl_semi_sync_master_wait_point",
+                "AFTER_COMMIT",
+                "wait_point",
+            ),
             ("wsrep_on", "ON", "Galera"),
         ] {
             let values = GOOD.into_iter().chain([(name, value)]);
-            let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-            let server = ServerSettings { values, ..Default::default() };
+            let values = values
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect();
+            let server = ServerSettings {
+                values,
+                ..Default::default()
+            };
             let found = [power_cut(&server), loss_of_the_server(&server)];
-            let warned: Vec<String> =
-                found.into_iter().filter_map(|found| found.err().map(|(what, _)| what)).collect();
-            assert_eq!(warned.len(), usize::from(!says.is_empty()), "{name}={value}: {warned:?}");
+            let warned: Vec<String> = found
+                .into_iter()
+                .filter_map(|found| found.err().map(|(what, _)| what))
+                .collect();
+            assert_eq!(
+                warned.len(),
+                usize::from(!says.is_empty()),
+                "{name}={value}: {warned:?}"
+            );
             assert!(warned.iter().all(|what| what.contains(says)), "{warned:?}");
         }
     }

@@ -40,7 +40,10 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
         if let Some(database) = database {
             let store = OrderStore::new(database, zone);
             if let Err(error) = redis::java_sales(&findings, &store, &mut redis, &keys).await {
-                findings.warn(&format!("sales of Java nodes are not read: {error:#}"), "see above");
+                findings.warn(
+                    &format!("sales of Java nodes are not read: {error:#}"),
+                    "see above",
+                );
             }
         }
     }

@@ -37,7 +37,10 @@ pub(super) async fn check(
         );
     }
     // A channel of the locks' form, without subscribers.
-    if let Err(error) = redis.publish::<_, _, i64>("redisson_lock__channel:{doctor}", "0").await {
+    if let Err(error) = redis
+        .publish::<_, _, i64>("redisson_lock__channel:{doctor}", "0")
+        .await
+    {
         findings.warn(
             &format!("the user may not publish on the locks' channels ({error})"),
             "other clients learn of released locks late; ACL SETUSER … +publish +subscribe &redisson_*",
@@ -61,7 +64,12 @@ pub(super) async fn java_sales(
     redis: &mut RoutedConnection,
     keys: &Keys,
 ) -> anyhow::Result<()> {
-    for sale in store.open_sales(None).await?.iter().filter(|sale| sale.issued.is_none()) {
+    for sale in store
+        .open_sales(None)
+        .await?
+        .iter()
+        .filter(|sale| sale.issued.is_none())
+    {
         let (id, counter) = (sale.voucher_id, keys.stock(sale.voucher_id));
         if redis.exists(&counter).await? {
             findings.good(&format!(

@@ -28,7 +28,10 @@ use crate::request::context::RequestContext;
 use crate::request::step_trace::StepTrace;
 
 /// Either of them turns spans on. Unlike in the specification there is no default address: mostly nothing listens there.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+const ENDPOINTS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+];
 
 /// Time limit of a batch. A batch that takes longer is dropped: lost spans are acceptable.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,8 +82,13 @@ impl Spans for Exported {
             KeyValue::new("request.id", id.to_str().unwrap_or_default().to_owned()),
         ];
         // The route is not known yet: see [`note_route`].
-        let span = self.1.span_builder(method.clone()).with_kind(SpanKind::Server);
-        let span = span.with_attributes(attributes).start_with_context(&self.1, &parent);
+        let span = self
+            .1
+            .span_builder(method.clone())
+            .with_kind(SpanKind::Server);
+        let span = span
+            .with_attributes(attributes)
+            .start_with_context(&self.1, &parent);
         Box::new(move |status, steps| end(span, &method, status, steps))
     }
 

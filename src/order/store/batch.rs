@@ -31,7 +31,12 @@ impl OrderStore {
         }
         let pairs: Vec<String> = buyers
             .iter()
-            .map(|Buyer { user_id, voucher_id }| format!("({voucher_id},{user_id})"))
+            .map(
+                |Buyer {
+                     user_id,
+                     voucher_id,
+                 }| format!("({voucher_id},{user_id})"),
+            )
             .collect();
         let sql = format!(
             "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
@@ -40,7 +45,15 @@ impl OrderStore {
         );
         let query = sqlx::query_as(&sql).persistent(false);
         let rows: Vec<(i64, i64, i64)> = self.db.read(async |c| query.fetch_all(c).await).await?;
-        let own = |(user_id, voucher_id, id)| (Buyer { user_id, voucher_id }, id);
+        let own = |(user_id, voucher_id, id)| {
+            (
+                Buyer {
+                    user_id,
+                    voucher_id,
+                },
+                id,
+            )
+        };
         Ok(rows.into_iter().map(own).collect())
     }
 }
@@ -82,19 +95,29 @@ impl OrderTransaction {
             });
         }
         let stock = |(sale, reply): (&i64, &Reply)| Ok((*sale, reply.number()?));
-        sales.iter().zip(&replies).map(stock).collect::<Result<_, _>>().map_err(BatchError::All)
+        sales
+            .iter()
+            .zip(&replies)
+            .map(stock)
+            .collect::<Result<_, _>>()
+            .map_err(BatchError::All)
     }
 
     /// Deletes orders that this transaction inserted; they must be there.
     pub async fn delete_inserted(&mut self, ids: &HashSet<i64>) -> Result<(), Error> {
         // One by one: with a list the server may scan, and wait for orders of those who wait for these.
         let delete = |id: &i64| format!("DELETE FROM tb_voucher_order WHERE id = {id}; ");
-        let deleted = self.run(&ids.iter().map(delete).collect::<String>()).await?;
+        let deleted = self
+            .run(&ids.iter().map(delete).collect::<String>())
+            .await?;
         let deleted: u64 = deleted.iter().map(|reply| reply.changed).sum();
         if deleted == ids.len() as u64 {
             Ok(())
         } else {
-            Err(Error::Internal(format!("{deleted} of {} orders were deleted", ids.len())))
+            Err(Error::Internal(format!(
+                "{deleted} of {} orders were deleted",
+                ids.len()
+            )))
         }
     }
 }
@@ -102,7 +125,14 @@ impl OrderTransaction {
 /// IGNORE makes a duplicate key drop its row instead of failing all.
 fn insert_sql(orders: &[NewOrder]) -> String {
     let row = |order: &NewOrder| {
-        let NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. } = order;
+        let NewOrder {
+            id,
+            buyer: Buyer {
+                user_id,
+                voucher_id,
+            },
+            ..
+        } = order;
         format!("({id},{user_id},{voucher_id})")
     };
     let rows: Vec<String> = orders.iter().map(row).collect();

@@ -72,7 +72,11 @@ impl OrderTransaction {
             let answered = error.as_database_error().is_some();
             let is_short = matches!(&replies[..], [taken] if taken.changed < counts.len() as u64);
             if answered && (is_short || replies.is_empty()) {
-                let error = if is_short { Error::SoldOut } else { error.into() };
+                let error = if is_short {
+                    Error::SoldOut
+                } else {
+                    error.into()
+                };
                 return Ok(Taken::Not(Box::new(self), error));
             }
             if is_short || is_read_only(&error) {
@@ -82,7 +86,9 @@ impl OrderTransaction {
             let db = self.db.clone();
             // Closes the connection, so that the server ends the transaction.
             drop(self);
-            Box::pin(resolve(&db, order)).await.map(|()| Taken::Committed)
+            Box::pin(resolve(&db, order))
+                .await
+                .map(|()| Taken::Committed)
         };
         trace::step(taking, step).await
     }
@@ -109,8 +115,17 @@ impl OrderTransaction {
 /// answered: then the open transaction has locked the row, and reading the row waits until that transaction ends. The id of
 /// an order that was rolled back may be another buyer's by now, if the counter was lost meanwhile.
 async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
-    let found = db.ask_until_answered(|| find_for_certain(db, order.id, Locked::Wait)).await;
-    let buyer = |Order { user_id, voucher_id, .. }| Buyer { user_id, voucher_id };
+    let found = db
+        .ask_until_answered(|| find_for_certain(db, order.id, Locked::Wait))
+        .await;
+    let buyer = |Order {
+                     user_id,
+                     voucher_id,
+                     ..
+                 }| Buyer {
+        user_id,
+        voucher_id,
+    };
     match found.map(|found| found.map(buyer)) {
         Ok(found) if found == Some(order.buyer) => Ok(()),
         Ok(_) => Err(Error::Unavailable("the database")),
@@ -127,7 +142,10 @@ fn take_sql(counts: &BTreeMap<i64, usize>) -> String {
         .iter()
         .for_each(|(voucher_id, count)| sales.entry(*count).or_default().push(*voucher_id));
     let when = |(count, ids): (&usize, &Vec<i64>)| {
-        format!("WHEN voucher_id IN ({}) THEN {count} ", id_list(ids.iter().copied()))
+        format!(
+            "WHEN voucher_id IN ({}) THEN {count} ",
+            id_list(ids.iter().copied())
+        )
     };
     let count = match sales.first_key_value() {
         Some((count, _)) if sales.len() == 1 => count.to_string(),

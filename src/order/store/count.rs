@@ -67,7 +67,10 @@ impl OrderStore {
         if let Some(among) = among {
             sql.push_str(&format!(" AND voucher_id IN ({})", id_list(among)));
         }
-        Ok(self.db.read(async |c| sqlx::query_as(&sql).fetch_all(c).await).await?)
+        Ok(self
+            .db
+            .read(async |c| sqlx::query_as(&sql).fetch_all(c).await)
+            .await?)
     }
 
     /// Records that a sale which a Java node published is sold on the stream, and what was issued: what is left, and the
@@ -103,7 +106,16 @@ impl OrderTransaction {
             );
             let rows: Vec<(i64, i64, i64, i64)> = self.rows(&sql).await?;
             found.extend(rows.into_iter().map(|(id, user_id, voucher_id, status)| {
-                (id, (Buyer { user_id, voucher_id }, status != 4))
+                (
+                    id,
+                    (
+                        Buyer {
+                            user_id,
+                            voucher_id,
+                        },
+                        status != 4,
+                    ),
+                )
             }));
         }
         Ok(found)

@@ -22,6 +22,9 @@ impl OrderStore {
               ORDER BY create_time DESC LIMIT {ORDERS})\
              ) newest GROUP BY ahead ORDER BY 2 DESC, 1",
         );
-        Ok(self.db.read(async |c| sqlx::query_as(&sql).fetch_all(c).await).await?)
+        Ok(self
+            .db
+            .read(async |c| sqlx::query_as(&sql).fetch_all(c).await)
+            .await?)
     }
 }

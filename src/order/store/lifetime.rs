@@ -32,8 +32,10 @@ impl OrderStore {
     pub async fn unpaid_since(&self, seconds: u64, limit: u32) -> Result<Vec<OrderKey>, Error> {
         let now = self.local_seconds();
         // Whole seconds on both sides: `<` makes sure that none is taken early.
-        let old =
-            now.saturating_sub(seconds.try_into().unwrap_or(i64::MAX)).max(0) << SEQUENCE_BITS;
+        let old = now
+            .saturating_sub(seconds.try_into().unwrap_or(i64::MAX))
+            .max(0)
+            << SEQUENCE_BITS;
         let future = (now + 1) << SEQUENCE_BITS;
         let query = sqlx::query_as(
             "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
@@ -55,7 +57,9 @@ impl OrderStore {
     /// # Errors
     /// [`Error::OutcomeUnknown`] where the commit's reply was lost; every other error: nothing was done.
     pub async fn cancel(&self, voucher_id: i64, orders: &[i64]) -> Result<usize, Error> {
-        let Some(&first) = orders.first() else { return Ok(0) };
+        let Some(&first) = orders.first() else {
+            return Ok(0);
+        };
         let mut transaction = self.begin().await?;
         // Waits for any other transaction that is changing one of them.
         let lock = format!(
@@ -78,7 +82,9 @@ impl OrderStore {
         if cancelled != unpaid.len() as u64 {
             // Dropped, the transaction is rolled back.
             let locked = unpaid.len();
-            return Err(Error::Internal(format!("{cancelled} of {locked} locked orders changed")));
+            return Err(Error::Internal(format!(
+                "{cancelled} of {locked} locked orders changed"
+            )));
         }
         let row = |order: &OrderKey| format!("({},{voucher_id},{})", order.order_id, order.user_id);
         let rows = unpaid.iter().map(row).collect::<Vec<_>>().join(",");

@@ -40,7 +40,10 @@ impl OrderStore {
         )
         .bind(buyer.user_id)
         .bind(buyer.voucher_id);
-        let row = self.db.read(async |c| query.fetch_optional(c).await).await?;
+        let row = self
+            .db
+            .read(async |c| query.fetch_optional(c).await)
+            .await?;
         Ok(row.map(|(stock, order_id)| BuyerStatus { stock, order_id }))
     }
 
@@ -64,7 +67,10 @@ impl OrderStore {
     pub async fn find(&self, order_id: i64) -> Result<Option<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(order_id);
-        let order = self.db.read(async |c| query.fetch_optional(c).await).await?;
+        let order = self
+            .db
+            .read(async |c| query.fetch_optional(c).await)
+            .await?;
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
@@ -74,7 +80,10 @@ impl OrderStore {
     /// [`Error::Unavailable`], also where the server is read-only, and where a transaction that inserted the order has not
     /// ended.
     pub async fn find_on_primary(&self, order_id: i64) -> Result<Option<Order>, Error> {
-        let order = self.db.bounded(find_for_certain(&self.db, order_id, Locked::Fail)).await;
+        let order = self
+            .db
+            .bounded(find_for_certain(&self.db, order_id, Locked::Fail))
+            .await;
         let order = order.map_err(|error| match Error::from(error) {
             Error::Conflict => Error::Unavailable("the order, which is not decided yet,"),
             other => other,
@@ -88,9 +97,15 @@ impl OrderStore {
             "{SELECT_ORDER} WHERE user_id = ? AND voucher_id <> 0 ORDER BY id DESC LIMIT ? OFFSET ?"
         );
         let offset = u64::from(page.saturating_sub(1)) * u64::from(PAGE_SIZE);
-        let query = sqlx::query_as(&sql).bind(user_id).bind(PAGE_SIZE).bind(offset);
+        let query = sqlx::query_as(&sql)
+            .bind(user_id)
+            .bind(PAGE_SIZE)
+            .bind(offset);
         let orders: Vec<Order> = self.db.read(async |c| query.fetch_all(c).await).await?;
-        Ok(orders.into_iter().map(|order| in_zone(self.zone, order)).collect())
+        Ok(orders
+            .into_iter()
+            .map(|order| in_zone(self.zone, order))
+            .collect())
     }
 
     /// The rows under the ids of `orders`; see [`OrderTransaction::rows_of`].
@@ -126,11 +141,18 @@ pub(super) async fn find_for_certain(
 ) -> sqlx::Result<Option<Order>> {
     let plain = format!("{SELECT_ORDER} WHERE id = ?");
     // MySQL and MariaDB have no other locking read with NOWAIT in common.
-    let nowait = if locked == Locked::Fail { " NOWAIT" } else { "" };
+    let nowait = if locked == Locked::Fail {
+        " NOWAIT"
+    } else {
+        ""
+    };
     let locking = format!("{plain} FOR UPDATE{nowait}");
     let mut connection = db.pool.acquire_writable().await?;
     for sql in [&plain, &locking] {
-        let read = sqlx::query_as(sql).bind(order_id).fetch_optional(&mut *connection).await;
+        let read = sqlx::query_as(sql)
+            .bind(order_id)
+            .fetch_optional(&mut *connection)
+            .await;
         connection.answered_with(&read);
         if let Some(order) = read? {
             return Ok(Some(order));
@@ -152,13 +174,25 @@ from_row! { Order:
 
 /// The order, whose columns are in UTC, with times in `zone`.
 fn in_zone(zone: Zone, mut order: Order) -> Order {
-    let Order { create_time, pay_time, use_time, refund_time, update_time, .. } = &mut order;
+    let Order {
+        create_time,
+        pay_time,
+        use_time,
+        refund_time,
+        update_time,
+        ..
+    } = &mut order;
     let optional = [pay_time, use_time, refund_time].into_iter().flatten();
-    optional.chain([create_time, update_time]).for_each(|at| *at = zone.to_local(at.and_utc()));
+    optional
+        .chain([create_time, update_time])
+        .for_each(|at| *at = zone.to_local(at.and_utc()));
     order
 }
 
 /// Ids, one at least, as the text of an SQL `IN (…)` list: numbers between commas, so nothing needs to be escaped.
 pub(super) fn id_list(ids: impl IntoIterator<Item = i64>) -> String {
-    ids.into_iter().map(|id| id.to_string()).collect::<Vec<_>>().join(",")
+    ids.into_iter()
+        .map(|id| id.to_string())
+        .collect::<Vec<_>>()
+        .join(",")
 }

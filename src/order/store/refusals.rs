@@ -10,7 +10,10 @@ use crate::order::model::{Buyer, NewOrder};
 
 /// Whose the row of a refusal is.
 pub fn refusal_of(buyer: Buyer) -> Buyer {
-    Buyer { voucher_id: 0, ..buyer }
+    Buyer {
+        voucher_id: 0,
+        ..buyer
+    }
 }
 
 impl OrderStore {
@@ -19,7 +22,9 @@ impl OrderStore {
     /// # Errors
     /// Nothing is known; to be tried again.
     pub async fn refuse(&self, orders: &[NewOrder]) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
-        let Some(first) = orders.first() else { return Ok(HashMap::new()) };
+        let Some(first) = orders.first() else {
+            return Ok(HashMap::new());
+        };
         let mut sorted = orders.to_vec();
         sorted.sort_unstable_by_key(|order| order.id);
         let rows: Vec<String> = sorted

@@ -93,14 +93,19 @@ impl OrderStore {
             only("v")
         );
         // Not bounded by the request limit: it reads every order there is, and no buyer waits for it.
-        Ok(sqlx::query_as(&sql).fetch_all(&mut *self.db.pool.acquire().await?).await?)
+        Ok(sqlx::query_as(&sql)
+            .fetch_all(&mut *self.db.pool.acquire().await?)
+            .await?)
     }
 }
 
 /// The least and the most seconds that the zone is ahead of UTC in the year of `now`.
 fn offsets(zone: Zone, now: DateTime<Utc>) -> (i64, i64) {
     let in_month = |month| {
-        let day = Utc.with_ymd_and_hms(now.year(), month, 1, 0, 0, 0).earliest().unwrap_or(now);
+        let day = Utc
+            .with_ymd_and_hms(now.year(), month, 1, 0, 0, 0)
+            .earliest()
+            .unwrap_or(now);
         i64::from(day.with_timezone(&zone.0).offset().fix().local_minus_utc())
     };
     let (winter, summer) = (in_month(1), in_month(7));
@@ -114,8 +119,17 @@ mod tests {
     #[test]
     fn offsets_span_summer_time() {
         let now = Utc::now();
-        assert_eq!(offsets(Zone(chrono_tz::Asia::Shanghai), now), (28_800, 28_800));
-        assert_eq!(offsets(Zone(chrono_tz::Europe::Berlin), now), (3_600, 7_200));
-        assert_eq!(offsets(Zone(chrono_tz::America::New_York), now), (-18_000, -14_400));
+        assert_eq!(
+            offsets(Zone(chrono_tz::Asia::Shanghai), now),
+            (28_800, 28_800)
+        );
+        assert_eq!(
+            offsets(Zone(chrono_tz::Europe::Berlin), now),
+            (3_600, 7_200)
+        );
+        assert_eq!(
+            offsets(Zone(chrono_tz::America::New_York), now),
+            (-18_000, -14_400)
+        );
     }
 }

@@ -69,7 +69,12 @@ impl OrderTransaction {
         // Not by the database's limit: a pool that is in use says nothing of the server.
         let acquired = tokio::time::timeout_at(deadline, db.pool.acquire_for_writes()).await;
         let connection = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
-        Ok(OrderTransaction { db, connection, deadline, begun: false })
+        Ok(OrderTransaction {
+            db,
+            connection,
+            deadline,
+            begun: false,
+        })
     }
 
     /// Inserts the order unless the buyer has a committed one already; says whether it did. One round trip, which also opens
@@ -83,7 +88,11 @@ impl OrderTransaction {
         let insert = insert_sql(order);
         let inserting = async {
             let inserted = self.change(&insert).await?;
-            Ok(if inserted == 0 { Placement::AlreadyOrdered } else { Placement::Placed })
+            Ok(if inserted == 0 {
+                Placement::AlreadyOrdered
+            } else {
+                Placement::Placed
+            })
         };
         Ok(trace::step(inserting, steps::placed).await? == Placement::Placed)
     }
@@ -93,13 +102,22 @@ impl OrderTransaction {
     /// # Errors
     /// [`Error::AlreadyOrdered`] where the unique index refuses it, [`Error::DuplicateId`] where the id is taken.
     pub async fn insert(&mut self, order: &NewOrder) -> Result<(), Error> {
-        let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
+        let NewOrder {
+            id,
+            buyer: Buyer {
+                user_id,
+                voucher_id,
+            },
+            unguarded,
+        } = *order;
         let insert = format!(
             "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
              VALUES ({id}, {user_id}, {voucher_id}, {})",
             u8::from(unguarded)
         );
-        trace::step(self.change(&insert), steps::ended("inserted")).await.map(drop)
+        trace::step(self.change(&insert), steps::ended("inserted"))
+            .await
+            .map(drop)
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive strategy.
@@ -107,7 +125,9 @@ impl OrderTransaction {
         let update = format!(
             "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = {voucher_id}"
         );
-        trace::step(self.change(&update), steps::decremented).await.map(drop)
+        trace::step(self.change(&update), steps::decremented)
+            .await
+            .map(drop)
     }
 
     /// The stock as last committed, without locking it.
@@ -140,7 +160,10 @@ impl OrderTransaction {
     /// # Cancellation
     /// Dropped, the row is unlocked as soon as the server has closed the connection.
     pub async fn lock_sale(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
-        let Buyer { user_id, voucher_id } = buyer;
+        let Buyer {
+            user_id,
+            voucher_id,
+        } = buyer;
         // Two statements: under READ COMMITTED the second sees what was committed before the lock was won, which a
         // subquery of the locking statement might not.
         let statements = format!(
@@ -152,9 +175,15 @@ impl OrderTransaction {
             match &self.run(&statements).await?[..] {
                 [stock, order] => {
                     let stock = stock.number()?.ok_or(Error::VoucherNotFound)?;
-                    Ok(BuyerStatus { stock, order_id: order.number()? })
+                    Ok(BuyerStatus {
+                        stock,
+                        order_id: order.number()?,
+                    })
                 }
-                other => Err(Error::Internal(format!("2 statements gave {} results", other.len()))),
+                other => Err(Error::Internal(format!(
+                    "2 statements gave {} results",
+                    other.len()
+                ))),
             }
         };
         trace::step(reading, steps::row_locked).await
@@ -188,15 +217,20 @@ impl OrderTransaction {
     /// that fails.
     pub(super) async fn send(&mut self, statements: &str) -> Sent {
         let begins = !mem::replace(&mut self.begun, true);
-        let text = format!("{}{statements}", if begins { "START TRANSACTION; " } else { "" });
+        let text = format!(
+            "{}{statements}",
+            if begins { "START TRANSACTION; " } else { "" }
+        );
         let mut replies = Vec::with_capacity(4);
         let running = async {
             let mut rows = Vec::new();
             let mut steps = raw_sql(&text).fetch_many(&mut *self.connection);
             while let Some(step) = steps.next().await {
                 match step? {
-                    Either::Left(done) => replies
-                        .push(Reply { changed: done.rows_affected(), rows: mem::take(&mut rows) }),
+                    Either::Left(done) => replies.push(Reply {
+                        changed: done.rows_affected(),
+                        rows: mem::take(&mut rows),
+                    }),
                     Either::Right(row) => rows.push(row),
                 }
             }
@@ -214,12 +248,18 @@ impl OrderTransaction {
     /// where its id is taken.
     pub(super) async fn run(&mut self, statements: &str) -> Result<Vec<Reply>, Error> {
         let Sent { replies, error } = self.send(statements).await;
-        error.map_or(Ok(replies), |error| Err(duplicate(&error).unwrap_or_else(|| error.into())))
+        error.map_or(Ok(replies), |error| {
+            Err(duplicate(&error).unwrap_or_else(|| error.into()))
+        })
     }
 
     /// Runs one change; returns the rows that it changed.
     pub(super) async fn change(&mut self, statement: &str) -> Result<u64, Error> {
-        Ok(self.run(statement).await?.first().map_or(0, |reply| reply.changed))
+        Ok(self
+            .run(statement)
+            .await?
+            .first()
+            .map_or(0, |reply| reply.changed))
     }
 
     pub(super) async fn rows<T>(&mut self, query: &str) -> Result<Vec<T>, Error>
@@ -227,13 +267,19 @@ impl OrderTransaction {
         T: for<'r> FromRow<'r, MySqlRow>,
     {
         let replies = self.run(query).await?;
-        let rows = replies.iter().flat_map(|reply| &reply.rows).map(T::from_row);
+        let rows = replies
+            .iter()
+            .flat_map(|reply| &reply.rows)
+            .map(T::from_row);
         Ok(rows.collect::<sqlx::Result<_>>()?)
     }
 
     /// Runs one query; returns the number in its first row and column.
     async fn number(&mut self, query: &str) -> Result<Option<i64>, Error> {
-        self.run(query).await?.first().map_or(Ok(None), Reply::number)
+        self.run(query)
+            .await?
+            .first()
+            .map_or(Ok(None), Reply::number)
     }
 }
 
@@ -242,10 +288,21 @@ pub(super) fn stock_sql(voucher_id: i64) -> String {
 }
 
 fn insert_sql(order: &NewOrder) -> String {
-    let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
+    let NewOrder {
+        id,
+        buyer: Buyer {
+            user_id,
+            voucher_id,
+        },
+        unguarded,
+    } = *order;
     // `buyer` is the user of a guarded order that is not cancelled. The index that has both columns finds at most one row, so the
     // server plans nothing, which is an eighth of its time for an order.
-    let (user, status) = if unguarded { ("user_id", " AND status <> 4") } else { ("buyer", "") };
+    let (user, status) = if unguarded {
+        ("user_id", " AND status <> 4")
+    } else {
+        ("buyer", "")
+    };
     let unguarded = u8::from(unguarded);
     format!(
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \

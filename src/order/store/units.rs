@@ -28,14 +28,26 @@ impl OrderTransaction {
     }
 
     async fn claim(&mut self, statements: &str) -> Result<Vec<u64>, Error> {
-        Ok(self.run(statements).await?.iter().map(|reply| reply.changed).collect())
+        Ok(self
+            .run(statements)
+            .await?
+            .iter()
+            .map(|reply| reply.changed)
+            .collect())
     }
 }
 
 /// IGNORE makes a duplicate key drop the order instead of failing the text; then no row is looked for. MariaDB 10.5 does
 /// not know SKIP LOCKED and waits for the locked rows, which is slower and as safe.
 fn claim_a_free_row(order: &NewOrder) -> String {
-    let NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. } = *order;
+    let NewOrder {
+        id,
+        buyer: Buyer {
+            user_id,
+            voucher_id,
+        },
+        ..
+    } = *order;
     format!(
         "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) \
          VALUES ({id},{user_id},{voucher_id}); \

@@ -11,12 +11,18 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let order = purchase.new_order().await?;
     let mut transaction = purchase.begin().await?;
     transaction.insert(&order).await?;
-    let stock = transaction.stock(purchase.buyer.voucher_id).await?.unwrap_or(0);
+    let stock = transaction
+        .stock(purchase.buyer.voucher_id)
+        .await?
+        .unwrap_or(0);
     if stock < 1 {
         transaction.rollback().await?;
         return Err(Error::SoldOut);
     }
-    if !transaction.decrement_if_stock_is(purchase.buyer.voucher_id, stock).await? {
+    if !transaction
+        .decrement_if_stock_is(purchase.buyer.voucher_id, stock)
+        .await?
+    {
         transaction.rollback().await?;
         return Err(Error::StockChanged);
     }

@@ -30,7 +30,10 @@ pub async fn end(
     inserted: bool,
 ) -> Result<i64, Error> {
     let (open, refusal) = if inserted {
-        match transaction.take_and_commit(order, &[(order.buyer.voucher_id, 1)].into()).await? {
+        match transaction
+            .take_and_commit(order, &[(order.buyer.voucher_id, 1)].into())
+            .await?
+        {
             Taken::Committed => return Ok(order.id),
             Taken::Not(open, Error::SoldOut) => (*open, Error::SoldOut),
             Taken::Not(_, error) => return Err(error),

@@ -33,7 +33,12 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     // Boxed: group-commit, and refusals, would move the size of the largest.
     let buying: Pin<Box<dyn Future<Output = _> + Send>> = match purchase.sale.strategy {
         Strategy::Stream => {
-            let Purchase { context, buyer, sale, deadline } = purchase;
+            let Purchase {
+                context,
+                buyer,
+                sale,
+                deadline,
+            } = purchase;
             let admitting = context.stream.order(buyer, sale, deadline);
             Box::pin(trace::step(admitting, steps::ended("admitted")))
         }

@@ -25,7 +25,9 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     // A request that finds the lock held tries once more, when the lease may have ended.
     if acquire(parts, &key, order.id).await?.is_none() {
         tokio::time::sleep(LEASE).await;
-        acquire(parts, &key, order.id).await?.ok_or(Error::LockBusy)?;
+        acquire(parts, &key, order.id)
+            .await?
+            .ok_or(Error::LockBusy)?;
     }
     let outcome = conditional::place_order(purchase, &order).await;
     if let Err(error) = release(parts, &key, order.id).await {
@@ -49,6 +51,14 @@ async fn release(parts: &OrderParts, key: &str, owner: i64) -> RedisResult<()> {
 
 async fn acquire(parts: &OrderParts, key: &str, owner: i64) -> RedisResult<Option<String>> {
     let mut set = redis::cmd("SET");
-    set.arg(key).arg(owner).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
-    trace::step(set.query_async(&mut parts.redis.clone()), steps::tried_in_redis).await
+    set.arg(key)
+        .arg(owner)
+        .arg("NX")
+        .arg("PX")
+        .arg(LEASE.as_millis() as u64);
+    trace::step(
+        set.query_async(&mut parts.redis.clone()),
+        steps::tried_in_redis,
+    )
+    .await
 }

@@ -18,7 +18,12 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
         return Err(Error::SoldOut);
     }
     // A key refused the order: the one of buyers or, after the counter of ids was lost, that of ids.
-    let status = purchase.context.parts.store.buyer_status(purchase.buyer).await?;
+    let status = purchase
+        .context
+        .parts
+        .store
+        .buyer_status(purchase.buyer)
+        .await?;
     let existing = status.and_then(|status| status.order_id);
     Err(existing.map_or(Error::DuplicateId, |id| Error::AlreadyOrdered(Some(id))))
 }

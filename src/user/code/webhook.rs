@@ -35,7 +35,10 @@ pub struct Webhook {
 impl Webhook {
     /// With these settings; nothing is connected yet.
     pub fn new(settings: WebhookSettings) -> Self {
-        Webhook { settings, permits: Semaphore::new(MAX_IN_FLIGHT) }
+        Webhook {
+            settings,
+            permits: Semaphore::new(MAX_IN_FLIGHT),
+        }
     }
 
     /// Posts a code that is valid for `valid` until the receiver takes it, for no longer than the settings allow. It is
@@ -46,7 +49,9 @@ impl Webhook {
     /// The last attempt's failure; without an attempt where too many codes are being posted.
     pub async fn send(&self, phone: &Phone, code: &str, valid: Duration) -> Result<(), PostError> {
         let Ok(_permit) = self.permits.try_acquire() else {
-            return Err(PostError::NotSent("too many codes are being sent".to_owned()));
+            return Err(PostError::NotSent(
+                "too many codes are being sent".to_owned(),
+            ));
         };
         let id = uuid::Uuid::new_v4().to_string();
         let body =
@@ -62,25 +67,36 @@ impl Webhook {
     }
 
     async fn post(&self, id: &str, body: &str, limit: Duration) -> Result<(), PostError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         let signature = sign(&self.settings.key, id, now, body);
         let value = |text: &str| {
             HeaderValue::from_str(text).map_err(|error| PostError::Refused(error.to_string()))
         };
         let headers = HeaderMap::from_iter([
-            (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+            (
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            ),
             (ID, value(id)?),
             (TIMESTAMP, HeaderValue::from(now)),
             (SIGNATURE, value(&signature)?),
         ]);
-        self.settings.endpoint.post(headers, body.to_owned().into(), limit).await
+        self.settings
+            .endpoint
+            .post(headers, body.to_owned().into(), limit)
+            .await
     }
 }
 
 /// The value of `webhook-signature`: HMAC-SHA256 over id, time and body.
 fn sign(key: &[u8], id: &str, seconds: u64, body: &str) -> String {
     // HMAC takes a key of any length.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return String::new() };
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
+        return String::new();
+    };
     mac.update(format!("{id}.{seconds}.{body}").as_bytes());
     format!("v1,{}", BASE64.encode(mac.finalize().into_bytes()))
 }

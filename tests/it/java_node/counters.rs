@@ -11,8 +11,11 @@ async fn while_watched(stack: &Stack, sale: i64, work: impl Future<Output = ()>)
     let mut redis = stack.redis.conn().await;
     let events = command("CONFIG", &["SET", "notify-keyspace-events", "Kgx"]);
     events.exec_async(&mut redis).await.unwrap();
-    let mut subscription =
-        redis::Client::open(stack.redis.url()).unwrap().get_async_pubsub().await.unwrap();
+    let mut subscription = redis::Client::open(stack.redis.url())
+        .unwrap()
+        .get_async_pubsub()
+        .await
+        .unwrap();
     let channel = format!("__keyspace@0__:seckill:stock:{sale}");
     subscription.subscribe(&channel).await.unwrap();
     let mut messages = subscription.into_on_message();
@@ -21,7 +24,10 @@ async fn while_watched(stack: &Stack, sale: i64, work: impl Future<Output = ()>)
             let message = futures_util::StreamExt::next(&mut messages).await.unwrap();
             match message.get_payload::<String>().unwrap().as_str() {
                 "over" => return,
-                event => assert!(!matches!(event, "del" | "expired" | "rename_from"), "{event}"),
+                event => assert!(
+                    !matches!(event, "del" | "expired" | "rename_from"),
+                    "{event}"
+                ),
             }
         }
     });
@@ -45,7 +51,10 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
         stack.add_stock(sale, 3).await;
         // Without any purchase at our nodes.
         stack.counted(sale, 3).await;
-        assert!(matches!(java.buy(users[2].id, sale).await, Reply::Admitted(_)));
+        assert!(matches!(
+            java.buy(users[2].id, sale).await,
+            Reply::Admitted(_)
+        ));
         for user in &users[3..5] {
             stack.buy(user, sale).await.bought();
         }
@@ -57,7 +66,11 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
     // The counter admitted too many, the database refuses, and the counter is put right in its place.
     let sale = stack.publish(2, "stream").await;
     while_watched(&stack, sale, async {
-        let _: () = java.redis.set(format!("seckill:stock:{sale}"), 4).await.unwrap();
+        let _: () = java
+            .redis
+            .set(format!("seckill:stock:{sale}"), 4)
+            .await
+            .unwrap();
         for user in &users[..4] {
             stack.buy(user, sale).await;
         }
@@ -66,7 +79,11 @@ async fn the_counter_stays_in_place_while_stock_is_added_and_while_it_is_put_rig
         // Stranded stock: the counter is too low.
         stack.add_stock(sale, 1).await;
         stack.counted(sale, 1).await;
-        let _: () = java.redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
+        let _: () = java
+            .redis
+            .set(format!("seckill:stock:{sale}"), 0)
+            .await
+            .unwrap();
         stack.buy_eventually(&users[4], sale).await;
         stack.stream_drained().await;
     })
@@ -83,10 +100,15 @@ async fn a_counter_that_is_lost_is_there_again_without_a_purchase() {
     let sale = stack.publish(3, "stream").await;
     let mut redis = stack.redis.conn().await;
     let mark: String = redis.hget("stream.orders.pending", "mark").await.unwrap();
-    let [of, since, join] = mark.split(' ').collect::<Vec<_>>()[..] else { panic!("{mark}") };
+    let [of, since, join] = mark.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{mark}")
+    };
     let hour = since.parse::<u64>().unwrap() + 3_600_000_000;
     let later = format!("{of} {hour} {join}");
-    let _: () = redis.hset("stream.orders.pending", "mark", later).await.unwrap();
+    let _: () = redis
+        .hset("stream.orders.pending", "mark", later)
+        .await
+        .unwrap();
     let _: () = redis.del(format!("seckill:stock:{sale}")).await.unwrap();
     stack.counted(sale, 3).await;
     stack.buy_eventually(&users[0], sale).await;
@@ -95,11 +117,17 @@ async fn a_counter_that_is_lost_is_there_again_without_a_purchase() {
     let sale = stack.publish(3, "stream").await;
     let locked = stack.publish(2, "reentrant-lock").await;
     stack.buy_committed(&users[0], sale).await;
-    let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
+    let _: () = redis::cmd("FLUSHALL")
+        .query_async(&mut redis)
+        .await
+        .unwrap();
     for sale in [sale, locked] {
         stack.counted(sale, 2).await;
     }
     assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
-    assert!(matches!(java.buy(users[1].id, sale).await, Reply::Admitted(_)));
+    assert!(matches!(
+        java.buy(users[1].id, sale).await,
+        Reply::Admitted(_)
+    ));
     assert_eq!(stack.drained(sale).await, (2, 1, Some(1)));
 }

@@ -15,20 +15,30 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     let java = JavaNode::join(&stack).await;
     // Admitted by ours, by the Java node, and one whose order the Java consumer commits.
     let mut held = Vec::new();
-    for (order, user, ours) in
-        [(71, &users[0], true), (72, &users[1], false), (73, &users[2], true)]
-    {
+    for (order, user, ours) in [
+        (71, &users[0], true),
+        (72, &users[1], false),
+        (73, &users[2], true),
+    ] {
         held.push(java.hold(user.id, sale, order, ours).await);
         stack.told(user, order, "PENDING").await;
     }
     // Nobody gets a second yes while the Java consumer holds the entry, however often the sale is counted.
     for (base, order) in stack.urls().iter().zip(74..) {
-        buy(base, &users[1], sale).await.refused(200, "ALREADY_ORDERED");
+        buy(base, &users[1], sale)
+            .await
+            .refused(200, "ALREADY_ORDERED");
         drops_were_looked_for(&stack, &java, order).await;
     }
-    assert!(has_claim(&stack, sale, &users[1]).await, "the claim was erased");
+    assert!(
+        has_claim(&stack, sale, &users[1]).await,
+        "the claim was erased"
+    );
     stack.look_up(&users[0], 72).await.shows_no_order();
-    assert_eq!((stack.orders(sale).await, stack.counter(sale).await), (0, Some(2)));
+    assert_eq!(
+        (stack.orders(sale).await, stack.counter(sale).await),
+        (0, Some(2))
+    );
 
     java.commit(&held[2]).await;
     for (delivered, user) in held.iter().zip(&users) {
@@ -38,10 +48,16 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         }
         stack.told(user, delivered.order, "ORDER_FAILED").await;
         // Told by its row, which is there before the claim is given back.
-        eventually("the claim is given back", || async { !has_claim(&stack, sale, user).await })
-            .await;
+        eventually("the claim is given back", || async {
+            !has_claim(&stack, sale, user).await
+        })
+        .await;
     }
-    assert_eq!(stack.drained(sale).await, (1, 4, Some(4)), "each place came back once");
+    assert_eq!(
+        stack.drained(sale).await,
+        (1, 4, Some(4)),
+        "each place came back once"
+    );
     stack.look_up(&users[2], 73).await.data();
     assert!(has_claim(&stack, sale, &users[2]).await);
     // And the buyers may try again, at either kind of node.
@@ -54,18 +70,29 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     let user = &users[0];
     let first = stack.buy_committed(user, sale).await;
     // The claim was lost, so that the buyer is admitted a second time.
-    let _: () = java.redis.clone().srem(stack.keys.claims(sale), user.id).await.unwrap();
+    let _: () = java
+        .redis
+        .clone()
+        .srem(stack.keys.claims(sale), user.id)
+        .await
+        .unwrap();
     let delivered = java.hold(user.id, sale, 81, true).await;
     // One of our consumers has written its refusal, and not why yet.
     let refusal = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
-    stack.database.run(&format!("{refusal} (81, {}, 0, 4)", user.id)).await;
+    stack
+        .database
+        .run(&format!("{refusal} (81, {}, 0, 4)", user.id))
+        .await;
     assert_eq!(stack.look_up(user, 81).await.status, 202);
     // It finds the row, and drops.
     java.handle(&delivered).await;
     let refused = stack.decided(user, 81).await;
     refused.refused(200, "ALREADY_ORDERED");
     assert_eq!(refused.body["orderId"], first.to_string());
-    assert!(has_claim(&stack, sale, user).await, "there is an order, so the claim stays");
+    assert!(
+        has_claim(&stack, sale, user).await,
+        "there is an order, so the claim stays"
+    );
     assert_eq!(stack.drained(sale).await, (1, 4, Some(4)));
 
     // One of a sale that is sold out says so.

@@ -17,11 +17,16 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     let users = stack.users(4).await;
     let mut past = redis::pipe();
     for number in 0..PAST {
-        let fields =
-            [("userId", 1000 + number), ("voucherId", sale as usize), ("id", 10_000 + number)];
+        let fields = [
+            ("userId", 1000 + number),
+            ("voucherId", sale as usize),
+            ("id", 10_000 + number),
+        ];
         past.xadd("stream.orders", "*", &fields).ignore();
     }
-    past.cmd("XREADGROUP").arg(&["GROUP", "g1", "c1", "STREAMS", "stream.orders", ">"]).ignore();
+    past.cmd("XREADGROUP")
+        .arg(&["GROUP", "g1", "c1", "STREAMS", "stream.orders", ">"])
+        .ignore();
     let () = past.query_async(&mut java.redis).await.unwrap();
     let all: redis::streams::StreamRangeReply =
         java.redis.xrange_all("stream.orders").await.unwrap();
@@ -30,25 +35,45 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     // An order whose row is deleted by hand.
     let deleted = java.hold(users[0].id, sale, 71, false).await;
     java.handle(&deleted).await;
-    sqlx::query("DELETE FROM tb_voucher_order WHERE id = 71").execute(&java.pool).await.unwrap();
+    sqlx::query("DELETE FROM tb_voucher_order WHERE id = 71")
+        .execute(&java.pool)
+        .await
+        .unwrap();
     // Two that count: one with a row, one without; and one that nobody has read.
     let committed = java.hold(users[1].id, sale, 72, false).await;
     java.commit(&committed).await;
     java.hold(users[2].id, sale, 73, false).await;
-    assert!(matches!(java.buy(users[3].id, sale).await, Reply::Admitted(_)));
+    assert!(matches!(
+        java.buy(users[3].id, sale).await,
+        Reply::Admitted(_)
+    ));
 
     let left = stack.stock(sale).await;
     stack.add_instance(&["--stream-min-idle-ms", "1500"]).await;
-    eventually("what counts is committed", || async { stack.orders(sale).await == 3 }).await;
+    eventually("what counts is committed", || async {
+        stack.orders(sale).await == 3
+    })
+    .await;
     drops_were_looked_for(&stack, &java, 74).await;
     stack.stream_drained().await;
     let entries: usize = java.redis.xlen("stream.orders").await.unwrap();
     assert_eq!((stack.orders(sale).await, entries), (3, PAST + 1));
-    assert_eq!(stack.stock(sale).await, left - 2, "nothing of the past was sold");
+    assert_eq!(
+        stack.stock(sale).await,
+        left - 2,
+        "nothing of the past was sold"
+    );
     let refused = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = 0";
-    assert_eq!(stack.database.number(refused).await, 1, "but for the drop that was looked for");
+    assert_eq!(
+        stack.database.number(refused).await,
+        1,
+        "but for the drop that was looked for"
+    );
     stack.counted(sale, left - 2).await;
-    assert!(!has_claim(&stack, sale, &users[0]).await, "a claim without an order");
+    assert!(
+        !has_claim(&stack, sale, &users[0]).await,
+        "a claim without an order"
+    );
 }
 
 #[tokio::test]
@@ -65,8 +90,13 @@ async fn a_java_node_goes_on_alone_after_us() {
     stack.instances[0].stop().await;
 
     assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
-    let Reply::Admitted(order) = java.buy(users[1].id, sale).await else { panic!("not admitted") };
-    let delivered = java.read(true).await.expect("the new entry, and nothing of ours");
+    let Reply::Admitted(order) = java.buy(users[1].id, sale).await else {
+        panic!("not admitted")
+    };
+    let delivered = java
+        .read(true)
+        .await
+        .expect("the new entry, and nothing of ours");
     assert_eq!(delivered.order, order);
     java.handle(&delivered).await;
     assert_eq!(stack.tables(sale).await, (2, 3));

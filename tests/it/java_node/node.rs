@@ -67,13 +67,20 @@ impl JavaNode {
     /// Creates the group, as it is told to be done by hand.
     pub async fn join(stack: &Stack) -> Self {
         let mut redis = stack.redis.conn().await;
-        let created: RedisResult<()> =
-            redis.xgroup_create_mkstream("stream.orders", "g1", "0").await;
+        let created: RedisResult<()> = redis
+            .xgroup_create_mkstream("stream.orders", "g1", "0")
+            .await;
         assert!(
-            created.as_ref().err().is_none_or(|error| error.code() == Some("BUSYGROUP")),
+            created
+                .as_ref()
+                .err()
+                .is_none_or(|error| error.code() == Some("BUSYGROUP")),
             "{created:?}"
         );
-        JavaNode { redis, pool: stack.database.pool.clone() }
+        JavaNode {
+            redis,
+            pool: stack.database.pool.clone(),
+        }
     }
 
     /// Publishes a sale that is on now: two rows that know nothing of our columns, then the counter.
@@ -86,19 +93,29 @@ impl JavaNode {
              VALUES ({id}, {stock}, '2022-01-01 00:00:00', '2037-01-01 00:00:00')"
         );
         self.pool.execute(sale.as_str()).await.unwrap();
-        let _: () = self.redis.set(format!("seckill:stock:{id}"), stock).await.unwrap();
+        let _: () = self
+            .redis
+            .set(format!("seckill:stock:{id}"), stock)
+            .await
+            .unwrap();
         id.cast_signed()
     }
 
     pub async fn buy(&self, user: i64, voucher: i64) -> Reply {
         let mut redis = self.redis.clone();
-        let now = Utc::now().with_timezone(&chrono_tz::Asia::Shanghai).naive_local();
+        let now = Utc::now()
+            .with_timezone(&chrono_tz::Asia::Shanghai)
+            .naive_local();
         let key = format!("icr:order:{}", now.format("%Y:%m:%d"));
         let sequence: i64 = redis.incr(key, 1).await.unwrap();
         let id = (now.and_utc().timestamp() - EPOCH) << 32 | sequence;
         let script = redis::Script::new(ADMIT);
-        let admitted: RedisResult<i64> =
-            script.arg(voucher).arg(user).arg(id).invoke_async(&mut redis).await;
+        let admitted: RedisResult<i64> = script
+            .arg(voucher)
+            .arg(user)
+            .arg(id)
+            .invoke_async(&mut redis)
+            .await;
         match admitted {
             Ok(0) => Reply::Admitted(id),
             Ok(1) => Reply::SoldOut,
@@ -113,7 +130,12 @@ impl JavaNode {
         let mut script = script.arg(voucher);
         script.arg(user).arg(order).arg(i32::from(ours));
         let entry: String = script.invoke_async(&mut self.redis.clone()).await.unwrap();
-        Delivered { entry, user, voucher, order }
+        Delivered {
+            entry,
+            user,
+            voucher,
+            order,
+        }
     }
 
     /// Reads one entry: a new one, for which it waits up to 200 ms, or else the first of its own pending ones.
@@ -123,13 +145,20 @@ impl JavaNode {
         if new {
             read.arg("BLOCK").arg(200);
         }
-        read.arg("STREAMS").arg("stream.orders").arg(if new { ">" } else { "0" });
+        read.arg("STREAMS")
+            .arg("stream.orders")
+            .arg(if new { ">" } else { "0" });
         let reply: Option<StreamReadReply> =
             read.query_async(&mut self.redis.clone()).await.ok()?;
         let entry = reply?.keys.into_iter().next()?.ids.into_iter().next()?;
         let number = |name| entry.get(name);
         let (user, voucher, order) = (number("userId")?, number("voucherId")?, number("id")?);
-        Some(Delivered { user, voucher, order, entry: entry.id })
+        Some(Delivered {
+            user,
+            voucher,
+            order,
+            entry: entry.id,
+        })
     }
 
     /// Commits the order, or drops it where it cannot, and acknowledges.
@@ -150,11 +179,22 @@ impl JavaNode {
     /// Acknowledges, whoever has the entry now; also without an order, as where the user's lock was busy.
     pub async fn acknowledge(&self, delivered: &Delivered) {
         let mut redis = self.redis.clone();
-        let _: i64 = redis.xack("stream.orders", "g1", &[&delivered.entry]).await.unwrap();
+        let _: i64 = redis
+            .xack("stream.orders", "g1", &[&delivered.entry])
+            .await
+            .unwrap();
     }
 
     /// Nothing where a row of the user and voucher exists, or no stock is left.
-    pub async fn commit(&self, &Delivered { user, voucher, order, .. }: &Delivered) {
+    pub async fn commit(
+        &self,
+        &Delivered {
+            user,
+            voucher,
+            order,
+            ..
+        }: &Delivered,
+    ) {
         if let Err(error) = self.insert(user, voucher, order).await {
             eprintln!("the Java node could not commit {order}: {error}");
         }

@@ -24,7 +24,10 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
         let delivered = java.hold(user.id, sale, order, false).await;
         java.handle(&delivered).await;
     }
-    assert!(matches!(java.buy(users[2].id, sale).await, Reply::Admitted(_)));
+    assert!(matches!(
+        java.buy(users[2].id, sale).await,
+        Reply::Admitted(_)
+    ));
     // Only now: one of ours would have recorded a sale with a counter.
     let _: () = java.redis.del(stack.keys.stock(plain)).await.unwrap();
 
@@ -35,14 +38,24 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     assert!(text.contains(&missing), "{text}");
 
     stack.add_instance(&[]).await;
-    stack.buy(&users[0], sale).await.refused(200, "ALREADY_ORDERED");
-    stack.buy(&users[2], sale).await.refused(200, "ALREADY_ORDERED");
+    stack
+        .buy(&users[0], sale)
+        .await
+        .refused(200, "ALREADY_ORDERED");
+    stack
+        .buy(&users[2], sale)
+        .await
+        .refused(200, "ALREADY_ORDERED");
     stack.buy(&users[3], sale).await.bought();
     assert_eq!(java.buy(users[4].id, sale).await, Reply::SoldOut);
     stack.buy(&users[4], sale).await.refused(200, "SOLD_OUT");
     assert_eq!(stack.drained(sale).await, (4, 0, Some(0)));
     assert!(is_recorded(&stack, sale, "stream", "4").await);
-    assert_eq!(stack.buy(&users[0], plain).await.status, 200, "committed, not pending");
+    assert_eq!(
+        stack.buy(&users[0], plain).await.status,
+        200,
+        "committed, not pending"
+    );
     assert_eq!(stack.counter(plain).await, None);
     assert!(is_recorded(&stack, plain, "reentrant-lock", "NULL").await);
 

@@ -13,7 +13,10 @@ async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
         "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, begin_time, end_time) VALUES ";
     for sale in 1..=3 {
         let window = "'2021-01-01', '2037-01-01'";
-        stack.database.run(&format!("{row} ({sale}, 3000, 3000, {window})")).await;
+        stack
+            .database
+            .run(&format!("{row} ({sale}, 3000, 3000, {window})"))
+            .await;
         old_orders(&stack, sale, 2500).await;
     }
     // What is left of the third is waited for.
@@ -36,7 +39,12 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
     let stack = Stack::behind_proxies(&HOUR).await;
     let database = &stack.proxies.database;
     let user = stack.users(1).await.remove(0);
-    let modes = [Mode::LoseCommit, Mode::LoseCommitReply, Mode::LoseCommitReplyThenCut, Mode::Cut];
+    let modes = [
+        Mode::LoseCommit,
+        Mode::LoseCommitReply,
+        Mode::LoseCommitReplyThenCut,
+        Mode::Cut,
+    ];
     for mode in modes {
         // Expiry.
         let sale = stack.publish(10, "row-lock").await;
@@ -44,7 +52,9 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
         old_orders(&stack, sale, 10).await;
         if mode == Mode::LoseCommit {
             // It must fail before the proxy forwards again.
-            stack.instances[0].wait_for_line("unpaid orders are not cancelled").await;
+            stack.instances[0]
+                .wait_for_line("unpaid orders are not cancelled")
+                .await;
         }
         if mode != Mode::LoseCommitReply {
             database.set(Mode::Forward);
@@ -59,7 +69,10 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
         for (what, status) in [("cancel", 4), ("pay", 2)] {
             let sale = stack.publish(1, "row-lock").await;
             stack.buy_eventually(&user, sale).await;
-            let order = stack.database.number("SELECT MAX(id) FROM tb_voucher_order").await;
+            let order = stack
+                .database
+                .number("SELECT MAX(id) FROM tb_voucher_order")
+                .await;
             database.set(mode);
             let answer = act(stack.url(), what, &user, order).await;
             database.set(Mode::Forward);
@@ -110,7 +123,9 @@ async fn the_claim_in_redis_is_returned_once() {
 
     // While Redis is away, the order is cancelled all the same, and the stock is returned to Redis later.
     let order = orders[1];
-    act(stack.url(), "cancel", &users[2], orders[2]).await.data();
+    act(stack.url(), "cancel", &users[2], orders[2])
+        .await
+        .data();
     counted(&stack, sale, 8, &users[..2]).await;
     stack.redis.pause();
     let cancelled = act(stack.url(), "cancel", &users[1], order).await;

@@ -20,29 +20,49 @@ mod faults;
 const HOUR: [&str; 2] = ["--unpaid-seconds", "3600"];
 
 pub async fn act(base: &str, what: &str, user: &SignedIn, order: i64) -> Answer {
-    post(base, &format!("/voucher-order/{order}/{what}")).token(&user.token).send().await
+    post(base, &format!("/voucher-order/{order}/{what}"))
+        .token(&user.token)
+        .send()
+        .await
 }
 
 /// Asserts that the audit finds every sale correct; returns stock, orders and cancelled orders of one.
 async fn accounts(stack: &Stack, sale: i64) -> (i64, i64, i64) {
     let limit = Duration::from_secs(20);
-    let database = connection::mysql::connect(&stack.database.url(), 1, limit).await.unwrap();
+    let database = connection::mysql::connect(&stack.database.url(), 1, limit)
+        .await
+        .unwrap();
     let store = OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai));
     for finding in audit(&store, None).await.unwrap() {
         assert!(!finding.is_broken(), "{finding:?}");
     }
     let finding = &audit(&store, Some(sale)).await.unwrap()[0];
-    (finding.totals.stock, finding.totals.orders, finding.totals.cancelled)
+    (
+        finding.totals.stock,
+        finding.totals.orders,
+        finding.totals.cancelled,
+    )
 }
 
 /// `count` orders of users 1, 2, … of a sale, as a purchase makes them, but two hours old.
 async fn old_orders(stack: &Stack, sale: i64, count: i64) {
     let rows: Vec<String> = (1..=count)
-        .map(|n| format!("({}, {n}, {sale}, NOW() - INTERVAL 2 HOUR)", sale * 1_000_000 + n))
+        .map(|n| {
+            format!(
+                "({}, {n}, {sale}, NOW() - INTERVAL 2 HOUR)",
+                sale * 1_000_000 + n
+            )
+        })
         .collect();
     let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) VALUES ";
-    stack.database.run(&(insert.to_owned() + &rows.join(","))).await;
-    stack.database.set_sale(sale, &format!("stock = stock - {count}")).await;
+    stack
+        .database
+        .run(&(insert.to_owned() + &rows.join(",")))
+        .await;
+    stack
+        .database
+        .set_sale(sale, &format!("stock = stock - {count}"))
+        .await;
 }
 
 /// Makes an order two hours old, by the database's clock and by the seconds in its id; returns its new id.
@@ -57,7 +77,10 @@ async fn age(stack: &Stack, order: i64) -> i64 {
 }
 
 async fn unpaid(stack: &Stack) -> i64 {
-    stack.database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 1").await
+    stack
+        .database
+        .number("SELECT COUNT(*) FROM tb_voucher_order WHERE status = 1")
+        .await
 }
 
 #[tokio::test]
@@ -76,21 +99,29 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
             (&json!(2), &json!(paid.to_string()))
         );
         assert!(order.data()["payTime"].is_string(), "{order:?}");
-        act(url, "cancel", &users[0], paid).await.refused(200, "ALREADY_PAID");
+        act(url, "cancel", &users[0], paid)
+            .await
+            .refused(200, "ALREADY_PAID");
     }
     assert_eq!(accounts(&stack, sale).await, (0, 2, 0));
     for url in [one, two, two] {
         let order = act(url, "cancel", &users[1], dropped).await;
         assert_eq!(order.data()["status"], 4, "{order:?}");
-        act(url, "pay", &users[1], dropped).await.refused(200, "ORDER_CANCELLED");
+        act(url, "pay", &users[1], dropped)
+            .await
+            .refused(200, "ORDER_CANCELLED");
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
 
     // An unknown one, and one that is none. A stranger's is in [`crate::strangers`].
     for what in ["pay", "cancel"] {
-        act(one, what, &users[2], 1).await.refused(200, "ORDER_NOT_FOUND");
-        let bad =
-            post(one, &format!("/voucher-order/x/{what}")).token(&users[0].token).send().await;
+        act(one, what, &users[2], 1)
+            .await
+            .refused(200, "ORDER_NOT_FOUND");
+        let bad = post(one, &format!("/voucher-order/x/{what}"))
+            .token(&users[0].token)
+            .send()
+            .await;
         bad.refused(400, "INVALID_PARAMETER");
     }
     for (status, what, code) in [
@@ -104,7 +135,9 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
 
-    let safe = Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe());
+    let safe = Strategy::ALL
+        .into_iter()
+        .filter(|strategy| !strategy.is_unsafe());
     for strategy in safe {
         let sale = stack.publish(1, strategy.name()).await;
         let first = stack.buy(&users[0], sale).await.bought();
@@ -158,12 +191,17 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     act(stack.url(), "pay", &users[0], orders[0]).await.data();
     age(&stack, orders[0]).await;
     orders[1] = age(&stack, orders[1]).await;
-    eventually("the second is cancelled", || async { unpaid(&stack).await == 1 }).await;
+    eventually("the second is cancelled", || async {
+        unpaid(&stack).await == 1
+    })
+    .await;
     // The search is repeated: the other orders are not cancelled by the next one either.
     old_orders(&stack, stack.publish(9, "row-lock").await, 1).await;
     eventually("another search", || async { unpaid(&stack).await == 1 }).await;
     assert_eq!(accounts(&stack, sale).await, (1, 2, 1));
-    act(stack.url(), "pay", &users[1], orders[1]).await.refused(200, "ORDER_CANCELLED");
+    act(stack.url(), "pay", &users[1], orders[1])
+        .await
+        .refused(200, "ORDER_CANCELLED");
     act(stack.url(), "pay", &users[2], orders[2]).await.data();
     stack.buy(&users[1], sale).await.data();
 
@@ -185,11 +223,18 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     stack.instances[1].stop().await;
     // But for the last purchase above.
     let left = unpaid(&stack).await - 1;
-    assert_eq!(accounts(&stack, sale).await, (3990 - left, left + 10, 3990 - left));
+    assert_eq!(
+        accounts(&stack, sale).await,
+        (3990 - left, left + 10, 3990 - left)
+    );
 }
 
 async fn pending_returns_are(stack: &Stack, count: i64) -> bool {
-    stack.database.number("SELECT COUNT(*) FROM tb_stock_return").await == count
+    stack
+        .database
+        .number("SELECT COUNT(*) FROM tb_stock_return")
+        .await
+        == count
 }
 
 /// Again and again the owner pays on one node and cancels on both at the same moment: one succeeds. Whole sales whose orders

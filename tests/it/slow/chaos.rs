@@ -13,11 +13,22 @@ use crate::database_failover::is_mariadb;
 async fn rounds(rounds: u32, redis: RedisLayout, database: Replication) {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_seckill"));
     let (seed, buyers, recoveries) = (4, 300, 0);
-    let mut options = ChaosOptions { program, seed, rounds, buyers, recoveries, ..defaults() };
+    let mut options = ChaosOptions {
+        program,
+        seed,
+        rounds,
+        buyers,
+        recoveries,
+        ..defaults()
+    };
     (options.layout.redis, options.layout.database) = (redis, database);
     let report = chaos::run(&options).await.expect("servers that start");
     assert_eq!(report.result().exit_code(), ExitCode::SUCCESS, "{report}");
-    let drawn = report.figures[0].rows.iter().filter(|row| row[0] != "0").count();
+    let drawn = report.figures[0]
+        .rows
+        .iter()
+        .filter(|row| row[0] != "0")
+        .count();
     assert!(drawn >= rounds as usize, "each has a fault: {report}");
 }
 

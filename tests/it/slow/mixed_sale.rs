@@ -77,11 +77,19 @@ async fn first_wave(stack: &Stack, java: &JavaNode, users: &[SignedIn], sale: i6
         async move {
             tokio::time::sleep(pause).await;
             let ours = async {
-                let order = if at_ours { buy_at_ours(stack, user, sale).await } else { None };
+                let order = if at_ours {
+                    buy_at_ours(stack, user, sale).await
+                } else {
+                    None
+                };
                 outcome(stack, user, order).await
             };
             let javas = async {
-                let order = if at_java { buy_at_java(java, user, sale).await } else { None };
+                let order = if at_java {
+                    buy_at_java(java, user, sale).await
+                } else {
+                    None
+                };
                 outcome(stack, user, order).await
             };
             tokio::join!(ours, javas);
@@ -97,9 +105,14 @@ async fn buy_at_ours(stack: &Stack, user: &SignedIn, sale: i64) -> Option<i64> {
         return Some(answer.bought());
     }
     let code = answer.body["code"].as_str().unwrap_or_default();
-    assert!(["ALREADY_ORDERED", "SOLD_OUT"].contains(&code), "{answer:?}");
+    assert!(
+        ["ALREADY_ORDERED", "SOLD_OUT"].contains(&code),
+        "{answer:?}"
+    );
     answer.refused(200, code);
-    answer.body["orderId"].as_str().map(|id| id.parse().expect("an id"))
+    answer.body["orderId"]
+        .as_str()
+        .map(|id| id.parse().expect("an id"))
 }
 
 async fn buy_at_java(java: &JavaNode, user: &SignedIn, sale: i64) -> Option<i64> {
@@ -129,7 +142,11 @@ async fn outcome(stack: &Stack, user: &SignedIn, order: Option<i64>) {
             (202, "PENDING") | (503, "UNAVAILABLE") => {}
             _ => panic!("a yes became {answer:?}"),
         }
-        assert!(since.elapsed() < DEFINITE, "order {order} of {} is pending still", user.id);
+        assert!(
+            since.elapsed() < DEFINITE,
+            "order {order} of {} is pending still",
+            user.id
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

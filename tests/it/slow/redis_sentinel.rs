@@ -14,13 +14,20 @@ use crate::support::stack::{SignedIn, Stack, buy, buy_eventually, sign_in};
 use secrecy::ExposeSecret;
 
 /// Every strategy that keeps something in Redis, and those that only remember sessions there.
-const STRATEGIES: [&str; 5] =
-    ["setnx-lock", "reentrant-lock", "stream", "group-commit", "row-lock"];
+const STRATEGIES: [&str; 5] = [
+    "setnx-lock",
+    "reentrant-lock",
+    "stream",
+    "group-commit",
+    "row-lock",
+];
 
 /// Publishes a sale of one, and buys it, by every strategy.
 pub async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
     for strategy in STRATEGIES {
-        let sale = post(base, "/voucher/seckill").admin().json(Stack::sale(1, strategy));
+        let sale = post(base, "/voucher/seckill")
+            .admin()
+            .json(Stack::sale(1, strategy));
         let sale = sale.send().await.data().as_i64().expect("a voucher id");
         let order = buy(base, user, sale).await.bought();
         eventually("the order is committed", async || {
@@ -29,12 +36,20 @@ pub async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
         })
         .await;
         let again = buy(base, user, sale).await;
-        assert_eq!(again.body["orderId"], json!(order.to_string()), "{strategy}: {again:?}");
+        assert_eq!(
+            again.body["orderId"],
+            json!(order.to_string()),
+            "{strategy}: {again:?}"
+        );
     }
 }
 
 pub async fn read_shops(base: &str) {
-    for path in ["/shop/1", "/shop/of/type?typeId=1&x=120.15&y=30.33", "/shop-type/list"] {
+    for path in [
+        "/shop/1",
+        "/shop/of/type?typeId=1&x=120.15&y=30.33",
+        "/shop-type/list",
+    ] {
         get(base, path).send().await.data();
     }
 }
@@ -42,10 +57,17 @@ pub async fn read_shops(base: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_feature_works_through_sentinel_and_after_a_failover() {
     let (mut sentinel, database) = tokio::join!(RedisSentinel::start(), TestDatabase::migrated());
-    let hosts: Vec<String> = sentinel.sentinels.iter().map(|sentinel| sentinel.address()).collect();
+    let hosts: Vec<String> = sentinel
+        .sentinels
+        .iter()
+        .map(|sentinel| sentinel.address())
+        .collect();
     let env = [
         ("DATABASE_URL", database.url().expose_secret().to_owned()),
-        ("REDIS_URL", format!("redis-sentinel://{}/{MASTER}", hosts.join(","))),
+        (
+            "REDIS_URL",
+            format!("redis-sentinel://{}/{MASTER}", hosts.join(",")),
+        ),
         ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
     ];
     let instance = Instance::start(&["--lab".to_owned()], &env).await;
@@ -61,7 +83,9 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     for strategy in ["reentrant-lock", "stream"] {
         let mut sale = Value::Null;
         eventually("a sale is published", async || {
-            let publish = post(base, "/voucher/seckill").admin().json(Stack::sale(5, strategy));
+            let publish = post(base, "/voucher/seckill")
+                .admin()
+                .json(Stack::sale(5, strategy));
             sale = publish.send().await.body["data"].clone();
             sale.is_i64()
         })
@@ -74,10 +98,17 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     read_shops(base).await;
     buy_by_every_strategy(base, &other).await;
     let me = get(base, "/user/me").token(&user.token).send().await;
-    assert_eq!(me.data()["id"], json!(user.id), "the session of before the failover");
+    assert_eq!(
+        me.data()["id"],
+        json!(user.id),
+        "the session of before the failover"
+    );
 
     tracked(base).await;
-    let deleted: u64 = master.del(format!("login:token:{}", user.token)).await.expect("a DEL");
+    let deleted: u64 = master
+        .del(format!("login:token:{}", user.token))
+        .await
+        .expect("a DEL");
     assert_eq!(deleted, 1);
     // It would be used for minutes otherwise.
     eventually("the new master reports ended sessions", async || {

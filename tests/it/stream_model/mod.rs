@@ -48,7 +48,9 @@ fn without_any_of_its_rules_a_promise_is_broken() {
         // The first such walk; another where the model is changed.
         let broken = (first..first + 50_000).find_map(|seed| Some((seed, walk(seed, rule)?)));
         println!("without {rule:?}: {broken:?}");
-        let Some((seed, _)) = broken else { panic!("nothing is broken without {rule:?}") };
+        let Some((seed, _)) = broken else {
+            panic!("nothing is broken without {rule:?}")
+        };
         assert_eq!(walk(seed, ""), None, "with every rule, on walk {seed}");
     }
 }

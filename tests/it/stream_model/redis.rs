@@ -130,12 +130,18 @@ impl Redis {
             Op::Look | Op::LookUser(_) => {
                 let lost = self.group().is_none();
                 let mut of = mark(self, lost);
-                let has =
-                    |entry| self.stream.as_ref().is_some_and(|of| of.entries.contains_key(entry));
+                let has = |entry| {
+                    self.stream
+                        .as_ref()
+                        .is_some_and(|of| of.entries.contains_key(entry))
+                };
                 let is_gone = match op {
-                    Op::LookUser(user) => {
-                        self.hash.get(user).into_iter().flatten().any(|(_, entry)| !has(entry))
-                    }
+                    Op::LookUser(user) => self
+                        .hash
+                        .get(user)
+                        .into_iter()
+                        .flatten()
+                        .any(|(_, entry)| !has(entry)),
                     _ => {
                         let stream = self.stream.as_ref();
                         stream.is_none_or(|of| of.entries.is_empty()) && !self.hash.is_empty()
@@ -161,8 +167,12 @@ impl Redis {
                 Reply::Admission(answers.collect())
             }
             Op::Read => {
-                let Some(stream) = &mut self.stream else { return Reply::Failed };
-                let Some((delivered, pending)) = &mut stream.group else { return Reply::Failed };
+                let Some(stream) = &mut self.stream else {
+                    return Reply::Failed;
+                };
+                let Some((delivered, pending)) = &mut stream.group else {
+                    return Reply::Failed;
+                };
                 let Some((&entry, order)) = stream.entries.range(*delivered + 1..).next() else {
                     return Reply::None;
                 };
@@ -171,8 +181,12 @@ impl Redis {
                 Reply::Entry(entry, *order)
             }
             Op::Claim(entry) => {
-                let Some(stream) = &mut self.stream else { return Reply::Failed };
-                let Some((_, pending)) = &mut stream.group else { return Reply::Failed };
+                let Some(stream) = &mut self.stream else {
+                    return Reply::Failed;
+                };
+                let Some((_, pending)) = &mut stream.group else {
+                    return Reply::Failed;
+                };
                 match (pending.contains_key(entry), stream.entries.get(entry)) {
                     (true, Some(order)) => {
                         pending.insert(*entry, now);
@@ -192,7 +206,12 @@ impl Redis {
                 }
                 Reply::None
             }
-            Op::Resolve { mark: read, entry, order, outcome } => {
+            Op::Resolve {
+                mark: read,
+                entry,
+                order,
+                outcome,
+            } => {
                 let of = mark(self, false);
                 if of != *read && without != "resolved under the mark" {
                     return Reply::No;
@@ -222,7 +241,11 @@ impl Redis {
             }
             Op::Open(count) => {
                 let of = mark(self, false);
-                if self.count(of, count, without) { Reply::Yes } else { Reply::No }
+                if self.count(of, count, without) {
+                    Reply::Yes
+                } else {
+                    Reply::No
+                }
             }
             Op::Lose(key) => {
                 match key {
@@ -241,7 +264,10 @@ impl Redis {
             }
             Op::Save => Reply::None,
             Op::Replace(data) => {
-                *self = Redis { server: number, ..(**data).clone() };
+                *self = Redis {
+                    server: number,
+                    ..(**data).clone()
+                };
                 Reply::None
             }
         }
@@ -256,15 +282,24 @@ impl Redis {
     }
 
     pub fn pending(&self) -> BTreeMap<Entry, u32> {
-        self.group().map(|(_, pending)| pending.clone()).unwrap_or_default()
+        self.group()
+            .map(|(_, pending)| pending.clone())
+            .unwrap_or_default()
     }
 
     /// Entries after `after`; and those that were pending before we joined.
     fn unresolved(&self, after: Entry, first: bool) -> Vec<(Entry, Order)> {
-        let Some(stream) = &self.stream else { return Vec::new() };
+        let Some(stream) = &self.stream else {
+            return Vec::new();
+        };
         let before = self.pending();
         let counts = |entry: &Entry| *entry > after || first && before.contains_key(entry);
-        stream.entries.iter().filter(|(entry, _)| counts(entry)).map(|(e, o)| (*e, *o)).collect()
+        stream
+            .entries
+            .iter()
+            .filter(|(entry, _)| counts(entry))
+            .map(|(e, o)| (*e, *o))
+            .collect()
     }
 
     fn take_in(&mut self, entries: &[(Entry, Order)]) {
@@ -285,19 +320,29 @@ impl Redis {
         }
         let existed = self.stream.is_some();
         let stream = self.stream.get_or_insert_default();
-        let kept = stream.joined.filter(|_| without != "the stream keeps where we joined");
+        let kept = stream
+            .joined
+            .filter(|_| without != "the stream keeps where we joined");
         let join = match (existed, kept, self.mark) {
             (false, ..) => 0,
             (_, Some(joined), _) => joined,
             (.., Some(mark)) => mark.join,
-            _ => stream.group.as_ref().map_or(stream.last, |(delivered, _)| *delivered),
+            _ => stream
+                .group
+                .as_ref()
+                .map_or(stream.last, |(delivered, _)| *delivered),
         };
         stream.group.get_or_insert_with(|| (join, BTreeMap::new()));
         stream.joined.get_or_insert(join);
         self.hash.clear();
         let entries = self.unresolved(join, true);
         self.take_in(&entries);
-        *self.mark.insert(Mark { number, server: self.server, since: now, join })
+        *self.mark.insert(Mark {
+            number,
+            server: self.server,
+            since: now,
+            join,
+        })
     }
 
     pub fn is_whole(&self, mark: Mark) -> bool {
@@ -308,15 +353,22 @@ impl Redis {
 
     fn admit(&mut self, order: Order, late: bool, mark: Mark) -> &'static str {
         if let Some((own, _)) = self.hash.get(&order.user).and_then(|own| own.first()) {
-            return if *own == order.id { "pending" } else { "claimed" };
+            return if *own == order.id {
+                "pending"
+            } else {
+                "claimed"
+            };
         }
         if late {
             return "late";
         }
         let is_whole = self.is_whole(mark);
-        let (true, Some((claims, _)), Some(left), Some(stream)) =
-            (is_whole, &mut self.claims, &mut self.counter, &mut self.stream)
-        else {
+        let (true, Some((claims, _)), Some(left), Some(stream)) = (
+            is_whole,
+            &mut self.claims,
+            &mut self.counter,
+            &mut self.stream,
+        ) else {
             return "closed";
         };
         if claims.contains(&order.user) {
@@ -330,7 +382,10 @@ impl Redis {
         stream.entries.insert(stream.last, order);
         claims.insert(order.user);
         *left -= 1;
-        self.hash.entry(order.user).or_default().push((order.id, stream.last));
+        self.hash
+            .entry(order.user)
+            .or_default()
+            .push((order.id, stream.last));
         "pending"
     }
 
@@ -366,7 +421,15 @@ impl Redis {
     }
 
     fn count(&mut self, mark: Mark, count: &Count, without: &str) -> bool {
-        let Count { was, stock, last, undecided, active, void, .. } = count;
+        let Count {
+            was,
+            stock,
+            last,
+            undecided,
+            active,
+            void,
+            ..
+        } = count;
         let of_mark = self.open == Some(Open::Under(mark));
         if mark != count.mark || self.open != Some(*was) || of_mark && !self.is_whole(mark) {
             return false;
@@ -382,8 +445,12 @@ impl Redis {
             let own = self.hash.get(&order.user);
             own.is_some_and(|own| own.contains(&(order.id, *entry)))
         };
-        let waits: Vec<User> =
-            undecided.iter().filter(named).chain(&newer).map(|(_, order)| order.user).collect();
+        let waits: Vec<User> = undecided
+            .iter()
+            .filter(named)
+            .chain(&newer)
+            .map(|(_, order)| order.user)
+            .collect();
         let (claims, of) = self.claims.get_or_insert_default();
         claims.extend(waits.iter().chain(active));
         claims.retain(|user| !void.contains(user) || waits.contains(user));

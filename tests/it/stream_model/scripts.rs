@@ -53,7 +53,14 @@ fn name((at, order): &(Entry, Order)) -> String {
     format!("7:{}:{}", id(order.id), entry(*at))
 }
 
-fn mark(Mark { number, server, since, join }: Mark) -> String {
+fn mark(
+    Mark {
+        number,
+        server,
+        since,
+        join,
+    }: Mark,
+) -> String {
     format!("{server:x} {since}{number:06} {}", entry(join))
 }
 
@@ -71,7 +78,9 @@ fn refused(of: Id) -> String {
 /// An entry as Redis tells it.
 fn told(&(at, order): &(Entry, Order)) -> Vec<String> {
     let (at, user, id) = (entry(at), user(order.user), id(order.id));
-    [at.as_str(), "userId", &user, "voucherId", "7", "id", &id].map(str::to_owned).into()
+    [at.as_str(), "userId", &user, "voucherId", "7", "id", &id]
+        .map(str::to_owned)
+        .into()
 }
 
 /// A script with its keys and arguments, or a command.
@@ -80,17 +89,30 @@ fn call(op: &Op) -> String {
         Op::Look => format!("look|2|{STREAM}|tidy|"),
         Op::LookUser(of) => format!("look|2|{STREAM}|user|{}", user(*of)),
         Op::Page(after) => {
-            format!("look|2|{STREAM}|page|{}", after.map(entry).unwrap_or_default())
+            format!(
+                "look|2|{STREAM}|page|{}",
+                after.map(entry).unwrap_or_default()
+            )
         }
         Op::Admit { orders, late } => {
             let until = if *late { "0" } else { "9000000000000000" };
-            let orders = orders.iter().map(|of| format!("|1|7|{}|{}", user(of.user), id(of.id)));
-            format!("admit|5|{STREAM}|{SALE}|{until}|1000{}", orders.collect::<String>())
+            let orders = orders
+                .iter()
+                .map(|of| format!("|1|7|{}|{}", user(of.user), id(of.id)));
+            format!(
+                "admit|5|{STREAM}|{SALE}|{until}|1000{}",
+                orders.collect::<String>()
+            )
         }
         Op::Read => "XREADGROUP|GROUP|g1|c1|COUNT|1|STREAMS|stream.orders|>".to_owned(),
         Op::Claim(at) => format!("XCLAIM|stream.orders|g1|c1|0|{}", entry(*at)),
         Op::Ack(at) => format!("XACK|stream.orders|g1|{}", entry(*at)),
-        Op::Resolve { mark: of, entry: at, order, outcome } => {
+        Op::Resolve {
+            mark: of,
+            entry: at,
+            order,
+            outcome,
+        } => {
             let (of, user, name) = (mark(*of), user(order.user), name(&(*at, *order)));
             let (at, id, refused) = (entry(*at), id(order.id), refused(order.id));
             let (outcome, has_order) = match outcome {
@@ -106,8 +128,14 @@ fn call(op: &Op) -> String {
             format!("resolve|{keys}|{of}|0|{refusal}")
         }
         Op::Step(step, name, users) => {
-            let users = users.iter().map(|of| format!("|{}", user(*of))).collect::<String>();
-            format!("open|5|{STREAM}|{SALE}|{step}|{}{users}", open(Open::By(*name)))
+            let users = users
+                .iter()
+                .map(|of| format!("|{}", user(*of)))
+                .collect::<String>();
+            format!(
+                "open|5|{STREAM}|{SALE}|{step}|{}{users}",
+                open(Open::By(*name))
+            )
         }
         Op::Open(count) => {
             let (of, was, last) = (mark(count.mark), open(count.was), entry(count.last));
@@ -156,7 +184,9 @@ fn reply(op: &Op, reply: RedisResult<Value>) -> Vec<String> {
         Op::Admit { .. } => {
             all.remove(0);
             // Some name the order that has the claim.
-            let claimed = all.iter_mut().filter(|answer| answer.starts_with("claimed"));
+            let claimed = all
+                .iter_mut()
+                .filter(|answer| answer.starts_with("claimed"));
             claimed.for_each(|answer| answer.truncate("claimed".len()));
         }
         // The stream's name.
@@ -176,9 +206,10 @@ fn reply_of_model(reply: &Reply) -> Vec<String> {
         Reply::No => vec!["no".to_owned()],
         Reply::Mark(of) => vec![mark(*of)],
         Reply::Entry(at, order) => told(&(*at, *order)),
-        Reply::Entries(of, entries) => {
-            [mark(*of)].into_iter().chain(entries.iter().flat_map(told)).collect()
-        }
+        Reply::Entries(of, entries) => [mark(*of)]
+            .into_iter()
+            .chain(entries.iter().flat_map(told))
+            .collect(),
         Reply::Admission(answers) => answers.iter().map(|&answer| answer.to_owned()).collect(),
     }
 }
@@ -186,28 +217,53 @@ fn reply_of_model(reply: &Reply) -> Vec<String> {
 type Map = BTreeMap<String, String>;
 
 /// What the keys hold: hash, counter, claims, open mark, refusals.
-type Keys = (Map, Option<i32>, BTreeSet<String>, Option<String>, BTreeSet<String>);
+type Keys = (
+    Map,
+    Option<i32>,
+    BTreeSet<String>,
+    Option<String>,
+    BTreeSet<String>,
+);
 
 /// And the stream, if there is one: its last id, where its groups stand, what is pending, the entries.
 type Entries = Option<(String, Map, Vec<String>, Vec<String>)>;
 
 /// The same, as the model has it.
 fn keys_of_model(model: &Redis) -> (Keys, Entries) {
-    let mut hash: Map = model.mark.iter().map(|of| ("mark".to_owned(), mark(*of))).collect();
+    let mut hash: Map = model
+        .mark
+        .iter()
+        .map(|of| ("mark".to_owned(), mark(*of)))
+        .collect();
     for (&of, own) in &model.hash {
-        let own = own.iter().map(|&(id, at)| name(&(at, Order { id, user: of })));
+        let own = own
+            .iter()
+            .map(|&(id, at)| name(&(at, Order { id, user: of })));
         hash.insert(user(of), own.collect::<Vec<_>>().join(" "));
     }
     let (users, tag) = model.claims.clone().unwrap_or_default();
     let claims = users.into_iter().map(user).chain(tag.map(open)).collect();
     let refused = model.refused.iter().copied().map(refused).collect();
     let keys = (hash, model.counter, claims, model.open.map(open), refused);
-    let Some(stream) = &model.stream else { return (keys, None) };
-    let delivered = stream.group.as_ref().map(|(delivered, _)| ("g1", *delivered));
-    let groups = delivered.into_iter().chain(stream.joined.map(|joined| ("seckill", joined)));
-    let groups = groups.map(|(name, at)| (name.to_owned(), entry(at))).collect();
+    let Some(stream) = &model.stream else {
+        return (keys, None);
+    };
+    let delivered = stream
+        .group
+        .as_ref()
+        .map(|(delivered, _)| ("g1", *delivered));
+    let groups = delivered
+        .into_iter()
+        .chain(stream.joined.map(|joined| ("seckill", joined)));
+    let groups = groups
+        .map(|(name, at)| (name.to_owned(), entry(at)))
+        .collect();
     let pending = model.pending().into_keys().map(entry).collect();
-    let entries = stream.entries.iter().flat_map(|(at, order)| told(&(*at, *order))).collect();
+    let entries = stream
+        .entries
+        .iter()
+        .flat_map(|(at, order)| told(&(*at, *order)))
+        .collect();
     (keys, Some((entry(stream.last), groups, pending, entries)))
 }
 
@@ -227,16 +283,31 @@ impl Scripts {
             load.arg("LOAD").arg([OF_THE_MODEL, head, text].concat());
             hashes.insert(name, load.query_async(&mut redis).await.unwrap());
         }
-        Scripts { redis, hashes, saved: Vec::new() }
+        Scripts {
+            redis,
+            hashes,
+            saved: Vec::new(),
+        }
     }
 
     /// # Panics
     /// Where a reply, or what the keys hold then, is not the model's.
     pub async fn replay(&mut self, recorded: &[Recorded]) {
         self.saved.clear();
-        let _: () = redis::cmd("FLUSHALL").query_async(&mut self.redis).await.unwrap();
-        for (at, Recorded { op, now, number, reply: expected, after }) in
-            recorded.iter().enumerate()
+        let _: () = redis::cmd("FLUSHALL")
+            .query_async(&mut self.redis)
+            .await
+            .unwrap();
+        for (
+            at,
+            Recorded {
+                op,
+                now,
+                number,
+                reply: expected,
+                after,
+            },
+        ) in recorded.iter().enumerate()
         {
             match op {
                 Op::Save => self.save().await,
@@ -255,9 +326,20 @@ impl Scripts {
                 command = redis::cmd("EVALSHA");
                 command.arg(hash);
             }
-            let raw = command.arg(words.collect::<Vec<_>>()).query_async(&mut self.redis).await;
-            assert_eq!(self.keys().await, keys_of_model(after), "after call {at}, {call}");
-            assert_eq!(reply(op, raw), reply_of_model(expected), "of call {at}, {call}");
+            let raw = command
+                .arg(words.collect::<Vec<_>>())
+                .query_async(&mut self.redis)
+                .await;
+            assert_eq!(
+                self.keys().await,
+                keys_of_model(after),
+                "after call {at}, {call}"
+            );
+            assert_eq!(
+                reply(op, raw),
+                reply_of_model(expected),
+                "of call {at}, {call}"
+            );
         }
     }
 
@@ -285,7 +367,9 @@ impl Scripts {
         let mut read = redis::pipe();
         // The model says when an opener's name expires.
         read.persist("seckill:open:7").ignore();
-        read.hgetall("stream.orders.pending").get("seckill:stock:7").smembers("seckill:order:7");
+        read.hgetall("stream.orders.pending")
+            .get("seckill:stock:7")
+            .smembers("seckill:order:7");
         read.get("seckill:open:7").keys("seckill:refused:*");
         let keys = read.query_async(redis).await.unwrap();
         let stream = "stream.orders";
@@ -294,15 +378,28 @@ impl Scripts {
         }
         let of: StreamInfoStreamReply = redis.xinfo_stream(stream).await.unwrap();
         let groups: StreamInfoGroupsReply = redis.xinfo_groups(stream).await.unwrap();
-        let groups = groups.groups.into_iter().map(|group| (group.name, group.last_delivered_id));
+        let groups = groups
+            .groups
+            .into_iter()
+            .map(|group| (group.name, group.last_delivered_id));
         let groups: Map = groups.collect();
         let mut pending = StreamPendingCountReply::default();
         if groups.contains_key("g1") {
-            pending = redis.xpending_count(stream, "g1", "-", "+", 1000).await.unwrap();
+            pending = redis
+                .xpending_count(stream, "g1", "-", "+", 1000)
+                .await
+                .unwrap();
         }
         let pending = pending.ids.into_iter().map(|pending| pending.id).collect();
         let mut entries = redis::cmd("XRANGE");
-        let entries = entries.arg(&[stream, "-", "+"]).query_async(redis).await.unwrap();
-        (keys, Some((of.last_generated_id, groups, pending, texts(&entries))))
+        let entries = entries
+            .arg(&[stream, "-", "+"])
+            .query_async(redis)
+            .await
+            .unwrap();
+        (
+            keys,
+            Some((of.last_generated_id, groups, pending, texts(&entries))),
+        )
     }
 }

@@ -142,7 +142,11 @@ impl World {
         let mut world = World {
             without,
             now: 100,
-            database: Database { stock: issued, issued, ..Database::default() },
+            database: Database {
+                stock: issued,
+                issued,
+                ..Database::default()
+            },
             replica: (Redis::default(), 100),
             saved: (Redis::default(), 100),
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -186,7 +190,13 @@ impl World {
         let reply = self.redis(instance).apply(&op, now, number, without);
         let after = self.redis.clone();
         if let Some(recorded) = &mut self.recorded {
-            recorded.push(Recorded { op, now, number, reply: reply.clone(), after });
+            recorded.push(Recorded {
+                op,
+                now,
+                number,
+                reply: reply.clone(),
+                after,
+            });
         }
         reply
     }
@@ -211,14 +221,18 @@ impl World {
             self.fails(format!("{order:?} became a row after its no"));
         }
         self.database.stock -= 1;
-        self.database.rows.insert(order.id, (order.user, Row::Active));
+        self.database
+            .rows
+            .insert(order.id, (order.user, Row::Active));
     }
 
     /// One step of somebody.
     pub fn step(&mut self) {
         // What buys and sells comes more often than what fails.
-        let action =
-            self.any(60).checked_sub(24).map_or_else(|| self.any(24), |often| 1 + often % 9);
+        let action = self
+            .any(60)
+            .checked_sub(24)
+            .map_or_else(|| self.any(24), |often| 1 + often % 9);
         if self.actions & 1 << action == 0 {
             return;
         }
@@ -241,8 +255,10 @@ impl World {
             15 => self.replica = (self.redis.clone(), self.now),
             16 => self.instances[instance].apart = false,
             17 => {
-                self.instances[instance] =
-                    Instance { apart: self.instances[instance].apart, ..Instance::default() }
+                self.instances[instance] = Instance {
+                    apart: self.instances[instance].apart,
+                    ..Instance::default()
+                }
             }
             18 if self.any(3) == 0 => self.promotes(),
             // To older data only where nobody was told yet that there is none of it.
@@ -255,8 +271,14 @@ impl World {
                 self.saved = (self.redis.clone(), self.now);
             }
             21 if self.any(4) == 0 => {
-                let keys =
-                    [Key::Hash, Key::Stream, Key::Claims, Key::Counter, Key::Open, Key::Group];
+                let keys = [
+                    Key::Hash,
+                    Key::Stream,
+                    Key::Claims,
+                    Key::Counter,
+                    Key::Open,
+                    Key::Group,
+                ];
                 let key = keys[self.any(keys.len())];
                 self.loses(matches!(key, Key::Hash | Key::Stream | Key::Group));
                 self.call_all(Op::Lose(key));
@@ -289,15 +311,24 @@ impl World {
         if self.instances[instance].admission.is_some() {
             return;
         }
-        let Some(mark) = self.look(instance) else { return };
+        let Some(mark) = self.look(instance) else {
+            return;
+        };
         // The counter of ids begins anew under each mark.
-        let begin = if self.without == "ids begin at random" { 0 } else { mark.number * 1000 };
+        let begin = if self.without == "ids begin at random" {
+            0
+        } else {
+            mark.number * 1000
+        };
         let mut orders = Vec::new();
         for _ in 0..1 + self.any(2) {
             let id = self.ids.entry(mark.number).or_insert(begin);
             *id += 1;
             let id = (self.now, *id);
-            orders.push(Order { id, user: self.any(USERS) as User });
+            orders.push(Order {
+                id,
+                user: self.any(USERS) as User,
+            });
         }
         self.sent.extend(&orders);
         self.instances[instance].admission = Some((orders, self.now + ADMISSION));
@@ -306,7 +337,13 @@ impl World {
     fn admits(&mut self, instance: usize) {
         let Some((orders, until)) = self.instances[instance].admission.clone() else {
             if let Some((orders, until)) = self.stalled.take() {
-                self.call(instance, Op::Admit { orders, late: self.now > until });
+                self.call(
+                    instance,
+                    Op::Admit {
+                        orders,
+                        late: self.now > until,
+                    },
+                );
             }
             return;
         };
@@ -316,13 +353,21 @@ impl World {
             return;
         }
         let late = self.now > until;
-        let reply = self.call(instance, Op::Admit { orders: orders.clone(), late });
+        let reply = self.call(
+            instance,
+            Op::Admit {
+                orders: orders.clone(),
+                late,
+            },
+        );
         // Its reply may be lost, and it is sent again.
         if self.any(4) == 0 {
             return;
         }
         self.instances[instance].admission = None;
-        let Reply::Admission(answers) = reply else { return };
+        let Reply::Admission(answers) = reply else {
+            return;
+        };
         for (order, answer) in orders.into_iter().zip(answers) {
             if answer == "pending" {
                 self.told_pending(order);
@@ -333,7 +378,11 @@ impl World {
     }
 
     fn told_pending(&mut self, order: Order) {
-        if self.pending.iter().any(|other| other.id == order.id && other.user != order.user) {
+        if self
+            .pending
+            .iter()
+            .any(|other| other.id == order.id && other.user != order.user)
+        {
             self.fails(format!("{:?} was told to two buyers", order.id));
         }
         self.pending.insert(order);
@@ -348,17 +397,29 @@ impl World {
             return;
         };
         let now = self.now;
-        let idle =
-            self.redis(instance).pending().into_iter().find(|(_, since)| since + IDLE <= now);
+        let idle = self
+            .redis(instance)
+            .pending()
+            .into_iter()
+            .find(|(_, since)| since + IDLE <= now);
         let op = idle.map_or(Op::Read, |(entry, _)| Op::Claim(entry));
         if let Reply::Entry(entry, order) = self.call(instance, op) {
-            let attempt = Attempt { entry, order, begun, mark, refuse: None, outcome: None };
+            let attempt = Attempt {
+                entry,
+                order,
+                begun,
+                mark,
+                refuse: None,
+                outcome: None,
+            };
             self.instances[instance].attempt = Some(attempt);
         }
     }
 
     fn decides(&mut self, instance: usize) {
-        let Some(mut attempt) = self.instances[instance].attempt else { return };
+        let Some(mut attempt) = self.instances[instance].attempt else {
+            return;
+        };
         let Attempt { order, refuse, .. } = attempt;
         if attempt.outcome.is_some() || self.database.locked_by.is_some() {
             return;
@@ -367,9 +428,15 @@ impl World {
         if let Some(why) = refuse {
             // The primary key says what is there.
             if row.is_none() && self.without != "a refusal is a row" {
-                self.database.rows.insert(order.id, (order.user, Row::Refused));
+                self.database
+                    .rows
+                    .insert(order.id, (order.user, Row::Refused));
             }
-            attempt.outcome = Some(if self.database.has(&order) { Outcome::Ordered } else { why });
+            attempt.outcome = Some(if self.database.has(&order) {
+                Outcome::Ordered
+            } else {
+                why
+            });
         } else if self.now > attempt.begun + COMMIT && self.without != "no COMMIT is late" {
             self.instances[instance].attempt = None;
             return;
@@ -389,12 +456,25 @@ impl World {
     }
 
     fn resolves(&mut self, instance: usize) {
-        let Some(Attempt { entry, order, mark, outcome: Some(outcome), .. }) =
-            self.instances[instance].attempt
+        let Some(Attempt {
+            entry,
+            order,
+            mark,
+            outcome: Some(outcome),
+            ..
+        }) = self.instances[instance].attempt
         else {
             return;
         };
-        let reply = self.call(instance, Op::Resolve { mark, entry, order, outcome });
+        let reply = self.call(
+            instance,
+            Op::Resolve {
+                mark,
+                entry,
+                order,
+                outcome,
+            },
+        );
         // Its reply may be lost, and it is sent again.
         if self.any(4) > 0 {
             self.instances[instance].attempt = None;
@@ -438,8 +518,16 @@ impl World {
                 }
             }
             Some((order, mark, asked)) => {
-                let drawn = if self.without == "unsure after it was sent" { 0 } else { order.id.0 };
-                let began = if self.without == "unsure under a new mark" { 0 } else { mark.since };
+                let drawn = if self.without == "unsure after it was sent" {
+                    0
+                } else {
+                    order.id.0
+                };
+                let began = if self.without == "unsure under a new mark" {
+                    0
+                } else {
+                    mark.since
+                };
                 let unsure = self.now < drawn.max(began) + UNSURE;
                 let is_own = self.database.has(&order);
                 if !unsure && !is_own && self.now <= asked + ADMISSION {
@@ -452,13 +540,18 @@ impl World {
     fn watches(&mut self, instance: usize) {
         let Some(mut watch) = self.instances[instance].watch.take() else {
             let mark = self.look(instance);
-            self.instances[instance].watch = mark.map(|mark| Watch { mark, ..Watch::default() });
+            self.instances[instance].watch = mark.map(|mark| Watch {
+                mark,
+                ..Watch::default()
+            });
             return;
         };
         if watch.delivered.is_none() {
             watch.delivered = Some(self.redis(instance).delivered());
         } else if watch.entries.is_none() {
-            let Reply::Entries(_, entries) = self.call(instance, Op::Page(None)) else { return };
+            let Reply::Entries(_, entries) = self.call(instance, Op::Page(None)) else {
+                return;
+            };
             watch.entries = Some(entries);
         } else if watch.pending.is_none() {
             watch.pending = Some(self.redis(instance).pending().into_keys().collect());
@@ -467,14 +560,26 @@ impl World {
             if self.look(instance) != Some(mark) {
                 return;
             }
-            let (Some(delivered), Some(pending)) = (watch.delivered, watch.pending) else { return };
+            let (Some(delivered), Some(pending)) = (watch.delivered, watch.pending) else {
+                return;
+            };
             let dropped =
                 |entry: Entry| entry > mark.join && entry <= delivered && !pending.contains(&entry);
-            let dropped = watch.entries.into_iter().flatten().find(|(entry, _)| dropped(*entry));
+            let dropped = watch
+                .entries
+                .into_iter()
+                .flatten()
+                .find(|(entry, _)| dropped(*entry));
             if let (Some((entry, order)), None) = (dropped, self.instances[instance].attempt) {
                 let refuse = Some(Outcome::Refused(self.database.is_buyer(order.user)));
-                let attempt =
-                    Attempt { entry, order, begun: self.now, mark, refuse, outcome: None };
+                let attempt = Attempt {
+                    entry,
+                    order,
+                    begun: self.now,
+                    mark,
+                    refuse,
+                    outcome: None,
+                };
                 self.instances[instance].attempt = Some(attempt);
             }
             return;
@@ -503,7 +608,9 @@ impl World {
     }
 
     fn java_commits(&mut self) {
-        let Some((_, order, since, committed)) = &mut self.java else { return };
+        let Some((_, order, since, committed)) = &mut self.java else {
+            return;
+        };
         let is_free =
             !self.database.rows.contains_key(&order.id) && !self.database.is_buyer(order.user);
         let is_late = self.now > *since + UNSURE - IDLE;
@@ -537,13 +644,17 @@ impl World {
         self.loses(self.replica.0 != old);
         self.call_all(Op::Replace(Box::new(self.replica.0.clone())));
         self.apart = Some((old, self.now + APART));
-        self.instances.iter_mut().for_each(|instance| instance.apart = true);
+        self.instances
+            .iter_mut()
+            .for_each(|instance| instance.apart = true);
         self.replica = (self.redis.clone(), self.now);
     }
 
     fn opens(&mut self, instance: usize) {
         let Some(mut opener) = self.instances[instance].opener.take() else {
-            let Reply::Entries(mark, entries) = self.call(instance, Op::Page(None)) else { return };
+            let Reply::Entries(mark, entries) = self.call(instance, Op::Page(None)) else {
+                return;
+            };
             let last = entries.last().map_or(mark.join, |(entry, _)| *entry);
             let number = self.number;
             let redis = self.redis(instance);
@@ -553,8 +664,15 @@ impl World {
                 return;
             }
             let name = (!is_open).then_some(number);
-            let opener =
-                Opener { mark, last, entries, name, closed: is_open, claimed: false, count: None };
+            let opener = Opener {
+                mark,
+                last,
+                entries,
+                name,
+                closed: is_open,
+                claimed: false,
+                count: None,
+            };
             self.instances[instance].opener = Some(opener);
             return;
         };
@@ -615,11 +733,17 @@ impl World {
         opener.last = more.last().map_or(opener.last, |(entry, _)| *entry);
         opener.entries.extend(more);
         let database = &self.database;
-        let (rows, undecided): (Vec<_>, Vec<_>) =
-            opener.entries.iter().copied().partition(|(_, order)| database.has(order));
+        let (rows, undecided): (Vec<_>, Vec<_>) = opener
+            .entries
+            .iter()
+            .copied()
+            .partition(|(_, order)| database.has(order));
         let is_active =
             |order: &Order| database.rows.get(&order.id) == Some(&(order.user, Row::Active));
-        let active = rows.iter().map(|(_, order)| order).filter(|order| is_active(order));
+        let active = rows
+            .iter()
+            .map(|(_, order)| order)
+            .filter(|order| is_active(order));
         let returns = database.returns.clone();
         let void = returns.iter().chain(&self.claimed).copied();
         let count = Count {
@@ -638,7 +762,12 @@ impl World {
 
     fn checks(&mut self) {
         let Database { stock, issued, .. } = self.database;
-        let active = self.database.rows.values().filter(|(_, row)| *row == Row::Active).count();
+        let active = self
+            .database
+            .rows
+            .values()
+            .filter(|(_, row)| *row == Row::Active)
+            .count();
         if issued != stock + active as i32 {
             self.fails("the orders are not what was sold".to_owned());
         }
@@ -647,8 +776,11 @@ impl World {
             (redis.mark, redis.counter, &redis.stream, self.lossy)
             && redis.open == Some(Open::Under(mark))
         {
-            let undecided =
-                stream.entries.values().filter(|order| !self.database.has(order)).count();
+            let undecided = stream
+                .entries
+                .values()
+                .filter(|order| !self.database.has(order))
+                .count();
             if counter > stock - undecided as i32 {
                 self.fails(format!(
                     "the counter is {counter}, with {stock} left and {undecided} pending"
@@ -688,7 +820,15 @@ impl World {
             }
             self.checks();
         }
-        let Redis { mark, counter, open, hash, claims, refused, .. } = self.redis.clone();
+        let Redis {
+            mark,
+            counter,
+            open,
+            hash,
+            claims,
+            refused,
+            ..
+        } = self.redis.clone();
         let buyers = self.database.buyers();
         let lost = |order: &&Order| {
             let is_known = self.database.has(order) || refused.contains(&order.id);
@@ -700,7 +840,10 @@ impl World {
         let wrong = if open != mark.map(Open::Under) {
             format!("the sale is not open: {open:?}")
         } else if counter != Some(self.database.stock) {
-            format!("the counter is {counter:?}, with {} left", self.database.stock)
+            format!(
+                "the counter is {counter:?}, with {} left",
+                self.database.stock
+            )
         } else if !hash.is_empty() {
             format!("the hash names {hash:?}")
         } else if !claims.is_subset(&buyers) || !self.lossy && claims != buyers {

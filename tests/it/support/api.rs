@@ -27,7 +27,11 @@ pub struct Answer {
 impl Answer {
     /// Asserts a plain success; returns its data.
     pub fn data(&self) -> &Value {
-        assert_eq!((self.status, &self.body["success"]), (200, &Value::Bool(true)), "{self:?}");
+        assert_eq!(
+            (self.status, &self.body["success"]),
+            (200, &Value::Bool(true)),
+            "{self:?}"
+        );
         self.omits_what_is_absent();
         &self.body["data"]
     }
@@ -40,7 +44,10 @@ impl Answer {
     /// Asserts that a voucher was bought, be the order committed or pending; returns its id.
     pub fn bought(&self) -> i64 {
         let outcome = (self.status, self.body["code"].as_str());
-        assert!(matches!(outcome, (200, None) | (202, Some("PENDING"))), "{self:?}");
+        assert!(
+            matches!(outcome, (200, None) | (202, Some("PENDING"))),
+            "{self:?}"
+        );
         assert_eq!(self.body["success"], true, "{self:?}");
         let id = self.body["data"].as_i64().expect("an order's id");
         assert_eq!(self.body["orderId"], id.to_string(), "{self:?}");
@@ -55,7 +62,10 @@ impl Answer {
         assert_eq!(self.headers["content-type"], "application/json", "{self:?}");
         self.omits_what_is_absent();
         if matches!(status, 429 | 503) {
-            let after = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
+            let after = self
+                .headers
+                .get("retry-after")
+                .and_then(|value| value.to_str().ok());
             assert!(
                 after.is_some_and(|after| after.parse::<u32>().is_ok_and(|s| s >= 1)),
                 "{self:?}"
@@ -79,8 +89,15 @@ pub struct Call {
 }
 
 pub fn call(method: Method, base: &str, path: &str) -> Call {
-    let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
-    Call { target: base.parse().expect("a URL"), call: http::Call::new(method, path) }
+    let base = if base.contains("://") {
+        base.to_owned()
+    } else {
+        format!("http://{base}")
+    };
+    Call {
+        target: base.parse().expect("a URL"),
+        call: http::Call::new(method, path),
+    }
 }
 
 pub fn get(base: &str, path: &str) -> Call {
@@ -103,7 +120,9 @@ impl Call {
     /// With a header, after earlier ones of the same name.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::from_bytes(name.as_bytes()).expect("a header's name");
-        self.call.headers.append(name, value.parse().expect("a header's value"));
+        self.call
+            .headers
+            .append(name, value.parse().expect("a header's value"));
         self
     }
 
@@ -126,20 +145,32 @@ impl Call {
 
     /// Sends it and expects a complete answer, whatever it is.
     pub async fn raw(self) -> (u16, HeaderMap, String) {
-        let http::Response { status, headers, body } = self.exchange().await;
+        let http::Response {
+            status,
+            headers,
+            body,
+        } = self.exchange().await;
         // A picture, or what is compressed, is no text; no test looks at its bytes.
         (status, headers, String::from_utf8_lossy(&body).into_owned())
     }
 
     pub async fn send(self) -> Answer {
-        let http::Response { status, headers, body } = self.exchange().await;
+        let http::Response {
+            status,
+            headers,
+            body,
+        } = self.exchange().await;
         let body = match &*body {
             b"" => Value::Null,
             json => {
                 serde_json::from_slice(json).unwrap_or_else(|error| panic!("{error}: {body:?}"))
             }
         };
-        Answer { status, headers, body }
+        Answer {
+            status,
+            headers,
+            body,
+        }
     }
 
     async fn exchange(self) -> http::Response {
@@ -152,10 +183,16 @@ impl Call {
 pub async fn metric(base: &str, name: &str) -> u64 {
     let text = get(base, "/metrics").text().await;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
+    line.unwrap_or_else(|| panic!("no {name}"))
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 /// Waits until the metric is this.
 pub async fn metric_is(base: &str, name: &str, value: u64) {
-    eventually(&format!("{name} is {value}"), async || metric(base, name).await == value).await;
+    eventually(&format!("{name} is {value}"), async || {
+        metric(base, name).await == value
+    })
+    .await;
 }

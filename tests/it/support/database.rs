@@ -29,13 +29,22 @@ impl TestDatabase {
         let server = shared_server().await.url();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("seckill_test_{number}");
-        let mut connection =
-            MySqlConnection::connect(&server).await.expect("connect to the test database server");
+        let mut connection = MySqlConnection::connect(&server)
+            .await
+            .expect("connect to the test database server");
         let statement = format!("CREATE DATABASE {name} DEFAULT CHARACTER SET utf8mb4");
-        connection.execute(statement.as_str()).await.expect("create a test database");
+        connection
+            .execute(statement.as_str())
+            .await
+            .expect("create a test database");
         let pool = Self::pool(&at(&server, &name)).await;
         connection.close().await.expect("close");
-        TestDatabase { pool, server, name, _own_server: None }
+        TestDatabase {
+            pool,
+            server,
+            name,
+            _own_server: None,
+        }
     }
 
     /// A new database with the tables and one shop, id 1.
@@ -51,13 +60,20 @@ impl TestDatabase {
         let own = server(&[]).await.expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
-        let database = TestDatabase { server, name, pool, _own_server: Some(own) };
+        let database = TestDatabase {
+            server,
+            name,
+            pool,
+            _own_server: Some(own),
+        };
         database.migrate().await;
         database
     }
 
     async fn migrate(&self) {
-        seckill::connection::migrate::run(&self.url()).await.expect("migrate");
+        seckill::connection::migrate::run(&self.url())
+            .await
+            .expect("migrate");
         let shop = "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
                     VALUES (1, '测试小店', 1, '', '', 120.1, 30.3)";
         self.run(shop).await;
@@ -95,19 +111,29 @@ impl TestDatabase {
 
     /// Changes a sale's row.
     pub async fn set_sale(&self, sale: i64, to: &str) {
-        self.run(&format!("UPDATE tb_seckill_voucher SET {to} WHERE voucher_id = {sale}")).await;
+        self.run(&format!(
+            "UPDATE tb_seckill_voucher SET {to} WHERE voucher_id = {sale}"
+        ))
+        .await;
     }
 
     /// Whether a user has this order. A refusal of the stream, a row of voucher 0, is none.
     pub async fn has_order(&self, id: i64, user: i64) -> bool {
         let row = format!("id = {id} AND user_id = {user} AND voucher_id <> 0");
-        self.number(&format!("SELECT COUNT(*) FROM tb_voucher_order WHERE {row}")).await == 1
+        self.number(&format!(
+            "SELECT COUNT(*) FROM tb_voucher_order WHERE {row}"
+        ))
+        .await
+            == 1
     }
 
     /// Runs a statement in a transaction that stays open, and holds what it locks.
     pub async fn hold(&self, sql: &str) -> Transaction<'static, MySql> {
         let mut holder = self.pool.begin().await.expect("a transaction");
-        holder.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        holder
+            .execute(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
         holder
     }
 
@@ -125,42 +151,65 @@ impl TestDatabase {
     /// How many statements wait for a table that somebody has locked.
     pub async fn waiting(&self) -> usize {
         let states = self.processes("State").await;
-        states.iter().filter(|state| state.contains("metadata lock")).count()
+        states
+            .iter()
+            .filter(|state| state.contains("metadata lock"))
+            .count()
     }
 
     /// Of what runs in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary table, and crashed
     /// once when it dropped one.
     async fn processes(&self, column: &str) -> Vec<String> {
-        let all = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(&self.pool).await;
+        let all = sqlx::raw_sql("SHOW FULL PROCESSLIST")
+            .fetch_all(&self.pool)
+            .await;
         let text =
             |row: &MySqlRow, column| row.get::<Option<String>, _>(column).unwrap_or_default();
         let all = all.expect("the statements that run");
-        all.iter().filter(|row| text(row, "db") == self.name).map(|row| text(row, column)).collect()
+        all.iter()
+            .filter(|row| text(row, "db") == self.name)
+            .map(|row| text(row, column))
+            .collect()
     }
 
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
     pub async fn wait_for_statement(&self, text: &str) {
         eventually(&format!("a statement runs: {text}"), async || {
-            self.processes("Info").await.iter().any(|statement| statement.contains(text))
+            self.processes("Info")
+                .await
+                .iter()
+                .any(|statement| statement.contains(text))
         })
         .await;
     }
 
     pub async fn run(&self, sql: &str) {
-        self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        self.pool
+            .execute(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
     async fn pool(url: &str) -> MySqlPool {
         let options = MySqlPoolOptions::new().max_connections(4);
         let options = options.acquire_timeout(Duration::from_secs(20));
-        options.connect(url).await.expect("connect to the test database")
+        options
+            .connect(url)
+            .await
+            .expect("connect to the test database")
     }
 }
 
 /// A server of a test's own; it ends with the handle.
 pub async fn server(arguments: &[&str]) -> std::io::Result<DatabaseServer> {
-    let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    let settings = Settings { arguments, ..Settings::default() };
+    let arguments = arguments
+        .iter()
+        .map(|argument| (*argument).to_owned())
+        .collect();
+    let settings = Settings {
+        arguments,
+        ..Settings::default()
+    };
     DatabaseServer::start_in(Arc::new(TemporaryFolder::new()?), settings).await
 }
 
@@ -170,7 +219,11 @@ async fn shared_server() -> &'static DatabaseServer {
     static SERVER: OnceCell<std::io::Result<DatabaseServer>> = OnceCell::const_new();
     // Many tests run at once, each with instances of its own.
     let arguments = &["--max-connections=3000", "--innodb-buffer-pool-size=256M"];
-    SERVER.get_or_init(|| server(arguments)).await.as_ref().expect("start a database server")
+    SERVER
+        .get_or_init(|| server(arguments))
+        .await
+        .as_ref()
+        .expect("start a database server")
 }
 
 /// `server`'s address with `name` as its database.

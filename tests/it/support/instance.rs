@@ -27,8 +27,10 @@ impl Instance {
         let mut instance = Self::launch(args, env);
         let line = instance.wait_for_line("serving").await;
         // As text, or as JSON.
-        let address =
-            line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split([' ', '"']).next());
+        let address = line
+            .split("127.0.0.1:")
+            .nth(1)
+            .and_then(|rest| rest.split([' ', '"']).next());
         let address = address.map(|port| format!("127.0.0.1:{port}"));
         instance.url = format!("http://{}", address.expect("an address in the log"));
         instance
@@ -37,23 +39,39 @@ impl Instance {
     /// As [`Instance::start`], without waiting: it has no address yet.
     pub fn launch(args: &[String], env: &[(&str, String)]) -> Self {
         let mut command = Self::clean(BINARY, &["serve", "--bind", "127.0.0.1:0"]);
-        command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
-        let mut child =
-            command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start seckill");
+        command
+            .args(args)
+            .envs(env.iter().map(|(name, value)| (name, value)));
+        let mut child = command
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("start seckill");
         let log = Arc::<Mutex<Vec<_>>>::default();
         let stderr = child.stderr.take().expect("its standard error");
         let lines = log.clone();
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+                lines
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line);
             }
         });
-        Instance { child, log, reader: Some(reader), url: String::new() }
+        Instance {
+            child,
+            log,
+            reader: Some(reader),
+            url: String::new(),
+        }
     }
 
     fn clean(program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command.args(args).env_clear().env("RUST_LOG", "info,seckill::user::code=debug");
+        command
+            .args(args)
+            .env_clear()
+            .env("RUST_LOG", "info,seckill::user::code=debug");
         command.stdin(Stdio::null());
         command
     }
@@ -62,7 +80,11 @@ impl Instance {
     pub fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
         let mut command = Self::clean("timeout", &[&["120", BINARY][..], args].concat());
         command.envs(env.iter().map(|(name, value)| (name, value)));
-        let Output { status, stdout, stderr } = command.output().expect("run seckill");
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().expect("run seckill");
         let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         (status.code(), text.concat())
     }
@@ -84,11 +106,17 @@ impl Instance {
 
     /// The lines of the log so far that contain `text`.
     pub fn lines_with(&self, text: &str) -> Vec<String> {
-        self.log().into_iter().filter(|line| line.contains(text)).collect()
+        self.log()
+            .into_iter()
+            .filter(|line| line.contains(text))
+            .collect()
     }
 
     pub fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub fn kill(&mut self) {
@@ -108,7 +136,10 @@ impl Instance {
     }
 
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("look at the instance").is_none()
+        self.child
+            .try_wait()
+            .expect("look at the instance")
+            .is_none()
     }
 
     /// Waits until it has ended by itself, with success.

@@ -31,5 +31,8 @@ pub fn read(file: &str) -> String {
 pub async fn acl(server: &RedisServer, user: &str, rights: &str) {
     let words = format!("SETUSER {user} on >secret {rights}");
     let words: Vec<&str> = words.split_whitespace().collect();
-    raw::command("ACL", &words).exec_async(&mut server.conn().await).await.expect("a user");
+    raw::command("ACL", &words)
+        .exec_async(&mut server.conn().await)
+        .await
+        .expect("a user");
 }

@@ -43,15 +43,24 @@ impl Nginx {
         for (name, value) in own.iter().chain(values) {
             text = text.replace(&format!("${{{name}}}"), value);
         }
-        let left = text.lines().find(|line| line.contains("${NGX_") && !line.contains('#'));
+        let left = text
+            .lines()
+            .find(|line| line.contains("${NGX_") && !line.contains('#'));
         assert_eq!(left, None, "a placeholder without a value");
         std::fs::write(folder.path().join("nginx.conf"), text).expect("write the configuration");
         let mut command = Command::new("nginx");
-        command.arg("-p").arg(folder.path().join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
+        command
+            .arg("-p")
+            .arg(folder.path().join(""))
+            .args(["-c", "nginx.conf", "-e", "stderr"]);
         // Without a master, so that killing it leaves no worker behind.
         command.args(["-g", "daemon off; master_process off;"]);
         let process = Process::start(command, &folder.path().join("nginx.log")).expect("nginx");
-        let nginx = Nginx { process, address, _folder: folder };
+        let nginx = Nginx {
+            process,
+            address,
+            _folder: folder,
+        };
         eventually("nginx listens", async || {
             assert!(nginx.process.is_running(), "{}", nginx.process.log_end());
             TcpStream::connect(address).await.is_ok()
@@ -69,7 +78,9 @@ impl Nginx {
     pub async fn send_from(&self, from: &str, request: &str) -> Answer {
         let from: IpAddr = from.parse().expect("an address");
         let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind(SocketAddr::new(from, 0)).expect("an address of this machine");
+        socket
+            .bind(SocketAddr::new(from, 0))
+            .expect("an address of this machine");
         let mut stream = socket.connect(self.address).await.expect("a connection");
         let mut reply = Vec::new();
         let exchange = async {
@@ -82,7 +93,9 @@ impl Nginx {
         let text = String::from_utf8_lossy(&reply);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let mut lines = head.lines();
-        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+        let status = lines
+            .next()
+            .and_then(|line| line.split(' ').nth(1)?.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no status: {text}"));
         let mut headers = HeaderMap::new();
         for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
@@ -90,7 +103,11 @@ impl Nginx {
             headers.append(name, value.parse().expect("a header's value"));
         }
         let body = serde_json::from_str(body).unwrap_or_else(|_| Value::from(body));
-        Answer { status, headers, body }
+        Answer {
+            status,
+            headers,
+            body,
+        }
     }
 
     /// A request with these further header lines, from `127.0.0.1`.

@@ -36,15 +36,26 @@ impl Receiver {
         let (open, wait) = watch::channel(false);
         let (kept, next) = (got.clone(), statuses.clone());
         let receive = async move |headers: HeaderMap, body: Bytes| {
-            kept.lock().unwrap_or_else(PoisonError::into_inner).push((headers, body));
-            let status = next.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            kept.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((headers, body));
+            let status = next
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop_front();
             if status == Some(0) {
                 wait.clone().wait_for(|open| *open).await.unwrap();
             }
             StatusCode::from_u16(status.filter(|status| *status > 0).unwrap_or(204)).unwrap()
         };
         let (address, _serving) = serve(Router::new().fallback(receive)).await;
-        Receiver { address, got, statuses, open, _serving }
+        Receiver {
+            address,
+            got,
+            statuses,
+            open,
+            _serving,
+        }
     }
 
     pub fn url(&self) -> String {
@@ -52,7 +63,10 @@ impl Receiver {
     }
 
     pub fn will_answer(&self, statuses: impl IntoIterator<Item = u16>) {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).extend(statuses);
+        self.statuses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(statuses);
     }
 
     pub fn answer(&self) {

@@ -79,9 +79,18 @@ impl Stack {
         let mut raw = redis.conn().await;
         let slots = command("CLUSTER", &["ADDSLOTSRANGE", "0", "16383"]);
         slots.exec_async(&mut raw).await.expect("all slots");
-        eventually("it serves", async || raw.set::<_, _, ()>("a", 1).await.is_ok()).await;
-        Self::start_with(TestDatabase::migrated().await, redis, KeyStyle::Cluster, count, args)
-            .await
+        eventually("it serves", async || {
+            raw.set::<_, _, ()>("a", 1).await.is_ok()
+        })
+        .await;
+        Self::start_with(
+            TestDatabase::migrated().await,
+            redis,
+            KeyStyle::Cluster,
+            count,
+            args,
+        )
+        .await
     }
 
     async fn start_with(
@@ -93,10 +102,18 @@ impl Stack {
     ) -> Self {
         let keys = Keys::new(style);
         let proxies = Proxies {
-            database: Proxy::start(database.server().to_owned()).await.expect("a proxy"),
+            database: Proxy::start(database.server().to_owned())
+                .await
+                .expect("a proxy"),
             redis: Proxy::start(redis.address()).await.expect("a proxy"),
         };
-        let mut stack = Stack { instances: Vec::new(), proxies, redis, database, keys };
+        let mut stack = Stack {
+            instances: Vec::new(),
+            proxies,
+            redis,
+            database,
+            keys,
+        };
         for _ in 0..count {
             stack.add_instance(args).await;
         }
@@ -146,7 +163,10 @@ impl Stack {
     /// The environment of an instance or of another subcommand.
     pub fn env(&self) -> Vec<(&'static str, String)> {
         let mut env = vec![
-            ("DATABASE_URL", self.database.url().expose_secret().to_owned()),
+            (
+                "DATABASE_URL",
+                self.database.url().expose_secret().to_owned(),
+            ),
             ("REDIS_URL", self.redis_url()),
             ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
             ("STREAM_UNSURE_MS", (UNSURE_SECONDS * 1000).to_string()),
@@ -170,7 +190,10 @@ impl Stack {
     }
 
     pub fn urls(&self) -> Vec<String> {
-        self.instances.iter().map(|instance| instance.url.clone()).collect()
+        self.instances
+            .iter()
+            .map(|instance| instance.url.clone())
+            .collect()
     }
 
     /// The body of a sale of this stock that is on now.
@@ -191,11 +214,17 @@ impl Stack {
         let mut answer = None;
         // A busy machine's database may need longer than the time limit of a test: then nothing was done.
         eventually("it is published", async || {
-            let publish = post(self.url(), "/voucher/seckill").admin().json(body.clone());
+            let publish = post(self.url(), "/voucher/seckill")
+                .admin()
+                .json(body.clone());
             answer.insert(publish.send().await).body["code"] != "UNAVAILABLE"
         })
         .await;
-        let sale = answer.expect("an answer").data().as_i64().expect("a voucher id");
+        let sale = answer
+            .expect("an answer")
+            .data()
+            .as_i64()
+            .expect("a voucher id");
         if admits {
             self.opened(sale).await;
         }
@@ -262,7 +291,9 @@ impl Stack {
     /// Locks a sale's row until the transaction ends.
     pub async fn lock_sale(&self, sale: i64) -> Transaction<'static, MySql> {
         let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id";
-        self.database.hold(&format!("{lock} = {sale} FOR UPDATE")).await
+        self.database
+            .hold(&format!("{lock} = {sale} FOR UPDATE"))
+            .await
     }
 
     pub async fn wait_for_purchase_lock(&self, user: &SignedIn) {
@@ -273,7 +304,10 @@ impl Stack {
     }
 
     pub async fn wait_for_insert(&self, user: &SignedIn) {
-        let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
+        let orders = format!(
+            "SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}",
+            user.id
+        );
         let is_inserted = async || self.database.uncommitted(&orders).await == 1;
         eventually("the order is inserted", is_inserted).await;
     }
@@ -291,7 +325,9 @@ impl Stack {
 
     /// How many orders there are of all sales, with the refusals of the stream.
     pub async fn all_orders(&self) -> i64 {
-        self.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
+        self.database
+            .number("SELECT COUNT(*) FROM tb_voucher_order")
+            .await
     }
 
     pub async fn stock(&self, sale: i64) -> i64 {
@@ -300,19 +336,37 @@ impl Stack {
 
     /// How many entries of the stream were put aside.
     pub async fn dead_letters(&self) -> u64 {
-        self.redis.conn().await.xlen("stream.orders.dead").await.expect("a length")
+        self.redis
+            .conn()
+            .await
+            .xlen("stream.orders.dead")
+            .await
+            .expect("a length")
     }
 
     pub async fn counter(&self, sale: i64) -> Option<i64> {
-        self.redis.conn().await.get(self.keys.stock(sale)).await.expect("a counter")
+        self.redis
+            .conn()
+            .await
+            .get(self.keys.stock(sale))
+            .await
+            .expect("a counter")
     }
 
     /// Who has a claim on the stream, in order.
     pub async fn claims(&self, sale: i64) -> Vec<i64> {
-        let claims = self.redis.conn().await.smembers(self.keys.claims(sale)).await;
+        let claims = self
+            .redis
+            .conn()
+            .await
+            .smembers(self.keys.claims(sale))
+            .await;
         let claims: Vec<String> = claims.expect("claims");
         // Beside the mark under which they are complete.
-        let mut claims: Vec<i64> = claims.iter().filter_map(|claim| claim.parse().ok()).collect();
+        let mut claims: Vec<i64> = claims
+            .iter()
+            .filter_map(|claim| claim.parse().ok())
+            .collect();
         claims.sort_unstable();
         claims
     }
@@ -320,12 +374,19 @@ impl Stack {
     /// Adds to a sale's stock; returns what is left then.
     pub async fn add_stock(&self, sale: i64, add: i64) -> i64 {
         let path = format!("/voucher/seckill/{sale}/stock");
-        let answer = post(self.url(), &path).admin().json(json!({ "add": add })).send().await;
+        let answer = post(self.url(), &path)
+            .admin()
+            .json(json!({ "add": add }))
+            .send()
+            .await;
         answer.data().as_i64().expect("a number")
     }
 
     pub async fn look_up(&self, user: &SignedIn, order: i64) -> api::Answer {
-        get(self.url(), &format!("/voucher-order/{order}")).token(&user.token).send().await
+        get(self.url(), &format!("/voucher-order/{order}"))
+            .token(&user.token)
+            .send()
+            .await
     }
 
     /// Waits until the user is told this code of an order.
@@ -358,7 +419,9 @@ impl Stack {
         let answers = futures_util::future::join_all(purchases).await;
         let admitted = users.iter().zip(answers);
         let admitted = admitted.filter(|(_, answer)| answer.body["code"] != "UNAVAILABLE");
-        let pending: Vec<_> = admitted.map(|(user, answer)| (user, answer.bought())).collect();
+        let pending: Vec<_> = admitted
+            .map(|(user, answer)| (user, answer.bought()))
+            .collect();
         assert!(!pending.is_empty(), "nobody was admitted");
         pending
     }
@@ -398,8 +461,16 @@ impl Stack {
             let join = mark.and_then(|mark| Some(mark.split(' ').nth(2)?.to_owned()));
             let mut all = redis::pipe();
             all.cmd("XRANGE").arg(&*keys.stream);
-            all.arg(format!("({}", join.as_deref().unwrap_or("0-0"))).arg("+").arg("COUNT").arg(1);
-            all.cmd("XPENDING").arg(&*keys.stream).arg("g1").arg("-").arg("+").arg(1);
+            all.arg(format!("({}", join.as_deref().unwrap_or("0-0")))
+                .arg("+")
+                .arg("COUNT")
+                .arg(1);
+            all.cmd("XPENDING")
+                .arg(&*keys.stream)
+                .arg("g1")
+                .arg("-")
+                .arg("+")
+                .arg(1);
             all.hlen(&*keys.pending);
             let found: redis::RedisResult<(Vec<redis::Value>, Vec<redis::Value>, u64)> =
                 all.query_async(&mut redis).await;
@@ -414,18 +485,25 @@ impl Stack {
     pub async fn settled(&self) {
         let mut redis = self.redis.conn().await;
         let mut seconds = async || {
-            let time = redis::cmd("TIME").query_async::<(u64, u64)>(&mut redis).await;
+            let time = redis::cmd("TIME")
+                .query_async::<(u64, u64)>(&mut redis)
+                .await;
             time.expect("a time").0
         };
         let began = seconds().await;
-        eventually("it is settled", async || seconds().await > began + UNSURE_SECONDS + 1).await;
+        eventually("it is settled", async || {
+            seconds().await > began + UNSURE_SECONDS + 1
+        })
+        .await;
     }
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
         let count = usize::try_from(count).expect("a number");
         let buyers = sessions::buyers(1_000_001, count);
-        sessions::open(&self.access(), &buyers).await.expect("sessions");
+        sessions::open(&self.access(), &buyers)
+            .await
+            .expect("sessions");
         let signed_in = |buyer: Buyer| SignedIn {
             id: buyer.user_id.cast_signed(),
             token: buyer.token.to_str().expect("a token").to_owned(),
@@ -436,13 +514,22 @@ impl Stack {
 
 /// Registers and signs in a user through the API of the instance `base`, with the code from its Redis.
 pub async fn sign_in(base: &str, redis: &mut impl AsyncCommands, phone: &str) -> SignedIn {
-    post(base, &format!("/user/code?phone={phone}")).send().await.data();
-    let code: String = redis.get(format!("login:code:{phone}")).await.expect("a code");
+    post(base, &format!("/user/code?phone={phone}"))
+        .send()
+        .await
+        .data();
+    let code: String = redis
+        .get(format!("login:code:{phone}"))
+        .await
+        .expect("a code");
     let login = json!({ "phone": phone, "code": code });
     let answer = post(base, "/user/login").json(login).send().await;
     let token = answer.data().as_str().expect("a token").to_owned();
     let me = get(base, "/user/me").token(&token).send().await;
-    SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
+    SignedIn {
+        id: me.data()["id"].as_i64().expect("an id"),
+        token,
+    }
 }
 
 pub async fn buy(base: &str, user: &SignedIn, voucher: i64) -> api::Answer {

@@ -45,7 +45,10 @@ struct Inner {
 
 impl Debug for BloomFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BloomFilter").field("key", &self.0.key).field("size", &self.0.size).finish()
+        f.debug_struct("BloomFilter")
+            .field("key", &self.0.key)
+            .field("size", &self.0.size)
+            .finish()
     }
 }
 
@@ -76,7 +79,11 @@ impl BloomFilter {
         for position in self.0.size.positions_of(item) {
             call.arg(position);
         }
-        self.0.redis.run_script::<u8>(&call).await.map_or(true, |answer| answer != 0)
+        self.0
+            .redis
+            .run_script::<u8>(&call)
+            .await
+            .map_or(true, |answer| answer != 0)
     }
 
     /// Adds `item`; call it before its row is committed, and once more afterwards.
@@ -88,8 +95,10 @@ impl BloomFilter {
     }
 
     async fn add_all(&self, items: &[impl AsRef<str>]) -> Result<(), Error> {
-        let positions: Vec<u64> =
-            items.iter().flat_map(|item| self.0.size.positions_of(item.as_ref())).collect();
+        let positions: Vec<u64> = items
+            .iter()
+            .flat_map(|item| self.0.size.positions_of(item.as_ref()))
+            .collect();
         for chunk in positions.chunks(POSITIONS_PER_CALL) {
             let mut call = self.0.add.key(&self.0.key);
             for position in chunk {
@@ -132,7 +141,11 @@ impl BloomFilter {
         let mut end = self.0.fill_end.key(&self.0.key);
         end.arg(self.0.size.bytes()).arg(token);
         let ready: bool = self.0.redis.run_script(&end).await?;
-        if ready { Ok(added) } else { Err(BloomFillError::Lost) }
+        if ready {
+            Ok(added)
+        } else {
+            Err(BloomFillError::Lost)
+        }
     }
 
     /// Checks every `interval` whether it is ready, and fills it if not. Never returns.

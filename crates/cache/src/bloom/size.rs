@@ -21,13 +21,20 @@ impl BloomSize {
     /// works (1 item to what fits into 512 MiB; 10⁻⁹ to 0.5).
     pub fn for_items(items: u64, false_positive_rate: f64) -> Self {
         let n = items.max(1) as f64;
-        let rate = if false_positive_rate.is_nan() { 0.01 } else { false_positive_rate };
+        let rate = if false_positive_rate.is_nan() {
+            0.01
+        } else {
+            false_positive_rate
+        };
         let p = rate.clamp(1e-9, 0.5);
         let m = (-n * p.ln() / (LN_2 * LN_2)).ceil();
         // Whole bytes, because the state follows.
         let bits = (m as u64).clamp(64, MAX_BITS).next_multiple_of(8);
         let k = (bits as f64 / n * LN_2).round();
-        Self { bits, positions: (k as u32).clamp(1, 30) }
+        Self {
+            bits,
+            positions: (k as u32).clamp(1, 30),
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -62,9 +69,18 @@ mod tests {
 
     #[test]
     fn out_of_range_dimensions_are_clamped() {
-        for (items, rate) in [(0, 0.0), (u64::MAX, 0.01), (10, f64::NAN), (10, 7.0), (10, -1.0)] {
+        for (items, rate) in [
+            (0, 0.0),
+            (u64::MAX, 0.01),
+            (10, f64::NAN),
+            (10, 7.0),
+            (10, -1.0),
+        ] {
             let size = BloomSize::for_items(items, rate);
-            assert!((64..1 << 32).contains(&size.bits) && size.bits.is_multiple_of(8), "{size:?}");
+            assert!(
+                (64..1 << 32).contains(&size.bits) && size.bits.is_multiple_of(8),
+                "{size:?}"
+            );
             assert!((1..=30).contains(&size.positions), "{size:?}");
             assert!(size.positions_of("x").all(|position| position < size.bits));
         }

@@ -41,7 +41,10 @@ impl CircuitBreaker {
 
     /// Records that a command failed. Returns whether that opened the breaker.
     pub(crate) fn record_failure(&self, opened: &Counter) -> bool {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let failures = self
+            .failures
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         let opens = failures >= THRESHOLD && !self.open.swap(true, Ordering::Relaxed);
         if opens {
             opened.increment();

@@ -79,7 +79,8 @@ impl RedisCommands {
     pub(crate) async fn get(&self, key: &str) -> Result<(Option<Vec<u8>>, i64), Error> {
         let mut pipe = redis::pipe();
         pipe.cmd("GET").arg(key).cmd("PTTL").arg(key);
-        self.run(async |mut connection| pipe.query_async(&mut connection).await).await
+        self.run(async |mut connection| pipe.query_async(&mut connection).await)
+            .await
     }
 
     /// Checks the value again and takes a lease to load it, under `mutex` if there is one. `token`
@@ -97,7 +98,8 @@ impl RedisCommands {
             call.key(&mutex.key);
         }
         call.arg(token).arg(millis(LEASE_TTL));
-        call.arg(mutex.map_or(0, |mutex| millis(mutex.ttl))).arg(u8::from(replace));
+        call.arg(mutex.map_or(0, |mutex| millis(mutex.ttl)))
+            .arg(u8::from(replace));
         let (text, pttl, lease) = self.run_script(&call).await?;
         Ok(LeaseReply { text, pttl, lease })
     }
@@ -132,9 +134,13 @@ impl RedisCommands {
     /// this is the one command that must arrive.
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), Error> {
         let mut call = self.invalidate.key(key);
-        call.key(lease_key(key)).arg(INVALIDATIONS).arg(format!("{} {key}", self.node_id));
+        call.key(lease_key(key))
+            .arg(INVALIDATIONS)
+            .arg(format!("{} {key}", self.node_id));
         let mut connection = self.connection.clone();
-        self.recorded(call.invoke_async::<i64>(&mut connection)).await.map(drop)
+        self.recorded(call.invoke_async::<i64>(&mut connection))
+            .await
+            .map(drop)
     }
 
     /// Runs a script unless the breaker is open.
@@ -142,7 +148,8 @@ impl RedisCommands {
         &self,
         call: &ScriptInvocation<'_>,
     ) -> Result<T, Error> {
-        self.run(async |mut connection| call.invoke_async(&mut connection).await).await
+        self.run(async |mut connection| call.invoke_async(&mut connection).await)
+            .await
     }
 
     /// Probes Redis while the circuit breaker is open, and closes it on an answer. Never returns.
@@ -152,7 +159,9 @@ impl RedisCommands {
             tokio::time::sleep(PROBE_INTERVAL).await;
             let ping = async {
                 let mut connection = self.connection.clone();
-                redis::cmd("PING").query_async::<String>(&mut connection).await
+                redis::cmd("PING")
+                    .query_async::<String>(&mut connection)
+                    .await
             };
             if matches!(tokio::time::timeout(self.timeout, ping).await, Ok(Ok(_))) {
                 tracing::info!("Redis answers again; circuit breaker closed");
@@ -223,5 +232,7 @@ fn is_command_error(error: &RedisError) -> bool {
 }
 
 fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
+    u64::try_from(duration.as_millis())
+        .unwrap_or(u64::MAX)
+        .max(1)
 }

@@ -57,7 +57,11 @@ impl Invalidator {
                 }
             }
             let all_sent = self.send_pending().await;
-            pause = if all_sent { FIRST_PAUSE } else { (pause * 2).min(MAX_PAUSE) };
+            pause = if all_sent {
+                FIRST_PAUSE
+            } else {
+                (pause * 2).min(MAX_PAUSE)
+            };
         }
     }
 

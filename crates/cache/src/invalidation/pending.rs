@@ -54,7 +54,11 @@ impl PendingInvalidations {
 
     /// Every key with the number of its latest change.
     pub(crate) fn snapshot(&self) -> Vec<(String, u64)> {
-        self.lock().latest_change.iter().map(|(key, change)| (key.clone(), *change)).collect()
+        self.lock()
+            .latest_change
+            .iter()
+            .map(|(key, change)| (key.clone(), *change))
+            .collect()
     }
 
     /// Waits until a key is added.

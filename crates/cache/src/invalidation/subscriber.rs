@@ -57,7 +57,10 @@ impl InvalidationSubscriber {
             }
             if !warned {
                 let error = cause;
-                tracing::warn!(error, "no subscription to invalidations; memory is not used");
+                tracing::warn!(
+                    error,
+                    "no subscription to invalidations; memory is not used"
+                );
                 warned = true;
             }
             tokio::select! {
@@ -104,8 +107,12 @@ impl InvalidationSubscriber {
 
     /// Applies a message, `<node id> <key>`. A process has applied its own before it sent them.
     fn apply(&self, message: &[u8]) {
-        let Ok(message) = std::str::from_utf8(message) else { return };
-        let Some((node_id, key)) = message.split_once(' ') else { return };
+        let Ok(message) = std::str::from_utf8(message) else {
+            return;
+        };
+        let Some((node_id, key)) = message.split_once(' ') else {
+            return;
+        };
         if node_id != self.node_id {
             self.local.invalidate(key);
             self.counters.invalidations_received.increment();

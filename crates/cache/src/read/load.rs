@@ -38,7 +38,8 @@ impl LoadLimiter {
 
     /// Loads running now.
     pub(crate) fn running(&self) -> usize {
-        self.max_concurrent.saturating_sub(self.permits.available_permits())
+        self.max_concurrent
+            .saturating_sub(self.permits.available_permits())
     }
 
     /// Runs `loader` once a permit is free.

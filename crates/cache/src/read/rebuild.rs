@@ -46,7 +46,10 @@ pub(crate) struct Rebuilt<T> {
 
 impl<T> Rebuilt<T> {
     pub(crate) fn new(value: Option<T>, in_redis: bool) -> Self {
-        Self { value: value.map(CachedValue::new), in_redis }
+        Self {
+            value: value.map(CachedValue::new),
+            in_redis,
+        }
     }
 }
 
@@ -151,13 +154,19 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
     /// Loads without Redis, and stores nothing.
     pub(crate) async fn load_only(&self) -> Result<Rebuilt<T>, ReadError<E>> {
         self.policy.counters.bypassed.increment();
-        let value = self.inner.load_limiter.run(&self.policy, &self.loader).await?;
+        let value = self
+            .inner
+            .load_limiter
+            .run(&self.policy, &self.loader)
+            .await?;
         Ok(Rebuilt::new(value, false))
     }
 
     /// Whether the policy's Bloom filter is certain that the key does not exist.
     pub(crate) async fn is_filtered(&self) -> bool {
-        let Some(filter) = &self.policy.bloom_filter else { return false };
+        let Some(filter) = &self.policy.bloom_filter else {
+            return false;
+        };
         let absent = !filter.may_contain(&self.key).await;
         if absent {
             self.policy.counters.filtered.increment();
@@ -175,9 +184,18 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
         mutex: Option<&RebuildMutex>,
     ) -> Option<bool> {
         let (key, policy) = (&self.key, &self.policy);
-        let valid = if value.is_some() { policy.ttl } else { policy.null_ttl };
+        let valid = if value.is_some() {
+            policy.ttl
+        } else {
+            policy.null_ttl
+        };
         let stored = match Encoded::of(value, format, valid) {
-            Ok(encoded) => self.inner.redis.lease_set(key, lease, &encoded, mutex).await,
+            Ok(encoded) => {
+                self.inner
+                    .redis
+                    .lease_set(key, lease, &encoded, mutex)
+                    .await
+            }
             Err(error) => Err(error.into()),
         };
         match stored {

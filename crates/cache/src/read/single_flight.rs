@@ -75,11 +75,23 @@ impl SingleFlight {
         let id = flights.next_id;
         let (sender, receiver) = watch::channel(None);
         let key: Arc<str> = key.into();
-        let flight = Flight { id, stamp, outcome: Box::new(receiver.clone()) };
+        let flight = Flight {
+            id,
+            stamp,
+            outcome: Box::new(receiver.clone()),
+        };
         // A flight under an older stamp goes on for its followers.
         flights.by_key.insert(key.clone(), flight);
         drop(flights);
-        (Some(Leader { group: self.clone(), key, id, outcome: sender }), Follower(receiver))
+        (
+            Some(Leader {
+                group: self.clone(),
+                key,
+                id,
+                outcome: sender,
+            }),
+            Follower(receiver),
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, Flights> {

@@ -74,14 +74,25 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         if self.is_filtered().await {
             return Ok(None);
         }
-        let reply = self.inner.redis.lease_get(&self.key, &unique_token(), None, replace).await;
-        let Ok(reply) = reply else { return self.load_shared(None).await };
-        let value = self.inner.load_limiter.run(&self.policy, &self.loader).await?;
+        let reply = self
+            .inner
+            .redis
+            .lease_get(&self.key, &unique_token(), None, replace)
+            .await;
+        let Ok(reply) = reply else {
+            return self.load_shared(None).await;
+        };
+        let value = self
+            .inner
+            .load_limiter
+            .run(&self.policy, &self.loader)
+            .await?;
         if let Some(lease) = reply.lease
             && (value.is_some() || cache_nulls)
         {
             // If it is refused, another reader was first, or the key was invalidated.
-            self.store(&lease, Format::Plain, value.as_ref(), None).await;
+            self.store(&lease, Format::Plain, value.as_ref(), None)
+                .await;
         }
         Ok(value.map(CachedValue::new))
     }
@@ -105,7 +116,9 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
 
     /// Redis and the load behind one flight, whose outcome is kept in memory.
     async fn layered(self) -> ReadResult<T, E> {
-        let found = self.get_from_redis(self.policy.capped_refresh_ahead()).await;
+        let found = self
+            .get_from_redis(self.policy.capped_refresh_ahead())
+            .await;
         let is_stale = matches!(found, Some(Decoded::Stale(_)));
         let found = match found {
             Some(Decoded::Fresh(value) | Decoded::Stale(value)) => Rebuilt::new(Some(value), true),
@@ -144,7 +157,9 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         let (leader, follower) = inner.reads.join(&self.key, self.stamp);
         if let Some(leader) = leader {
             let work = work(self);
-            inner.tasks.spawn(async move { leader.complete(work.await) });
+            inner
+                .tasks
+                .spawn(async move { leader.complete(work.await) });
         } else {
             self.policy.counters.shared.increment();
         }
@@ -155,7 +170,9 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
     fn rebuild_in_background(self, format: Format) {
         self.policy.counters.stale_served.increment();
         let inner = self.inner.clone();
-        let (Some(leader), _) = inner.rebuilds.join::<T, E>(&self.key, self.stamp) else { return };
+        let (Some(leader), _) = inner.rebuilds.join::<T, E>(&self.key, self.stamp) else {
+            return;
+        };
         inner.tasks.spawn(async move {
             let rebuilt = self.rebuild(format, RebuildReason::Stale).await;
             // Logical expiry does not read memory.
@@ -171,7 +188,9 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
     fn keep_in_memory(&self, found: &Rebuilt<T>) {
         if found.in_redis {
             let ttl = self.policy.local_ttl;
-            self.inner.local.put(&self.key, self.stamp, found.value.as_ref(), ttl);
+            self.inner
+                .local
+                .put(&self.key, self.stamp, found.value.as_ref(), ttl);
         }
     }
 

@@ -23,7 +23,9 @@ fn filter_of(cache: &Cache) -> BloomFilter {
 
 /// Rows 0 to ROWS, a thousand at a time.
 async fn pages(last: Option<String>) -> Result<Vec<String>, Infallible> {
-    let next = last.map_or(0, |last| last.rsplit(':').next().unwrap().parse::<u64>().unwrap() + 1);
+    let next = last.map_or(0, |last| {
+        last.rsplit(':').next().unwrap().parse::<u64>().unwrap() + 1
+    });
     Ok((next..ROWS.min(next + 1000)).map(key).collect())
 }
 
@@ -63,24 +65,40 @@ async fn reads_of_absent_ids_are_filtered_and_store_no_nulls() {
     let filter = filter_of(&cache);
     filter.fill(&pages).await.unwrap();
     for strategy in ReadStrategy::ALL {
-        let policy = CachePolicy { bloom_filter: Some(filter.clone()), ..policy() };
+        let policy = CachePolicy {
+            bloom_filter: Some(filter.clone()),
+            ..policy()
+        };
         let source = Source::new(Duration::ZERO);
         source.set(|source| &source.missing, true);
         for id in 0..1000 {
             let absent = key(1_000_000 + id);
-            let answer = cache.read(strategy, &absent, &policy, source.load()).await.unwrap();
+            let answer = cache
+                .read(strategy, &absent, &policy, source.load())
+                .await
+                .unwrap();
             assert!(answer.is_none());
         }
         let loads = source.loads() as u64;
         assert!(loads <= 30, "{strategy}: {loads}");
         let keys: u64 = command(&mut raw, "DBSIZE", &[]).await;
         assert!(keys <= 1 + 30, "{strategy}: {keys} keys");
-        assert_eq!(policy.stats().filtered + policy.stats().null_hits + loads, 1000, "{strategy}");
+        assert_eq!(
+            policy.stats().filtered + policy.stats().null_hits + loads,
+            1000,
+            "{strategy}"
+        );
         // Without the filter, each of them is a load: the check above can fail.
-        let unfiltered = CachePolicy { bloom_filter: None, ..policy.clone() };
+        let unfiltered = CachePolicy {
+            bloom_filter: None,
+            ..policy.clone()
+        };
         for id in 0..100 {
             let absent = key(3_000_000 + id);
-            cache.read(strategy, &absent, &unfiltered, source.load()).await.unwrap();
+            cache
+                .read(strategy, &absent, &unfiltered, source.load())
+                .await
+                .unwrap();
         }
         assert_eq!(source.loads() as u64, loads + 100, "{strategy}");
         flush(&mut raw).await;
@@ -144,7 +162,10 @@ async fn a_fill_during_which_data_is_lost_fails() {
     eventually("both fill it", async || {
         let (a, b) = tokio::join!(one.fill(&pages), two.fill(&pages));
         for end in [&a, &b] {
-            assert!(matches!(end, Ok(_) | Err(BloomFillError::Cache(_))), "{end:?}");
+            assert!(
+                matches!(end, Ok(_) | Err(BloomFillError::Cache(_))),
+                "{end:?}"
+            );
         }
         a.is_ok() && b.is_ok()
     })

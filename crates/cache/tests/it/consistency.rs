@@ -44,7 +44,10 @@ async fn reads_see_every_change_invalidated_before_they_began() {
     for strategy in ReadStrategy::ALL {
         let nodes = nodes(&server).await;
         let source = Source::new(Duration::from_millis(2));
-        let policy = CachePolicy { local_ttl: Duration::from_secs(60), ..policy() };
+        let policy = CachePolicy {
+            local_ttl: Duration::from_secs(60),
+            ..policy()
+        };
         let seen = Arc::new([Invalidated::default(), Invalidated::default()]);
         let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let mut tasks = Vec::new();
@@ -59,14 +62,20 @@ async fn reads_see_every_change_invalidated_before_they_began() {
                         tokio::time::sleep(pause).await;
                         let now = source.change();
                         seen[at].sent().push(now);
-                        assert_eq!(cache.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+                        assert_eq!(
+                            cache.invalidate(&[KEY]).await,
+                            InvalidationStatus::Delivered
+                        );
                         seen[at].returned.store(now, Ordering::SeqCst);
                         continue;
                     }
                     let here = seen[at].returned.load(Ordering::SeqCst);
                     let at_least = here.max(seen[1 - at].received_by(&cache));
-                    let got =
-                        read(&cache, strategy, &policy, &source).await.unwrap().unwrap().version;
+                    let got = read(&cache, strategy, &policy, &source)
+                        .await
+                        .unwrap()
+                        .unwrap()
+                        .version;
                     assert!(
                         got >= at_least,
                         "{strategy}: read {got} after {at_least} was invalidated"
@@ -89,7 +98,10 @@ async fn reads_see_every_change_invalidated_before_they_began() {
         }
         let last = source.change() - 1;
         source.version.store(last, Ordering::SeqCst);
-        println!("{strategy}: {reads:?} reads, {last} changes, {} loads", source.loads());
+        println!(
+            "{strategy}: {reads:?} reads, {last} changes, {} loads",
+            source.loads()
+        );
         for cache in &nodes {
             eventually("the last change is seen", async || {
                 version(cache, strategy, &policy, &source).await == Some(last)
@@ -98,8 +110,15 @@ async fn reads_see_every_change_invalidated_before_they_began() {
         }
         for cache in &nodes {
             // And it does not change back.
-            assert_eq!(version(cache, strategy, &policy, &source).await, Some(last), "{strategy}");
-            assert_eq!(cache.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+            assert_eq!(
+                version(cache, strategy, &policy, &source).await,
+                Some(last),
+                "{strategy}"
+            );
+            assert_eq!(
+                cache.invalidate(&[KEY]).await,
+                InvalidationStatus::Delivered
+            );
         }
     }
 }

@@ -14,9 +14,16 @@ use testkit::redis_server::{RedisServer, Role};
 async fn an_unconfirmed_invalidation_is_delivered_later() {
     let (server, mut raw) = redis_server().await;
     let config = CacheConfig::default;
-    let nodes = [node_with(&server, config()).await, node_with(&server, config()).await];
+    let nodes = [
+        node_with(&server, config()).await,
+        node_with(&server, config()).await,
+    ];
     let source = Source::new(Duration::ZERO);
-    for strategy in [ReadStrategy::Layered, ReadStrategy::Mutex, ReadStrategy::LogicalExpiry] {
+    for strategy in [
+        ReadStrategy::Layered,
+        ReadStrategy::Mutex,
+        ReadStrategy::LogicalExpiry,
+    ] {
         for cache in &nodes {
             version(cache, strategy, &policy(), &source).await;
         }
@@ -32,7 +39,10 @@ async fn an_unconfirmed_invalidation_is_delivered_later() {
             "{strategy}: on this node"
         );
         server.resume();
-        eventually("delivered", async || nodes[0].stats().pending_invalidations == 0).await;
+        eventually("delivered", async || {
+            nodes[0].stats().pending_invalidations == 0
+        })
+        .await;
         eventually("Redis is in use", async || {
             nodes.iter().all(|cache| !cache.stats().breaker_open)
         })
@@ -41,7 +51,11 @@ async fn an_unconfirmed_invalidation_is_delivered_later() {
             version(&nodes[1], strategy, &policy(), &source).await == Some(now)
         })
         .await;
-        assert!(get(&mut raw, KEY).await.is_none_or(|text| text.contains(&now.to_string())));
+        assert!(
+            get(&mut raw, KEY)
+                .await
+                .is_none_or(|text| text.contains(&now.to_string()))
+        );
     }
 }
 
@@ -56,7 +70,10 @@ async fn a_key_with_a_pending_invalidation_is_read_from_the_source() {
         let _: String = command(&mut raw, "ACL", &["SETUSER", "default", "-del"]).await;
         let now = source.change();
         assert_eq!(cache.invalidate(&[KEY]).await, InvalidationStatus::Pending);
-        assert!(get(&mut raw, KEY).await.unwrap().contains(r#""version":1"#), "{strategy}");
+        assert!(
+            get(&mut raw, KEY).await.unwrap().contains(r#""version":1"#),
+            "{strategy}"
+        );
         for _ in 0..3 {
             assert_eq!(
                 version(&cache, strategy, &policy(), &source).await,
@@ -67,14 +84,20 @@ async fn a_key_with_a_pending_invalidation_is_read_from_the_source() {
         let old = version(&other, strategy, &policy(), &source).await;
         assert_eq!(old, Some(1), "{strategy}: the check can fail");
         let _: String = command(&mut raw, "ACL", &["SETUSER", "default", "+del"]).await;
-        eventually("delivered", async || cache.stats().pending_invalidations == 0).await;
+        eventually("delivered", async || {
+            cache.stats().pending_invalidations == 0
+        })
+        .await;
         for cache in [&cache, &other] {
             eventually("both nodes read the new value", async || {
                 version(cache, strategy, &policy(), &source).await == Some(now)
             })
             .await;
         }
-        assert_eq!(cache.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        assert_eq!(
+            cache.invalidate(&[KEY]).await,
+            InvalidationStatus::Delivered
+        );
     }
 }
 
@@ -89,17 +112,33 @@ async fn a_redis_restarted_with_old_values_is_invalidated() {
     }
     server.kill();
     let now = source.change();
-    assert_eq!(nodes[0].invalidate(&[KEY]).await, InvalidationStatus::Pending);
+    assert_eq!(
+        nodes[0].invalidate(&[KEY]).await,
+        InvalidationStatus::Pending
+    );
     for cache in &nodes {
-        assert_eq!(version(cache, ReadStrategy::Layered, &policy(), &source).await, Some(now));
+        assert_eq!(
+            version(cache, ReadStrategy::Layered, &policy(), &source).await,
+            Some(now)
+        );
     }
     server.restart().await;
     let mut raw = server.conn().await;
-    eventually("delivered", async || nodes[0].stats().pending_invalidations == 0).await;
-    assert!(get(&mut raw, KEY).await.is_none_or(|text| text.contains(&now.to_string())));
+    eventually("delivered", async || {
+        nodes[0].stats().pending_invalidations == 0
+    })
+    .await;
+    assert!(
+        get(&mut raw, KEY)
+            .await
+            .is_none_or(|text| text.contains(&now.to_string()))
+    );
     for cache in &nodes {
         eventually("subscribed again", async || cache.stats().local_enabled).await;
-        assert_eq!(version(cache, ReadStrategy::Layered, &policy(), &source).await, Some(now));
+        assert_eq!(
+            version(cache, ReadStrategy::Layered, &policy(), &source).await,
+            Some(now)
+        );
     }
 }
 
@@ -109,7 +148,9 @@ async fn an_invalidation_completes_after_its_caller_is_dropped() {
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     for polls in 1..4 {
-        read(&cache, ReadStrategy::Layered, &policy(), &source).await.unwrap();
+        read(&cache, ReadStrategy::Layered, &policy(), &source)
+            .await
+            .unwrap();
         assert!(get(&mut raw, KEY).await.is_some());
         {
             let mut work = Box::pin(cache.invalidate(&[KEY]));
@@ -131,7 +172,10 @@ async fn shutdown_waits_for_loads_and_unsubscribes() {
     let reader = spawn_version(&cache, ReadStrategy::Mutex, &policy(), &source);
     eventually("the load runs", async || source.running() == 1).await;
     cache.shutdown().await;
-    assert!(get(&mut raw, KEY).await.is_some(), "stored before shutdown returned");
+    assert!(
+        get(&mut raw, KEY).await.is_some(),
+        "stored before shutdown returned"
+    );
     assert_eq!(reader.await.unwrap(), Some(1));
     let subscribers: (String, u64) =
         command(&mut raw, "PUBSUB", &["NUMSUB", "cache:invalidate"]).await;

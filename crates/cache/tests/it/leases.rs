@@ -22,24 +22,44 @@ async fn a_load_that_began_before_an_invalidation_is_never_stored() {
             let reader = spawn_version(&nodes[0], strategy, &policy, &source);
             eventually("the old row is read", async || source.running() == 1).await;
             source.change();
-            assert_eq!(nodes[invalidator].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+            assert_eq!(
+                nodes[invalidator].invalidate(&[KEY]).await,
+                InvalidationStatus::Delivered
+            );
             source.open();
             let answer = reader.await.unwrap();
             let what = format!("{strategy}, invalidated by node {invalidator}");
             let cached = get(&mut raw, KEY).await;
-            assert!(cached.is_none_or(|text| text.contains(r#""version":2"#)), "{what}");
+            assert!(
+                cached.is_none_or(|text| text.contains(r#""version":2"#)),
+                "{what}"
+            );
             if matches!(
                 strategy,
                 ReadStrategy::Mutex | ReadStrategy::LogicalExpiry | ReadStrategy::Layered
             ) {
-                assert_eq!(answer, Some(2), "{what}: loaded again, as the first load was refused");
+                assert_eq!(
+                    answer,
+                    Some(2),
+                    "{what}: loaded again, as the first load was refused"
+                );
                 assert_eq!(policy.stats().refused, 1, "{what}");
             }
             for cache in &nodes {
-                assert_eq!(version(cache, strategy, &policy, &source).await, Some(2), "{what}");
+                assert_eq!(
+                    version(cache, strategy, &policy, &source).await,
+                    Some(2),
+                    "{what}"
+                );
             }
-            assert_eq!((get(&mut raw, MUTEX).await, get(&mut raw, LEASE).await), (None, None));
-            assert_eq!(nodes[0].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+            assert_eq!(
+                (get(&mut raw, MUTEX).await, get(&mut raw, LEASE).await),
+                (None, None)
+            );
+            assert_eq!(
+                nodes[0].invalidate(&[KEY]).await,
+                InvalidationStatus::Delivered
+            );
         }
     }
 }
@@ -52,12 +72,22 @@ async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() 
         let source = Source::new(Duration::ZERO);
         let _: () = super::command(&mut raw, "SET", &[KEY, EXPIRED]).await;
         source.close();
-        assert_eq!(version(&nodes[0], strategy, &policy(), &source).await, Some(1), "{strategy}");
+        assert_eq!(
+            version(&nodes[0], strategy, &policy(), &source).await,
+            Some(1),
+            "{strategy}"
+        );
         eventually("the rebuild runs", async || source.running() == 1).await;
         source.change();
-        assert_eq!(nodes[1].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        assert_eq!(
+            nodes[1].invalidate(&[KEY]).await,
+            InvalidationStatus::Delivered
+        );
         source.open();
-        eventually("the rebuild ends", async || get(&mut raw, MUTEX).await.is_none()).await;
+        eventually("the rebuild ends", async || {
+            get(&mut raw, MUTEX).await.is_none()
+        })
+        .await;
         eventually("no load runs", async || source.running() == 0).await;
         for cache in &nodes {
             eventually("the message has arrived", async || {
@@ -65,6 +95,10 @@ async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() 
             })
             .await;
         }
-        assert!(get(&mut raw, KEY).await.is_none_or(|text| text.contains(r#""version":2"#)));
+        assert!(
+            get(&mut raw, KEY)
+                .await
+                .is_none_or(|text| text.contains(r#""version":2"#))
+        );
     }
 }

@@ -10,8 +10,11 @@ use super::{
 };
 
 /// The strategies that hold a mutex while they load.
-const WITH_MUTEX: [ReadStrategy; 3] =
-    [ReadStrategy::Mutex, ReadStrategy::LogicalExpiry, ReadStrategy::Layered];
+const WITH_MUTEX: [ReadStrategy; 3] = [
+    ReadStrategy::Mutex,
+    ReadStrategy::LogicalExpiry,
+    ReadStrategy::Layered,
+];
 
 #[tokio::test]
 async fn errors_and_panics_reach_every_waiter_and_release_the_mutex() {
@@ -20,8 +23,11 @@ async fn errors_and_panics_reach_every_waiter_and_release_the_mutex() {
         let nodes = nodes(&server).await;
         for panics in [false, true] {
             let source = Source::new(Duration::from_millis(30));
-            let failure: Switch =
-                if panics { |source| &source.panics } else { |source| &source.broken };
+            let failure: Switch = if panics {
+                |source| &source.panics
+            } else {
+                |source| &source.broken
+            };
             source.set(failure, true);
             let readers: Vec<_> = (0..10)
                 .map(|_| {
@@ -41,8 +47,16 @@ async fn errors_and_panics_reach_every_waiter_and_release_the_mutex() {
             source.set(failure, false);
             for cache in nodes.iter().rev() {
                 let policy = policy();
-                assert_eq!(version(cache, strategy, &policy, &source).await, Some(1), "{strategy}");
-                assert_eq!(policy.stats().waits, 0, "{strategy}: nothing delays the next load");
+                assert_eq!(
+                    version(cache, strategy, &policy, &source).await,
+                    Some(1),
+                    "{strategy}"
+                );
+                assert_eq!(
+                    policy.stats().waits,
+                    0,
+                    "{strategy}: nothing delays the next load"
+                );
             }
             let _: i64 = command(&mut raw, "DEL", &[KEY]).await;
             for cache in &nodes {
@@ -82,11 +96,17 @@ async fn a_load_that_hangs_times_out() {
     let (server, mut raw) = redis_server().await;
     let limit = Duration::from_millis(200);
     for strategy in ReadStrategy::ALL {
-        let config = CacheConfig { load_timeout: limit, ..CacheConfig::default() };
+        let config = CacheConfig {
+            load_timeout: limit,
+            ..CacheConfig::default()
+        };
         let cache = node_with(&server, config).await;
         let source = Source::closed();
         let answer = read(&cache, strategy, &policy(), &source).await;
-        assert!(matches!(answer, Err(ReadError::TimedOut)), "{strategy}: {answer:?}");
+        assert!(
+            matches!(answer, Err(ReadError::TimedOut)),
+            "{strategy}: {answer:?}"
+        );
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
         assert_eq!(source.running(), 0, "{strategy}: the load was dropped");
     }
@@ -100,12 +120,23 @@ async fn a_dead_mutex_owner_delays_readers_for_the_wait_timeout_only() {
         flush(&mut raw).await;
         let cache = node(&server).await;
         let limit = Duration::from_millis(200);
-        let policy = CachePolicy { wait_timeout: limit, ..policy() };
+        let policy = CachePolicy {
+            wait_timeout: limit,
+            ..policy()
+        };
         let source = Source::new(Duration::ZERO);
         let _: String = command(&mut raw, "SET", &[MUTEX, "dead owner"]).await;
         let started = Instant::now();
-        assert_eq!(version(&cache, strategy, &policy, &source).await, Some(1), "{strategy}");
-        assert!(started.elapsed() >= limit, "{strategy}: {:?}", started.elapsed());
+        assert_eq!(
+            version(&cache, strategy, &policy, &source).await,
+            Some(1),
+            "{strategy}"
+        );
+        assert!(
+            started.elapsed() >= limit,
+            "{strategy}: {:?}",
+            started.elapsed()
+        );
         assert_eq!(
             get(&mut raw, MUTEX).await.as_deref(),
             Some("dead owner"),
@@ -138,7 +169,10 @@ async fn an_expired_mutex_is_not_released_for_its_next_owner() {
         let _: String = command(&mut raw, "SET", &[MUTEX, "the next owner"]).await;
         source.open();
         assert_eq!(slow.await.unwrap().is_err(), fails);
-        assert_eq!(get(&mut raw, MUTEX).await.as_deref(), Some("the next owner"));
+        assert_eq!(
+            get(&mut raw, MUTEX).await.as_deref(),
+            Some("the next owner")
+        );
     }
 }
 

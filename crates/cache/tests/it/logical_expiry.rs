@@ -23,9 +23,18 @@ async fn a_failed_rebuild_keeps_the_old_value_and_the_next_reader_tries_again() 
     for (attempt, failure) in failures.into_iter().enumerate() {
         source.set(failure, true);
         let failed = attempt as u64 + 1;
-        assert_eq!(version(&nodes[0], STRATEGY, &policy, &source).await, Some(1));
-        eventually("the rebuild fails", async || policy.stats().load_failures == failed).await;
-        eventually("the mutex is free", async || get(&mut raw, MUTEX).await.is_none()).await;
+        assert_eq!(
+            version(&nodes[0], STRATEGY, &policy, &source).await,
+            Some(1)
+        );
+        eventually("the rebuild fails", async || {
+            policy.stats().load_failures == failed
+        })
+        .await;
+        eventually("the mutex is free", async || {
+            get(&mut raw, MUTEX).await.is_none()
+        })
+        .await;
         source.set(failure, false);
     }
     eventually("the new value is there", async || {
@@ -64,11 +73,17 @@ async fn a_deleted_row_becomes_a_cached_null() {
     source.set(|source| &source.missing, true);
     let _: () = command(&mut raw, "SET", &[KEY, EXPIRED]).await;
     assert!(
-        read(&cache, STRATEGY, &policy(), &source).await.unwrap().is_some(),
+        read(&cache, STRATEGY, &policy(), &source)
+            .await
+            .unwrap()
+            .is_some(),
         "stale for one more read"
     );
     eventually("absent", async || {
-        read(&cache, STRATEGY, &policy(), &source).await.unwrap().is_none()
+        read(&cache, STRATEGY, &policy(), &source)
+            .await
+            .unwrap()
+            .is_none()
     })
     .await;
     assert_eq!(get(&mut raw, KEY).await.as_deref(), Some(""));

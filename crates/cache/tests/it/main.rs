@@ -75,8 +75,13 @@ struct Source {
 
 impl Source {
     fn new(delay: Duration) -> Arc<Self> {
-        let source = Self { version: 1.into(), ..Self::default() };
-        source.delay.store(delay.as_millis() as u64, Ordering::SeqCst);
+        let source = Self {
+            version: 1.into(),
+            ..Self::default()
+        };
+        source
+            .delay
+            .store(delay.as_millis() as u64, Ordering::SeqCst);
         Arc::new(source)
     }
 
@@ -122,7 +127,10 @@ impl Source {
         while self.closed.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(!self.panics.load(Ordering::SeqCst), "a load panics on purpose");
+        assert!(
+            !self.panics.load(Ordering::SeqCst),
+            "a load panics on purpose"
+        );
         if self.broken.load(Ordering::SeqCst) {
             return Err(Broken);
         }
@@ -152,7 +160,10 @@ impl Drop for Running {
 
 /// A policy with the default times in Redis and a short time to live in memory.
 fn policy() -> CachePolicy {
-    CachePolicy { local_ttl: Duration::from_millis(500), ..CachePolicy::new("product") }
+    CachePolicy {
+        local_ttl: Duration::from_millis(500),
+        ..CachePolicy::new("product")
+    }
 }
 
 /// A configuration with which a busy machine is no outage of Redis, and no load is given up.
@@ -178,7 +189,10 @@ async fn node(server: &RedisServer) -> Cache {
 
 async fn node_with(server: &RedisServer, config: CacheConfig) -> Cache {
     let cache = Cache::new(manager(server).await, server.client(), config);
-    eventually("the node is subscribed", async || cache.stats().local_enabled).await;
+    eventually("the node is subscribed", async || {
+        cache.stats().local_enabled
+    })
+    .await;
     cache
 }
 
@@ -190,7 +204,9 @@ async fn manager(server: &RedisServer) -> ConnectionManager {
         .set_number_of_retries(1)
         .set_max_delay(Duration::from_millis(250))
         .set_pipeline_buffer_size(4096);
-    ConnectionManager::new_with_config(server.client(), config).await.expect("connect")
+    ConnectionManager::new_with_config(server.client(), config)
+        .await
+        .expect("connect")
 }
 
 /// Two nodes.
@@ -214,7 +230,10 @@ async fn version(
     policy: &CachePolicy,
     source: &Arc<Source>,
 ) -> Option<u64> {
-    read(cache, strategy, policy, source).await.expect("an answer").map(|product| product.version)
+    read(cache, strategy, policy, source)
+        .await
+        .expect("an answer")
+        .map(|product| product.version)
 }
 
 /// The same, in a task of its own.

@@ -56,8 +56,14 @@ impl BackgroundReads {
                     let key = format!("cache:product:{}", step % 100);
                     let (is_timed, started) = (state.timed.load(Ordering::SeqCst), Instant::now());
                     let answer = cache.read(strategy, &key, &policy, source.load()).await;
-                    answer.expect("an answer, whatever Redis does").expect("the row exists");
-                    let micros = if is_timed { started.elapsed().as_micros() as u64 } else { 0 };
+                    answer
+                        .expect("an answer, whatever Redis does")
+                        .expect("the row exists");
+                    let micros = if is_timed {
+                        started.elapsed().as_micros() as u64
+                    } else {
+                        0
+                    };
                     state.slowest_micros.fetch_max(micros, Ordering::SeqCst);
                     state.reads.fetch_add(1, Ordering::SeqCst);
                 }
@@ -103,14 +109,20 @@ async fn reads_survive_a_killed_redis_and_return_to_it() {
         server.kill();
         eventually("the breaker opens", async || cache.stats().breaker_open).await;
         let slowest = load.slowest().await;
-        assert!(slowest < REDIS_TIMEOUT, "{strategy}: a reader waited for Redis: {slowest:?}");
+        assert!(
+            slowest < REDIS_TIMEOUT,
+            "{strategy}: a reader waited for Redis: {slowest:?}"
+        );
         server.restart().await;
         let hits = || policy.stats().redis_hits + policy.stats().local_hits;
         let before = hits();
         eventually("the cache is in use again", async || hits() > before + 100).await;
         println!("{strategy}: slowest read of the outage {slowest:?}");
         let stats = cache.stats();
-        assert!(!stats.breaker_open && stats.counts.breaker_opened >= 1, "{strategy}: {stats:?}");
+        assert!(
+            !stats.breaker_open && stats.counts.breaker_opened >= 1,
+            "{strategy}: {stats:?}"
+        );
         load.end().await;
         let most = source.most_running.load(Ordering::SeqCst);
         assert!(most <= MAX_LOADS, "{strategy}: {most} loads at once");
@@ -128,7 +140,10 @@ async fn a_paused_redis_costs_each_reader_one_timeout_at_most() {
     server.pause();
     eventually("the breaker opens", async || cache.stats().breaker_open).await;
     let slowest = load.slowest().await;
-    assert!(slowest < REDIS_TIMEOUT, "a reader waited for Redis: {slowest:?}");
+    assert!(
+        slowest < REDIS_TIMEOUT,
+        "a reader waited for Redis: {slowest:?}"
+    );
     server.resume();
     eventually("the breaker closes", async || !cache.stats().breaker_open).await;
     eventually("memory is in use", async || cache.stats().local_enabled).await;
@@ -142,7 +157,10 @@ async fn the_circuit_breaker_closes_without_traffic() {
     let source = Source::new(Duration::ZERO);
     server.kill();
     for _ in 0..10 {
-        assert_eq!(version(&cache, ReadStrategy::Mutex, &policy(), &source).await, Some(1));
+        assert_eq!(
+            version(&cache, ReadStrategy::Mutex, &policy(), &source).await,
+            Some(1)
+        );
     }
     assert!(cache.stats().breaker_open);
     server.restart().await;
@@ -156,15 +174,29 @@ async fn a_redis_whose_script_does_not_end_is_left_alone() {
     let (source, policy) = (Source::new(Duration::ZERO), policy());
     let (mut redis, mut other) = (server.conn().await, server.conn().await);
     let limit = ["SET", "lua-time-limit", "1"];
-    redis::cmd("CONFIG").arg(&limit).exec_async(&mut redis).await.expect("a limit");
-    let endless = redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
+    redis::cmd("CONFIG")
+        .arg(&limit)
+        .exec_async(&mut redis)
+        .await
+        .expect("a limit");
+    let endless = redis::cmd("EVAL")
+        .arg("while true do end")
+        .arg(0)
+        .to_owned();
     let endless = tokio::spawn(async move { endless.exec_async(&mut other).await });
     eventually("the breaker opens", async || {
-        assert_eq!(version(&cache, ReadStrategy::CacheAside, &policy, &source).await, Some(1));
+        assert_eq!(
+            version(&cache, ReadStrategy::CacheAside, &policy, &source).await,
+            Some(1)
+        );
         cache.stats().breaker_open
     })
     .await;
-    redis::cmd("SCRIPT").arg("KILL").exec_async(&mut redis).await.expect("an end");
+    redis::cmd("SCRIPT")
+        .arg("KILL")
+        .exec_async(&mut redis)
+        .await
+        .expect("an end");
     endless.await.expect("no panic").expect_err("it was killed");
 }
 
@@ -175,8 +207,9 @@ async fn without_redis_a_hot_key_is_loaded_once_per_process() {
     server.kill();
     for strategy in ReadStrategy::ALL {
         let source = Source::new(Duration::from_millis(100));
-        let readers: Vec<_> =
-            (0..100).map(|_| spawn_version(&cache, strategy, &policy(), &source)).collect();
+        let readers: Vec<_> = (0..100)
+            .map(|_| spawn_version(&cache, strategy, &policy(), &source))
+            .collect();
         for reader in readers {
             assert_eq!(reader.await.unwrap(), Some(1));
         }
@@ -200,7 +233,9 @@ async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
             let (cache, source) = (cache.clone(), source.clone());
             let key = format!("cache:product:slow:{id}");
             tokio::spawn(async move {
-                cache.read(ReadStrategy::Layered, &key, &policy(), source.load()).await
+                cache
+                    .read(ReadStrategy::Layered, &key, &policy(), source.load())
+                    .await
             })
         })
         .collect();
@@ -211,6 +246,11 @@ async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
     for read in slow {
         assert!(read.await.unwrap().unwrap().is_some());
     }
-    assert!(read(&cache, ReadStrategy::Layered, &policy(), &source).await.unwrap().is_some());
+    assert!(
+        read(&cache, ReadStrategy::Layered, &policy(), &source)
+            .await
+            .unwrap()
+            .is_some()
+    );
     assert_eq!(source.most_running.load(Ordering::SeqCst), 2);
 }

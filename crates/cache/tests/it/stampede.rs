@@ -21,8 +21,14 @@ const LOAD: Duration = Duration::from_millis(100);
 
 /// Two nodes that allow as many loads as there are readers: the limit is not tested here.
 async fn nodes(server: &RedisServer) -> [Cache; 2] {
-    let config = CacheConfig { max_concurrent_loads: 2 * READERS, ..patient() };
-    [node_with(server, config.clone()).await, node_with(server, config).await]
+    let config = CacheConfig {
+        max_concurrent_loads: 2 * READERS,
+        ..patient()
+    };
+    [
+        node_with(server, config.clone()).await,
+        node_with(server, config).await,
+    ]
 }
 
 /// Starts all readers at once.
@@ -32,14 +38,19 @@ fn spawn_readers(
     policy: &CachePolicy,
     source: &Arc<Source>,
 ) -> Vec<JoinHandle<Option<u64>>> {
-    (0..2 * READERS).map(|i| spawn_version(&nodes[i % 2], strategy, policy, source)).collect()
+    (0..2 * READERS)
+        .map(|i| spawn_version(&nodes[i % 2], strategy, policy, source))
+        .collect()
 }
 
 /// Waits until all have their answer.
 async fn answered(readers: Vec<JoinHandle<Option<u64>>>) {
     let all = tokio::time::timeout(WAIT_LIMIT, futures_util::future::try_join_all(readers));
     let versions = all.await.expect("all are answered").unwrap();
-    assert!(versions.iter().all(|version| *version == Some(1)), "{versions:?}");
+    assert!(
+        versions.iter().all(|version| *version == Some(1)),
+        "{versions:?}"
+    );
 }
 
 /// All readers at once, to their end.
@@ -54,12 +65,19 @@ async fn delete_keys(raw: &mut MultiplexedConnection) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_readers_on_two_nodes_share_one_load() {
     let (server, mut raw) = redis_server().await;
-    for strategy in [ReadStrategy::Mutex, ReadStrategy::LogicalExpiry, ReadStrategy::Layered] {
+    for strategy in [
+        ReadStrategy::Mutex,
+        ReadStrategy::LogicalExpiry,
+        ReadStrategy::Layered,
+    ] {
         let nodes = nodes(&server).await;
         delete_keys(&mut raw).await;
         let source = Source::closed();
         // Who missed the end of the load would wait for this long.
-        let policy = CachePolicy { wait_timeout: WAIT_LIMIT * 3, ..policy() };
+        let policy = CachePolicy {
+            wait_timeout: WAIT_LIMIT * 3,
+            ..policy()
+        };
         let readers = spawn_readers(&nodes, strategy, &policy, &source);
         // All but one of each node, and the one of the node that does not load.
         let all_wait = || {
@@ -83,7 +101,10 @@ async fn without_a_mutex_many_readers_reach_the_source() {
         delete_keys(&mut raw).await;
         let source = Source::closed();
         let readers = spawn_readers(&nodes, strategy, &policy(), &source);
-        eventually("each of them loads", async || source.running() == 2 * READERS).await;
+        eventually("each of them loads", async || {
+            source.running() == 2 * READERS
+        })
+        .await;
         source.open();
         answered(readers).await;
     }
@@ -100,7 +121,10 @@ async fn a_logically_expired_value_is_served_while_one_task_loads() {
         // The load cannot end, and yet every reader gets an answer.
         read_concurrently(&nodes, ReadStrategy::LogicalExpiry, &source).await;
         source.open();
-        eventually("the rebuild ends", async || get(&mut raw, MUTEX).await.is_none()).await;
+        eventually("the rebuild ends", async || {
+            get(&mut raw, MUTEX).await.is_none()
+        })
+        .await;
         assert_eq!(source.loads(), 1);
         source.change();
         assert_eq!(
@@ -121,7 +145,10 @@ async fn layered_reads_refresh_ahead_of_expiry_without_waiting() {
     for cache in &nodes {
         // Clear memory, and let the value in Redis be about to expire.
         let value = get(&mut raw, KEY).await.unwrap();
-        assert_eq!(cache.invalidate(&[KEY]).await, cache_aside::InvalidationStatus::Delivered);
+        assert_eq!(
+            cache.invalidate(&[KEY]).await,
+            cache_aside::InvalidationStatus::Delivered
+        );
         let _: String = command(&mut raw, "SET", &[KEY, &value, "PX", "60000"]).await;
     }
     source.close();
@@ -132,7 +159,11 @@ async fn layered_reads_refresh_ahead_of_expiry_without_waiting() {
         left > 20 * 60_000
     })
     .await;
-    assert_eq!(source.loads(), 2, "the first, and one rebuild on both nodes");
+    assert_eq!(
+        source.loads(),
+        2,
+        "the first, and one rebuild on both nodes"
+    );
 }
 
 #[tokio::test]
@@ -140,13 +171,24 @@ async fn reads_from_memory_send_no_command() {
     let server = RedisServer::start().await;
     let [cache, _] = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
-    let policy = CachePolicy { local_ttl: Duration::from_secs(60), ..policy() };
-    read(&cache, ReadStrategy::Layered, &policy, &source).await.unwrap();
+    let policy = CachePolicy {
+        local_ttl: Duration::from_secs(60),
+        ..policy()
+    };
+    read(&cache, ReadStrategy::Layered, &policy, &source)
+        .await
+        .unwrap();
     let mut raw = server.conn().await;
     let _: String = command(&mut raw, "CONFIG", &["RESETSTAT"]).await;
-    let first = read(&cache, ReadStrategy::Layered, &policy, &source).await.unwrap().unwrap();
+    let first = read(&cache, ReadStrategy::Layered, &policy, &source)
+        .await
+        .unwrap()
+        .unwrap();
     for _ in 0..1000 {
-        let again = read(&cache, ReadStrategy::Layered, &policy, &source).await.unwrap().unwrap();
+        let again = read(&cache, ReadStrategy::Layered, &policy, &source)
+            .await
+            .unwrap()
+            .unwrap();
         assert!(Arc::ptr_eq(&first, &again), "the same value, not a copy");
     }
     let commands: String = command(&mut raw, "INFO", &["commandstats"]).await;

@@ -13,13 +13,19 @@ use testkit::redis_server::RedisServer;
 async fn behind_proxy(server: &RedisServer) -> (Cache, Proxy) {
     let proxy = Proxy::start(server.address()).await.unwrap();
     let cache = Cache::new(manager(server).await, proxy.redis(), CacheConfig::default());
-    eventually("the node is subscribed", async || cache.stats().local_enabled).await;
+    eventually("the node is subscribed", async || {
+        cache.stats().local_enabled
+    })
+    .await;
     (cache, proxy)
 }
 
 /// A time to live in memory so long that only messages can make changes visible.
 fn long_local_ttl() -> CachePolicy {
-    CachePolicy { local_ttl: Duration::from_secs(3600), ..policy() }
+    CachePolicy {
+        local_ttl: Duration::from_secs(3600),
+        ..policy()
+    }
 }
 
 #[tokio::test]
@@ -33,10 +39,16 @@ async fn a_node_without_subscription_does_not_use_memory_and_forgets_it() {
     assert_eq!(policy.stats().local_hits, 1, "memory was in use");
 
     proxy.set(Mode::Cut);
-    eventually("the loss is noticed", async || !node_behind_proxy.stats().local_enabled).await;
+    eventually("the loss is noticed", async || {
+        !node_behind_proxy.stats().local_enabled
+    })
+    .await;
     for _ in 0..20 {
         let now = source.change();
-        assert_eq!(writer.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        assert_eq!(
+            writer.invalidate(&[KEY]).await,
+            InvalidationStatus::Delivered
+        );
         assert_eq!(
             version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await,
             Some(now)
@@ -45,7 +57,10 @@ async fn a_node_without_subscription_does_not_use_memory_and_forgets_it() {
     assert_eq!(policy.stats().local_hits, 1);
 
     proxy.set(Mode::Forward);
-    eventually("subscribed again", async || node_behind_proxy.stats().local_enabled).await;
+    eventually("subscribed again", async || {
+        node_behind_proxy.stats().local_enabled
+    })
+    .await;
     for _ in 0..2 {
         let last = version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
         assert_eq!(last, Some(21), "what was in memory before is not served");
@@ -63,7 +78,10 @@ async fn seen_within_ttl(cache: &Cache, policy: &CachePolicy, source: &Arc<Sourc
         if version(cache, ReadStrategy::Layered, policy, source).await == Some(now) {
             return;
         }
-        assert!(after <= policy.local_ttl, "an old value {after:?} after the change");
+        assert!(
+            after <= policy.local_ttl,
+            "an old value {after:?} after the change"
+        );
         tokio::task::yield_now().await;
     }
 }
@@ -79,10 +97,16 @@ async fn behind_a_silent_connection_values_are_stale_for_the_local_ttl_at_most()
         version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
         proxy.set(Mode::Hang);
         let now = source.change();
-        assert_eq!(writer.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        assert_eq!(
+            writer.invalidate(&[KEY]).await,
+            InvalidationStatus::Delivered
+        );
         seen_within_ttl(&node_behind_proxy, &policy, &source, now).await;
         proxy.set(Mode::Forward);
-        eventually("subscribed again", async || node_behind_proxy.stats().local_enabled).await;
+        eventually("subscribed again", async || {
+            node_behind_proxy.stats().local_enabled
+        })
+        .await;
     }
 }
 
@@ -98,7 +122,10 @@ async fn changes_are_seen_within_the_local_ttl_while_subscriptions_are_closed() 
             assert!(killed > 0, "no subscription was closed");
         }
         let now = source.change();
-        assert_eq!(nodes[turn % 2].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        assert_eq!(
+            nodes[turn % 2].invalidate(&[KEY]).await,
+            InvalidationStatus::Delivered
+        );
         for cache in &nodes {
             seen_within_ttl(cache, &policy, &source, now).await;
         }

@@ -13,7 +13,9 @@ use super::{
 };
 
 fn in_future() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     now.as_millis() as u64 + 60_000
 }
 
@@ -30,9 +32,16 @@ async fn values_are_plain_json_with_a_jittered_time_to_live() {
         flush(&mut raw).await;
         let cache = node(&server).await;
         version(&cache, strategy, &policy(), &Source::new(Duration::ZERO)).await;
-        assert_eq!(get(&mut raw, KEY).await.unwrap(), r#"{"id":1,"version":1}"#, "{strategy}");
+        assert_eq!(
+            get(&mut raw, KEY).await.unwrap(),
+            r#"{"id":1,"version":1}"#,
+            "{strategy}"
+        );
         let left: i64 = raw.pttl(KEY).await.unwrap();
-        assert!((26 * 60_000..=33 * 60_000).contains(&left), "{strategy}: {left} ms");
+        assert!(
+            (26 * 60_000..=33 * 60_000).contains(&left),
+            "{strategy}: {left} ms"
+        );
         let keys: Vec<String> = raw.keys("*").await.unwrap();
         assert_eq!(keys, [KEY], "{strategy}: nothing else is left");
         ttls.push(left);
@@ -51,7 +60,10 @@ async fn logical_expiry_wraps_the_value_and_sets_no_time_to_live() {
     let text = get(&mut raw, KEY).await.unwrap();
     let wrapped: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(wrapped["data"], json!({"id": 1, "version": 1}));
-    assert!(wrapped["expireTime"].as_u64().unwrap() > in_future() - 30_000, "{text}");
+    assert!(
+        wrapped["expireTime"].as_u64().unwrap() > in_future() - 30_000,
+        "{text}"
+    );
     assert_eq!(wrapped.as_object().unwrap().len(), 2);
     assert_eq!(raw.pttl::<_, i64>(KEY).await.unwrap(), -1);
 }
@@ -69,7 +81,10 @@ async fn the_mutex_has_the_documented_key_and_expires_after_ten_seconds() {
     assert!(get(&mut raw, LEASE).await.is_some());
     source.open();
     assert_eq!(reader.await.unwrap(), Some(1));
-    assert_eq!((get(&mut raw, MUTEX).await, get(&mut raw, LEASE).await), (None, None));
+    assert_eq!(
+        (get(&mut raw, MUTEX).await, get(&mut raw, LEASE).await),
+        (None, None)
+    );
 }
 
 /// What a key may hold, the version a read then returns, and whether it loads.
@@ -103,7 +118,11 @@ async fn every_strategy_reads_every_format_and_replaces_invalid_text() {
                 "{strategy}: {text}"
             );
             assert_eq!(source.loads() == 1, loads, "{strategy}: {text}");
-            assert_eq!(get(&mut raw, KEY).await.unwrap() != text, loads, "{strategy}: {text}");
+            assert_eq!(
+                get(&mut raw, KEY).await.unwrap() != text,
+                loads,
+                "{strategy}: {text}"
+            );
         }
     }
 }
@@ -116,7 +135,11 @@ async fn a_key_of_another_redis_type_is_read_from_the_source() {
     let _: i64 = raw.lpush(KEY, "a list").await.unwrap();
     for _ in 0..10 {
         for strategy in ReadStrategy::ALL {
-            assert_eq!(version(&cache, strategy, &policy(), &source).await, Some(1), "{strategy}");
+            assert_eq!(
+                version(&cache, strategy, &policy(), &source).await,
+                Some(1),
+                "{strategy}"
+            );
         }
     }
     assert!(!cache.stats().breaker_open);
@@ -131,7 +154,10 @@ async fn every_strategy_but_plain_cache_aside_caches_nulls() {
         let source = Source::new(Duration::ZERO);
         source.set(|source| &source.missing, true);
         for turn in 0..20 {
-            assert_eq!(version(&nodes[turn % 2], strategy, &policy(), &source).await, None);
+            assert_eq!(
+                version(&nodes[turn % 2], strategy, &policy(), &source).await,
+                None
+            );
         }
         if strategy == ReadStrategy::CacheAside {
             assert_eq!(source.loads(), 20, "a load per read");
@@ -143,7 +169,14 @@ async fn every_strategy_but_plain_cache_aside_caches_nulls() {
         assert!((100_000..=120_000).contains(&left), "{strategy}: {left} ms");
         // The row is inserted, and its writer invalidates.
         source.set(|source| &source.missing, false);
-        assert_eq!(nodes[0].invalidate(&[KEY]).await, cache_aside::InvalidationStatus::Delivered);
-        assert_eq!(version(&nodes[0], strategy, &policy(), &source).await, Some(1), "{strategy}");
+        assert_eq!(
+            nodes[0].invalidate(&[KEY]).await,
+            cache_aside::InvalidationStatus::Delivered
+        );
+        assert_eq!(
+            version(&nodes[0], strategy, &policy(), &source).await,
+            Some(1),
+            "{strategy}"
+        );
     }
 }

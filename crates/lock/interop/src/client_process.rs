@@ -88,13 +88,24 @@ impl ClientProcess {
         log: std::fs::File,
     ) -> anyhow::Result<Self> {
         let what = format!("{command:?}");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
-        let mut child = command.spawn().with_context(|| format!("cannot run {what}"))?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot run {what}"))?;
         let input = child.stdin.take().context("no standard input")?;
         let output = child.stdout.take().context("no standard output")?;
         // How many answers an actor may be behind: far more than a scenario has commands.
         let (sender, replies) = broadcast::channel(4096);
-        let process = Self { language, child, input: Arc::new(Mutex::new(input)), replies };
+        let process = Self {
+            language,
+            child,
+            input: Arc::new(Mutex::new(input)),
+            replies,
+        };
         let mut client = process.actor("", "");
         client.name = "client".to_owned();
         let mut lines = BufReader::new(output).lines();
@@ -108,7 +119,11 @@ impl ClientProcess {
                 }
             }
         });
-        client.reply(REPLY_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
+        client
+            .reply(REPLY_LIMIT)
+            .await
+            .with_context(|| format!("{what} did not start"))?
+            .ok()?;
         Ok(process)
     }
 
@@ -128,7 +143,10 @@ impl ClientProcess {
 
     /// Ends the process at once (SIGKILL) and waits until it is gone.
     pub async fn kill(mut self) -> anyhow::Result<()> {
-        self.child.kill().await.context("cannot kill a client process")
+        self.child
+            .kill()
+            .await
+            .context("cannot kill a client process")
     }
 }
 
@@ -142,7 +160,10 @@ impl Actor {
     /// Sends a command, such as `unlock` or `lock 500`; its answer is read with [`reply`](Self::reply).
     pub async fn send(&self, command: &str) -> anyhow::Result<()> {
         let (verb, arguments) = command.split_once(' ').unwrap_or((command, ""));
-        let line = format!("{} {verb} {} {} {arguments}\n", self.name, self.kind, self.lock);
+        let line = format!(
+            "{} {verb} {} {} {arguments}\n",
+            self.name, self.kind, self.lock
+        );
         let sent = self.input.lock().await.write_all(line.as_bytes()).await;
         sent.with_context(|| format!("{} has ended", self.name))
     }
@@ -170,30 +191,45 @@ impl Actor {
     /// Sends a command that does not wait for a lock, and returns the answer.
     async fn ask(&mut self, command: &str) -> anyhow::Result<Reply> {
         self.send(command).await?;
-        self.reply(REPLY_LIMIT).await.with_context(|| command.to_owned())
+        self.reply(REPLY_LIMIT)
+            .await
+            .with_context(|| command.to_owned())
     }
 
     /// The same; expects `ok`.
     pub async fn get(&mut self, command: &str) -> anyhow::Result<Reply> {
-        self.ask(command).await?.ok().with_context(|| command.to_owned())
+        self.ask(command)
+            .await?
+            .ok()
+            .with_context(|| command.to_owned())
     }
 
     /// The same; expects this text.
     pub async fn shows(&mut self, query: &str, expected: impl Display) -> anyhow::Result<()> {
         let (shown, expected) = (self.get(query).await?.answer, expected.to_string());
-        ensure!(shown == expected, "{}: {query} is {shown}, not {expected}", self.name);
+        ensure!(
+            shown == expected,
+            "{}: {query} is {shown}, not {expected}",
+            self.name
+        );
         Ok(())
     }
 
     /// Sends an attempt, which must find the lock held.
     pub async fn refused(&mut self, command: &str) -> anyhow::Result<()> {
-        self.ask(command).await?.no().with_context(|| command.to_owned())
+        self.ask(command)
+            .await?
+            .no()
+            .with_context(|| command.to_owned())
     }
 
     /// Sends a command that must fail.
     pub async fn fails(&mut self, command: &str) -> anyhow::Result<()> {
         let Reply { actor, answer, .. } = self.ask(command).await?;
-        ensure!(answer.starts_with("error"), "{command}: {actor} answered '{answer}'");
+        ensure!(
+            answer.starts_with("error"),
+            "{command}: {actor} answered '{answer}'"
+        );
         Ok(())
     }
 
@@ -220,7 +256,10 @@ impl Actor {
 impl Reply {
     /// Leaves the text after `ok`; any other answer is an error.
     pub fn ok(mut self) -> anyhow::Result<Self> {
-        let value = self.answer.strip_prefix("ok").map(|value| value.trim().to_owned());
+        let value = self
+            .answer
+            .strip_prefix("ok")
+            .map(|value| value.trim().to_owned());
         self.answer =
             value.with_context(|| format!("{} answered '{}'", self.actor, self.answer))?;
         Ok(self)
@@ -228,7 +267,12 @@ impl Reply {
 
     /// Expects the answer of an attempt that found the lock held.
     pub fn no(&self) -> anyhow::Result<()> {
-        ensure!(self.answer == "no", "{} answered '{}', not 'no'", self.actor, self.answer);
+        ensure!(
+            self.answer == "no",
+            "{} answered '{}', not 'no'",
+            self.actor,
+            self.answer
+        );
         Ok(())
     }
 

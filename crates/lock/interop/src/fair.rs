@@ -19,20 +19,33 @@ pub async fn dead_waiter(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut holder = scene.actor(Language::Java, 0);
     holder.get(LOCK).await?;
     let doomed = scene.bed.launcher.start(Language::Rust).await?;
-    let (mut second, mut third) = (scene.actor(Language::Rust, 0), scene.actor(Language::Java, 1));
-    for (number, waiter) in [&scene.on(&doomed), &second, &third].into_iter().enumerate() {
+    let (mut second, mut third) = (
+        scene.actor(Language::Rust, 0),
+        scene.actor(Language::Java, 1),
+    );
+    for (number, waiter) in [&scene.on(&doomed), &second, &third]
+        .into_iter()
+        .enumerate()
+    {
         waiter.send(LOCK).await?;
         scene.queued(number + 1).await?;
     }
     doomed.kill().await?;
     let begun = Instant::now();
     holder.get("unlock").await?;
-    second.reply(WATCHDOG + WAKEUP_LIMIT).await.context("the one behind it")?.ok()?;
+    second
+        .reply(WATCHDOG + WAKEUP_LIMIT)
+        .await
+        .context("the one behind it")?
+        .ok()?;
     let took = begun.elapsed().as_millis();
     third.waits(WATCH).await?;
     hand_over(scene, &mut second, "unlock", &mut third).await?;
     third.get("unlock").await?;
-    Ok(format!("removed in {took} ms, lease {} ms", WATCHDOG.as_millis()))
+    Ok(format!(
+        "removed in {took} ms, lease {} ms",
+        WATCHDOG.as_millis()
+    ))
 }
 
 /// A waiter that gives up at its time limit leaves no place in the queue: the lock is free for a try
@@ -49,7 +62,11 @@ pub async fn gives_up(scene: &Scene<'_>) -> anyhow::Result<String> {
             behind.send(LOCK).await?;
             scene.queued(2).await?;
         }
-        impatient.reply(WAKEUP_LIMIT).await?.no().context("the one that gives up")?;
+        impatient
+            .reply(WAKEUP_LIMIT)
+            .await?
+            .no()
+            .context("the one that gives up")?;
         if queue_up {
             took = hand_over(scene, &mut holder, "unlock", &mut behind).await?;
         } else {
@@ -92,7 +109,9 @@ pub async fn dying_holders(scene: &Scene<'_>) -> anyhow::Result<String> {
     let took = last.saturating_sub(released.begun).as_millis();
     // The last of them has a lease as well.
     tokio::time::sleep(Duration::from_millis(lease + 100)).await;
-    Ok(format!("eight in order within {took} ms, seven leases of {lease}"))
+    Ok(format!(
+        "eight in order within {took} ms, seven leases of {lease}"
+    ))
 }
 
 /// Java maps its names: its keys, those of the queue among them, are those of the mapped name, which is
@@ -104,7 +123,10 @@ pub async fn mapped_names(scene: &Scene<'_>) -> anyhow::Result<String> {
 
 async fn one_queue(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mapped = scene.named(format!("mapped:{}", scene.name));
-    let launcher = Launcher { prefix: Some("mapped:"), ..scene.bed.launcher.clone() };
+    let launcher = Launcher {
+        prefix: Some("mapped:"),
+        ..scene.bed.launcher.clone()
+    };
     let java = launcher.start(Language::Java).await?;
     let actor = |language| match language {
         Language::Java => scene.on(&java),
@@ -127,13 +149,23 @@ async fn in_order(
         scene.queued(number + 1).await?;
     }
     for language in [Language::Java, Language::Rust] {
-        scene.actor(language, 0).refused("try 0").await.context("an attempt without queueing")?;
+        scene
+            .actor(language, 0)
+            .refused("try 0")
+            .await
+            .context("an attempt without queueing")?;
     }
     let released = holder.get("unlock").await?;
     let mut last = released.begun;
     for (number, waiter) in waiters.iter_mut().enumerate() {
-        let won = waiter.wakes().await.with_context(|| format!("waiter {number}"))?;
-        ensure!(won.ended >= last, "waiter {number} acquired before the one in front of it");
+        let won = waiter
+            .wakes()
+            .await
+            .with_context(|| format!("waiter {number}"))?;
+        ensure!(
+            won.ended >= last,
+            "waiter {number} acquired before the one in front of it"
+        );
         // It held the lock until after its release began, so the next acquires later than that.
         last = waiter.wakes().await?.begun;
     }

@@ -13,14 +13,21 @@ use crate::test_bed::{Launcher, Scene};
 
 /// Readers of both languages hold the lock together; a writer waits for the last of them.
 pub async fn readers_share(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let mut readers = [scene.actor(Language::Java, 0), scene.actor(Language::Rust, 0)];
+    let mut readers = [
+        scene.actor(Language::Java, 0),
+        scene.actor(Language::Rust, 0),
+    ];
     for reader in &mut readers {
         reader.get(LOCK).await?;
     }
     let mode = scene.fields().await?.remove("mode");
     ensure!(mode.as_deref() == Some("read"), "the mode is {mode:?}");
     let mut writer = scene.actor(scene.holder, 1);
-    writer.of("write").begins(LOCK).await.context("with two readers")?;
+    writer
+        .of("write")
+        .begins(LOCK)
+        .await
+        .context("with two readers")?;
     let [first, last] = &mut readers;
     first.get("unlock").await?;
     writer.waits(WATCH).await.context("with one reader")?;
@@ -49,7 +56,10 @@ pub async fn readers_woken(scene: &Scene<'_>) -> anyhow::Result<String> {
     for reader in &mut readers {
         reader.get("unlock").await?;
     }
-    Ok(format!("{:.1?} of {LONG} ms", last.saturating_sub(released.begun)))
+    Ok(format!(
+        "{:.1?} of {LONG} ms",
+        last.saturating_sub(released.begun)
+    ))
 }
 
 /// A writer that acquires the read lock and releases the write lock goes on reading, as the other
@@ -60,12 +70,21 @@ pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
     writer.of("write");
     holder.of("write").get(LOCK).await?;
     holder.of("read").get(LOCK).await?;
-    reader.refused("try 0").await.context("a reader beside a writer")?;
+    reader
+        .refused("try 0")
+        .await
+        .context("a reader beside a writer")?;
     holder.of("write").get("unlock").await?;
-    writer.refused("try 0").await.context("a writer beside a reader")?;
+    writer
+        .refused("try 0")
+        .await
+        .context("a writer beside a reader")?;
     reader.get("try 0").await?;
     reader.get("unlock").await?;
-    writer.refused("try 0").await.context("a writer beside the first reader")?;
+    writer
+        .refused("try 0")
+        .await
+        .context("a writer beside the first reader")?;
     holder.of("read").get("unlock").await?;
     writer.get("try 0").await?;
     writer.get("unlock").await?;
@@ -76,24 +95,39 @@ pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// version is woken by the last of them, and wakes them all.
 pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String> {
     let (launcher, lease) = (&scene.bed.launcher, WATCHDOG);
-    let launcher = Launcher { redisson: launcher.second.clone(), ..launcher.clone() };
+    let launcher = Launcher {
+        redisson: launcher.second.clone(),
+        ..launcher.clone()
+    };
     let second = launcher.start(Language::Java).await?;
-    let mut readers =
-        [scene.actor(Language::Java, 0), scene.on(&second), scene.actor(Language::Rust, 0)];
+    let mut readers = [
+        scene.actor(Language::Java, 0),
+        scene.on(&second),
+        scene.actor(Language::Rust, 0),
+    ];
     for reader in &mut readers {
         reader.get("lock").await?;
     }
     let mut writer = scene.on(&second);
     writer.of("write").send(LOCK).await?;
     for _ in 0..6 {
-        writer.waits(lease / 2).await.context("with three readers")?;
+        writer
+            .waits(lease / 2)
+            .await
+            .context("with three readers")?;
         let fields = scene.fields().await?;
-        ensure!(fields.len() == 4, "the mode and three readers, but the hash is {fields:?}");
+        ensure!(
+            fields.len() == 4,
+            "the mode and three readers, but the hash is {fields:?}"
+        );
     }
     let (last, first) = readers.split_last_mut().context("three readers")?;
     for reader in first {
         reader.get("unlock").await?;
-        writer.waits(lease + WATCH).await.context("while one still reads")?;
+        writer
+            .waits(lease + WATCH)
+            .await
+            .context("while one still reads")?;
     }
     let took = hand_over(scene, last, "unlock", &mut writer).await?;
     for reader in &mut readers {
@@ -106,7 +140,9 @@ pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String
     for reader in &mut readers {
         reader.get("unlock").await?;
     }
-    Ok(format!("held 3 leases together, the writer woken in {took:.1?}"))
+    Ok(format!(
+        "held 3 leases together, the writer woken in {took:.1?}"
+    ))
 }
 
 /// The watchdog of one reader leaves the longer lease of another reader as it is.
@@ -121,15 +157,23 @@ async fn longer_lease(scene: &Scene<'_>) -> anyhow::Result<String> {
     other.get(LOCK).await?;
     let pattern = format!("*{}*:rwlock_timeout:1", scene.name);
     let keys: Vec<String> = scene.redis().keys(pattern).await?;
-    let [hold] = &keys[..] else { anyhow::bail!("the holds are {keys:?}") };
+    let [hold] = &keys[..] else {
+        anyhow::bail!("the holds are {keys:?}")
+    };
     renewing.get("lock").await?;
     sleep(lease * 2).await;
     let left: i64 = scene.redis().pttl(hold).await?;
     for reader in [&mut renewing, &mut other] {
         reader.get("unlock").await?;
     }
-    let text = format!("after two leases of {} ms it has {left} ms of {LONG}", lease.as_millis());
-    ensure!(left >= LONG as i64 - lease.as_millis() as i64 * 5 && left <= LONG as i64, "{text}");
+    let text = format!(
+        "after two leases of {} ms it has {left} ms of {LONG}",
+        lease.as_millis()
+    );
+    ensure!(
+        left >= LONG as i64 - lease.as_millis() as i64 * 5 && left <= LONG as i64,
+        "{text}"
+    );
     Ok(text)
 }
 
@@ -142,7 +186,10 @@ pub async fn fences(scene: &Scene<'_>) -> anyhow::Result<String> {
         let language = actor.language;
         ensure!(fence > last, "{language:?}'s token is {fence} after {last}");
         let counter: u64 = scene.redis().get(&key).await?;
-        ensure!(fence == counter, "{language:?}'s token is {fence}, the counter says {counter}");
+        ensure!(
+            fence == counter,
+            "{language:?}'s token is {fence}, the counter says {counter}"
+        );
         last = fence;
         actor.get("unlock").await?;
     }
@@ -156,7 +203,11 @@ pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut waiter = scene.actor(scene.waiter, 1);
     let [mut first, mut second] = ["a", "b"].map(|part| {
         let name = format!("{}:{part}", scene.name);
-        Scene { kind: "reentrant", ..scene.named(name) }.other()
+        Scene {
+            kind: "reentrant",
+            ..scene.named(name)
+        }
+        .other()
     });
     holder.get(LOCK).await?;
     first.refused("try 0").await.context("the first of two")?;
@@ -168,8 +219,14 @@ pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
     scene.gone().await?;
 
     second.get(LOCK).await?;
-    holder.refused("try 0").await.context("the second is held")?;
-    first.shows("locked", false).await.context("it kept the first")?;
+    holder
+        .refused("try 0")
+        .await
+        .context("the second is held")?;
+    first
+        .shows("locked", false)
+        .await
+        .context("it kept the first")?;
     second.get("unlock").await?;
     Ok(format!("woken in {took:.1?}"))
 }

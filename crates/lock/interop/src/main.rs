@@ -55,7 +55,9 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     if let Some(url) = arguments.client {
-        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .init();
         return rust_client::run(&url, arguments.fault).await;
     }
     let redis = RedisServer::start().await;
@@ -76,7 +78,10 @@ async fn main() -> anyhow::Result<()> {
     } else {
         for version in &arguments.versions {
             let bed = TestBed::start(launcher(version)?).await?;
-            println!("\nRedisson {version}, watchdogs of {} ms", WATCHDOG.as_millis());
+            println!(
+                "\nRedisson {version}, watchdogs of {} ms",
+                WATCHDOG.as_millis()
+            );
             for (name, outcome) in rows::run(&bed, &arguments.only).await {
                 outcomes.push((format!("{version}: {name}"), outcome));
             }
@@ -95,7 +100,10 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     println!("{passed} passed, {failed} failed, {not_run} not run");
-    ensure!(failed == 0 && passed > 0, "the logs of the client processes are in {LOGS}");
+    ensure!(
+        failed == 0 && passed > 0,
+        "the logs of the client processes are in {LOGS}"
+    );
     Ok(())
 }
 
@@ -103,7 +111,11 @@ async fn main() -> anyhow::Result<()> {
 async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
     let mut outcomes = Vec::new();
     for (fault, row) in rows::DETECTED_BY {
-        let bed = TestBed::start(Launcher { fault: Some(fault), ..launcher.clone() }).await?;
+        let bed = TestBed::start(Launcher {
+            fault: Some(fault),
+            ..launcher.clone()
+        })
+        .await?;
         println!("\nthe Rust client with the fault {fault:?}");
         for (name, outcome) in rows::run(&bed, row).await {
             let inverted = match outcome {
@@ -127,21 +139,35 @@ fn compile(version: &str) -> anyhow::Result<String> {
             "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"
         );
         let output = Command::new("mvn")
-            .args(["-q", "-B", &format!("-Dredisson.version={version}"), "compile"])
+            .args([
+                "-q",
+                "-B",
+                &format!("-Dredisson.version={version}"),
+                "compile",
+            ])
             .current_dir(&folder)
             .output()
             .context("cannot run mvn: install Maven and a JDK of version 11 or newer")?;
         let said = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "{said}\nmvn failed; can it fetch Redisson {version}?");
+        ensure!(
+            output.status.success(),
+            "{said}\nmvn failed; can it fetch Redisson {version}?"
+        );
         std::fs::write(built.join("compiled"), "")?;
     }
     let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
-    Ok(format!("{}:{}", built.join("classes").display(), jars.trim()))
+    Ok(format!(
+        "{}:{}",
+        built.join("classes").display(),
+        jars.trim()
+    ))
 }
 
 /// Whether the file exists and is newer than the sources of the Java client.
 fn is_newer(file: &Path, folder: &Path) -> anyhow::Result<bool> {
-    let Ok(file) = file.metadata() else { return Ok(false) };
+    let Ok(file) = file.metadata() else {
+        return Ok(false);
+    };
     let mut newest = folder.join("pom.xml").metadata()?.modified()?;
     for source in std::fs::read_dir(folder.join("src/main/java/interop"))? {
         newest = newest.max(source?.metadata()?.modified()?);

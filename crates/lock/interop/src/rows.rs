@@ -16,15 +16,30 @@ const LIMIT: Duration = Duration::from_secs(180);
 
 /// The row that has to fail for each fault of the Rust client.
 pub const DETECTED_BY: [(Fault, &str); 9] = [
-    (Fault::IgnoresMessages, "reentrant: Java releases, Rust is woken"),
-    (Fault::PublishesNothing, "reentrant: Rust releases, Java is woken"),
+    (
+        Fault::IgnoresMessages,
+        "reentrant: Java releases, Rust is woken",
+    ),
+    (
+        Fault::PublishesNothing,
+        "reentrant: Rust releases, Java is woken",
+    ),
     (Fault::NeverLocks, "reentrant: four processes count"),
     (Fault::NeverRenews, "reentrant: Rust's watchdog"),
     (Fault::ReleasesAllHolds, "reentrant: Rust re-enters"),
-    (Fault::HearsNoLoss, "reentrant: Java frees Rust's by force, Rust hears it"),
+    (
+        Fault::HearsNoLoss,
+        "reentrant: Java frees Rust's by force, Rust hears it",
+    ),
     (Fault::IgnoresQueues, "fair: Java holds, six come in order"),
-    (Fault::AcquiresOnePermit, "semaphore: Java gives two, Rust waits for two"),
-    (Fault::IgnoresLeases, "leased: Rust is killed, Java gets its permit"),
+    (
+        Fault::AcquiresOnePermit,
+        "semaphore: Java gives two, Rust waits for two",
+    ),
+    (
+        Fault::IgnoresLeases,
+        "leased: Rust is killed, Java gets its permit",
+    ),
 ];
 
 /// How a row ended: with figures, or why it failed; by [`NoResult`] if it was not run.
@@ -50,8 +65,16 @@ macro_rules! rows {
     };
 }
 
-const KINDS: &[&str] =
-    &["reentrant", "fair", "write", "read", "fenced", "multi", "semaphore", "leased"];
+const KINDS: &[&str] = &[
+    "reentrant",
+    "fair",
+    "write",
+    "read",
+    "fenced",
+    "multi",
+    "semaphore",
+    "leased",
+];
 
 const ROWS: &[Row] = rows! {
     reentrant fair write fenced: "{holder} releases, {other} is woken" => scenarios::woken;

@@ -66,7 +66,15 @@ pub async fn run(url: &str, fault: Option<Fault>) -> anyhow::Result<()> {
             let (owner, held) = (locks.owner(), HashMap::new());
             let (name, locks, client) = (name.clone(), locks.clone(), client.clone());
             let redis = redis.clone();
-            let actor = Actor { name, owner, held, locks, client, redis, fault };
+            let actor = Actor {
+                name,
+                owner,
+                held,
+                locks,
+                client,
+                redis,
+                fault,
+            };
             tokio::spawn(actor.act(commands));
             sender
         });
@@ -114,12 +122,19 @@ impl Command<'_> {
     }
 
     fn unknown(&self) -> anyhow::Result<String> {
-        bail!("there is no command '{}', or not with these arguments", self.verb)
+        bail!(
+            "there is no command '{}', or not with these arguments",
+            self.verb
+        )
     }
 
     /// The lease or the time limit, if there is one.
     fn time(&self) -> anyhow::Result<Option<Duration>> {
-        let millis = self.more.first().map(|text| text.parse::<u64>()).transpose()?;
+        let millis = self
+            .more
+            .first()
+            .map(|text| text.parse::<u64>())
+            .transpose()?;
         Ok(millis.map(Duration::from_millis))
     }
 }
@@ -136,8 +151,15 @@ impl Actor {
 
     async fn carry_out(&mut self, line: &str) -> anyhow::Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let &[_, verb, kind, name, ref more @ ..] = &*words else { bail!("too few words") };
-        let command = Command { verb, kind, name, more };
+        let &[_, verb, kind, name, ref more @ ..] = &*words else {
+            bail!("too few words")
+        };
+        let command = Command {
+            verb,
+            kind,
+            name,
+            more,
+        };
         match (verb, more) {
             ("unlock", _) => {
                 self.release(command).await?;
@@ -145,7 +167,12 @@ impl Actor {
             }
             ("count", [counter, times]) => {
                 for _ in 0..times.parse()? {
-                    self.on_kind(Command { verb: "lock", more: &[], ..command }).await?;
+                    self.on_kind(Command {
+                        verb: "lock",
+                        more: &[],
+                        ..command
+                    })
+                    .await?;
                     self.increment(counter).await?;
                     self.release(command).await?;
                 }
@@ -162,8 +189,14 @@ impl Actor {
                 self.on_lock(locks.fair(name), command).await
             }
             "reentrant" | "fair" => self.on_lock(locks.lock(name), command).await,
-            "read" => self.on_lock(locks.read_write(name).read().clone(), command).await,
-            "write" => self.on_lock(locks.read_write(name).write().clone(), command).await,
+            "read" => {
+                self.on_lock(locks.read_write(name).read().clone(), command)
+                    .await
+            }
+            "write" => {
+                self.on_lock(locks.read_write(name).write().clone(), command)
+                    .await
+            }
             "fenced" => self.on_lock(locks.fenced(name), command).await,
             "multi" => self.on_multi(command).await,
             "semaphore" => {
@@ -174,7 +207,11 @@ impl Actor {
                 }
                 let plain = |permits: Permits| {
                     let release = permits.release().boxed();
-                    Held::Lock { fence: None, lost: None, release }
+                    Held::Lock {
+                        fence: None,
+                        lost: None,
+                        release,
+                    }
                 };
                 self.on_semaphore(semaphore, plain, command).await
             }
@@ -183,7 +220,9 @@ impl Actor {
                     let Some(Held::Leased(permits)) = self.last(command) else {
                         bail!("no permit is held");
                     };
-                    permits.extend(command.time()?.context("for how long")?).await?;
+                    permits
+                        .extend(command.time()?.context("for how long")?)
+                        .await?;
                     return Ok("ok".to_owned());
                 }
                 let given = command.verb == "lock" && self.fault != Some(Fault::IgnoresLeases);
@@ -197,7 +236,10 @@ impl Actor {
 
     async fn on_multi(&mut self, command: Command<'_>) -> anyhow::Result<String> {
         let names = ["a", "b"].map(|part| format!("{}:{part}", command.name));
-        let (lock, owner) = (self.locks.multi(names.iter().map(String::as_str)), &self.owner);
+        let (lock, owner) = (
+            self.locks.multi(names.iter().map(String::as_str)),
+            &self.owner,
+        );
         let guard = match (command.verb, command.time()?) {
             ("lock", None) => Some(lock.acquire_as(owner).await?),
             ("lock", Some(lease)) => Some(lock.without_renewal(lease).acquire_as(owner).await?),
@@ -206,7 +248,11 @@ impl Actor {
         };
         let hold = guard.map(|guard| {
             let (lost, release) = (Some(guard.lost().boxed()), guard.release().boxed());
-            Held::Lock { fence: None, lost, release }
+            Held::Lock {
+                fence: None,
+                lost,
+                release,
+            }
         });
         Ok(self.hold(command, hold))
     }
@@ -224,12 +270,16 @@ impl Actor {
         };
         let permits = match (command.verb, command.more) {
             ("permits", [permits]) => {
-                return Ok(yes_or_no(semaphore.try_set_permits(permits.parse()?).await?));
+                return Ok(yes_or_no(
+                    semaphore.try_set_permits(permits.parse()?).await?,
+                ));
             }
             ("available", []) => return Ok(format!("ok {}", semaphore.available().await?)),
             ("lock", _) => Some(semaphore.acquire(wanted).await?),
             ("try", [_, ..]) => {
-                semaphore.acquire_within(wanted, command.time()?.unwrap_or_default()).await?
+                semaphore
+                    .acquire_within(wanted, command.time()?.unwrap_or_default())
+                    .await?
             }
             _ => return command.unknown(),
         };
@@ -242,9 +292,15 @@ impl Actor {
         command: Command<'_>,
     ) -> anyhow::Result<String> {
         let hold = |guard: Guard<K>| {
-            let fence = (&guard as &dyn Any).downcast_ref().map(Guard::<Fenced>::fence);
+            let fence = (&guard as &dyn Any)
+                .downcast_ref()
+                .map(Guard::<Fenced>::fence);
             let lost = Some(guard.lost().boxed());
-            Held::Lock { fence, lost, release: guard.release().boxed() }
+            Held::Lock {
+                fence,
+                lost,
+                release: guard.release().boxed(),
+            }
         };
         Ok(match (command.verb, command.time()?) {
             ("lock", lease) => {
@@ -269,7 +325,9 @@ impl Actor {
             },
             ("force", None) => format!("ok {}", lock.force_unlock().await?),
             ("fence", None) => match self.last(command) {
-                Some(Held::Lock { fence: Some(fence), .. }) => format!("ok {fence}"),
+                Some(Held::Lock {
+                    fence: Some(fence), ..
+                }) => format!("ok {fence}"),
                 _ => bail!("nothing with a fence is held"),
             },
             ("lost", None) => match self.last(command) {
@@ -285,12 +343,16 @@ impl Actor {
     async fn acquire<K: LockKind>(&mut self, lock: Lock<K>) -> anyhow::Result<Guard<K>> {
         Ok(match self.fault {
             Some(Fault::NeverRenews) => {
-                lock.without_renewal(WATCHDOG).acquire_as(&self.owner).await?
+                lock.without_renewal(WATCHDOG)
+                    .acquire_as(&self.owner)
+                    .await?
             }
             Some(Fault::IgnoresMessages) => {
                 // It subscribes, as the scenarios wait for that, and ignores the messages.
                 let mut pubsub = self.client.get_async_pubsub().await?;
-                pubsub.subscribe(format!("redisson_lock__channel:{{{}}}", lock.name())).await?;
+                pubsub
+                    .subscribe(format!("redisson_lock__channel:{{{}}}", lock.name()))
+                    .await?;
                 loop {
                     if let Some(guard) = lock.try_acquire_as(&self.owner).await? {
                         break guard;
@@ -310,7 +372,10 @@ impl Actor {
             (None, Some(Fault::NeverLocks)) => return Ok(()),
             (None, _) => bail!("not held by this actor"),
         };
-        if matches!(self.fault, Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)) {
+        if matches!(
+            self.fault,
+            Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)
+        ) {
             self.redis.del::<_, ()>(command.name).await?;
             // The release finds no hold, and publishes nothing.
             ensure!(release.await.is_err(), "released what was deleted");
@@ -339,7 +404,11 @@ impl Actor {
 }
 
 fn yes_or_no(yes: bool) -> String {
-    if yes { "ok".to_owned() } else { "no".to_owned() }
+    if yes {
+        "ok".to_owned()
+    } else {
+        "no".to_owned()
+    }
 }
 
 fn reply(actor: &str, begun: u128, answer: &str) {
@@ -347,6 +416,8 @@ fn reply(actor: &str, begun: u128, answer: &str) {
 }
 
 fn micros() -> u128 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     now.as_micros()
 }

@@ -31,7 +31,11 @@ pub async fn unless_java_fails_alone(
 ) -> anyhow::Result<String> {
     let result = scenario(scene).await;
     if result.is_err() && part == Language::Java {
-        let alone = Scene { holder: Language::Java, waiter: Language::Java, ..scene.anew() };
+        let alone = Scene {
+            holder: Language::Java,
+            waiter: Language::Java,
+            ..scene.anew()
+        };
         if let Err(why) = scenario(&alone).await {
             bail!(NoResult(format!("Java alone fails as well ({why:#})")));
         }
@@ -59,7 +63,10 @@ pub async fn woken(scene: &Scene<'_>) -> anyhow::Result<String> {
         let (mut holder, mut waiter) = (scene.holder(), scene.rival(scene.waiter));
         holder.get(LOCK).await?;
         waiter.begins(LOCK).await?;
-        ensure!(scene.ttl().await? > LONG as i64 / 2, "too little of the lease is left");
+        ensure!(
+            scene.ttl().await? > LONG as i64 / 2,
+            "too little of the lease is left"
+        );
         took.push(hand_over(&scene, &mut holder, "unlock", &mut waiter).await?);
         waiter.get("unlock").await?;
         scene.gone().await?;
@@ -67,7 +74,11 @@ pub async fn woken(scene: &Scene<'_>) -> anyhow::Result<String> {
     // The first one loads classes and subscribes on a new connection.
     let took = &mut took[1..];
     took.sort_unstable();
-    Ok(format!("{:.1?} (max {:.1?}) of {LONG} ms", took[took.len() / 2], took[took.len() - 1]))
+    Ok(format!(
+        "{:.1?} (max {:.1?}) of {LONG} ms",
+        took[took.len() / 2],
+        took[took.len() - 1]
+    ))
 }
 
 /// Both languages and Redis show the same hold count; only the last release frees the lock.
@@ -78,7 +89,10 @@ pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
         let mut fields = scene.fields().await?;
         fields.remove("mode"); // read-write locks say so in a field of its own
         let counts: Vec<_> = fields.values().collect();
-        ensure!(counts == [&depth.to_string()], "held {depth} times, but the hash is {fields:?}");
+        ensure!(
+            counts == [&depth.to_string()],
+            "held {depth} times, but the hash is {fields:?}"
+        );
         Ok(())
     };
     for depth in 1..=3 {
@@ -115,7 +129,11 @@ pub async fn watchdog(scene: &Scene<'_>) -> anyhow::Result<String> {
     while begun.elapsed() < lease * 3 {
         let left = scene.ttl().await?;
         let held = 1..=lease.as_millis() as i64 + 100;
-        ensure!(held.contains(&left), "after {:.1?} its PTTL is {left} ms", begun.elapsed());
+        ensure!(
+            held.contains(&left),
+            "after {:.1?} its PTTL is {left} ms",
+            begun.elapsed()
+        );
         rival.refused("try 0").await?;
         sleep(Duration::from_millis(50)).await;
     }
@@ -138,14 +156,20 @@ async fn outlived(scene: &Scene<'_>) -> anyhow::Result<String> {
     let (mut holder, mut waiter) = (scene.on(&doomed), scene.rival(scene.waiter));
     holder.get("lock").await?;
     waiter.send("lock").await?;
-    waiter.waits(lease * 2).await.context("while the holder lives")?;
+    waiter
+        .waits(lease * 2)
+        .await
+        .context("while the holder lives")?;
     doomed.kill().await?;
     let (killed, left) = (Instant::now(), scene.ttl().await?);
     ensure!(left > 0, "the key of a killed holder has a PTTL of {left}");
     waiter.reply(lease + WAKEUP_LIMIT).await?.ok()?;
     let after = killed.elapsed().as_millis() as i64;
     // The PTTL was read a moment after the kill, and both are whole milliseconds.
-    ensure!(after >= left - 20, "acquired {after} ms after the kill, with {left} ms of lease left");
+    ensure!(
+        after >= left - 20,
+        "acquired {after} ms after the kill, with {left} ms of lease left"
+    );
     waiter.get("unlock").await?;
     Ok(format!("in after {after} ms, lease had {left}"))
 }
@@ -194,7 +218,10 @@ pub async fn many_waiters(scene: &Scene<'_>) -> anyhow::Result<String> {
     holder.get("unlock").await?;
     let (mut only_java, mut stuck) = (true, Vec::new());
     for waiter in &mut waiters {
-        match waiter.reply(WAKEUP_LIMIT.saturating_sub(begun.elapsed())).await {
+        match waiter
+            .reply(WAKEUP_LIMIT.saturating_sub(begun.elapsed()))
+            .await
+        {
             Ok(reply) => {
                 reply.ok()?;
                 waiter.wakes().await?;
@@ -214,7 +241,9 @@ pub async fn many_waiters(scene: &Scene<'_>) -> anyhow::Result<String> {
     // just found the lock held, and is about to sleep, sleeps until the lease it saw ends. About one
     // in 150 times, this happens among Java processes alone.
     if scene.kind == "write" && only_java && holders.is_empty() {
-        bail!(NoResult(format!("Redisson lost a wake-up, as it does alone ({text})")));
+        bail!(NoResult(format!(
+            "Redisson lost a wake-up, as it does alone ({text})"
+        )));
     }
     bail!("not woken: {text}")
 }
@@ -235,14 +264,22 @@ pub async fn counter(scene: &Scene<'_>) -> anyhow::Result<String> {
     }
     let took = begun.elapsed().as_secs_f64();
     let (wanted, found): (u64, u64) = (INCREMENTS * 4, scene.redis().get(counter).await?);
-    ensure!(found == wanted, "{wanted} increments, but the counter says {found}");
-    Ok(format!("{found} of {wanted}, {:.0}/s", wanted as f64 / took))
+    ensure!(
+        found == wanted,
+        "{wanted} increments, but the counter says {found}"
+    );
+    Ok(format!(
+        "{found} of {wanted}, {:.0}/s",
+        wanted as f64 / took
+    ))
 }
 
 /// A Rust client whose Redis user has the rights that the lock's README lists, and no others, takes
 /// turns with Java.
 pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let rights = README.lines().find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
+    let rights = README
+        .lines()
+        .find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
     let rights = rights.context("the README states no rights")?;
     let mut acl = redis::cmd("ACL");
     acl.arg(&["SETUSER", "app", "reset", "on", ">secret"]);
@@ -250,7 +287,12 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
     acl.exec_async(&mut scene.redis()).await?;
     let launcher = &scene.bed.launcher;
     let url = launcher.url.replacen("redis://", "redis://app:secret@", 1);
-    let limited = Launcher { url, ..launcher.clone() }.start(Language::Rust).await?;
+    let limited = Launcher {
+        url,
+        ..launcher.clone()
+    }
+    .start(Language::Rust)
+    .await?;
 
     let (mut rust, mut java) = (scene.on(&limited), scene.rival(Language::Java));
     if scene.is_semaphore() {
@@ -277,7 +319,10 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
 
 /// Java force-unlocks what Rust holds: Rust learns of the loss at once, by a message of its server's.
 pub async fn loss_heard(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut rust, mut java) = (scene.actor(Language::Rust, 0), scene.actor(Language::Java, 0));
+    let (mut rust, mut java) = (
+        scene.actor(Language::Rust, 0),
+        scene.actor(Language::Java, 0),
+    );
     // Java loads what it needs for that.
     java.get("force").await?;
     // Not renewed, so that nothing but the message tells of the loss before the lease's end.
@@ -285,7 +330,9 @@ pub async fn loss_heard(scene: &Scene<'_>) -> anyhow::Result<String> {
     rust.get(&format!("lock {}", lease.as_millis())).await?;
     rust.send("lost").await?;
     // Holds of over a second are tracked.
-    rust.waits(Duration::from_secs(2)).await.context("while it is held")?;
+    rust.waits(Duration::from_secs(2))
+        .await
+        .context("while it is held")?;
     let forced = java.get("force").await?;
     ensure!(forced.answer == "true", "nothing to free");
     let lost = rust.wakes().await?;

@@ -49,8 +49,14 @@ async fn two_at_once(scene: &Scene<'_>) -> anyhow::Result<String> {
     holder.get("permits 3").await?;
     holder.get(&lock).await?;
     other.shows("available", 1).await?;
-    waiter.begins(&lock).await.context("for two permits, with one free")?;
-    other.shows("available", 1).await.context("one of two was taken")?;
+    waiter
+        .begins(&lock)
+        .await
+        .context("for two permits, with one free")?;
+    other
+        .shows("available", 1)
+        .await
+        .context("one of two was taken")?;
     let took = hand_over(scene, &mut holder, "unlock 2", &mut waiter).await?;
     holder.shows("available", 1).await?;
     waiter.get("unlock 2").await?;
@@ -61,7 +67,10 @@ async fn two_at_once(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// Permits are added to a semaphore only if it exists, and wake a waiter.
 pub async fn added_if_exists(scene: &Scene<'_>) -> anyhow::Result<String> {
     let (mut adder, mut waiter) = (scene.holder(), scene.other());
-    adder.refused("add-if-exists 2").await.context("there is none")?;
+    adder
+        .refused("add-if-exists 2")
+        .await
+        .context("there is none")?;
     ensure!(scene.ttl().await? == -2, "it created the semaphore");
     waiter.get("permits 0").await?;
     waiter.begins("lock").await?;
@@ -81,8 +90,14 @@ pub async fn killed(scene: &Scene<'_>) -> anyhow::Result<String> {
     doomed.kill().await?;
     waiter.send(LOCK).await?;
     let won = waiter.reply(lease + WAKEUP_LIMIT).await?.ok()?;
-    let (after, lease) = (won.ended.saturating_sub(held.begun).as_millis(), lease.as_millis());
-    ensure!(after + 20 >= lease, "acquired after {after} ms, within the lease");
+    let (after, lease) = (
+        won.ended.saturating_sub(held.begun).as_millis(),
+        lease.as_millis(),
+    );
+    ensure!(
+        after + 20 >= lease,
+        "acquired after {after} ms, within the lease"
+    );
     waiter.get("unlock").await?;
     waiter.shows("available", 1).await?;
     Ok(format!("in after {after} ms, lease {lease}"))
@@ -97,10 +112,16 @@ pub async fn extended(scene: &Scene<'_>) -> anyhow::Result<String> {
     holder.get(&format!("extend {LONG}")).await?;
     tokio::time::sleep(lease + Duration::from_millis(300)).await;
     other.refused("try 0").await.context("it was extended")?;
-    let acquired: usize = scene.redis().zcard(format!("{{{}}}:timeout", scene.name)).await?;
+    let acquired: usize = scene
+        .redis()
+        .zcard(format!("{{{}}}:timeout", scene.name))
+        .await?;
     ensure!(acquired == 1, "{acquired} permits are recorded");
     holder.get("unlock").await?;
     other.get("try 0").await.context("it was released")?;
     other.get("unlock").await?;
-    Ok(format!("kept beyond its first lease of {} ms", lease.as_millis()))
+    Ok(format!(
+        "kept beyond its first lease of {} ms",
+        lease.as_millis()
+    ))
 }

@@ -44,7 +44,8 @@ impl Launcher {
                 // Small and quick to start: it runs one script at a time.
                 java.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
                 java.args(["-cp", &self.redisson, "interop.RedissonClientProcess"]);
-                java.args([&self.url, &WATCHDOG.as_millis().to_string()]).args(self.prefix);
+                java.args([&self.url, &WATCHDOG.as_millis().to_string()])
+                    .args(self.prefix);
                 java
             }
             Language::Rust => {
@@ -74,16 +75,29 @@ pub struct TestBed {
 impl TestBed {
     /// Starts all four processes.
     pub async fn start(launcher: Launcher) -> anyhow::Result<Self> {
-        let redis = redis::Client::open(&*launcher.url)?.get_multiplexed_async_connection().await?;
+        let redis = redis::Client::open(&*launcher.url)?
+            .get_multiplexed_async_connection()
+            .await?;
         let start = |language| launcher.start(language);
         let java = [start(Language::Java).await?, start(Language::Java).await?];
         let rust = [start(Language::Rust).await?, start(Language::Rust).await?];
-        Ok(Self { launcher, redis, java, rust })
+        Ok(Self {
+            launcher,
+            redis,
+            java,
+            rust,
+        })
     }
 
     /// A scenario's surroundings, with a new name.
     pub fn scene<'a>(&'a self, kind: &'a str, holder: Language) -> Scene<'a> {
-        let scene = Scene { bed: self, kind, holder, waiter: holder.other(), name: String::new() };
+        let scene = Scene {
+            bed: self,
+            kind,
+            holder,
+            waiter: holder.other(),
+            name: String::new(),
+        };
         scene.anew()
     }
 }
@@ -102,13 +116,19 @@ pub struct Scene<'a> {
 impl Scene<'_> {
     /// The same with another name.
     pub fn named(&self, name: String) -> Self {
-        Self { name, ..self.clone() }
+        Self {
+            name,
+            ..self.clone()
+        }
     }
 
     /// The same with a new name.
     pub fn anew(&self) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        self.named(format!("interop:lock:{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+        self.named(format!(
+            "interop:lock:{}",
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ))
     }
 
     /// Whether this is a semaphore, whose permits stay in Redis when none is acquired.
@@ -151,8 +171,16 @@ impl Scene<'_> {
 
     /// So many owners, of each language in turn, in both processes.
     pub fn alternately(&self, first: Language, count: usize) -> Vec<Actor> {
-        let language = |number| if number % 2 == 0 { first } else { first.other() };
-        (0..count).map(|number| self.actor(language(number), number / 2)).collect()
+        let language = |number| {
+            if number % 2 == 0 {
+                first
+            } else {
+                first.other()
+            }
+        };
+        (0..count)
+            .map(|number| self.actor(language(number), number / 2))
+            .collect()
     }
 
     /// A connection to look at keys.
@@ -186,10 +214,16 @@ impl Scene<'_> {
         let mut redis = self.redis();
         let pattern = format!("*{}*", self.name);
         becomes("subscribers", subscribers.., async || {
-            let channels: Vec<String> =
-                redis::cmd("PUBSUB").arg("CHANNELS").arg(&pattern).query_async(&mut redis).await?;
-            let counts: HashMap<String, usize> =
-                redis::cmd("PUBSUB").arg("NUMSUB").arg(channels).query_async(&mut redis).await?;
+            let channels: Vec<String> = redis::cmd("PUBSUB")
+                .arg("CHANNELS")
+                .arg(&pattern)
+                .query_async(&mut redis)
+                .await?;
+            let counts: HashMap<String, usize> = redis::cmd("PUBSUB")
+                .arg("NUMSUB")
+                .arg(channels)
+                .query_async(&mut redis)
+                .await?;
             anyhow::Ok(counts.values().sum())
         })
         .await
@@ -197,7 +231,10 @@ impl Scene<'_> {
 
     /// Waits until a fair lock's queue has so many waiters.
     pub async fn queued(&self, waiters: usize) -> anyhow::Result<()> {
-        let (mut redis, queue) = (self.redis(), format!("redisson_lock_queue:{{{}}}", self.name));
+        let (mut redis, queue) = (
+            self.redis(),
+            format!("redisson_lock_queue:{{{}}}", self.name),
+        );
         let length = async || anyhow::Ok(redis.llen(&queue).await?);
         becomes("waiters in the queue", waiters..=waiters, length).await
     }
@@ -210,10 +247,14 @@ async fn becomes(
     mut count: impl AsyncFnMut() -> anyhow::Result<usize>,
 ) -> anyhow::Result<()> {
     let mut last = 0;
-    let reached = poll(Duration::from_secs(10), Duration::from_millis(5), async || {
-        last = count().await?;
-        anyhow::Ok(wanted.contains(&last).then_some(()))
-    });
+    let reached = poll(
+        Duration::from_secs(10),
+        Duration::from_millis(5),
+        async || {
+            last = count().await?;
+            anyhow::Ok(wanted.contains(&last).then_some(()))
+        },
+    );
     ensure!(reached.await?.is_some(), "{last} {what}, not {wanted:?}");
     Ok(())
 }

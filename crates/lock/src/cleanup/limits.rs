@@ -15,7 +15,10 @@ pub(crate) struct NodeLimits {
 
 impl NodeLimits {
     pub(crate) fn new(at_once: usize) -> Self {
-        Self { at_once, nodes: Mutex::default() }
+        Self {
+            at_once,
+            nodes: Mutex::default(),
+        }
     }
 
     /// Wait, behind those that came before, until this node may be talked to; it may until the permit is
@@ -25,8 +28,9 @@ impl NodeLimits {
             let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
             // A permit, and who waits for one, has a reference.
             nodes.retain(|_, permits| Arc::strong_count(permits) > 1);
-            let permits =
-                nodes.entry(node).or_insert_with(|| Arc::new(Semaphore::new(self.at_once)));
+            let permits = nodes
+                .entry(node)
+                .or_insert_with(|| Arc::new(Semaphore::new(self.at_once)));
             permits.clone()
         };
         // The semaphore is never closed, so there always is one in the end.

@@ -47,7 +47,10 @@ impl CleanupQueue {
         // Boxed before the first poll: callers' futures stay small.
         let work: Work<T> = Box::pin(work);
         async move {
-            let mut unfinished = Unfinished { work: Some(work), cleanup: self };
+            let mut unfinished = Unfinished {
+                work: Some(work),
+                cleanup: self,
+            };
             let output = std::future::poll_fn(|cx| match unfinished.work.as_mut() {
                 Some(work) => work.as_mut().poll(cx),
                 None => Poll::Pending,
@@ -98,7 +101,10 @@ pub(crate) async fn run(queue: Arc<CleanupJobs>, stop: CancellationToken, timeou
         }
     });
     if drained.await.is_err() {
-        tracing::warn!(left = running.len(), "lock clean-ups unfinished; left to their leases");
+        tracing::warn!(
+            left = running.len(),
+            "lock clean-ups unfinished; left to their leases"
+        );
     }
     jobs.close();
 }

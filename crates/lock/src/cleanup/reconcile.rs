@@ -69,7 +69,9 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
     if reason == LostReason::Unreachable {
         // A renewal whose answer never came may have extended the lease once more.
         let until = Instant::now() + shared.config.lease.max(shared.config.command_timeout);
-        shared.cleanup.spawn(reconcile(shared, &hold.request, until));
+        shared
+            .cleanup
+            .spawn(reconcile(shared, &hold.request, until));
     }
 }
 
@@ -108,7 +110,9 @@ pub(crate) fn release_unless_held(
             }
             let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
             let (connection, lease) = (&shared.connection, shared.config.lease);
-            connection.release(request, lease, 0, 1, leave_queue, &entry.latches).await
+            connection
+                .release(request, lease, 0, 1, leave_queue, &entry.latches)
+                .await
         })
         .await;
     }

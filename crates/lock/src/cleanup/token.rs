@@ -48,7 +48,9 @@ pub(crate) async fn release(held: impl Token) -> Result<(), Error> {
 }
 
 pub(crate) fn count_end<T: Token>(held: &T) {
-    T::counters(held.locks()).held.record(held.since().elapsed());
+    T::counters(held.locks())
+        .held
+        .record(held.since().elapsed());
 }
 
 /// The error of an acquire that failed; what the server may have granted is released in the background.

@@ -28,7 +28,11 @@ impl PermitIds {
     pub(crate) fn new(count: u32) -> Self {
         let mut prefix = [0; 12];
         prefix.copy_from_slice(&Uuid::new_v4().as_bytes()[..12]);
-        Self { prefix, first: 0, count }
+        Self {
+            prefix,
+            first: 0,
+            count,
+        }
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -38,7 +42,11 @@ impl PermitIds {
     /// Split the last `count` off; `None` if there are fewer.
     pub(crate) fn split(&mut self, count: u32) -> Option<Self> {
         self.count = self.count.checked_sub(count)?;
-        Some(Self { prefix: self.prefix, first: self.first + self.count, count })
+        Some(Self {
+            prefix: self.prefix,
+            first: self.first + self.count,
+            count,
+        })
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = Uuid> {
@@ -52,7 +60,9 @@ impl PermitIds {
 
     /// Their arguments of the scripts for permits that are held, of which there is one at least.
     fn add_to(self, call: &mut ScriptInvocation<'_>) {
-        call.arg(self.first).arg(self.first + self.count - 1).arg(&self.prefix[..]);
+        call.arg(self.first)
+            .arg(self.first + self.count - 1)
+            .arg(&self.prefix[..]);
     }
 }
 
@@ -70,9 +80,16 @@ impl CommandConnection {
         lease: Duration,
     ) -> Result<Try<()>, Failure> {
         let mut call = self.notifying(&ACQUIRE, name, "", &channel(name));
-        call.key(name.suffixed("timeout")).arg(ids.count).arg(&ids.prefix[..]).arg(millis(lease));
+        call.key(name.suffixed("timeout"))
+            .arg(ids.count)
+            .arg(&ids.prefix[..])
+            .arg(millis(lease));
         let reply: i64 = self.invoke(&call).await?;
-        Ok(if reply == 0 { Try::Acquired(()) } else { Try::Refused(reply) })
+        Ok(if reply == 0 {
+            Try::Acquired(())
+        } else {
+            Try::Refused(reply)
+        })
     }
 
     /// Release permits. `false`: their lease had ended.

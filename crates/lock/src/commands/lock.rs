@@ -35,14 +35,38 @@ script!(RENEW = "renew.lua");
 script!(FORCE_UNLOCK = "notify.lua", "force_unlock.lua");
 script!(FENCED_ACQUIRE = "fenced_acquire.lua");
 script!(READ_ACQUIRE = "read_acquire.lua");
-script!(READ_RELEASE = "release_latch.lua", "notify.lua", "read_release.lua");
+script!(
+    READ_RELEASE = "release_latch.lua",
+    "notify.lua",
+    "read_release.lua"
+);
 script!(WRITE_ACQUIRE = "write_acquire.lua");
-script!(WRITE_RELEASE = "release_latch.lua", "notify.lua", "write_release.lua");
+script!(
+    WRITE_RELEASE = "release_latch.lua",
+    "notify.lua",
+    "write_release.lua"
+);
 script!(READ_WRITE_RENEW = "read_write_renew.lua");
-script!(READ_WRITE_FORCE_UNLOCK = "notify.lua", "read_write_force_unlock.lua");
-script!(FAIR_ACQUIRE = "notify.lua", "fair_queue.lua", "fair_acquire.lua");
-script!(FAIR_RELEASE = "release_latch.lua", "notify.lua", "fair_queue.lua", "fair_release.lua");
-script!(FAIR_FORCE_UNLOCK = "notify.lua", "fair_queue.lua", "fair_force_unlock.lua");
+script!(
+    READ_WRITE_FORCE_UNLOCK = "notify.lua",
+    "read_write_force_unlock.lua"
+);
+script!(
+    FAIR_ACQUIRE = "notify.lua",
+    "fair_queue.lua",
+    "fair_acquire.lua"
+);
+script!(
+    FAIR_RELEASE = "release_latch.lua",
+    "notify.lua",
+    "fair_queue.lua",
+    "fair_release.lua"
+);
+script!(
+    FAIR_FORCE_UNLOCK = "notify.lua",
+    "fair_queue.lua",
+    "fair_force_unlock.lua"
+);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenewReply {
@@ -66,9 +90,18 @@ impl CommandConnection {
         latches: &ReleaseLatches,
     ) -> Result<Try<u64>, Failure> {
         self.close_latches(request, latches).await?;
-        let reply = self.send_acquire(request, lease, depth, queue_timeout).await?;
+        let reply = self
+            .send_acquire(request, lease, depth, queue_timeout)
+            .await?;
         if matches!(reply, Try::Acquired(_)) {
-            let undo = self.release(request, lease, depth.saturating_sub(1), depth, false, latches);
+            let undo = self.release(
+                request,
+                lease,
+                depth.saturating_sub(1),
+                depth,
+                false,
+                latches,
+            );
             self.ensure_replicated(request.name.key(), undo).await?;
         }
         Ok(reply)
@@ -95,7 +128,11 @@ impl CommandConnection {
                 call.key(name.prefixed("redisson_lock_token"));
                 let (acquired, number): (bool, i64) = self.invoke(&call).await?;
                 let fence = u64::try_from(number).unwrap_or(0);
-                return Ok(if acquired { Try::Acquired(fence) } else { Try::Refused(number) });
+                return Ok(if acquired {
+                    Try::Acquired(fence)
+                } else {
+                    Try::Refused(number)
+                });
             }
             Kind::Fair => {
                 call.arg(queue_timeout.map_or(0, millis));
@@ -131,12 +168,16 @@ impl CommandConnection {
             let mut call = self.release_script(request, lease, depth, number, leave_queue);
             call.arg(release_latch::key(request, latch));
             let reply: RedisResult<Option<i64>> = call.invoke_async(&mut c).await;
-            if !matches!(reply.as_ref().map_err(Failure::of), Err(Failure::Unknown(_))) {
+            if !matches!(
+                reply.as_ref().map_err(Failure::of),
+                Err(Failure::Unknown(_))
+            ) {
                 latches.answered(latch);
             }
             let reply = reply?;
             if reply.is_some_and(|reply| reply & DENIED != 0) {
-                self.refusals.notification(&channel(&request.name, request.kind));
+                self.refusals
+                    .notification(&channel(&request.name, request.kind));
             }
             Ok(reply.is_some() || (resent && depth == 0))
         })
@@ -230,7 +271,12 @@ impl CommandConnection {
 
     /// The owner's hold count on the server, `None` when it holds nothing.
     pub(crate) async fn hold_count(&self, request: &LockRequest) -> Result<Option<u32>, Failure> {
-        self.query(redis::cmd("HGET").arg(request.name.key()).arg(request.field())).await
+        self.query(
+            redis::cmd("HGET")
+                .arg(request.name.key())
+                .arg(request.field()),
+        )
+        .await
     }
 
     /// Whether any owner holds the lock, or this side of a read-write lock.
@@ -255,7 +301,11 @@ impl CommandConnection {
         kind: Kind,
         name: &Name,
     ) -> ScriptInvocation<'a> {
-        let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
+        let message = if kind == Kind::Write {
+            UNLOCK_ALL_MESSAGE
+        } else {
+            UNLOCK_MESSAGE
+        };
         self.notifying(script, name, message, &channel(name, kind))
     }
 
@@ -268,7 +318,9 @@ impl CommandConnection {
         channel: &str,
     ) -> ScriptInvocation<'a> {
         let mut call = script.key(name.key());
-        call.arg(self.publish_commands().join(" ")).arg(message).arg(channel);
+        call.arg(self.publish_commands().join(" "))
+            .arg(message)
+            .arg(channel);
         call
     }
 

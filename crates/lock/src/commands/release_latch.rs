@@ -44,7 +44,9 @@ impl ReleaseLatches {
     }
 
     fn unanswered(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unanswered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,7 +67,9 @@ impl CommandConnection {
         }
         let closed =
             self.bounded(async |mut c, _| self.close_latches_on(&mut c, request, latches).await);
-        closed.await.map_err(|failure| Failure::NotExecuted(failure.cause()))
+        closed
+            .await
+            .map_err(|failure| Failure::NotExecuted(failure.cause()))
     }
 
     /// As [`close_latches`](Self::close_latches), on a connection that the caller has.
@@ -79,7 +83,12 @@ impl CommandConnection {
         let keep = KEEP.1.max(self.timeout().saturating_mul(KEEP.0));
         let mut set = redis::pipe();
         for number in &numbers {
-            set.cmd("SET").arg(key(request, *number)).arg("").arg("PX").arg(millis(keep)).ignore();
+            set.cmd("SET")
+                .arg(key(request, *number))
+                .arg("")
+                .arg("PX")
+                .arg(millis(keep))
+                .ignore();
         }
         set.exec_async(connection).await?;
         for number in numbers {

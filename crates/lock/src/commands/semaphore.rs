@@ -45,7 +45,9 @@ impl CommandConnection {
             .bounded(async |mut c, resent| Ok((call.invoke_async(&mut c).await?, resent)))
             .await?;
         match reply {
-            (false, true) => Err(Failure::Unknown("an earlier sending may have set it".into())),
+            (false, true) => Err(Failure::Unknown(
+                "an earlier sending may have set it".into(),
+            )),
             (set, _) => Ok(set),
         }
     }
@@ -59,7 +61,9 @@ impl CommandConnection {
     ) -> Result<bool, Failure> {
         let mut call = ACQUIRE.key(name.key());
         let record = record(name, token);
-        call.key(&record).arg(permits).arg(millis(ACQUIRE_RECORD_TTL));
+        call.key(&record)
+            .arg(permits)
+            .arg(millis(ACQUIRE_RECORD_TTL));
         let acquired = self.invoke(&call).await?;
         if acquired {
             // The record was written last: a replica that has it has everything.
@@ -83,7 +87,10 @@ impl CommandConnection {
             ReleaseIf::Always => "always",
         };
         let mut call = self.notifying(&RELEASE, name, "", &channel(name));
-        call.key(record(name, token)).arg(permits).arg(millis(RELEASE_RECORD_TTL)).arg(condition);
+        call.key(record(name, token))
+            .arg(permits)
+            .arg(millis(RELEASE_RECORD_TTL))
+            .arg(condition);
         let reply: i64 = self.invoke(&call).await?;
         if reply & DENIED != 0 {
             self.refusals.notification(&channel(name));

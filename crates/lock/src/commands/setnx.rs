@@ -21,7 +21,11 @@ impl CommandConnection {
         lease: Duration,
     ) -> Result<bool, Failure> {
         let mut set = redis::cmd("SET");
-        set.arg(key).arg(token).arg("NX").arg("PX").arg(millis(lease));
+        set.arg(key)
+            .arg(token)
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(lease));
         let set = self.bounded(async |mut c, resent| {
             let set: Option<String> = set.query_async(&mut c).await?;
             if set.is_some() || !resent {
@@ -32,7 +36,8 @@ impl CommandConnection {
         });
         let acquired = set.await?;
         if acquired {
-            self.ensure_replicated(key, self.setnx_release(key, token)).await?;
+            self.ensure_replicated(key, self.setnx_release(key, token))
+                .await?;
         }
         Ok(acquired)
     }

@@ -29,7 +29,11 @@ impl ReplicaAcknowledgement {
     pub(crate) fn new(redis: &Redis, config: &LockConfig) -> Option<Self> {
         let replicas = config.replicas?;
         let timeout = replicas.timeout + config.command_timeout;
-        Some(Self { redis: redis.with_command_timeout(timeout), replicas, timeout })
+        Some(Self {
+            redis: redis.with_command_timeout(timeout),
+            replicas,
+            timeout,
+        })
     }
 
     /// Wait until the configured number of replicas has everything that was done to `key` so far.
@@ -40,15 +44,19 @@ impl ReplicaAcknowledgement {
         let replicas = self.replicas;
         let mut both = redis::pipe();
         both.cmd("EVAL").arg(TOUCH).arg(1).arg(key);
-        both.cmd("WAIT").arg(replicas.count).arg(millis(replicas.timeout));
-        let reply: Result<(i64, u32), _> =
-            bounded(&self.redis, self.timeout, async |mut c, _| both.query_async(&mut c).await)
-                .await;
+        both.cmd("WAIT")
+            .arg(replicas.count)
+            .arg(millis(replicas.timeout));
+        let reply: Result<(i64, u32), _> = bounded(&self.redis, self.timeout, async |mut c, _| {
+            both.query_async(&mut c).await
+        })
+        .await;
         match reply {
             Ok((1, have)) if have >= replicas.count => Ok(()),
-            Ok((1, have)) => {
-                Err(format!("{have} of {} replicas acknowledged it in time", replicas.count))
-            }
+            Ok((1, have)) => Err(format!(
+                "{have} of {} replicas acknowledged it in time",
+                replicas.count
+            )),
             Ok(_) => Err("its key was gone before replicas acknowledged it".to_owned()),
             Err(failure) => Err(format!("no answer about the replicas: {}", failure.cause())),
         }

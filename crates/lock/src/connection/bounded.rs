@@ -51,7 +51,9 @@ where
         Ok(result) => result,
         Err(_) => {
             redis.recheck();
-            Err(Failure::Unknown(format!("no answer within {timeout:?}").into()))
+            Err(Failure::Unknown(
+                format!("no answer within {timeout:?}").into(),
+            ))
         }
     }
 }

@@ -42,7 +42,11 @@ impl CommandConnection {
     /// The Redis commands that publish a release. On a cluster both kinds: Redisson subscribes to
     /// sharded channels from 3.22 on, and to ordinary ones before.
     pub(crate) fn publish_commands(&self) -> &'static [&'static str] {
-        if self.redis.is_cluster() { &["PUBLISH", "SPUBLISH"] } else { &["PUBLISH"] }
+        if self.redis.is_cluster() {
+            &["PUBLISH", "SPUBLISH"]
+        } else {
+            &["PUBLISH"]
+        }
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -55,7 +59,8 @@ impl CommandConnection {
 
     /// Run a command that may be sent twice without harm, within the command timeout.
     pub(crate) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
-        self.bounded(async |mut c, _| command.query_async(&mut c).await).await
+        self.bounded(async |mut c, _| command.query_async(&mut c).await)
+            .await
     }
 
     /// Run a script whose reply does not depend on whether it was sent twice.
@@ -63,7 +68,8 @@ impl CommandConnection {
         &self,
         script: &ScriptInvocation<'_>,
     ) -> Result<T, Failure> {
-        self.bounded(async |mut c, _| script.invoke_async(&mut c).await).await
+        self.bounded(async |mut c, _| script.invoke_async(&mut c).await)
+            .await
     }
 
     /// Run `command` within the command timeout, once more if its connection broke. Its second
@@ -85,7 +91,10 @@ impl CommandConnection {
         script: &ScriptInvocation<'_>,
     ) -> Result<T, Failure> {
         let timeout = timeout.min(self.timeout);
-        bounded(&self.redis, timeout, async |mut c, _| script.invoke_async(&mut c).await).await
+        bounded(&self.redis, timeout, async |mut c, _| {
+            script.invoke_async(&mut c).await
+        })
+        .await
     }
 
     /// Wait until enough replicas have what was acquired under `key`, else `undo` it. Returns at
@@ -99,11 +108,17 @@ impl CommandConnection {
         key: &str,
         undo: impl Future<Output = Result<T, Failure>>,
     ) -> Result<(), Failure> {
-        let Some(acknowledgement) = &self.acknowledgement else { return Ok(()) };
-        let Err(reason) = acknowledgement.wait(key).await else { return Ok(()) };
+        let Some(acknowledgement) = &self.acknowledgement else {
+            return Ok(());
+        };
+        let Err(reason) = acknowledgement.wait(key).await else {
+            return Ok(());
+        };
         match undo.await {
             Ok(_) => Err(Failure::NotExecuted(reason.into())),
-            Err(failure) => Err(Failure::Unknown(format!("{reason}; {}", failure.cause()).into())),
+            Err(failure) => Err(Failure::Unknown(
+                format!("{reason}; {}", failure.cause()).into(),
+            )),
         }
     }
 }

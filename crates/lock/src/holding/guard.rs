@@ -44,7 +44,12 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn new(locks: Locks, entry: Arc<Entry>, hold: Arc<Hold>, id: u32) -> Self {
-        Self { locks, entry, hold, id }
+        Self {
+            locks,
+            entry,
+            hold,
+            id,
+        }
     }
 }
 
@@ -73,7 +78,10 @@ impl Guard<Fenced> {
 
 impl<K: LockKind> Guard<K> {
     pub(crate) fn new(raw: RawGuard) -> Self {
-        Self { raw, kind: PhantomData }
+        Self {
+            raw,
+            kind: PhantomData,
+        }
     }
 
     /// Release this acquire. With the last guard of the owner the key is deleted and a waiter is
@@ -188,7 +196,10 @@ async fn release(held: Held) -> Result<(), Error> {
             }
             drop(command);
         });
-        return Err(Error::Unknown { operation: "release", cause });
+        return Err(Error::Unknown {
+            operation: "release",
+            cause,
+        });
     };
     let result = send_release(&held).await;
     drop(command);
@@ -197,7 +208,12 @@ async fn release(held: Held) -> Result<(), Error> {
 
 /// The release itself; the caller holds the entry's `command_lock`.
 async fn send_release(held: &Held) -> Result<(), Error> {
-    let Held { locks, entry, hold, id } = held;
+    let Held {
+        locks,
+        entry,
+        hold,
+        id,
+    } = held;
     let (shared, request) = (locks.shared(), &hold.request);
     let sent = Instant::now();
     let (depth, number, until, lease) = match hold.release(*id, sent) {
@@ -209,15 +225,27 @@ async fn send_release(held: &Held) -> Result<(), Error> {
             }
             return Err(Error::Lost(reason));
         }
-        hold::Release::Send { depth, number, until, lease } => (depth, number, until, lease),
+        hold::Release::Send {
+            depth,
+            number,
+            until,
+            lease,
+        } => (depth, number, until, lease),
     };
     if depth == 0 {
         shared.renewals.remove(hold);
-        shared.counters.of(request.kind).held.record(hold.since.elapsed());
+        shared
+            .counters
+            .of(request.kind)
+            .held
+            .record(hold.since.elapsed());
     }
     let leave = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
     let connection = &shared.connection;
-    match connection.release(request, lease, depth, number, leave, &entry.latches).await {
+    match connection
+        .release(request, lease, depth, number, leave, &entry.latches)
+        .await
+    {
         // Where the server's reply was lost, the lease is what this process can rely on.
         Ok(true) => {
             // The other holds of a reader keep the leases they have.
@@ -248,7 +276,9 @@ async fn send_release(held: &Held) -> Result<(), Error> {
         }
         Err(failure) => {
             if !matches!(failure, Failure::Rejected(_)) {
-                shared.cleanup.spawn(reconcile(shared, request, hold.deadline()));
+                shared
+                    .cleanup
+                    .spawn(reconcile(shared, request, hold.deadline()));
             }
             Err(failure.into_error("release"))
         }

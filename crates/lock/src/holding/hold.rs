@@ -43,7 +43,12 @@ pub(crate) enum Release {
     Lost(LostReason),
     /// Set the hold count on the server to `depth`; 0 for the last guard. `number` is that of the hold
     /// that ends, among those of a reader, and `until` when it lasted.
-    Send { depth: u32, number: u32, until: Instant, lease: Duration },
+    Send {
+        depth: u32,
+        number: u32,
+        until: Instant,
+        lease: Duration,
+    },
 }
 
 /// What the watchdog has to do with a hold that is due.
@@ -106,7 +111,11 @@ impl Hold {
     pub(crate) fn next(&self, lease: Duration, now: Instant) -> (u32, Duration) {
         let state = self.state();
         let left = state.deadline.saturating_duration_since(now);
-        let least = if state.renewed { state.lease.max(left) } else { left };
+        let least = if state.renewed {
+            state.lease.max(left)
+        } else {
+            left
+        };
         (state.depth + 1, clamp_lease(lease.max(least)))
     }
 
@@ -169,7 +178,12 @@ impl Hold {
             state.deadline_of_read_holds();
             self.changed.notify_waiters();
         }
-        Release::Send { depth: state.depth, number, until, lease: state.lease }
+        Release::Send {
+            depth: state.depth,
+            number,
+            until,
+            lease: state.lease,
+        }
     }
 
     /// Whether the server has ended one of several read holds never became known, and with it which
@@ -261,7 +275,10 @@ impl Hold {
             return RenewalAction::ReportLost(state.reason_at_deadline());
         }
         if state.renewed {
-            return RenewalAction::Renew { lease: state.lease, deadline: state.deadline };
+            return RenewalAction::Renew {
+                lease: state.lease,
+                deadline: state.deadline,
+            };
         }
         RenewalAction::CheckAt(state.deadline)
     }
@@ -271,7 +288,9 @@ impl Hold {
     pub(crate) fn schedule(&self, check_at: Instant) -> (Option<Instant>, Instant) {
         let mut state = self.state();
         state.check_at = check_at;
-        let due = state.track_at.map_or(check_at, |track_at| track_at.min(check_at));
+        let due = state
+            .track_at
+            .map_or(check_at, |track_at| track_at.min(check_at));
         (state.due.replace(due), due)
     }
 
@@ -284,7 +303,10 @@ impl Hold {
     /// each hold.
     pub(crate) fn begin_tracking(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state();
-        state.track_at.take_if(|track_at| *track_at <= now).map(|_| state.check_at)
+        state
+            .track_at
+            .take_if(|track_at| *track_at <= now)
+            .map(|_| state.check_at)
     }
 
     /// Until when the server keeps the key at least.

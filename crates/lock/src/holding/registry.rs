@@ -43,7 +43,11 @@ pub(crate) struct Entry {
 impl Registry {
     /// The entry of this pair, created if it does not exist.
     pub(crate) fn enter(self: &Arc<Self>, request: &LockRequest) -> Arc<Entry> {
-        let key = (request.name.clone(), request.owner, request.kind == Kind::Write);
+        let key = (
+            request.name.clone(),
+            request.owner,
+            request.kind == Kind::Write,
+        );
         let mut entries = self.entries();
         if let Some(entry) = entries.get(&key).and_then(Weak::upgrade) {
             return entry;
@@ -62,7 +66,11 @@ impl Registry {
 
     /// The owner's live hold of the other side of a read-write lock.
     pub(crate) fn other_side(&self, request: &LockRequest) -> Option<Arc<Hold>> {
-        let key = (request.name.clone(), request.owner, request.kind != Kind::Write);
+        let key = (
+            request.name.clone(),
+            request.owner,
+            request.kind != Kind::Write,
+        );
         // Dropped without the lock on the table, which its end takes.
         let entry = self.entries().get(&key)?.upgrade();
         entry?.live()
@@ -95,7 +103,10 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let mut entries = self.registry.entries();
         // By now there may be a new one.
-        if entries.get(&self.key).is_some_and(|entry| entry.strong_count() == 0) {
+        if entries
+            .get(&self.key)
+            .is_some_and(|entry| entry.strong_count() == 0)
+        {
             entries.remove(&self.key);
         }
     }

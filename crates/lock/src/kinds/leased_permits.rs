@@ -57,7 +57,10 @@ struct Lease {
 
 impl Lease {
     fn new(ends: Instant) -> Arc<Self> {
-        Arc::new(Self { ends: watch::Sender::new(ends), extending: Default::default() })
+        Arc::new(Self {
+            ends: watch::Sender::new(ends),
+            extending: Default::default(),
+        })
     }
 
     fn set(&self, ends: Instant) {
@@ -76,7 +79,15 @@ impl sealed::Sealed for Leased {
     fn request(&self, locks: Locks, name: Name, permits: u32) -> Held {
         let (since, end) = (Instant::now(), CancellationToken::new());
         let (ids, lease) = (PermitIds::new(permits), Lease::new(since + self.lease));
-        Held { locks, name, ids, since, kind: self.clone(), lease, end }
+        Held {
+            locks,
+            name,
+            ids,
+            since,
+            kind: self.clone(),
+            lease,
+            end,
+        }
     }
 
     async fn available(c: &CommandConnection, name: &Name) -> Result<i64, Failure> {
@@ -119,7 +130,11 @@ impl Token for Held {
     }
 
     async fn send_release(&self) -> Result<bool, Failure> {
-        self.locks.shared().connection.permit_release(&self.name, self.ids).await
+        self.locks
+            .shared()
+            .connection
+            .permit_release(&self.name, self.ids)
+            .await
     }
 }
 
@@ -131,15 +146,25 @@ impl HeldPermits for Held {
     fn split(&mut self, permits: u32) -> Option<Self> {
         let ids = self.ids.split(permits)?;
         let (lease, end) = (Lease::new(self.ends()), CancellationToken::new());
-        Some(Self { ids, since: Instant::now(), lease, end, ..self.clone() })
+        Some(Self {
+            ids,
+            since: Instant::now(),
+            lease,
+            end,
+            ..self.clone()
+        })
     }
 
     async fn send_acquire(&self) -> Result<Try<()>, Failure> {
         let connection = &self.locks.shared().connection;
-        let reply = connection.permit_acquire(&self.name, self.ids, self.kind.lease).await?;
+        let reply = connection
+            .permit_acquire(&self.name, self.ids, self.kind.lease)
+            .await?;
         if matches!(reply, Try::Acquired(())) && self.lease.left().is_zero() {
             // This future was not polled for so long that the lease is over before it began.
-            return Err(Failure::Unknown("the answer was read after the lease had ended".into()));
+            return Err(Failure::Unknown(
+                "the answer was read after the lease had ended".into(),
+            ));
         }
         Ok(reply)
     }
@@ -198,7 +223,11 @@ impl Held {
         let (lease, counters) = (self.kind.lease, Self::counters(&self.locks));
         let interval = LockConfig::renewal_interval(lease);
         // Of permits that were split off, a part of the lease is over.
-        let mut pause = self.lease.left().saturating_sub(lease - interval).min(interval);
+        let mut pause = self
+            .lease
+            .left()
+            .saturating_sub(lease - interval)
+            .min(interval);
         let reason = loop {
             if self.lease.left().is_zero() {
                 break LostReason::Unreachable;

@@ -44,7 +44,14 @@ pub type LeasedSemaphore = Semaphore<Leased>;
 impl Locks {
     /// The semaphore of this name whose permits last for `lease` (at least 1 ms). Sends nothing.
     pub fn leased_semaphore(&self, name: &str, lease: Duration) -> LeasedSemaphore {
-        Semaphore::new(self, name, Leased { lease: clamp_lease(lease), renewed: false })
+        Semaphore::new(
+            self,
+            name,
+            Leased {
+                lease: clamp_lease(lease),
+                renewed: false,
+            },
+        )
     }
 }
 

@@ -39,8 +39,16 @@ pub struct Lock<K: LockKind> {
 
 impl<K: LockKind> Lock<K> {
     pub(crate) fn new(locks: Locks, name: Name) -> Self {
-        let acquirer = Acquirer { locks, name, kind: K::KIND, lease: None };
-        Self { acquirer, kind: PhantomData }
+        let acquirer = Acquirer {
+            locks,
+            name,
+            kind: K::KIND,
+            lease: None,
+        };
+        Self {
+            acquirer,
+            kind: PhantomData,
+        }
     }
 
     /// The same lock with a fixed lease (at least 1 ms) that the watchdog does not renew: it expires by
@@ -138,7 +146,10 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unknown`] when the answer did not come, else as [`try_acquire`](Self::try_acquire).
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let reply = self.connection()?.force_unlock(&self.acquirer.name, K::KIND).await;
+        let reply = self
+            .connection()?
+            .force_unlock(&self.acquirer.name, K::KIND)
+            .await;
         reply.map_err(|failure| failure.into_error("force unlock"))
     }
 
@@ -149,10 +160,12 @@ impl<K: LockKind> Lock<K> {
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
         let reply = self.connection()?.pttl(&self.acquirer.name).await;
-        Ok(match reply.map_err(|failure| failure.into_unavailable("remaining"))? {
-            -2 => None,
-            left => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
-        })
+        Ok(
+            match reply.map_err(|failure| failure.into_unavailable("remaining"))? {
+                -2 => None,
+                left => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
+            },
+        )
     }
 
     /// How often `owner` holds the lock, according to the server; 0 if it does not.
@@ -160,8 +173,13 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn hold_count(&self, owner: &Owner) -> Result<u32, Error> {
-        let reply = self.connection()?.hold_count(&self.acquirer.request(owner)).await;
-        Ok(reply.map_err(|failure| failure.into_unavailable("hold count"))?.unwrap_or(0))
+        let reply = self
+            .connection()?
+            .hold_count(&self.acquirer.request(owner))
+            .await;
+        Ok(reply
+            .map_err(|failure| failure.into_unavailable("hold count"))?
+            .unwrap_or(0))
     }
 
     /// Whether any owner holds the lock; of a read-write lock, this side of it.
@@ -169,7 +187,10 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let reply = self.connection()?.is_held(&self.acquirer.name, K::KIND).await;
+        let reply = self
+            .connection()?
+            .is_held(&self.acquirer.name, K::KIND)
+            .await;
         reply.map_err(|failure| failure.into_unavailable("is locked"))
     }
 }

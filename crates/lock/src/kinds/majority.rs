@@ -60,13 +60,19 @@ impl Majority {
     pub fn new<'a>(servers: impl IntoIterator<Item = &'a Locks>) -> Result<Self, Error> {
         let servers: Arc<[Locks]> = servers.into_iter().cloned().collect();
         let refuse = |cause: &'static str| {
-            Err(Error::Rejected { operation: "connect", cause: cause.into() })
+            Err(Error::Rejected {
+                operation: "connect",
+                cause: cause.into(),
+            })
         };
         if servers.is_empty() {
             return refuse("a majority needs at least one server");
         }
         for (index, locks) in servers.iter().enumerate() {
-            if servers[..index].iter().any(|one| Arc::ptr_eq(one.shared(), locks.shared())) {
+            if servers[..index]
+                .iter()
+                .any(|one| Arc::ptr_eq(one.shared(), locks.shared()))
+            {
                 return refuse("a server is given twice, and would have two votes");
             }
         }
@@ -76,7 +82,9 @@ impl Majority {
     /// The lock of this name on the servers. Sends nothing.
     pub fn lock(&self, name: &str) -> MajorityLock {
         let members = self.servers.iter().map(|locks| locks.lock(name)).collect();
-        MultiLock { members: Members::new(members, true) }
+        MultiLock {
+            members: Members::new(members, true),
+        }
     }
 
     /// How many servers must agree.

@@ -84,14 +84,18 @@ impl MultiLock {
             }
         }
         found.sort_by(|a, b| a.name().cmp(b.name()));
-        Self { members: Members::new(found, false) }
+        Self {
+            members: Members::new(found, false),
+        }
     }
 
     /// The same locks with a fixed lease (at least 1 ms) that the watchdog does not renew: they expire
     /// by themselves, the first acquired first.
     #[must_use]
     pub fn without_renewal(self, lease: Duration) -> Self {
-        Self { members: self.members.without_renewal(lease) }
+        Self {
+            members: self.members.without_renewal(lease),
+        }
     }
 
     /// Acquire the locks, waiting as long as it takes.

@@ -24,7 +24,9 @@ pub struct MultiGuard {
 impl MultiGuard {
     /// Of guards with the numbers of their members.
     pub(crate) fn new(guards: impl IntoIterator<Item = (usize, Guard)>, rule: QuorumRule) -> Self {
-        Self { quorum: Arc::new(Quorum::new(guards, rule)) }
+        Self {
+            quorum: Arc::new(Quorum::new(guards, rule)),
+        }
     }
 
     pub(crate) fn quorum(&self) -> &Arc<Quorum> {
@@ -44,7 +46,11 @@ impl MultiGuard {
     /// reached, the release is repeated in the background.
     pub async fn release(self) -> Result<(), Error> {
         let (guards, lost) = self.quorum.take();
-        let QuorumRule { needed, release_timeout, .. } = self.quorum.rule;
+        let QuorumRule {
+            needed,
+            release_timeout,
+            ..
+        } = self.quorum.rule;
         let mut released = 0;
         let mut first = lost.map(Error::Lost);
         for result in release_all(guards, release_timeout).await {
@@ -107,10 +113,15 @@ pub(crate) async fn release_all(
     timeout: Duration,
 ) -> Vec<Result<(), Error>> {
     join_all(guards.into_iter().map(|guard| async move {
-        tokio::time::timeout(timeout, guard.release()).await.unwrap_or_else(|_| {
-            let cause = format!("no answer within {timeout:?}").into();
-            Err(Error::Unknown { operation: "release", cause })
-        })
+        tokio::time::timeout(timeout, guard.release())
+            .await
+            .unwrap_or_else(|_| {
+                let cause = format!("no answer within {timeout:?}").into();
+                Err(Error::Unknown {
+                    operation: "release",
+                    cause,
+                })
+            })
     }))
     .await
 }

@@ -39,7 +39,11 @@ pub(super) mod sealed {
     use super::*;
 
     /// What the kinds do differently.
-    #[expect(private_interfaces, private_bounds, reason = "called within this crate only")]
+    #[expect(
+        private_interfaces,
+        private_bounds,
+        reason = "called within this crate only"
+    )]
     pub trait Sealed: fmt::Debug + Clone + Send + Sync + Unpin + 'static {
         type Held: HeldPermits;
 
@@ -163,7 +167,15 @@ impl sealed::Sealed for Plain {
         // A tenth less, as an allowance for clocks that run at different rates.
         let recorded_until = since + ACQUIRE_RECORD_TTL - ACQUIRE_RECORD_TTL / 10;
         let condition = ReleaseIf::Acquired;
-        Held { locks, name, token, permits, since, condition, recorded_until }
+        Held {
+            locks,
+            name,
+            token,
+            permits,
+            since,
+            condition,
+            recorded_until,
+        }
     }
 
     async fn available(c: &CommandConnection, name: &Name) -> Result<i64, Failure> {
@@ -210,7 +222,9 @@ impl Token for Held {
     async fn send_release(&self) -> Result<bool, Failure> {
         let connection = &self.locks.shared().connection;
         let permits = self.permits.into();
-        connection.semaphore_release(&self.name, &self.token, permits, self.condition).await
+        connection
+            .semaphore_release(&self.name, &self.token, permits, self.condition)
+            .await
     }
 }
 
@@ -222,12 +236,24 @@ impl HeldPermits for Held {
     fn split(&mut self, permits: u32) -> Option<Self> {
         self.permits = self.permits.checked_sub(permits)?;
         let (token, since) = (self.locks.shared().token().into(), Instant::now());
-        Some(Self { token, permits, since, recorded_until: since, ..self.clone() })
+        Some(Self {
+            token,
+            permits,
+            since,
+            recorded_until: since,
+            ..self.clone()
+        })
     }
 
     async fn send_acquire(&self) -> Result<Try<()>, Failure> {
         let connection = &self.locks.shared().connection;
-        let acquired = connection.semaphore_acquire(&self.name, &self.token, self.permits).await?;
-        Ok(if acquired { Try::Acquired(()) } else { Try::Refused(-1) })
+        let acquired = connection
+            .semaphore_acquire(&self.name, &self.token, self.permits)
+            .await?;
+        Ok(if acquired {
+            Try::Acquired(())
+        } else {
+            Try::Refused(-1)
+        })
     }
 }

@@ -50,7 +50,11 @@ pub(crate) enum Status {
 impl Quorum {
     pub(crate) fn new(guards: impl IntoIterator<Item = (usize, Guard)>, rule: QuorumRule) -> Self {
         let guards = Some(guards.into_iter().collect());
-        Self { rule, state: Mutex::new(State { guards, lost: None }), changed: Notify::new() }
+        Self {
+            rule,
+            state: Mutex::new(State { guards, lost: None }),
+            changed: Notify::new(),
+        }
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -77,7 +81,10 @@ impl Quorum {
         if !matches!(state.status(self.rule), Status::Held(_)) {
             return;
         }
-        let former = state.guards.as_mut().and_then(|guards| guards.insert(member, guard));
+        let former = state
+            .guards
+            .as_mut()
+            .and_then(|guards| guards.insert(member, guard));
         drop(state);
         drop(former);
         self.changed.notify_waiters();
@@ -139,7 +146,9 @@ impl Quorum {
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_set().entries(state.guards.iter().flat_map(BTreeMap::values)).finish()
+        f.debug_set()
+            .entries(state.guards.iter().flat_map(BTreeMap::values))
+            .finish()
     }
 }
 
@@ -150,7 +159,9 @@ impl State {
     }
 
     fn status(&mut self, rule: QuorumRule) -> Status {
-        let Some(guards) = &self.guards else { return Status::Released };
+        let Some(guards) = &self.guards else {
+            return Status::Released;
+        };
         if let Some(reason) = self.lost {
             return Status::Lost(reason);
         }
@@ -158,14 +169,23 @@ impl State {
         valid.sort_unstable();
         // The time after which fewer than needed are left.
         let last = valid.len().checked_sub(rule.needed);
-        let shared = last.and_then(|index| valid.get(index)).copied().unwrap_or_default();
+        let shared = last
+            .and_then(|index| valid.get(index))
+            .copied()
+            .unwrap_or_default();
         let valid = shared.saturating_sub(rule.drift);
         if !valid.is_zero() {
             return Status::Held(valid);
         }
-        let losses: Vec<_> =
-            guards.values().filter_map(|guard| guard.hold().lost_reason()).collect();
-        let at_deadline = if rule.renewed { LostReason::Unreachable } else { LostReason::Expired };
+        let losses: Vec<_> = guards
+            .values()
+            .filter_map(|guard| guard.hold().lost_reason())
+            .collect();
+        let at_deadline = if rule.renewed {
+            LostReason::Unreachable
+        } else {
+            LostReason::Expired
+        };
         let reason = match losses.first() {
             Some(reason) if guards.len() - losses.len() < rule.needed => *reason,
             _ => at_deadline,

@@ -51,7 +51,10 @@ impl Locks {
     pub fn read_write(&self, name: &str) -> ReadWriteLock {
         let name = Name::new(name);
         let read = Lock::new(self.clone(), name.clone());
-        ReadWriteLock { read, write: Lock::new(self.clone(), name) }
+        ReadWriteLock {
+            read,
+            write: Lock::new(self.clone(), name),
+        }
     }
 }
 
@@ -82,7 +85,9 @@ impl Guard<Write> {
         let lock = ReadLock::new(self.locks().clone(), Name::new(self.name()));
         // To a writer it is always granted, as long as it is one.
         let Some(reading) = lock.try_acquire_as(self.owner()).await? else {
-            return Err(Error::Lost(self.hold().lost_reason().unwrap_or(LostReason::Taken)));
+            return Err(Error::Lost(
+                self.hold().lost_reason().unwrap_or(LostReason::Taken),
+            ));
         };
         self.release().await?;
         Ok(reading)

@@ -80,7 +80,11 @@ impl Locks {
 
 impl<K: SemaphoreKind> Semaphore<K> {
     pub(super) fn new(locks: &Locks, name: &str, kind: K) -> Self {
-        Self { locks: locks.clone(), name: Name::new(name), kind }
+        Self {
+            locks: locks.clone(),
+            name: Name::new(name),
+            kind,
+        }
     }
 
     /// Create the semaphore with this number of permits; `false`, and nothing changes, if it exists.
@@ -90,7 +94,11 @@ impl<K: SemaphoreKind> Semaphore<K> {
     /// [`Error::Unknown`] when it may have been done: call it again, or check
     /// [`available`](Self::available).
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
-        let reply = self.locks.connection(&self.name)?.semaphore_set(&self.name, permits).await;
+        let reply = self
+            .locks
+            .connection(&self.name)?
+            .semaphore_set(&self.name, permits)
+            .await;
         reply.map_err(|failure| failure.into_error("set permits"))
     }
 
@@ -207,7 +215,11 @@ impl<K: SemaphoreKind> Semaphore<K> {
 
     /// One try, finished in the background if the caller's future is dropped.
     async fn attempt(&self, permits: u32) -> Result<Try<Permits<K>>, Error> {
-        self.locks.shared().cleanup.finish(attempt(self.clone(), permits)).await
+        self.locks
+            .shared()
+            .cleanup
+            .finish(attempt(self.clone(), permits))
+            .await
     }
 }
 

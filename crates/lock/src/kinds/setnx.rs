@@ -85,14 +85,22 @@ impl Token for Held {
     }
 
     async fn send_release(&self) -> Result<bool, Failure> {
-        self.locks.shared().connection.setnx_release(&self.key, &self.token).await
+        self.locks
+            .shared()
+            .connection
+            .setnx_release(&self.key, &self.token)
+            .await
     }
 }
 
 impl Locks {
     /// The `SET NX` lock on this key, with a fixed lease (at least 1 ms). Sends nothing.
     pub fn setnx(&self, key: &str, lease: Duration) -> SetNxLock {
-        SetNxLock { locks: self.clone(), key: key.into(), lease: clamp_lease(lease) }
+        SetNxLock {
+            locks: self.clone(),
+            key: key.into(),
+            lease: clamp_lease(lease),
+        }
     }
 }
 
@@ -107,7 +115,10 @@ impl SetNxLock {
         let started = Instant::now();
         let shared = self.locks.shared();
         let result = shared.cleanup.finish(attempt(self.clone())).await;
-        shared.counters.setnx.acquired(&result, started.elapsed(), false);
+        shared
+            .counters
+            .setnx
+            .acquired(&result, started.elapsed(), false);
         result
     }
 }
@@ -117,8 +128,18 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     shared.check_open()?;
     let token: Arc<str> = shared.token().into();
     let since = Instant::now();
-    let held = Held { locks: lock.locks, key: lock.key, token, since, ends: since + lock.lease };
-    match shared.connection.setnx_acquire(&held.key, &held.token, lock.lease).await {
+    let held = Held {
+        locks: lock.locks,
+        key: lock.key,
+        token,
+        since,
+        ends: since + lock.lease,
+    };
+    match shared
+        .connection
+        .setnx_acquire(&held.key, &held.token, lock.lease)
+        .await
+    {
         Ok(true) => {
             shared.counters.setnx.holds.add();
             Ok(Some(SetNxGuard(Armed::new(held))))
@@ -156,6 +177,8 @@ impl SetNxGuard {
 
 impl fmt::Debug for SetNxGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetNxGuard").field("key", &self.0.held.key).finish_non_exhaustive()
+        f.debug_struct("SetNxGuard")
+            .field("key", &self.0.held.key)
+            .finish_non_exhaustive()
     }
 }

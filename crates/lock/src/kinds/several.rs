@@ -49,13 +49,23 @@ impl Members {
     pub(crate) fn new(locks: Vec<ReentrantLock>, majority: bool) -> Self {
         let leases = locks.iter().map(|lock| lock.locks().shared().config.lease);
         let lease = leases.min().unwrap_or_default();
-        Self { locks: locks.into(), lease, renewed: true, majority }
+        Self {
+            locks: locks.into(),
+            lease,
+            renewed: true,
+            majority,
+        }
     }
 
     pub(crate) fn without_renewal(self, lease: Duration) -> Self {
         let fixed = |lock: &ReentrantLock| lock.clone().without_renewal(lease);
         let locks = self.locks.iter().map(fixed).collect();
-        Self { locks, lease: clamp_lease(lease), renewed: false, ..self }
+        Self {
+            locks,
+            lease: clamp_lease(lease),
+            renewed: false,
+            ..self
+        }
     }
 
     /// Try each of the locks once, except for `first`.
@@ -152,7 +162,10 @@ impl Members {
             return Ok(refused);
         }
         Err(failures.into_iter().next().unwrap_or_else(|| {
-            unanswered(format!("{silent} of {} servers did not answer", members.len()))
+            unanswered(format!(
+                "{silent} of {} servers did not answer",
+                members.len()
+            ))
         }))
     }
 
@@ -172,7 +185,12 @@ impl Members {
         } else {
             // A release first waits for other commands of its owner, and then for the server.
             let release_timeout = command_timeout * 2;
-            QuorumRule { needed, drift: Duration::ZERO, renewed, release_timeout }
+            QuorumRule {
+                needed,
+                drift: Duration::ZERO,
+                renewed,
+                release_timeout,
+            }
         }
     }
 
@@ -180,7 +198,10 @@ impl Members {
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.locks.is_empty() {
             let reason = "a multi-lock needs at least one name";
-            return Err(Error::InvalidName { name: String::new(), reason });
+            return Err(Error::InvalidName {
+                name: String::new(),
+                reason,
+            });
         }
         self.locks.iter().try_for_each(ReentrantLock::check)
     }
@@ -199,7 +220,12 @@ impl Members {
     ) -> First {
         let mut waiting: FuturesUnordered<_> = indices
             .iter()
-            .map(async |&index| (index, self.locks[index].acquire_within_as(owner, limit).await))
+            .map(async |&index| {
+                (
+                    index,
+                    self.locks[index].acquire_within_as(owner, limit).await,
+                )
+            })
             .collect();
         while let Some((index, result)) = waiting.next().await {
             match result {
@@ -217,7 +243,10 @@ impl Members {
 
 /// An error of a round that Redis did not answer in time.
 fn unanswered(cause: impl Into<Cause>) -> Error {
-    Error::Unavailable { operation: "acquire", cause: cause.into() }
+    Error::Unavailable {
+        operation: "acquire",
+        cause: cause.into(),
+    }
 }
 
 impl ReentrantLock {

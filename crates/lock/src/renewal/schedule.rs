@@ -34,7 +34,9 @@ impl RenewalSchedule {
     /// Insert a hold, to be checked at this instant, or move it to another instant.
     pub(crate) fn insert(&self, hold: &Arc<Hold>, check_at: Instant) {
         let mut table = self.table();
-        let Some(due) = table.insert(hold, check_at) else { return };
+        let Some(due) = table.insert(hold, check_at) else {
+            return;
+        };
         if table.wakes_at.is_none_or(|wakes_at| due < wakes_at) {
             table.wakes_at = Some(due);
             drop(table);

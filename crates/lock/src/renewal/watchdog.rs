@@ -79,9 +79,13 @@ async fn renew(
     let node = connection.redis().serving(hold.request.name.key());
     let _permit = limits.permit(node).await;
     let sent = Instant::now();
-    let RenewalAction::Renew { lease, deadline } = hold.renewal_action(sent) else { return None };
+    let RenewalAction::Renew { lease, deadline } = hold.renewal_action(sent) else {
+        return None;
+    };
     let left = deadline.saturating_duration_since(sent);
-    let reply = connection.renew(&hold.request, lease, left.min(lease / 3), left).await;
+    let reply = connection
+        .renew(&hold.request, lease, left.min(lease / 3), left)
+        .await;
     Some((hold, (sent, lease), reply))
 }
 

@@ -17,13 +17,21 @@ pub(super) enum Change {
 impl TrackingConnection {
     pub(super) async fn open(redis: &Redis, address: &str) -> Result<Self, Unusable> {
         let mut connection = redis.pushes(address).await?;
-        cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut connection.commands).await?;
+        cmd("CLIENT")
+            .arg("TRACKING")
+            .arg("ON")
+            .exec_async(&mut connection.commands)
+            .await?;
         Ok(Self(connection))
     }
 
     pub(super) async fn changed(&mut self) -> Result<Change, Unusable> {
         loop {
-            if let PushInfo { kind: PushKind::Invalidate, mut data } = self.0.next().await? {
+            if let PushInfo {
+                kind: PushKind::Invalidate,
+                mut data,
+            } = self.0.next().await?
+            {
                 return Ok(match data.pop() {
                     Some(Value::Array(keys)) => {
                         let names = keys.into_iter().map(from_redis_value);
@@ -44,8 +52,10 @@ impl TrackingConnection {
         for (key, fields) in keys {
             all.cmd("HMGET").arg(key).arg(fields);
         }
-        let replies: Vec<RedisResult<Vec<Value>>> =
-            all.ignore_errors().query_async(&mut self.0.commands).await?;
+        let replies: Vec<RedisResult<Vec<Value>>> = all
+            .ignore_errors()
+            .query_async(&mut self.0.commands)
+            .await?;
         let exist = |values: Vec<Value>| values.iter().map(|value| *value != Value::Nil).collect();
         Ok(replies.into_iter().map(|reply| reply.map(exist)).collect())
     }

@@ -60,7 +60,15 @@ impl Node {
         disconnected: Arc<Notify>,
     ) -> Self {
         let (holds, changed, misplaced) = Default::default();
-        Self { shared, address, new, disconnected, holds, changed, misplaced }
+        Self {
+            shared,
+            address,
+            new,
+            disconnected,
+            holds,
+            changed,
+            misplaced,
+        }
     }
 
     /// Track until the node is not wanted any more, or has had nothing to track for a while. What is
@@ -86,7 +94,12 @@ impl Node {
             }
         }
         self.new.close();
-        let mut rest: Vec<_> = self.holds.into_values().flatten().chain(self.misplaced).collect();
+        let mut rest: Vec<_> = self
+            .holds
+            .into_values()
+            .flatten()
+            .chain(self.misplaced)
+            .collect();
         while let Ok(hold) = self.new.try_recv() {
             rest.push(hold);
         }
@@ -157,7 +170,9 @@ impl Node {
             // A lock that was released is a changed key as well.
             let mut asked: Vec<(&str, Vec<Arc<Hold>>)> = Vec::new();
             for key in keys {
-                let Some(holds) = self.holds.get_mut(key) else { continue };
+                let Some(holds) = self.holds.get_mut(key) else {
+                    continue;
+                };
                 holds.retain(|hold| hold.is_live());
                 if holds.is_empty() {
                     self.holds.remove(key);
@@ -169,8 +184,9 @@ impl Node {
                 continue;
             }
             let fields = |holds: &[Arc<Hold>]| holds.iter().map(|h| h.request.field()).collect();
-            let replies =
-                connection.read(asked.iter().map(|(key, holds)| (*key, fields(holds)))).await?;
+            let replies = connection
+                .read(asked.iter().map(|(key, holds)| (*key, fields(holds))))
+                .await?;
             for ((key, holds), reply) in asked.into_iter().zip(replies) {
                 match reply {
                     Ok(exist) => {

@@ -49,7 +49,10 @@ async fn assign(shared: &Arc<Shared>) {
         if nodes.is_empty() && holds.is_empty() {
             continue;
         }
-        let keys = holds.iter().map(|hold| hold.request.name.key().into()).collect();
+        let keys = holds
+            .iter()
+            .map(|hold| hold.request.name.key().into())
+            .collect();
         // Finding the nodes may take long; those that are known are served meanwhile.
         let mut assigning = pin!(redis.assign_channels(keys));
         let assigned = loop {

@@ -40,7 +40,10 @@ struct Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, in_doubt: None }
+        Self {
+            error,
+            in_doubt: None,
+        }
     }
 }
 
@@ -72,7 +75,11 @@ impl Release for InDoubt {
 
 impl Acquirer {
     pub(crate) fn request(&self, owner: &Owner) -> LockRequest {
-        LockRequest { name: self.name.clone(), kind: self.kind, owner: *owner }
+        LockRequest {
+            name: self.name.clone(),
+            kind: self.kind,
+            owner: *owner,
+        }
     }
 
     /// One try, without waiting or queueing.
@@ -95,7 +102,9 @@ impl Acquirer {
         limit: Duration,
     ) -> Result<Option<RawGuard>, Error> {
         let shared = self.locks.shared();
-        shared.unless_closed(shared.counters.of(self.kind), self.wait(owner, limit)).await
+        shared
+            .unless_closed(shared.counters.of(self.kind), self.wait(owner, limit))
+            .await
     }
 
     async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<RawGuard>, Error> {
@@ -133,7 +142,10 @@ impl Acquirer {
     ) -> Result<Try<RawGuard>, Error> {
         let (answer, now_in_doubt) = match self.attempt(request, queue_timeout).await {
             Ok(Try::Acquired(guard)) => (Ok(Try::Acquired(guard)), None),
-            Err(Failed { error, in_doubt: Some(in_doubt) }) => (Err(error), Some(in_doubt)),
+            Err(Failed {
+                error,
+                in_doubt: Some(in_doubt),
+            }) => (Err(error), Some(in_doubt)),
             Ok(refused) => return Ok(refused),
             Err(Failed { error, .. }) => return Err(error),
         };
@@ -151,7 +163,12 @@ impl Acquirer {
         request: &LockRequest,
         queue_timeout: Option<Duration>,
     ) -> Result<Try<RawGuard>, Failed> {
-        let work = attempt(self.locks.clone(), request.clone(), self.lease, queue_timeout);
+        let work = attempt(
+            self.locks.clone(),
+            request.clone(),
+            self.lease,
+            queue_timeout,
+        );
         self.locks.shared().cleanup.finish(work).await
     }
 }
@@ -171,24 +188,39 @@ async fn attempt(
     let timeout = shared.connection.timeout();
     let Ok(command) = tokio::time::timeout(timeout, entry.command_lock.lock()).await else {
         let cause = "another operation of this owner is still under way".into();
-        return Err(Error::Unavailable { operation: OPERATION, cause }.into());
+        return Err(Error::Unavailable {
+            operation: OPERATION,
+            cause,
+        }
+        .into());
     };
     let wanted = fixed_lease.unwrap_or(shared.config.lease);
     loop {
         let sent = Instant::now();
         let current = entry.live();
         if let Some(held) = conflicting_kind(&locks, &request, current.as_deref()) {
-            return Err(Error::OtherKind { held, wanted: request.kind }.into());
+            return Err(Error::OtherKind {
+                held,
+                wanted: request.kind,
+            }
+            .into());
         }
-        let (depth, lease) =
-            current.as_ref().map_or((1, wanted), |hold| hold.next(wanted, Instant::now()));
-        let reply =
-            shared.connection.acquire(&request, lease, depth, queue_timeout, &entry.latches).await;
+        let (depth, lease) = current
+            .as_ref()
+            .map_or((1, wanted), |hold| hold.next(wanted, Instant::now()));
+        let reply = shared
+            .connection
+            .acquire(&request, lease, depth, queue_timeout, &entry.latches)
+            .await;
         let failure = match (reply, current) {
             (Ok(Try::Refused(pttl)), None) => return Ok(Try::Refused(pttl)),
             (Ok(Try::Refused(pttl)), Some(hold)) => {
                 // The hold to re-enter is gone: report it, and try a first acquire.
-                let reason = if pttl == -2 { LostReason::Expired } else { LostReason::Taken };
+                let reason = if pttl == -2 {
+                    LostReason::Expired
+                } else {
+                    LostReason::Taken
+                };
                 end_lost_hold(&shared, &hold, reason);
                 continue;
             }
@@ -207,18 +239,30 @@ async fn attempt(
                     hold
                 });
                 // The hold ended while its re-entry was under way: try a first acquire.
-                let Some((check_at, guard)) = hold.acquired(sent, lease, renew) else { continue };
+                let Some((check_at, guard)) = hold.acquired(sent, lease, renew) else {
+                    continue;
+                };
                 shared.renewals.insert(&hold, check_at);
                 drop(command);
-                return Ok(Try::Acquired(RawGuard::new(Held::new(locks, entry, hold, guard))));
+                return Ok(Try::Acquired(RawGuard::new(Held::new(
+                    locks, entry, hold, guard,
+                ))));
             }
             (Err(failure), _) => failure,
         };
         let in_doubt = matches!(failure, Failure::Unknown(_)).then(|| {
             let until = Instant::now() + lease;
-            Armed::new(InDoubt { locks, request, until, _entry: entry.clone() })
+            Armed::new(InDoubt {
+                locks,
+                request,
+                until,
+                _entry: entry.clone(),
+            })
         });
-        return Err(Failed { error: failure.into_unavailable(OPERATION), in_doubt });
+        return Err(Failed {
+            error: failure.into_unavailable(OPERATION),
+            in_doubt,
+        });
     }
 }
 

@@ -22,7 +22,11 @@ impl FairQueueTicket {
     pub(crate) fn new(shared: &Arc<Shared>, request: &LockRequest) -> Self {
         let entry = shared.registry.enter(request);
         entry.queued.fetch_add(1, Ordering::Relaxed);
-        Self { shared: shared.clone(), request: request.clone(), entry }
+        Self {
+            shared: shared.clone(),
+            request: request.clone(),
+            entry,
+        }
     }
 }
 
@@ -35,6 +39,8 @@ impl Drop for FairQueueTicket {
         // After that, other waiters remove this one as dead. The outcome of no command is unknown here, so
         // that one answer is enough.
         let until = Instant::now() + self.shared.config.lease;
-        self.shared.cleanup.spawn(release_unless_held(&self.shared, &self.request, until, 1));
+        self.shared
+            .cleanup
+            .spawn(release_unless_held(&self.shared, &self.request, until, 1));
     }
 }

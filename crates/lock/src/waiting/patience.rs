@@ -38,7 +38,12 @@ impl Patience {
     pub(crate) fn new(config: &LockConfig, limit: Duration) -> Self {
         let deadline = Instant::now() + limit.min(LONGEST);
         let longest_outage = config.outage_limit.unwrap_or(LONGEST);
-        Self { deadline, longest_outage, answered: false, outage: None }
+        Self {
+            deadline,
+            longest_outage,
+            answered: false,
+            outage: None,
+        }
     }
 
     /// The limit of the call itself.
@@ -48,7 +53,9 @@ impl Patience {
 
     /// When the call ends, if nothing changes until then.
     pub(crate) fn end(&self) -> Instant {
-        self.outage.as_ref().map_or(self.deadline, |outage| self.end_of_outage(outage.since))
+        self.outage
+            .as_ref()
+            .map_or(self.deadline, |outage| self.end_of_outage(outage.since))
     }
 
     fn end_of_outage(&self, since: Instant) -> Instant {
@@ -72,7 +79,10 @@ impl Patience {
         &mut self,
         attempt: impl Future<Output = Result<T, Error>>,
     ) -> Result<Tried<T>, Error> {
-        let since = self.outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
+        let since = self
+            .outage
+            .as_ref()
+            .map_or_else(Instant::now, |outage| outage.since);
         let error = match timeout_at(self.end_of_outage(since), attempt).await {
             Ok(Ok(answer)) => {
                 (self.answered, self.outage) = (true, None);
@@ -86,11 +96,22 @@ impl Patience {
             }
             Err(_) => {
                 let cause = "no answer when the waiting limit was reached".into();
-                Error::Unavailable { operation: "acquire", cause }
+                Error::Unavailable {
+                    operation: "acquire",
+                    cause,
+                }
             }
         };
-        let tries = self.outage.as_ref().map_or(0, |outage| outage.tries).saturating_add(1);
-        self.outage = Some(Outage { since, tries, last: error.clone() });
+        let tries = self
+            .outage
+            .as_ref()
+            .map_or(0, |outage| outage.tries)
+            .saturating_add(1);
+        self.outage = Some(Outage {
+            since,
+            tries,
+            last: error.clone(),
+        });
         if self.is_over() {
             return Err(error);
         }

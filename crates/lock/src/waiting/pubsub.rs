@@ -30,7 +30,12 @@ impl PubSubConnection {
         let connection = redis.pushes(address).await?;
         let mut ping = tokio::time::interval(PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { connection, sharded: redis.is_cluster(), unsubscribing: 0, ping })
+        Ok(Self {
+            connection,
+            sharded: redis.is_cluster(),
+            unsubscribing: 0,
+            ping,
+        })
     }
 
     /// Subscribe; returns when the server has answered about each channel, with those that the user
@@ -62,8 +67,10 @@ impl PubSubConnection {
         for channel in channels {
             all.cmd(command).arg(&**channel);
         }
-        let replies: Vec<RedisResult<Value>> =
-            all.ignore_errors().query_async(&mut self.connection.commands).await?;
+        let replies: Vec<RedisResult<Value>> = all
+            .ignore_errors()
+            .query_async(&mut self.connection.commands)
+            .await?;
         let mut refused = HashMap::new();
         for (channel, reply) in channels.iter().zip(replies) {
             match reply {
@@ -87,7 +94,9 @@ impl PubSubConnection {
             Ok(())
         };
         // Without the right to it, a new connection is subscribed to what is left.
-        unsubscribed.await.map_err(|error: RedisError| Unusable::Broken(error.to_string()))
+        unsubscribed
+            .await
+            .map_err(|error: RedisError| Unusable::Broken(error.to_string()))
     }
 
     /// Channel and text of the next message.

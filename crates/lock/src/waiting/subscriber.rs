@@ -90,7 +90,11 @@ async fn assign(shared: &Arc<Shared>) {
                     }
                     let (sender, receiver) = watch::channel(channels);
                     let (shared, disconnected) = (shared.clone(), disconnected.clone());
-                    let node = Node { shared, address: address.clone(), disconnected };
+                    let node = Node {
+                        shared,
+                        address: address.clone(),
+                        disconnected,
+                    };
                     nodes.push(node.run(receiver));
                     assigned.insert(address, sender);
                 }
@@ -121,7 +125,10 @@ fn mark_moved(
     for (address, sender) in old {
         let channels = sender.borrow();
         let stays = |channel: &Arc<str>| new.get(address).is_some_and(|new| new.contains(channel));
-        wakeups.mark(channels.iter().filter(|channel| !stays(channel)), Subscribed::Pending);
+        wakeups.mark(
+            channels.iter().filter(|channel| !stays(channel)),
+            Subscribed::Pending,
+        );
     }
 }
 
@@ -166,7 +173,9 @@ impl Node {
     async fn poll_for_a_while(&self, assigned: &mut watch::Receiver<Channels>) -> Option<()> {
         let again = Instant::now() + TRY_REFUSED_AGAIN;
         loop {
-            self.shared.wakeups.mark(assigned.borrow_and_update().iter(), Subscribed::Absent);
+            self.shared
+                .wakeups
+                .mark(assigned.borrow_and_update().iter(), Subscribed::Absent);
             tokio::select! {
                 changed = assigned.changed() => changed.ok()?,
                 () = sleep_until(again) => return Some(()),
@@ -196,8 +205,9 @@ impl Node {
             let less: Vec<_> = subscribed.difference(&wanted).cloned().collect();
             // A channel left and joined again in one moment is a new topic on an old subscription.
             let wakeups = &self.shared.wakeups;
-            let still =
-                subscribed.intersection(&wanted).filter(|channel| !refused.contains(*channel));
+            let still = subscribed
+                .intersection(&wanted)
+                .filter(|channel| !refused.contains(*channel));
             wakeups.mark(still, Subscribed::Confirmed);
             wakeups.mark(refused.intersection(&wanted), Subscribed::Absent);
             if !more.is_empty() {
@@ -206,13 +216,14 @@ impl Node {
                     Err(error) => return Some(error),
                 };
                 let (denied, confirmed): (Vec<_>, Vec<_>) =
-                    more.into_iter().partition(|channel| match denied.get(channel) {
-                        Some(error) => {
-                            self.shared.connection.refusals.subscription(channel, error);
-                            true
-                        }
-                        None => false,
-                    });
+                    more.into_iter()
+                        .partition(|channel| match denied.get(channel) {
+                            Some(error) => {
+                                self.shared.connection.refusals.subscription(channel, error);
+                                true
+                            }
+                            None => false,
+                        });
                 wakeups.subscribed(&confirmed);
                 wakeups.mark(&denied, Subscribed::Absent);
                 // The other kind of message may be allowed: these are unsubscribed from as well.

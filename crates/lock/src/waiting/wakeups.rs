@@ -68,7 +68,10 @@ pub(crate) async fn subscribe(
 ) -> Subscription {
     let subscription = wakeups.join(channel);
     let latest = Instant::now() + config.connect_timeout + config.command_timeout;
-    if timeout_at(latest.min(deadline), subscription.confirmed()).await.is_err() {
+    if timeout_at(latest.min(deadline), subscription.confirmed())
+        .await
+        .is_err()
+    {
         tracing::debug!(channel = &**channel, "no answer to a subscription; polling");
     }
     subscription
@@ -77,7 +80,10 @@ pub(crate) async fn subscribe(
 impl Wakeups {
     /// With `polling` nothing is subscribed to: every waiter has to poll.
     pub(crate) fn new(polling: bool) -> Self {
-        Self { polling, ..Self::default() }
+        Self {
+            polling,
+            ..Self::default()
+        }
     }
 
     /// Share in the subscription of `channel`, which the subscriber makes if there is none.
@@ -102,7 +108,10 @@ impl Wakeups {
         if first {
             self.changed.notify_one();
         }
-        Subscription { wakeups: self.clone(), topic }
+        Subscription {
+            wakeups: self.clone(),
+            topic,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -125,8 +134,13 @@ impl Wakeups {
         state: Subscribed,
     ) {
         let topics = self.topics();
-        for (topic, _) in channels.into_iter().filter_map(|channel| topics.get(channel)) {
-            topic.subscribed.send_if_modified(|now| std::mem::replace(now, state) != state);
+        for (topic, _) in channels
+            .into_iter()
+            .filter_map(|channel| topics.get(channel))
+        {
+            topic
+                .subscribed
+                .send_if_modified(|now| std::mem::replace(now, state) != state);
         }
     }
 
@@ -162,7 +176,11 @@ impl Subscription {
     pub(crate) async fn confirmed(&self) {
         let mut state = self.topic.subscribed.subscribe();
         // The sender lives as long as `self.topic`, so there is no error.
-        if state.wait_for(|state| *state != Subscribed::Pending).await.is_err() {
+        if state
+            .wait_for(|state| *state != Subscribed::Pending)
+            .await
+            .is_err()
+        {
             std::future::pending::<()>().await;
         }
     }
@@ -192,7 +210,9 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut topics = self.wakeups.topics();
-        let Some((_, count)) = topics.get_mut(&self.topic.channel) else { return };
+        let Some((_, count)) = topics.get_mut(&self.topic.channel) else {
+            return;
+        };
         *count -= 1;
         if *count == 0 {
             topics.remove(&self.topic.channel);

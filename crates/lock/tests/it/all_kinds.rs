@@ -18,16 +18,27 @@ const NAME: &str = "lock:order:1";
 
 /// The field of `owner` in the lock's hash.
 fn field<K: LockKind>(owner: &Owner) -> String {
-    let suffix = if K::KIND.to_string() == "write" { ":write" } else { "" };
+    let suffix = if K::KIND.to_string() == "write" {
+        ":write"
+    } else {
+        ""
+    };
     format!("{owner}{suffix}")
 }
 
 /// Another owner holds the lock, in a form that excludes every kind of lock.
 pub(super) async fn hold_as_another_owner(raw: &mut MultiplexedConnection, name: &str) {
-    let fields = [("mode", "write"), ("another:1", "1"), ("another:1:write", "1")];
+    let fields = [
+        ("mode", "write"),
+        ("another:1", "1"),
+        ("another:1:write", "1"),
+    ];
     // At once, so that nobody sees the lock free.
     let mut take = redis::pipe();
-    take.atomic().del(name).hset_multiple(name, &fields).pexpire(name, 60_000);
+    take.atomic()
+        .del(name)
+        .hset_multiple(name, &fields)
+        .pexpire(name, 60_000);
     take.exec_async(raw).await.unwrap();
 }
 
@@ -37,17 +48,28 @@ async fn guards_of_one_owner_are_released_in_any_order<K: LockKind>(lock: fn(&Lo
     for outer_first in [true, false] {
         let outer = lock.acquire_as(&owner).await.unwrap();
         let inner = lock.try_acquire_as(&owner).await.unwrap().unwrap();
-        let innermost = lock.acquire_within_as(&owner, LEASE).await.unwrap().unwrap();
+        let innermost = lock
+            .acquire_within_as(&owner, LEASE)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!((outer.owner(), outer.name()), (&owner, NAME));
         assert_eq!(lock.hold_count(&owner).await.unwrap(), 3);
         let depth: u32 = raw.hget(NAME, field::<K>(&owner)).await.unwrap();
         assert_eq!(depth, 3);
         assert!(lock.is_locked().await.unwrap());
         assert!(lock.remaining().await.unwrap().unwrap() <= LEASE);
-        let (first, last) = if outer_first { (outer, innermost) } else { (innermost, outer) };
+        let (first, last) = if outer_first {
+            (outer, innermost)
+        } else {
+            (innermost, outer)
+        };
         first.release().await.unwrap();
         drop(inner);
-        eventually("one is left", async || lock.hold_count(&owner).await.unwrap() == 1).await;
+        eventually("one is left", async || {
+            lock.hold_count(&owner).await.unwrap() == 1
+        })
+        .await;
         assert!(last.valid_for() > Duration::ZERO);
         last.release().await.unwrap();
         assert!(!lock.is_locked().await.unwrap());
@@ -72,9 +94,16 @@ async fn re_entry_from_many_tasks_counts_each_acquire<K: LockKind>(lock: fn(&Loc
     let last = guards.pop().unwrap();
     // Half are released, half dropped; the last guard keeps the lock.
     for (i, guard) in guards.into_iter().enumerate() {
-        if i % 2 == 0 { guard.release().await.unwrap() } else { drop(guard) }
+        if i % 2 == 0 {
+            guard.release().await.unwrap()
+        } else {
+            drop(guard)
+        }
     }
-    eventually("one hold remains", async || lock.hold_count(&owner).await.unwrap() == 1).await;
+    eventually("one hold remains", async || {
+        lock.hold_count(&owner).await.unwrap() == 1
+    })
+    .await;
     last.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
@@ -103,7 +132,10 @@ async fn a_renewal_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<
         renewed(|| guard.valid_for()).await;
     }
     assert!(lock.remaining().await.unwrap().unwrap() > LEASE);
-    assert!(guard.valid_for() <= LEASE, "what this process asked for is all it counts on");
+    assert!(
+        guard.valid_for() <= LEASE,
+        "what this process asked for is all it counts on"
+    );
     guard.release().await.unwrap();
 }
 
@@ -111,10 +143,16 @@ async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (server, _, [locks]) = start(LEASE).await;
     let lock = lock(&locks).without_renewal(Duration::from_millis(500));
     let guard = lock.acquire().await.unwrap();
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
+    assert_eq!(
+        soon("the loss is detected", guard.lost()).await,
+        LostReason::Expired
+    );
     let next = soon("the key expires", lock.acquire()).await.unwrap();
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
-    assert!(next.valid_for() > Duration::ZERO, "the late release removed the next hold");
+    assert!(
+        next.valid_for() > Duration::ZERO,
+        "the late release removed the next hold"
+    );
     drop(next);
     nothing_left(&server, &[&locks]).await;
 }
@@ -123,15 +161,24 @@ async fn a_command_with_a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -
     let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     // Once without loss: with the scripts loaded, the next reply is the script's.
-    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
+    lock.acquire_as(&owner)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let mut guards = Vec::new();
     for depth in 1..=2 {
-        let guard = losing_reply(&proxy, lock.try_acquire_as(&owner)).await.unwrap();
+        let guard = losing_reply(&proxy, lock.try_acquire_as(&owner))
+            .await
+            .unwrap();
         guards.push(guard.expect("it is free or held by this owner"));
         assert_eq!(lock.hold_count(&owner).await.unwrap(), depth);
     }
     for left in [1, 0] {
-        losing_reply(&proxy, guards.pop().unwrap().release()).await.unwrap();
+        losing_reply(&proxy, guards.pop().unwrap().release())
+            .await
+            .unwrap();
         assert_eq!(lock.hold_count(&owner).await.unwrap(), left);
     }
     nothing_left(&server, &[&locks]).await;
@@ -142,12 +189,18 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
     let (lock, owner) = (lock(&locks), locks.owner());
     let guard = lock.acquire_as(&owner).await.unwrap();
     let _: () = raw.del(NAME).await.unwrap();
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
+    assert_eq!(
+        soon("the loss is detected", guard.lost()).await,
+        LostReason::Expired
+    );
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
 
     let guard = lock.acquire_as(&owner).await.unwrap();
     hold_as_another_owner(&mut raw, NAME).await;
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Taken);
+    assert_eq!(
+        soon("the loss is detected", guard.lost()).await,
+        LostReason::Taken
+    );
     drop(guard);
     assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
     let _: () = raw.del(NAME).await.unwrap();
@@ -162,7 +215,10 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
     assert!(lock.force_unlock().await.unwrap());
     let lost = outer.lost();
     let inner = lock.acquire_as(&owner).await.unwrap();
-    assert_eq!(soon("re-entry detects the loss", lost).await, LostReason::Expired);
+    assert_eq!(
+        soon("re-entry detects the loss", lost).await,
+        LostReason::Expired
+    );
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
     assert!(outer.release().await.is_err());
     inner.release().await.unwrap();
@@ -175,10 +231,16 @@ async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
 ) {
     let (server, mut raw, [locks]) = start(LEASE).await;
     let (lock, owner) = (lock(&locks), locks.owner());
-    let lost = [lock.acquire_as(&owner).await.unwrap(), lock.acquire_as(&owner).await.unwrap()];
+    let lost = [
+        lock.acquire_as(&owner).await.unwrap(),
+        lock.acquire_as(&owner).await.unwrap(),
+    ];
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
     for guard in &lost {
-        assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
+        assert_eq!(
+            soon("the loss is detected", guard.lost()).await,
+            LostReason::Expired
+        );
         assert_eq!(guard.valid_for(), Duration::ZERO);
     }
     let again = lock.acquire_as(&owner).await.unwrap();
@@ -188,7 +250,12 @@ async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
         renewed(|| again.valid_for()).await;
         assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
         assert!(lock.is_locked().await.unwrap());
-        assert!(lock.remaining().await.unwrap().is_some_and(|left| left <= LEASE));
+        assert!(
+            lock.remaining()
+                .await
+                .unwrap()
+                .is_some_and(|left| left <= LEASE)
+        );
     }
     again.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -267,11 +334,28 @@ async fn one_owner_cannot_hold_a_name_as_two_kinds() {
     let guard = locks.lock(NAME).acquire_as(&owner).await.unwrap();
     fails_as!(locks.fair(NAME).try_acquire_as(&owner).await, OtherKind);
     fails_as!(locks.fenced(NAME).acquire_as(&owner).await, OtherKind);
-    fails_as!(locks.read_write(NAME).read().try_acquire_as(&owner).await, OtherKind);
+    fails_as!(
+        locks.read_write(NAME).read().try_acquire_as(&owner).await,
+        OtherKind
+    );
     // Every kind refuses other owners, and no try adds a field to the hash of another kind.
     let other = locks.owner();
-    assert!(locks.fair(NAME).try_acquire_as(&other).await.unwrap().is_none());
-    assert!(locks.fenced(NAME).try_acquire_as(&other).await.unwrap().is_none());
+    assert!(
+        locks
+            .fair(NAME)
+            .try_acquire_as(&other)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        locks
+            .fenced(NAME)
+            .try_acquire_as(&other)
+            .await
+            .unwrap()
+            .is_none()
+    );
     let both = locks.read_write(NAME);
     assert!(both.read().try_acquire_as(&other).await.unwrap().is_none());
     assert!(both.write().try_acquire_as(&other).await.unwrap().is_none());
@@ -299,14 +383,18 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
         }
         again.release().await.unwrap();
         guard.release().await.unwrap();
-        let next = soon("it acquires the lock, not by a timer", waiting).await.unwrap();
+        let next = soon("it acquires the lock, not by a timer", waiting)
+            .await
+            .unwrap();
         next.release().await.unwrap();
         let held = lock(&here).acquire_as(&owner).await.unwrap();
         assert!(lock(&here).is_locked().await.unwrap());
         assert!(lock(&here).force_unlock().await.unwrap());
         drop(held);
         eventually("nothing is left", async || {
-            [&here, &there].iter().all(|locks| locks.usage() == LockUsage::default())
+            [&here, &there]
+                .iter()
+                .all(|locks| locks.usage() == LockUsage::default())
         })
         .await;
     }
@@ -319,10 +407,20 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
         one(&cluster, |locks| locks.read_write(name).write().clone()).await;
     }
     // Of names on several nodes.
-    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), LockConfig::default());
+    let locks = Locks::connect(
+        Server::cluster(cluster.urls()).unwrap(),
+        LockConfig::default(),
+    );
     let locks = locks.await.unwrap();
     let guard = locks.multi(["a", "b", "c", "d"]).acquire().await.unwrap();
-    assert!(locks.multi(["d", "a"]).try_acquire().await.unwrap().is_none());
+    assert!(
+        locks
+            .multi(["d", "a"])
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
     guard.release().await.unwrap();
     let guard = locks.multi(["d", "a"]).try_acquire().await.unwrap();
     guard.expect("they are free").release().await.unwrap();

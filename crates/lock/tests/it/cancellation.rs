@@ -72,13 +72,22 @@ impl<K: LockKind> Fixture<K> {
     async fn new(make: fn(&Locks) -> Lock<K>) -> Self {
         let (server, raw, [locks]) = start(LEASE).await;
         let lock = make(&locks);
-        Self { server, raw, locks, lock }
+        Self {
+            server,
+            raw,
+            locks,
+            lock,
+        }
     }
 
     /// Runs `operation` once to its end and then [cut everywhere](cut_everywhere). After each run, with
     /// its output dropped, no key, subscription or renewal is left, and no more tasks than before.
     async fn cut<T>(mut self, mut operation: impl AsyncFnMut(&mut Self, u32) -> Option<T>) {
-        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let tasks = || {
+            tokio::runtime::Handle::current()
+                .metrics()
+                .num_alive_tasks()
+        };
         drop(operation(&mut self, u32::MAX).await.expect("it completes"));
         nothing_left(&self.server, &[&self.locks]).await;
         let before = tasks();
@@ -111,11 +120,17 @@ async fn re_entry<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
         .cut(async |fixture, polls| {
             let (lock, owner) = (fixture.lock.clone(), fixture.locks.owner());
             let outer = lock.acquire_as(&owner).await.unwrap();
-            let inner = cut_after(polls, lock.acquire_as(&owner)).await.map(Result::unwrap);
+            let inner = cut_after(polls, lock.acquire_as(&owner))
+                .await
+                .map(Result::unwrap);
             let completed = inner.is_some();
             outer.release().await.unwrap();
             if completed {
-                assert_eq!(lock.hold_count(&owner).await.unwrap(), 1, "the inner hold is left");
+                assert_eq!(
+                    lock.hold_count(&owner).await.unwrap(),
+                    1,
+                    "the inner hold is left"
+                );
             }
             inner
         })
@@ -138,11 +153,18 @@ async fn waiting_for_a_held_lock<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
         .cut(async |fixture, polls| {
             hold_as_another_owner(&mut fixture.raw, NAME).await;
             let owner = fixture.locks.owner();
-            let waiting = fixture.lock.acquire_within_as(&owner, Duration::from_millis(400));
-            let completed = cut_after(polls, waiting).await.map(|got| !matches!(got, Ok(Some(_))));
+            let waiting = fixture
+                .lock
+                .acquire_within_as(&owner, Duration::from_millis(400));
+            let completed = cut_after(polls, waiting)
+                .await
+                .map(|got| !matches!(got, Ok(Some(_))));
             let owners: Vec<String> = fixture.raw.hkeys(NAME).await.unwrap();
             let name = owner.to_string();
-            assert!(!owners.iter().any(|field| field.contains(&name)), "{owners:?}");
+            assert!(
+                !owners.iter().any(|field| field.contains(&name)),
+                "{owners:?}"
+            );
             let _: () = fixture.raw.del(NAME).await.unwrap();
             completed.inspect(|refused| assert!(refused))
         })
@@ -163,7 +185,9 @@ async fn waiting_until_released<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
             };
             let releasing = released_later(holder.release());
             let owner = fixture.locks.owner();
-            let got = cut_after(polls, fixture.lock.acquire_as(&owner)).await.map(Result::unwrap);
+            let got = cut_after(polls, fixture.lock.acquire_as(&owner))
+                .await
+                .map(Result::unwrap);
             releasing.await.unwrap();
             got
         })
@@ -177,7 +201,9 @@ async fn setnx_lock() {
     let (server, _, [locks]) = start(LEASE).await;
     let lock = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     cut_everywhere("acquire", async |polls| {
-        let held = cut_after(polls, lock.try_acquire()).await.map(|got| got.unwrap().unwrap());
+        let held = cut_after(polls, lock.try_acquire())
+            .await
+            .map(|got| got.unwrap().unwrap());
         let completed = held.is_some();
         drop(held);
         nothing_left(&server, &[&locks]).await;
@@ -186,7 +212,10 @@ async fn setnx_lock() {
     .await;
     cut_everywhere("release", async |polls| {
         let held = lock.try_acquire().await.unwrap().unwrap();
-        let completed = cut_after(polls, held.release()).await.map(Result::unwrap).is_some();
+        let completed = cut_after(polls, held.release())
+            .await
+            .map(Result::unwrap)
+            .is_some();
         nothing_left(&server, &[&locks]).await;
         completed
     })

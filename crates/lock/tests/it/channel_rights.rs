@@ -17,7 +17,12 @@ const OTHER: &str = "lock:order:2";
 
 /// Locks of a user with every right but for channels, of which it may use only `channels`.
 async fn user(server: &RedisServer, name: &str, channels: &[&str]) -> Locks {
-    set_user(server, name, &[&["~*", "+@all", "resetchannels"][..], channels].concat()).await;
+    set_user(
+        server,
+        name,
+        &[&["~*", "+@all", "resetchannels"][..], channels].concat(),
+    )
+    .await;
     let url = format!("redis://{name}:secret@{}/", server.address());
     let client = redis::Client::open(url).unwrap();
     let config = LockConfig::default().with_poll_interval(Duration::from_millis(50));
@@ -27,12 +32,18 @@ async fn user(server: &RedisServer, name: &str, channels: &[&str]) -> Locks {
 #[tokio::test]
 async fn waiters_poll_where_channels_are_forbidden() {
     let server = RedisServer::start().await;
-    let (there, here) = (locks(&server, LONG_LEASE).await, user(&server, "app", &[]).await);
+    let (there, here) = (
+        locks(&server, LONG_LEASE).await,
+        user(&server, "app", &[]).await,
+    );
     let guard = there.lock(NAME).acquire().await.unwrap();
     let waiting = wait_for(&here.lock(NAME));
     let semaphore = here.semaphore("sem");
     let permit = tokio::spawn(async move { semaphore.acquire(1).await });
-    eventually("both are refused", async || here.refusals().subscriptions >= 2).await;
+    eventually("both are refused", async || {
+        here.refusals().subscriptions >= 2
+    })
+    .await;
     guard.release().await.unwrap();
     there.semaphore("sem").try_set_permits(1).await.unwrap();
     let guard = soon("it acquires the lock", waiting).await.unwrap();
@@ -48,8 +59,12 @@ async fn waiters_poll_where_channels_are_forbidden() {
 /// The rights that the README lists for a user on one server.
 pub(super) fn rights() -> Vec<&'static str> {
     let readme = include_str!("../../README.md");
-    let rule = readme.lines().find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
-    rule.expect("a rule in the README").split_whitespace().collect()
+    let rule = readme
+        .lines()
+        .find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
+    rule.expect("a rule in the README")
+        .split_whitespace()
+        .collect()
 }
 
 #[tokio::test]
@@ -59,16 +74,26 @@ async fn the_rights_in_the_readme_are_enough() {
     let _locks = every_kind_as_app(Server::from(server.client())).await;
     assert!(connections_of(&mut server.conn().await, "app").await >= 1);
     // Holds with a longer lease are tracked.
-    let app = Server::from(server.client()).with_login(Some("app"), "secret").unwrap();
-    let locks = Locks::connect(app, LockConfig::default().with_lease(LONG_LEASE)).await.unwrap();
-    held_and_tracked(&server, &locks, "lock").await.release().await.unwrap();
+    let app = Server::from(server.client())
+        .with_login(Some("app"), "secret")
+        .unwrap();
+    let locks = Locks::connect(app, LockConfig::default().with_lease(LONG_LEASE))
+        .await
+        .unwrap();
+    held_and_tracked(&server, &locks, "lock")
+        .await
+        .release()
+        .await
+        .unwrap();
     assert_eq!(locks.refusals(), ChannelRefusals::default());
 }
 
 /// Locks of the user `app`, with whom every kind works, and who is refused nothing.
 pub(super) async fn every_kind_as_app(server: Server) -> Locks {
     let app = server.with_login(Some("app"), "secret").unwrap();
-    let locks = Locks::connect(app, LockConfig::default().with_lease(LEASE)).await.unwrap();
+    let locks = Locks::connect(app, LockConfig::default().with_lease(LEASE))
+        .await
+        .unwrap();
     every_kind(&locks).await;
     assert_eq!(locks.refusals(), ChannelRefusals::default());
     locks
@@ -83,7 +108,14 @@ pub(super) async fn every_kind(locks: &Locks) {
     every_call(read_write.read()).await;
     every_call(read_write.write()).await;
     let setnx = locks.setnx("setnx", Duration::from_secs(60));
-    setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    setnx
+        .try_acquire()
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let semaphore = locks.semaphore("semaphore");
     semaphore.try_set_permits(1).await.unwrap();
     semaphore.acquire(1).await.unwrap().release().await.unwrap();
@@ -99,7 +131,12 @@ async fn every_call<K: LockKind>(lock: &Lock<K>) {
     assert!(lock.is_locked().await.unwrap() && lock.remaining().await.unwrap().is_some());
     assert_eq!(lock.hold_count(held.owner()).await.unwrap(), 1);
     held.release().await.unwrap();
-    soon("the waiter acquires", waiting).await.unwrap().release().await.unwrap();
+    soon("the waiter acquires", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let _held = lock.acquire().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
 }
@@ -119,11 +156,18 @@ async fn a_forbidden_channel_does_not_disturb_the_others() {
         waits.push(wait_for(&here.lock(name)));
         eventually("it waits", async || here.usage().channels == waits.len()).await;
     }
-    eventually("it is subscribed", async || subscribers(&mut raw, CHANNEL).await == 1).await;
+    eventually("it is subscribed", async || {
+        subscribers(&mut raw, CHANNEL).await == 1
+    })
+    .await;
     let before = connections(&mut raw).await;
     let polls = calls_of(&mut raw, "evalsha").await;
     eventually("the other waiter polls", async || {
-        assert_eq!(subscribers(&mut raw, CHANNEL).await, 1, "the subscription was given up");
+        assert_eq!(
+            subscribers(&mut raw, CHANNEL).await,
+            1,
+            "the subscription was given up"
+        );
         calls_of(&mut raw, "evalsha").await >= polls + 20
     })
     .await;
@@ -131,6 +175,11 @@ async fn a_forbidden_channel_does_not_disturb_the_others() {
     guard.release().await.unwrap();
     forbidden.release().await.unwrap();
     for wait in waits {
-        soon("it acquires the lock", wait).await.unwrap().release().await.unwrap();
+        soon("it acquires the lock", wait)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }

@@ -11,7 +11,9 @@ use testkit::redis_cluster::RedisCluster;
 /// One node is enough to find the others.
 async fn connect(cluster: &RedisCluster) -> Locks {
     let server = Server::cluster([cluster.nodes[2].url()]).unwrap();
-    Locks::connect(server, LockConfig::default()).await.expect("connect")
+    Locks::connect(server, LockConfig::default())
+        .await
+        .expect("connect")
 }
 
 fn channel(name: &str) -> String {
@@ -50,8 +52,10 @@ async fn a_release_publishes_ordinary_and_sharded_messages() {
     let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel::<PushInfo>();
     let client = Client::open(format!("{}?protocol=resp3", cluster.nodes[1].url())).unwrap();
     let config = AsyncConnectionConfig::new().set_push_sender(sender);
-    let mut raw: MultiplexedConnection =
-        client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+    let mut raw: MultiplexedConnection = client
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .unwrap();
     for subscribe in ["SUBSCRIBE", "SSUBSCRIBE"] {
         let _: redis::Value = query(&mut raw, subscribe, &[&channel(&name)]).await;
     }
@@ -68,8 +72,11 @@ async fn a_release_publishes_ordinary_and_sharded_messages() {
         while kinds.len() < 2 {
             let push = soon("a message", messages.recv()).await.unwrap();
             if matches!(push.kind, PushKind::Message | PushKind::SMessage) {
-                let text: Vec<String> =
-                    push.data.into_iter().map(|v| redis::from_redis_value(v).unwrap()).collect();
+                let text: Vec<String> = push
+                    .data
+                    .into_iter()
+                    .map(|v| redis::from_redis_value(v).unwrap())
+                    .collect();
                 assert_eq!(text, [channel(&name), "0".to_owned()]);
                 kinds.push(push.kind);
             }
@@ -94,7 +101,12 @@ async fn ordinary_and_sharded_messages_of_redisson_wake_a_waiter() {
         let _: i64 = query(&mut raw, "DEL", &[&name]).await;
         let mut raw = cluster.nodes[node].conn().await;
         let _: i64 = query(&mut raw, publish, &[&channel(&name), "0"]).await;
-        soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
+        soon("the waiter acquires the lock", waiting)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
 }
 
@@ -114,7 +126,11 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
     let held = other.acquire().await.unwrap();
     let mut raw = cluster.nodes[1].conn().await;
     let _: () = query(&mut raw, "ASKING", &[]).await;
-    assert_eq!(query::<i64>(&mut raw, "EXISTS", &[&neighbour]).await, 1, "not at the new node");
+    assert_eq!(
+        query::<i64>(&mut raw, "EXISTS", &[&neighbour]).await,
+        1,
+        "not at the new node"
+    );
     held.release().await.unwrap();
     // A key that is still at the old node is used there.
     assert_eq!(here.lock(&name).is_locked().await, Ok(true));
@@ -123,12 +139,19 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
     // MOVED: the holder's next command goes to the new node, and the waiter subscribes there.
     subscribed(&cluster, 1, &name).await;
     guard.release().await.unwrap();
-    soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
+    soon("the waiter acquires the lock", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     for node in &cluster.nodes {
         nothing_left(node, &[&here, &there]).await;
         let mut raw = node.conn().await;
         eventually("no sharded subscription left", async || {
-            query::<Vec<String>>(&mut raw, "PUBSUB", &["SHARDCHANNELS"]).await.is_empty()
+            query::<Vec<String>>(&mut raw, "PUBSUB", &["SHARDCHANNELS"])
+                .await
+                .is_empty()
         })
         .await;
     }

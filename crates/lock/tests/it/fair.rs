@@ -39,7 +39,14 @@ impl Printer {
     async fn new(lease: Duration) -> Self {
         let (server, raw, [locks]) = start(lease).await;
         let lock = locks.fair(NAME);
-        Self { server, raw, locks, lock, waiters: Vec::new(), order: Arc::default() }
+        Self {
+            server,
+            raw,
+            locks,
+            lock,
+            waiters: Vec::new(),
+            order: Arc::default(),
+        }
     }
 
     /// A new owner waits; returns when it is queued and subscribed.
@@ -103,7 +110,10 @@ pub(super) async fn queued(raw: &mut MultiplexedConnection, queue: &str, count: 
     eventually("they are queued and subscribed", async || {
         let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
         let owners: Vec<String> = raw.lrange(queue, 0, -1).await.unwrap();
-        let foreign = owners.iter().filter(|owner| owner.starts_with("another:")).count();
+        let foreign = owners
+            .iter()
+            .filter(|owner| owner.starts_with("another:"))
+            .count();
         owners.len() == count && channels.len() + foreign == count
     })
     .await;
@@ -128,10 +138,16 @@ async fn the_wire_format_is_that_of_redisson() {
     assert!(printer.queue().await.is_empty());
 
     let (second, third) = (printer.join().await, printer.join().await);
-    assert_eq!(printer.queue().await, [second.to_string(), third.to_string()]);
+    assert_eq!(
+        printer.queue().await,
+        [second.to_string(), third.to_string()]
+    );
     // The holder's lease, and five minutes for each position in the queue.
     let first = printer.timeout_of(second).await;
-    assert!((WAITER_TIMEOUT..=WAITER_TIMEOUT + 120_000.0).contains(&first), "{first}");
+    assert!(
+        (WAITER_TIMEOUT..=WAITER_TIMEOUT + 120_000.0).contains(&first),
+        "{first}"
+    );
     let behind = printer.timeout_of(third).await - first;
     assert!((behind - WAITER_TIMEOUT).abs() < 120_000.0, "{behind}");
     let mut channels: Vec<String> = query(&mut printer.raw, "PUBSUB", &["CHANNELS"]).await;
@@ -152,7 +168,12 @@ async fn the_wire_format_is_that_of_redisson() {
         soon("it acquires the lock", waiter).await.unwrap();
     }
     // Without waiters no message is published.
-    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
+    lock.acquire_as(&owner)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let _: i64 = printer.raw.publish("the end", "").await.unwrap();
     let message = soon("a message", messages.next()).await.unwrap();
     assert_eq!(message.get_channel_name(), "the end");
@@ -178,7 +199,10 @@ async fn a_successor_keeps_its_place_when_the_head_acquires() {
     let nearer = behind - printer.timeout_of(second).await;
     assert!((nearer - WAITER_TIMEOUT).abs() < 120_000.0, "{nearer}");
     let third = printer.join().await;
-    assert_eq!(printer.queue().await, [second.to_string(), third.to_string()]);
+    assert_eq!(
+        printer.queue().await,
+        [second.to_string(), third.to_string()]
+    );
     held.release().await.unwrap();
     printer.all_acquire(&[second, third]).await;
 }
@@ -190,15 +214,29 @@ async fn a_queued_waiter_is_not_overtaken() {
     // The lock is free, and another client's waiter has just been notified.
     printer.join_foreign("another:1", 60_000.0).await;
     assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
-    assert!(lock.acquire_within_as(&owner, Duration::from_millis(400)).await.unwrap().is_none());
-    eventually("it has left", async || printer.queue().await == ["another:1"]).await;
+    assert!(
+        lock.acquire_within_as(&owner, Duration::from_millis(400))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    eventually("it has left", async || {
+        printer.queue().await == ["another:1"]
+    })
+    .await;
 
     // It acquires, and releases as Redisson does: the first waiter is notified.
     printer.join_as(owner).await;
     let mut release = redis::pipe();
     release.atomic().lpop(QUEUE, None).zrem(TIMES, "another:1");
-    release.zincr(TIMES, owner.to_string(), -WAITER_TIMEOUT).publish(channel(owner), "0");
-    let _: () = release.ignore().query_async(&mut printer.raw).await.unwrap();
+    release
+        .zincr(TIMES, owner.to_string(), -WAITER_TIMEOUT)
+        .publish(channel(owner), "0");
+    let _: () = release
+        .ignore()
+        .query_async(&mut printer.raw)
+        .await
+        .unwrap();
     printer.all_acquire(&[owner]).await;
 }
 
@@ -208,21 +246,32 @@ async fn a_dead_waiter_of_another_client_is_removed() {
     printer.join_foreign("dead:1", -1.0).await;
     printer.join_foreign("dead:2", -1.0).await;
     let _: () = printer.raw.rpush(QUEUE, "without a time:3").await.unwrap();
-    let guard = printer.lock.try_acquire().await.unwrap().expect("no live waiter is queued");
+    let guard = printer
+        .lock
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("no live waiter is queued");
     printer.join_foreign("dead:4", 50.0).await;
     printer.join_foreign("alive:5", 60_000.0).await;
     let mut messages = messages(&printer.server, "*").await;
     tokio::time::sleep(Duration::from_millis(60)).await;
     guard.release().await.unwrap();
     let message = soon("a message", messages.next()).await.unwrap();
-    assert_eq!(message.get_channel_name(), "redisson_lock__channel:{printer}:alive:5");
+    assert_eq!(
+        message.get_channel_name(),
+        "redisson_lock__channel:{printer}:alive:5"
+    );
     assert_eq!(printer.queue().await, ["alive:5"]);
 }
 
 /// A waiter whose process dies when the runtime is shut down: none of its clean-up runs.
 fn waiter_in_its_own_runtime(server: &RedisServer, lease: Duration) -> tokio::runtime::Runtime {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
     let client = server.client();
     runtime.spawn(async move {
         let config = LockConfig::default().with_lease(lease);
@@ -258,10 +307,20 @@ async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
     process.shutdown_background();
     tokio::time::sleep(lease * 3).await;
     let left = printer.queue().await.len();
-    assert_eq!(left, 1, "it left the queue by itself, so this test shows nothing");
+    assert_eq!(
+        left, 1,
+        "it left the queue by itself, so this test shows nothing"
+    );
     guard.release().await.unwrap();
-    let next = printer.lock.acquire_within(Duration::from_secs(5)).await.unwrap();
-    next.expect("the dead waiter still blocks the lock").release().await.unwrap();
+    let next = printer
+        .lock
+        .acquire_within(Duration::from_secs(5))
+        .await
+        .unwrap();
+    next.expect("the dead waiter still blocks the lock")
+        .release()
+        .await
+        .unwrap();
     printer.all_acquire(&[]).await;
 }
 
@@ -274,7 +333,11 @@ async fn live_waiters_keep_their_positions_for_any_time() {
     // As after so many releases by other clients that Redisson would consider both dead.
     for owner in both {
         let owner = owner.to_string();
-        let _: f64 = printer.raw.zincr(TIMES, owner, -3.0 * WAITER_TIMEOUT).await.unwrap();
+        let _: f64 = printer
+            .raw
+            .zincr(TIMES, owner, -3.0 * WAITER_TIMEOUT)
+            .await
+            .unwrap();
     }
     let before = calls_of(&mut printer.raw, "evalsha").await;
     eventually("each has tried some four times", async || {
@@ -293,7 +356,9 @@ async fn a_cancelled_waiter_leaves_the_queue_at_once() {
     let mut printer = Printer::new(LONG_LEASE).await;
     let guard = printer.lock.acquire().await.unwrap();
     printer.join().await;
-    printer.join_foreign("another:1", 3.0 * WAITER_TIMEOUT).await;
+    printer
+        .join_foreign("another:1", 3.0 * WAITER_TIMEOUT)
+        .await;
     let owner = printer.join().await;
     let before = printer.timeout_of("another:1").await;
     printer.waiters.remove(0).abort();
@@ -335,7 +400,9 @@ async fn calls_of_one_owner_share_a_queue_position() {
     let guard = lock.acquire().await.unwrap();
     let both = [printer.join().await, printer.join().await];
     // A second call of the same owner times out; the first keeps the position in the queue.
-    let again = lock.acquire_within_as(&both[0], Duration::from_millis(400)).await;
+    let again = lock
+        .acquire_within_as(&both[0], Duration::from_millis(400))
+        .await;
     assert!(again.unwrap().is_none());
     // By the server's clock, too, its limit has passed. Any try removes the waiters that count as dead.
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -351,7 +418,9 @@ async fn a_force_unlock_notifies_the_first_waiter() {
     let guard = printer.lock.acquire().await.unwrap();
     let waiter = printer.join().await;
     assert!(printer.lock.force_unlock().await.unwrap());
-    soon("it acquires the lock", printer.waiters.remove(0)).await.unwrap();
+    soon("it acquires the lock", printer.waiters.remove(0))
+        .await
+        .unwrap();
     drop(guard);
     printer.all_acquire(&[waiter]).await;
 }
@@ -383,16 +452,30 @@ async fn a_waiter_that_gave_up_is_in_nobodys_way_though_it_cannot_leave() {
 
     let (lock, owner) = (behind_proxy.fair(NAME), behind_proxy.owner());
     let waiting = tokio::spawn(async move { lock.acquire_within_as(&owner, LIMIT).await });
-    eventually("it is queued", async || raw.llen::<_, usize>(QUEUE).await.unwrap() == 1).await;
+    eventually("it is queued", async || {
+        raw.llen::<_, usize>(QUEUE).await.unwrap() == 1
+    })
+    .await;
     // From now on it cannot tell the queue that it leaves.
     proxy.set(Mode::Hang);
-    let limited = soon("its limit", waiting).await.unwrap().map(|guard| guard.is_none());
-    assert!(matches!(limited, Ok(true) | Err(Error::Unavailable { .. })), "{limited:?}");
+    let limited = soon("its limit", waiting)
+        .await
+        .unwrap()
+        .map(|guard| guard.is_none());
+    assert!(
+        matches!(limited, Ok(true) | Err(Error::Unavailable { .. })),
+        "{limited:?}"
+    );
 
     holder.release().await.unwrap();
     let next = direct.owner();
     eventually("another acquires the free lock", async || {
-        direct.fair(NAME).try_acquire_as(&next).await.unwrap().is_some()
+        direct
+            .fair(NAME)
+            .try_acquire_as(&next)
+            .await
+            .unwrap()
+            .is_some()
     })
     .await;
 }

@@ -20,7 +20,10 @@ async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
     assert_eq!(raw.pttl::<_, i64>(TOKEN).await.unwrap(), -1);
     assert_eq!(first.fence(), 1);
     let again = lock.acquire_as(&owner).await.unwrap();
-    assert_eq!((again.fence(), raw.get::<_, u64>(TOKEN).await.unwrap()), (1, 1));
+    assert_eq!(
+        (again.fence(), raw.get::<_, u64>(TOKEN).await.unwrap()),
+        (1, 1)
+    );
     // A failed attempt uses up no token.
     let other = there.fenced(NAME);
     assert!(other.try_acquire().await.unwrap().is_none());
@@ -37,9 +40,16 @@ async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
     assert_eq!(third.fence(), 8);
     third.release().await.unwrap();
 
-    let braces = here.fenced("lock:{7}:order").acquire_as(&owner).await.unwrap();
+    let braces = here
+        .fenced("lock:{7}:order")
+        .acquire_as(&owner)
+        .await
+        .unwrap();
     let key = "redisson_lock_token:lock:{7}:order";
-    assert_eq!((braces.fence(), raw.get::<_, u64>(key).await.unwrap()), (1, 1));
+    assert_eq!(
+        (braces.fence(), raw.get::<_, u64>(key).await.unwrap()),
+        (1, 1)
+    );
     drop(braces);
     nothing_left(&server, &[&here, &there]).await;
     // A counter of another type.

@@ -27,7 +27,9 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     const TRIES: usize = 2000;
     let cluster = RedisCluster::start().await;
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(2));
-    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
+    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config)
+        .await
+        .unwrap();
     let (hanging, _) = cluster.name_on(0).await;
     let (healthy, _) = cluster.name_on(1).await;
     let name = format!("lock:{{{healthy}}}");
@@ -36,7 +38,10 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     let waiter = wait_for(&fair);
     let mut raw = cluster.nodes[1].conn().await;
     let queue = format!("redisson_lock_queue:{name}");
-    eventually("it waits", async || query::<i64>(&mut raw, "LLEN", &[&queue]).await == 1).await;
+    eventually("it waits", async || {
+        query::<i64>(&mut raw, "LLEN", &[&queue]).await == 1
+    })
+    .await;
 
     // Connected, with the script.
     acquire(&locks, &hanging, 1).await;
@@ -54,7 +59,10 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     })
     .await;
     let pending = locks.usage().entries;
-    assert!(pending > TRIES / 2, "{pending} clean-ups under way on the node that hangs");
+    assert!(
+        pending > TRIES / 2,
+        "{pending} clean-ups under way on the node that hangs"
+    );
     held.release().await.unwrap();
     cluster.nodes[0].resume();
 }

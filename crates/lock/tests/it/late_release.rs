@@ -22,7 +22,12 @@ async fn a_late_copy_of_a_resent_release_spares_the_next_hold() {
     let (_server, proxy, locks) = start_behind_proxy(config).await;
     let owner = locks.owner();
     let lock = locks.lock(NAME);
-    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
+    lock.acquire_as(&owner)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     for round in 0..10 {
         let guard = lock.acquire_as(&owner).await.unwrap();
         proxy.set(Mode::HoldRequest);
@@ -58,7 +63,12 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
 
 async fn spares_the_next_hold<K: LockKind>(proxy: &Proxy, locks: &Locks, lock: &Lock<K>) {
     let owner = locks.owner();
-    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
+    lock.acquire_as(&owner)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let guard = lock.acquire_as(&owner).await.unwrap();
     proxy.set(Mode::HoldRequests("late"));
     fails_as!(guard.release().await, Unknown);

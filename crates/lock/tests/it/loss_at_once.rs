@@ -61,7 +61,10 @@ async fn every_way_to_lose_a_lock_is_reported_at_once_with_its_reason() {
         (&[&["DEL", "deleted"]], LostReason::Expired),
         (&[&["PEXPIRE", "expired", "1"]], LostReason::Expired),
         (&[&["RENAME", "renamed", "other"]], LostReason::Expired),
-        (&[&["DEL", "taken"], &["HSET", "taken", "another:1", "1"]], LostReason::Taken),
+        (
+            &[&["DEL", "taken"], &["HSET", "taken", "another:1", "1"]],
+            LostReason::Taken,
+        ),
         (&[&["FLUSHALL"]], LostReason::Expired),
     ];
     for (commands, expected) in ways {
@@ -122,7 +125,12 @@ async fn short_holds_are_not_tracked() {
     let end = Instant::now() + Duration::from_millis(2_500);
     let before = connections(&mut raw).await;
     while Instant::now() < end {
-        lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
+        lock.acquire_as(&owner)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 0);
     assert_eq!(connections(&mut raw).await, before);

@@ -20,17 +20,29 @@ async fn a_paused_redis_is_reported_as_unreachable_at_the_deadline() {
     eventually("the deadline", async || {
         let since = paused.elapsed();
         let valid = guard.valid_for();
-        assert!(valid.is_zero() || since + valid <= LEASE, "valid for {valid:?} after {since:?}");
+        assert!(
+            valid.is_zero() || since + valid <= LEASE,
+            "valid for {valid:?} after {since:?}"
+        );
         valid.is_zero()
     })
     .await;
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
+    assert_eq!(
+        soon("the loss is detected", guard.lost()).await,
+        LostReason::Unreachable
+    );
     server.resume();
     // Renewals in flight may extend the lease; the clean-up releases it.
     let mut raw = server.conn().await;
-    eventually("the key is gone", async || !raw.exists::<_, bool>(NAME).await.unwrap()).await;
+    eventually("the key is gone", async || {
+        !raw.exists::<_, bool>(NAME).await.unwrap()
+    })
+    .await;
     assert_eq!(locks.usage().watched, 0);
-    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Unreachable)));
+    assert_eq!(
+        guard.release().await,
+        Err(Error::Lost(LostReason::Unreachable))
+    );
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -62,7 +74,10 @@ async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(inner.release().await, Err(Error::Lost(LostReason::Expired)));
-    eventually("the key is given back", async || !raw.exists::<_, bool>(NAME).await.unwrap()).await;
+    eventually("the key is given back", async || {
+        !raw.exists::<_, bool>(NAME).await.unwrap()
+    })
+    .await;
     assert_eq!(outer.release().await, Err(Error::Lost(LostReason::Expired)));
     nothing_left(&server, &[&locks]).await;
 }
@@ -109,11 +124,20 @@ async fn a_failing_renewal_does_not_delay_others() {
     let bad = locks.lock("bad").acquire_as(&owner).await.unwrap();
     let mut good = Vec::new();
     for i in 0..50 {
-        good.push(locks.lock(&format!("good:{i}")).acquire_as(&owner).await.unwrap());
+        good.push(
+            locks
+                .lock(&format!("good:{i}"))
+                .acquire_as(&owner)
+                .await
+                .unwrap(),
+        );
     }
     let bad_lost = bad.lost();
     let _: () = raw.set("bad", "of another type").await.unwrap();
-    assert_eq!(soon("the loss is detected", bad_lost).await, LostReason::Unreachable);
+    assert_eq!(
+        soon("the loss is detected", bad_lost).await,
+        LostReason::Unreachable
+    );
     renewed(|| good.iter().map(Guard::valid_for).min().unwrap()).await;
     for guard in good {
         assert!(guard.valid_for() > Duration::ZERO);
@@ -129,12 +153,21 @@ async fn more_locks_than_one_renewal_batch_all_stay_held() {
     let owner = locks.owner();
     let mut guards = Vec::new();
     for i in 0..800 {
-        guards.push(locks.lock(&format!("lock:{i}")).acquire_as(&owner).await.unwrap());
+        guards.push(
+            locks
+                .lock(&format!("lock:{i}"))
+                .acquire_as(&owner)
+                .await
+                .unwrap(),
+        );
     }
     for _ in 0..2 {
         renewed(|| guards.iter().map(Guard::valid_for).min().unwrap()).await;
     }
-    let lost = guards.iter().filter(|guard| guard.valid_for().is_zero()).count();
+    let lost = guards
+        .iter()
+        .filter(|guard| guard.valid_for().is_zero())
+        .count();
     assert_eq!((lost, locks.usage().watched), (0, 800));
     drop(guards);
     nothing_left(&server, &[&locks]).await;
@@ -144,10 +177,19 @@ async fn more_locks_than_one_renewal_batch_all_stay_held() {
 async fn extreme_leases_are_accepted() {
     let (server, _, [locks]) = start(LEASE).await;
     let lock = locks.lock("lock:order:1");
-    let endless = lock.clone().without_renewal(Duration::MAX).acquire().await.unwrap();
+    let endless = lock
+        .clone()
+        .without_renewal(Duration::MAX)
+        .acquire()
+        .await
+        .unwrap();
     endless.release().await.unwrap();
     // It becomes 1 ms, which ends at once; what matters is that the lock becomes free.
-    let expired = lock.clone().without_renewal(Duration::ZERO).try_acquire().await;
+    let expired = lock
+        .clone()
+        .without_renewal(Duration::ZERO)
+        .try_acquire()
+        .await;
     drop(expired);
     let next = lock.acquire_within(Duration::from_secs(10)).await.unwrap();
     next.expect("the lock is free").release().await.unwrap();

@@ -16,8 +16,18 @@ const NAME: &str = "lock:order:1";
 async fn a_setnx_command_with_a_lost_reply_counts_once() {
     let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
-    setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
-    let held = losing_reply(&proxy, setnx.try_acquire()).await.unwrap().expect("it is free");
+    setnx
+        .try_acquire()
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let held = losing_reply(&proxy, setnx.try_acquire())
+        .await
+        .unwrap()
+        .expect("it is free");
     losing_reply(&proxy, held.release()).await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
@@ -30,9 +40,19 @@ async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
     let _: () = raw.set("lock:setnx:1", "another owner").await.unwrap();
     let lock = locks.lock(NAME);
     assert!(lock.try_acquire().await.unwrap().is_none());
-    assert!(losing_reply(&proxy, lock.try_acquire()).await.unwrap().is_none());
+    assert!(
+        losing_reply(&proxy, lock.try_acquire())
+            .await
+            .unwrap()
+            .is_none()
+    );
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
-    assert!(losing_reply(&proxy, setnx.try_acquire()).await.unwrap().is_none());
+    assert!(
+        losing_reply(&proxy, setnx.try_acquire())
+            .await
+            .unwrap()
+            .is_none()
+    );
     let _: i64 = query(&mut raw, "DEL", &[NAME, "lock:setnx:1"]).await;
     nothing_left(&server, &[&locks]).await;
 }
@@ -54,7 +74,10 @@ async fn a_late_reply_does_not_extend_valid_for() {
         // The server rounds down to whole milliseconds.
         let left = Duration::from_millis(u64::try_from(left).expect("it is held") + 1);
         let most = left + start.elapsed();
-        assert!(valid <= most, "valid for {valid:?}, the server keeps it for {most:?}");
+        assert!(
+            valid <= most,
+            "valid for {valid:?}, the server keeps it for {most:?}"
+        );
         left
     };
     for _ in 0..2 {
@@ -95,11 +118,17 @@ async fn a_lock_kept_alive_by_unanswered_renewals_is_released() {
     proxy.set(Mode::DropReplies);
     // The server receives every renewal, which this client cannot know, and then the clean-up: by that, and not by
     // its end, the lock becomes free.
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
+    assert_eq!(
+        soon("the loss is detected", guard.lost()).await,
+        LostReason::Unreachable
+    );
     let _: bool = raw.pexpire(NAME, 600_000).await.unwrap();
     proxy.set(Mode::Forward);
     let gone = async || !raw.exists::<_, bool>(NAME).await.unwrap();
     eventually("the lock is free", gone).await;
     let stats: String = query(&mut server.conn().await, "INFO", &["stats"]).await;
-    assert!(stats.contains("\nexpired_keys:0\r"), "it expired, and was not released");
+    assert!(
+        stats.contains("\nexpired_keys:0\r"),
+        "it expired, and was not released"
+    );
 }

@@ -88,7 +88,11 @@ async fn start_with<const N: usize>(
     let connect = |_| Locks::connect(server.client(), config.clone());
     let processes = join_all((0..N).map(connect)).await;
     let processes: Result<Vec<Locks>, _> = processes.into_iter().collect();
-    (server, raw, processes.expect("connect").try_into().expect("so many"))
+    (
+        server,
+        raw,
+        processes.expect("connect").try_into().expect("so many"),
+    )
 }
 
 /// The same with a proxy between the locks and the server.
@@ -102,7 +106,9 @@ async fn start_behind_proxy(config: LockConfig) -> (RedisServer, Proxy, Locks) {
 /// Locks on `server`.
 async fn locks(server: &RedisServer, lease: Duration) -> Locks {
     let config = LockConfig::default().with_lease(lease);
-    Locks::connect(server.client(), config).await.expect("connect")
+    Locks::connect(server.client(), config)
+        .await
+        .expect("connect")
 }
 
 /// The messages on the channels of this pattern, from now on.
@@ -114,13 +120,19 @@ async fn messages(server: &RedisServer, channels: &str) -> PubSubStream {
 
 /// The next of them.
 async fn next_message(messages: &mut PubSubStream) -> String {
-    let message = soon("a message", messages.next()).await.expect("an open connection");
+    let message = soon("a message", messages.next())
+        .await
+        .expect("an open connection");
     String::from_utf8(message.get_payload_bytes().to_vec()).unwrap()
 }
 
 /// The addresses of these servers, as the URL of a cluster or of sentinels has them.
 fn addresses(servers: &[RedisServer]) -> String {
-    servers.iter().map(RedisServer::address).collect::<Vec<_>>().join(",")
+    servers
+        .iter()
+        .map(RedisServer::address)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// Starts a call that waits for the lock.
@@ -162,7 +174,10 @@ async fn is_clean(raw: &mut MultiplexedConnection) -> bool {
 async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
     let mut raw = server.conn().await;
     eventually("no key, no subscription, no entry left", async || {
-        locks.iter().all(|locks| locks.usage() == LockUsage::default()) && is_clean(&mut raw).await
+        locks
+            .iter()
+            .all(|locks| locks.usage() == LockUsage::default())
+            && is_clean(&mut raw).await
     })
     .await;
 }
@@ -185,10 +200,16 @@ async fn losing_reply<T>(proxy: &Proxy, call: impl Future<Output = T>) -> T {
 
 /// How many connections are subscribed to a channel.
 async fn subscribers(raw: &mut MultiplexedConnection, channel: &str) -> i64 {
-    query::<(String, i64)>(raw, "PUBSUB", &["NUMSUB", channel]).await.1
+    query::<(String, i64)>(raw, "PUBSUB", &["NUMSUB", channel])
+        .await
+        .1
 }
 
 /// The statistics of one kind of lock or semaphore.
 fn stats_of(locks: &Locks, kind: &str) -> LockStats {
-    locks.stats().into_iter().find(|stats| stats.kind == kind).expect("a kind")
+    locks
+        .stats()
+        .into_iter()
+        .find(|stats| stats.kind == kind)
+        .expect("a kind")
 }

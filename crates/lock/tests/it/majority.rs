@@ -36,12 +36,18 @@ pub(super) fn process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
 /// The same, whose calls would wait for far longer than a test does for a server that does not answer.
 fn patient_process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
     let config = LockConfig::default().with_lease(lease);
-    process_with(servers, config.with_command_timeout(LONG).with_connect_timeout(LONG))
+    process_with(
+        servers,
+        config.with_command_timeout(LONG).with_connect_timeout(LONG),
+    )
 }
 
 pub(super) fn process_with(servers: &[RedisServer], config: LockConfig) -> Vec<Locks> {
     let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
-    servers.iter().map(|server| locks(server).expect("a valid address")).collect()
+    servers
+        .iter()
+        .map(|server| locks(server).expect("a valid address"))
+        .collect()
 }
 
 /// Three servers, the locks of one process, and its lock on all of them.
@@ -117,7 +123,11 @@ async fn a_free_majority_is_enough_and_a_free_minority_is_not() {
     }
     hold_as_another_owner(&mut servers[0].conn().await, NAME).await;
     hold_as_another_owner(&mut servers[1].conn().await, NAME).await;
-    let guard = lock.try_acquire().await.unwrap().expect("three of five are free");
+    let guard = lock
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("three of five are free");
     assert_eq!(guard.held(), 3);
     assert!(lock.try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -139,7 +149,10 @@ async fn validity_is_the_lease_less_clock_drift_and_elapsed_time() {
     let (valid, elapsed) = (guard.valid_for(), started.elapsed());
     let drift = Duration::from_millis(202);
     assert!(valid <= lease - drift, "{valid:?}");
-    assert!(valid >= lease - drift - elapsed, "{valid:?} after {elapsed:?}");
+    assert!(
+        valid >= lease - drift - elapsed,
+        "{valid:?} after {elapsed:?}"
+    );
     guard.release().await.unwrap();
 
     // It ends before the keys do, by the drift.
@@ -147,8 +160,15 @@ async fn validity_is_the_lease_less_clock_drift_and_elapsed_time() {
     let lock = lock.without_renewal(lease);
     let started = Instant::now();
     let guard = lock.acquire().await.unwrap();
-    assert_eq!(soon("the lease ends", guard.lost()).await, LostReason::Expired);
-    assert!(started.elapsed() >= lease - Duration::from_millis(8), "{:?}", started.elapsed());
+    assert_eq!(
+        soon("the lease ends", guard.lost()).await,
+        LostReason::Expired
+    );
+    assert!(
+        started.elapsed() >= lease - Duration::from_millis(8),
+        "{:?}",
+        started.elapsed()
+    );
     drop(guard);
     nothing_left_on(&servers, &[&locks]).await;
 }
@@ -168,7 +188,10 @@ async fn a_killed_minority_does_not_end_the_lock() {
     assert!(guard.valid_for() > Duration::ZERO);
     // A server that is slow to say so is a failure beside the dead one.
     let refused = other.try_acquire().await;
-    assert!(matches!(refused, Ok(None) | Err(Error::Unavailable { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Ok(None) | Err(Error::Unavailable { .. })),
+        "{refused:?}"
+    );
     guard.release().await.unwrap();
     let guard = soon("the next acquires it", other.acquire()).await.unwrap();
     guard.release().await.unwrap();
@@ -188,11 +211,17 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
     eventually("it is valid no longer", async || {
         let since = killed.elapsed();
         let valid = guard.valid_for();
-        assert!(valid.is_zero() || since + valid <= lease, "valid for {valid:?} after {since:?}");
+        assert!(
+            valid.is_zero() || since + valid <= lease,
+            "valid for {valid:?} after {since:?}"
+        );
         valid.is_zero()
     })
     .await;
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
+    assert_eq!(
+        soon("the loss is detected", guard.lost()).await,
+        LostReason::Unreachable
+    );
     assert!(guard.release().await.is_err());
 
     // Servers that refuse connections are not waited for.
@@ -233,7 +262,10 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
     servers[1].pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    fails_as!(soon("its limit", lock.acquire_within(limit)).await, Unavailable);
+    fails_as!(
+        soon("its limit", lock.acquire_within(limit)).await,
+        Unavailable
+    );
     assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     // A call that does not wait ends with the command timeout.
     fails_as!(soon("the timeout", other.try_acquire()).await, Unavailable);
@@ -245,8 +277,10 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
 #[tokio::test]
 async fn a_majority_connects_as_long_as_most_servers_answer() {
     let mut servers = servers::<3>().await;
-    let urls: Vec<String> =
-        servers.iter().map(|one| format!("redis://{}/", one.address())).collect();
+    let urls: Vec<String> = servers
+        .iter()
+        .map(|one| format!("redis://{}/", one.address()))
+        .collect();
     let connect = async || {
         let config = LockConfig::default().with_lease(LONG);
         Majority::connect(urls.iter().map(String::as_str), config).await
@@ -259,7 +293,10 @@ async fn a_majority_connects_as_long_as_most_servers_answer() {
     two.shutdown().await;
     servers[2].kill();
     fails_as!(connect().await, Unavailable);
-    fails_as!(Majority::connect(["no address"], LockConfig::default()).await, Rejected);
+    fails_as!(
+        Majority::connect(["no address"], LockConfig::default()).await,
+        Rejected
+    );
 }
 
 #[tokio::test]
@@ -268,5 +305,8 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
     warm_up(&here).await;
     let (lock, other) = (lock_of(&here), lock_of(&there));
     let hold = async || other.acquire().await.unwrap().release();
-    cut_calls(&lock, hold, async || nothing_left_on(&servers, &[&here, &there]).await).await;
+    cut_calls(&lock, hold, async || {
+        nothing_left_on(&servers, &[&here, &there]).await
+    })
+    .await;
 }

@@ -96,7 +96,10 @@ async fn a_lost_majority_lock_takes_nothing_back() {
     let guard = lock.acquire().await.unwrap();
     servers[0].kill();
     servers[1].kill();
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
+    assert_eq!(
+        soon("the loss is detected", guard.lost()).await,
+        LostReason::Unreachable
+    );
     servers[0].restart().await;
     servers[1].restart().await;
     // Meanwhile another lock tries to take a server back, at the same intervals.
@@ -107,14 +110,20 @@ async fn a_lost_majority_lock_takes_nothing_back() {
     eventually("one vote is lost", async || held.held() == 2).await;
     let before = calls_of(&mut raw, "evalsha").await;
     eventually("the other has tried twice", async || {
-        assert_eq!((exists(&servers[0]).await, exists(&servers[1]).await), (false, false));
+        assert_eq!(
+            (exists(&servers[0]).await, exists(&servers[1]).await),
+            (false, false)
+        );
         assert_eq!(guard.valid_for(), Duration::ZERO);
         calls_of(&mut raw, "evalsha").await >= before + 2
     })
     .await;
     held.release().await.unwrap();
     let _: () = raw.del("other").await.unwrap();
-    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Unreachable)));
+    assert_eq!(
+        guard.release().await,
+        Err(Error::Lost(LostReason::Unreachable))
+    );
     nothing_left_on(&servers, &[&locks]).await;
 }
 

@@ -18,14 +18,34 @@ async fn all_locks_are_acquired_or_none() {
     let three = locks.multi(["a", "b", "c", "b"]);
     let (owner, other) = (locks.owner(), locks.owner());
 
-    let guard = three.try_acquire_as(&owner).await.unwrap().expect("all are free");
+    let guard = three
+        .try_acquire_as(&owner)
+        .await
+        .unwrap()
+        .expect("all are free");
     assert_eq!(guard.held(), 3, "a repeated name is one lock");
     for name in ["a", "b", "c"] {
-        assert_eq!(locks.lock(name).hold_count(&owner).await.unwrap(), 1, "{name}");
+        assert_eq!(
+            locks.lock(name).hold_count(&owner).await.unwrap(),
+            1,
+            "{name}"
+        );
     }
     // Its owner may re-enter one of them; other owners may acquire none.
-    let inner = locks.lock("b").try_acquire_as(&owner).await.unwrap().unwrap();
-    assert!(locks.lock("c").try_acquire_as(&other).await.unwrap().is_none());
+    let inner = locks
+        .lock("b")
+        .try_acquire_as(&owner)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        locks
+            .lock("c")
+            .try_acquire_as(&other)
+            .await
+            .unwrap()
+            .is_none()
+    );
     guard.release().await.unwrap();
 
     // With one of them held, none is acquired.
@@ -60,9 +80,12 @@ async fn opposite_orders_never_deadlock() {
     let (server, _, [here, there]) = start(LONG_LEASE).await;
     let held = Arc::default();
     let mut tasks = JoinSet::new();
-    for (locks, names) in
-        [(&here, ["a", "b"]), (&there, ["b", "a"]), (&here, ["b", "a"]), (&there, ["a", "b"])]
-    {
+    for (locks, names) in [
+        (&here, ["a", "b"]),
+        (&there, ["b", "a"]),
+        (&here, ["b", "a"]),
+        (&there, ["a", "b"]),
+    ] {
         tasks.spawn(turns(ROUNDS, locks.multi(names), &held));
     }
     // And one task that acquires them one by one, in the opposite of the multi-lock's sorted order.
@@ -104,7 +127,10 @@ async fn a_waiting_multi_lock_holds_nothing_and_is_woken_by_a_release() {
 #[tokio::test]
 async fn validity_is_that_of_the_lock_acquired_first() {
     let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (locks(&first, LONG_LEASE).await, locks(&second, LONG_LEASE).await);
+    let (one, two) = (
+        locks(&first, LONG_LEASE).await,
+        locks(&second, LONG_LEASE).await,
+    );
     let (lease, delay) = (Duration::from_secs(20), Duration::from_millis(400));
     let both = MultiLock::new([(&two, "b"), (&one, "a")]).without_renewal(lease);
     // The second answers late, while the lease of the first runs.
@@ -129,9 +155,16 @@ async fn it_is_lost_when_any_of_its_locks_is() {
     let guard = locks.multi(["a", "b", "c"]).acquire().await.unwrap();
     let lost = guard.lost();
     // Renewed past its lease, it is not lost.
-    assert!(tokio::time::timeout(renewed_lease * 3 / 2, guard.lost()).await.is_err());
+    assert!(
+        tokio::time::timeout(renewed_lease * 3 / 2, guard.lost())
+            .await
+            .is_err()
+    );
     let _: () = raw.del("b").await.unwrap();
-    assert_eq!(soon("the loss is detected", lost).await, LostReason::Expired);
+    assert_eq!(
+        soon("the loss is detected", lost).await,
+        LostReason::Expired
+    );
     assert_eq!(guard.valid_for(), Duration::ZERO);
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
     nothing_left(&server, &[&locks]).await;
@@ -139,27 +172,43 @@ async fn it_is_lost_when_any_of_its_locks_is() {
     let lease = Duration::from_millis(300);
     let fixed = locks.multi(["a", "b"]).without_renewal(lease);
     let guard = fixed.acquire().await.unwrap();
-    assert_eq!(soon("the lease ends", guard.lost()).await, LostReason::Expired);
+    assert_eq!(
+        soon("the lease ends", guard.lost()).await,
+        LostReason::Expired
+    );
     drop(guard);
 
     // Released in time it is never lost, also for a future created before the release.
     let guard = locks.multi(["a", "b"]).acquire().await.unwrap();
     let lost = guard.lost();
     guard.release().await.unwrap();
-    assert!(tokio::time::timeout(renewed_lease * 3 / 2, lost).await.is_err());
+    assert!(
+        tokio::time::timeout(renewed_lease * 3 / 2, lost)
+            .await
+            .is_err()
+    );
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
 async fn an_unavailable_server_leaves_nothing_on_the_others() {
     let (first, mut second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (locks(&first, LONG_LEASE).await, locks(&second, LONG_LEASE).await);
+    let (one, two) = (
+        locks(&first, LONG_LEASE).await,
+        locks(&second, LONG_LEASE).await,
+    );
     let both = MultiLock::new([(&one, "a"), (&two, "b")]);
     second.kill();
     fails_as!(both.try_acquire().await, Unavailable);
     nothing_left(&first, &[&one]).await;
     second.restart().await;
-    both.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    both.try_acquire()
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// Acquiring what is free, waiting for what `hold` acquires, and releasing: each cut everywhere. `hold` returns
@@ -174,7 +223,10 @@ pub(super) async fn cut_calls<F>(
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
             let completed = match case {
-                0 => cut_after(polls, lock.try_acquire()).await.map(Result::unwrap).is_some(),
+                0 => cut_after(polls, lock.try_acquire())
+                    .await
+                    .map(Result::unwrap)
+                    .is_some(),
                 1 => {
                     let releasing = released_later(hold().await);
                     let got = cut_after(polls, lock.acquire()).await.map(Result::unwrap);
@@ -183,7 +235,10 @@ pub(super) async fn cut_calls<F>(
                 }
                 _ => {
                     let guard = lock.acquire().await.unwrap();
-                    cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
+                    cut_after(polls, guard.release())
+                        .await
+                        .map(Result::unwrap)
+                        .is_some()
                 }
             };
             nothing_left().await;

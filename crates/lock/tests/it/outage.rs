@@ -26,7 +26,10 @@ async fn calls_end_at_their_limit_while_redis_is_paused() {
     let started = Instant::now();
     fails_as!(lock.acquire_within(limit).await, Unavailable);
     let took = started.elapsed();
-    assert!(took >= limit && took < limit + Duration::from_millis(700), "{took:?}");
+    assert!(
+        took >= limit && took < limit + Duration::from_millis(700),
+        "{took:?}"
+    );
 
     let (owner, now) = (locks.owner(), Instant::now());
     tokio::join!(
@@ -73,18 +76,31 @@ async fn an_unreachable_redis_fails_calls_at_once_until_it_is_back() {
         fails_as!(lock.try_acquire().await, Unavailable);
     }
     let config = LockConfig::default();
-    fails_as!(Locks::connect(server.client(), config.clone()).await, Unavailable);
+    fails_as!(
+        Locks::connect(server.client(), config.clone()).await,
+        Unavailable
+    );
     // Without Redis, this connects later.
     let lazy = Locks::lazy(server.client(), config).unwrap();
     assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
     let released = guard.release().await.unwrap_err();
-    assert!(matches!(released, Error::Unavailable { .. } | Error::Unknown { .. }), "{released:?}");
+    assert!(
+        matches!(released, Error::Unavailable { .. } | Error::Unknown { .. }),
+        "{released:?}"
+    );
 
     server.restart().await;
     // The first call after the restart works: no stale connection fails it.
     let guard = lock.try_acquire().await.unwrap().unwrap();
     guard.release().await.unwrap();
-    lazy.lock(NAME).try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
+    lazy.lock(NAME)
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("it is free")
+        .release()
+        .await
+        .unwrap();
     nothing_left(&server, &[&locks, &lazy]).await;
 }
 
@@ -94,11 +110,19 @@ async fn an_idle_connection_closed_by_the_server_causes_no_error() {
     let lock = locks.lock(NAME);
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     for _ in 0..5 {
-        let _: i64 =
-            super::query(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        let _: i64 = super::query(
+            &mut raw,
+            "CLIENT",
+            &["KILL", "TYPE", "normal", "SKIPME", "yes"],
+        )
+        .await;
         let guard = lock.try_acquire().await.unwrap().unwrap();
-        let _: i64 =
-            super::query(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        let _: i64 = super::query(
+            &mut raw,
+            "CLIENT",
+            &["KILL", "TYPE", "normal", "SKIPME", "yes"],
+        )
+        .await;
         let held = setnx.try_acquire().await.unwrap().unwrap();
         guard.release().await.unwrap();
         held.release().await.unwrap();
@@ -108,7 +132,10 @@ async fn an_idle_connection_closed_by_the_server_causes_no_error() {
 
 #[test]
 fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let (server, locks, guards) = runtime.block_on(async {
         let (server, _, [locks]) = start(LEASE).await;
         let guard = locks.lock(NAME).acquire().await.unwrap();
@@ -152,7 +179,11 @@ async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
     assert!(!other.is_locked().await.unwrap());
     let refused = other.try_acquire().await.map(drop);
     assert_eq!(refused, Err(Error::Closed));
-    let refused = locks.setnx("lock:setnx:1", super::LEASE).try_acquire().await.map(drop);
+    let refused = locks
+        .setnx("lock:setnx:1", super::LEASE)
+        .try_acquire()
+        .await
+        .map(drop);
     assert_eq!(refused, Err(Error::Closed));
     // A live guard can still be released, but is no longer renewed.
     held.release().await.unwrap();

@@ -25,7 +25,10 @@ async fn without_pubsub_one_connection_does_everything() {
     let locks = polling(&server, LockConfig::default().with_lease(LEASE)).await;
     every_kind(&locks).await;
     assert_eq!(connections(&mut raw).await, before + 1);
-    assert_eq!(query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await, [""; 0]);
+    assert_eq!(
+        query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await,
+        [""; 0]
+    );
     assert_eq!(locks.refusals(), ChannelRefusals::default());
 }
 
@@ -54,7 +57,10 @@ async fn waiters_poll_at_their_interval() {
         guard.release().await.unwrap();
         permit.release().await.unwrap();
         // Else the next round's waiter finds a permit.
-        soon("the permit", permits.acquire(1)).await.unwrap().forget();
+        soon("the permit", permits.acquire(1))
+            .await
+            .unwrap()
+            .forget();
     }
     assert_eq!(here.usage(), LockUsage::default());
 }
@@ -69,17 +75,26 @@ async fn releases_are_published_all_the_same() {
     let held = here.lock(NAME).acquire().await.unwrap();
     let waiting = wait_for(&there.lock(NAME));
     eventually("it is subscribed", async || {
-        !query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await.is_empty()
+        !query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"])
+            .await
+            .is_empty()
     })
     .await;
     held.release().await.unwrap();
-    soon("it acquires", waiting).await.unwrap().release().await.unwrap();
+    soon("it acquires", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
 }
 
 /// As some proxies and servers that are compatible with Redis are.
 #[tokio::test]
 async fn waiters_poll_where_there_is_no_resp3() {
-    let arguments = ["--rename-command", "HELLO", ""].map(str::to_owned).to_vec();
+    let arguments = ["--rename-command", "HELLO", ""]
+        .map(str::to_owned)
+        .to_vec();
     let server = RedisServer::start_with_arguments(Role::Alone, arguments).await;
     let mut raw = server.conn().await;
     let connect = async || {
@@ -94,7 +109,10 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let before = connections(&mut raw).await;
     let refused = Instant::now();
     let polls = calls_of(&mut raw, "evalsha").await;
-    eventually("it polls", async || calls_of(&mut raw, "evalsha").await >= polls + 20).await;
+    eventually("it polls", async || {
+        calls_of(&mut raw, "evalsha").await >= polls + 20
+    })
+    .await;
     // Every ten seconds it may.
     let most = before + refused.elapsed().as_secs() / 10;
     assert!(connections(&mut raw).await <= most, "it connected again");
@@ -103,8 +121,20 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let limit = Duration::from_millis(200);
     assert!(other.acquire_within(limit).await.unwrap().is_none());
     held.release().await.unwrap();
-    soon("it acquires", waiting).await.unwrap().release().await.unwrap();
+    soon("it acquires", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let most = 1 + refused.elapsed().as_secs() / 10;
-    assert!(here.refusals().subscriptions <= most, "{:?}", here.refusals());
-    eventually("nothing is left", async || here.usage() == LockUsage::default()).await;
+    assert!(
+        here.refusals().subscriptions <= most,
+        "{:?}",
+        here.refusals()
+    );
+    eventually("nothing is left", async || {
+        here.usage() == LockUsage::default()
+    })
+    .await;
 }

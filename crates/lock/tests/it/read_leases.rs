@@ -22,24 +22,53 @@ async fn releasing_one_read_hold_does_not_lengthen_the_others() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
     for inner_lease in [SHORT, LONG] {
-        let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
+        let outer = read
+            .clone()
+            .without_renewal(SHORT)
+            .acquire_as(&owner)
+            .await
+            .unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let inner = read.clone().without_renewal(inner_lease).acquire_as(&owner).await.unwrap();
+        let inner = read
+            .clone()
+            .without_renewal(inner_lease)
+            .acquire_as(&owner)
+            .await
+            .unwrap();
         inner.release().await.unwrap();
         let (key, hold) = expiries(&mut raw, &owner).await;
-        assert!((1..=4_000).contains(&hold), "{hold} ms for the hold that is left");
+        assert!(
+            (1..=4_000).contains(&hold),
+            "{hold} ms for the hold that is left"
+        );
         assert!((1..=4_000).contains(&key), "{key} ms for the lock");
-        assert!(outer.valid_for() <= Duration::from_secs(4), "{:?}", outer.valid_for());
+        assert!(
+            outer.valid_for() <= Duration::from_secs(4),
+            "{:?}",
+            outer.valid_for()
+        );
         assert!(outer.valid_for() > Duration::ZERO);
         outer.release().await.unwrap();
     }
     // A writer is let in as soon as the hold that is left has ended.
-    let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
-    let inner = read.clone().without_renewal(LONG).acquire_as(&owner).await.unwrap();
+    let outer = read
+        .clone()
+        .without_renewal(SHORT)
+        .acquire_as(&owner)
+        .await
+        .unwrap();
+    let inner = read
+        .clone()
+        .without_renewal(LONG)
+        .acquire_as(&owner)
+        .await
+        .unwrap();
     inner.release().await.unwrap();
     soon("the hold that is left ends", outer.lost()).await;
     let lock = locks.read_write(NAME);
-    let writing = soon("a writer gets in", lock.write().acquire()).await.unwrap();
+    let writing = soon("a writer gets in", lock.write().acquire())
+        .await
+        .unwrap();
     writing.release().await.unwrap();
     drop(outer);
     nothing_left(&server, &[&locks]).await;
@@ -51,12 +80,29 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
     let other = read.clone().without_renewal(SHORT).acquire().await.unwrap();
-    let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
-    let inner = read.clone().without_renewal(LONG).acquire_as(&owner).await.unwrap();
+    let outer = read
+        .clone()
+        .without_renewal(SHORT)
+        .acquire_as(&owner)
+        .await
+        .unwrap();
+    let inner = read
+        .clone()
+        .without_renewal(LONG)
+        .acquire_as(&owner)
+        .await
+        .unwrap();
     outer.release().await.unwrap();
     let (key, hold) = expiries(&mut raw, &owner).await;
-    assert!(hold > 50_000 && key > 50_000, "{hold} ms for the hold that is left, {key} ms");
-    assert!(inner.valid_for() > Duration::from_secs(50), "{:?}", inner.valid_for());
+    assert!(
+        hold > 50_000 && key > 50_000,
+        "{hold} ms for the hold that is left, {key} ms"
+    );
+    assert!(
+        inner.valid_for() > Duration::from_secs(50),
+        "{:?}",
+        inner.valid_for()
+    );
     inner.release().await.unwrap();
     other.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;

@@ -20,7 +20,10 @@ async fn hash(raw: &mut MultiplexedConnection) -> BTreeMap<String, String> {
 }
 
 fn fields<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
-    pairs.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    pairs
+        .into_iter()
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .collect()
 }
 
 #[tokio::test]
@@ -35,7 +38,10 @@ async fn the_wire_format_is_that_of_redisson() {
 
     // Two holds of one reader, one of another.
     let first = lock.read().acquire_as(&owner).await.unwrap();
-    assert_eq!(hash(&mut raw).await, fields([("mode", "read"), (&field, "1")]));
+    assert_eq!(
+        hash(&mut raw).await,
+        fields([("mode", "read"), (&field, "1")])
+    );
     assert_eq!(raw.get::<_, String>(hold_key(1)).await.unwrap(), "1");
     assert!(full.contains(&raw.pttl::<_, i64>(hold_key(1)).await.unwrap()));
     assert!(full.contains(&raw.pttl::<_, i64>(NAME).await.unwrap()));
@@ -54,7 +60,10 @@ async fn the_wire_format_is_that_of_redisson() {
     );
     assert!(!raw.exists::<_, bool>(hold_key(2)).await.unwrap());
     second.release().await.unwrap();
-    assert_eq!(hash(&mut raw).await, fields([("mode", "read"), (&other_field, "1")]));
+    assert_eq!(
+        hash(&mut raw).await,
+        fields([("mode", "read"), (&other_field, "1")])
+    );
     assert!(full.contains(&raw.pttl::<_, i64>(NAME).await.unwrap()));
     third.release().await.unwrap();
     let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
@@ -64,7 +73,10 @@ async fn the_wire_format_is_that_of_redisson() {
     let writer = format!("{owner}:write");
     let writing = lock.write().acquire_as(&owner).await.unwrap();
     let again = lock.write().acquire_as(&owner).await.unwrap();
-    assert_eq!(hash(&mut raw).await, fields([("mode", "write"), (&writer, "2")]));
+    assert_eq!(
+        hash(&mut raw).await,
+        fields([("mode", "write"), (&writer, "2")])
+    );
     assert!(!lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
     again.release().await.unwrap();
     let reading = lock.read().acquire_as(&owner).await.unwrap();
@@ -72,7 +84,10 @@ async fn the_wire_format_is_that_of_redisson() {
     assert_eq!(hash(&mut raw).await, expected);
     assert!(lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
     writing.release().await.unwrap();
-    assert_eq!(hash(&mut raw).await, fields([("mode", "read"), (&field, "1")]));
+    assert_eq!(
+        hash(&mut raw).await,
+        fields([("mode", "read"), (&field, "1")])
+    );
     assert!(lock.read().is_locked().await.unwrap() && !lock.write().is_locked().await.unwrap());
     reading.release().await.unwrap();
 
@@ -80,7 +95,10 @@ async fn the_wire_format_is_that_of_redisson() {
     let writing = lock.write().acquire_as(&owner).await.unwrap();
     let reading = lock.read().acquire_as(&owner).await.unwrap();
     reading.release().await.unwrap();
-    assert_eq!(hash(&mut raw).await, fields([("mode", "write"), (&writer, "1")]));
+    assert_eq!(
+        hash(&mut raw).await,
+        fields([("mode", "write"), (&writer, "1")])
+    );
     writing.release().await.unwrap();
 
     // The read lock and the write lock are force-unlocked separately.
@@ -109,23 +127,45 @@ async fn readers_share_and_writers_exclude() {
     let (owner, other, third) = (here.owner(), there.owner(), there.owner());
 
     let first = a.read().acquire_as(&owner).await.unwrap();
-    let second = b.read().try_acquire_as(&other).await.unwrap().expect("readers share");
+    let second = b
+        .read()
+        .try_acquire_as(&other)
+        .await
+        .unwrap()
+        .expect("readers share");
     assert!(b.write().try_acquire_as(&third).await.unwrap().is_none());
     // A reader cannot upgrade: it would wait for itself.
-    fails_as!(soon("an upgrade is refused", a.write().acquire_as(&owner)).await, OtherKind);
+    fails_as!(
+        soon("an upgrade is refused", a.write().acquire_as(&owner)).await,
+        OtherKind
+    );
     fails_as!(a.write().try_acquire_as(&owner).await, OtherKind);
     first.release().await.unwrap();
     assert!(a.write().try_acquire_as(&owner).await.unwrap().is_none());
     second.release().await.unwrap();
 
-    let writing = a.write().try_acquire_as(&owner).await.unwrap().expect("it is free");
+    let writing = a
+        .write()
+        .try_acquire_as(&owner)
+        .await
+        .unwrap()
+        .expect("it is free");
     assert!(b.read().try_acquire_as(&other).await.unwrap().is_none());
     assert!(b.write().try_acquire_as(&other).await.unwrap().is_none());
-    let reading = a.read().try_acquire_as(&owner).await.unwrap().expect("a writer may read");
+    let reading = a
+        .read()
+        .try_acquire_as(&owner)
+        .await
+        .unwrap()
+        .expect("a writer may read");
     writing.release().await.unwrap();
     assert!(b.write().try_acquire_as(&other).await.unwrap().is_none());
-    let second =
-        b.read().try_acquire_as(&other).await.unwrap().expect("the write lock is released");
+    let second = b
+        .read()
+        .try_acquire_as(&other)
+        .await
+        .unwrap()
+        .expect("the write lock is released");
     reading.release().await.unwrap();
     second.release().await.unwrap();
     nothing_left(&server, &[&here, &there]).await;
@@ -137,16 +177,32 @@ async fn an_expired_reader_does_not_block_a_writer() {
     let (server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.read_write(NAME);
     let live = lock.read().acquire().await.unwrap();
-    let expired = lock.read().clone().without_renewal(Duration::from_millis(100));
+    let expired = lock
+        .read()
+        .clone()
+        .without_renewal(Duration::from_millis(100));
     let expired = expired.acquire().await.unwrap();
     soon("its lease ends", expired.lost()).await;
     let hold = format!("{{catalogue}}:{}:rwlock_timeout:1", expired.owner());
-    eventually("its timeout key is gone", async || !raw.exists::<_, bool>(&hold).await.unwrap())
-        .await;
-    assert!(raw.hexists::<_, _, bool>(NAME, expired.owner().to_string()).await.unwrap());
+    eventually("its timeout key is gone", async || {
+        !raw.exists::<_, bool>(&hold).await.unwrap()
+    })
+    .await;
+    assert!(
+        raw.hexists::<_, _, bool>(NAME, expired.owner().to_string())
+            .await
+            .unwrap()
+    );
     assert!(lock.write().try_acquire().await.unwrap().is_none());
     live.release().await.unwrap();
-    lock.write().try_acquire().await.unwrap().expect("no reader is left").release().await.unwrap();
+    lock.write()
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("no reader is left")
+        .release()
+        .await
+        .unwrap();
     drop(expired);
     nothing_left(&server, &[&locks]).await;
 }
@@ -159,15 +215,27 @@ async fn a_short_lease_does_not_shorten_another_readers() {
     let long = long.acquire().await.unwrap();
     let short = lock.read().acquire().await.unwrap();
     renewed(|| short.valid_for()).await;
-    assert!(raw.pttl::<_, i64>(NAME).await.unwrap() > 50_000, "a renewal shortened it");
+    assert!(
+        raw.pttl::<_, i64>(NAME).await.unwrap() > 50_000,
+        "a renewal shortened it"
+    );
     short.release().await.unwrap();
-    assert!(raw.pttl::<_, i64>(NAME).await.unwrap() > 50_000, "a release shortened it");
+    assert!(
+        raw.pttl::<_, i64>(NAME).await.unwrap() > 50_000,
+        "a release shortened it"
+    );
     assert!(long.valid_for() > Duration::from_secs(50));
     long.release().await.unwrap();
     // Nor does a writer that reads as well shorten its own.
-    let long = lock.write().clone().without_renewal(Duration::from_secs(60));
+    let long = lock
+        .write()
+        .clone()
+        .without_renewal(Duration::from_secs(60));
     let writing = long.acquire().await.unwrap();
-    let read = lock.read().clone().without_renewal(Duration::from_millis(50));
+    let read = lock
+        .read()
+        .clone()
+        .without_renewal(Duration::from_millis(50));
     drop(read.acquire_as(writing.owner()).await.unwrap());
     assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     assert!(writing.valid_for() > Duration::from_secs(50));
@@ -180,7 +248,13 @@ async fn a_writers_release_wakes_all_readers() {
     let (server, mut raw, [here, there]) = start(LONG_LEASE).await;
     // With the scripts loaded, every attempt is one call; each reader makes two.
     let warm = here.read_write("other");
-    warm.read().acquire().await.unwrap().release().await.unwrap();
+    warm.read()
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     for foreign in [false, true] {
         let writing = here.read_write(NAME).write().acquire().await.unwrap();
         let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
@@ -197,7 +271,10 @@ async fn a_writers_release_wakes_all_readers() {
                 })
             })
             .collect();
-        eventually("all sleep", async || calls_of(&mut raw, "evalsha").await == 20).await;
+        eventually("all sleep", async || {
+            calls_of(&mut raw, "evalsha").await == 20
+        })
+        .await;
         let released = Instant::now();
         if foreign {
             // As a Redisson client does it.
@@ -208,9 +285,15 @@ async fn a_writers_release_wakes_all_readers() {
             writing.release().await.unwrap();
         }
         for reader in readers {
-            soon("every reader acquires the lock", reader).await.unwrap();
+            soon("every reader acquires the lock", reader)
+                .await
+                .unwrap();
         }
-        assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
+        assert!(
+            released.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            released.elapsed()
+        );
         nothing_left(&server, &[&here, &there]).await;
     }
 }
@@ -224,9 +307,17 @@ async fn readers_are_woken_when_a_writer_downgrades() {
     let waiting = wait_for(there.read_write(NAME).read());
     eventually("it waits", async || there.usage().channels == 1).await;
     let mut raw = server.conn().await;
-    eventually("it is subscribed", async || subscribers(&mut raw, CHANNEL).await == 1).await;
+    eventually("it is subscribed", async || {
+        subscribers(&mut raw, CHANNEL).await == 1
+    })
+    .await;
     writing.release().await.unwrap();
-    soon("the reader acquires the lock", waiting).await.unwrap().release().await.unwrap();
+    soon("the reader acquires the lock", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     reading.release().await.unwrap();
     nothing_left(&server, &[&here, &there]).await;
 }
@@ -242,7 +333,12 @@ async fn the_last_readers_release_wakes_a_writer() {
     one.release().await.unwrap();
     assert!(!waiting.is_finished());
     two.release().await.unwrap();
-    soon("the writer acquires the lock", waiting).await.unwrap().release().await.unwrap();
+    soon("the writer acquires the lock", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     nothing_left(&server, &[&here, &there]).await;
 }
 
@@ -251,13 +347,27 @@ async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     let (server, _, [here, there]) = start(LEASE).await;
     let (lock, other) = (here.read_write(NAME), there.read_write(NAME));
     // The lease of the writer is over long before the reader has finished.
-    let writing = lock.write().clone().without_renewal(LEASE).acquire().await.unwrap();
+    let writing = lock
+        .write()
+        .clone()
+        .without_renewal(LEASE)
+        .acquire()
+        .await
+        .unwrap();
     assert!(other.read().try_acquire().await.unwrap().is_none());
     let reading = writing.downgrade().await.unwrap();
     for _ in 0..4 {
         renewed(|| reading.valid_for()).await;
         assert!(other.write().try_acquire().await.unwrap().is_none());
-        other.read().try_acquire().await.unwrap().expect("readers share").release().await.unwrap();
+        other
+            .read()
+            .try_acquire()
+            .await
+            .unwrap()
+            .expect("readers share")
+            .release()
+            .await
+            .unwrap();
     }
     reading.release().await.unwrap();
     let lost = lock.write().acquire().await.unwrap();

@@ -23,11 +23,15 @@ async fn pair() -> (RedisServer, RedisServer) {
 }
 
 fn config(count: u32, timeout: Duration) -> LockConfig {
-    LockConfig::default().with_replicas(count, timeout).with_lease(Duration::from_secs(60))
+    LockConfig::default()
+        .with_replicas(count, timeout)
+        .with_lease(Duration::from_secs(60))
 }
 
 async fn connect(master: &RedisServer, count: u32, timeout: Duration) -> Locks {
-    Locks::connect(master.client(), config(count, timeout)).await.expect("connect")
+    Locks::connect(master.client(), config(count, timeout))
+        .await
+        .expect("connect")
 }
 
 #[tokio::test]
@@ -82,7 +86,9 @@ async fn a_failed_re_entry_leaves_the_first_hold() {
     fails_as!(lock.try_acquire_as(&owner).await, Unavailable);
     assert_eq!(lock.hold_count(&owner).await, Ok(1));
     replica.resume();
-    let again = super::soon("the replica is back", lock.acquire_as(&owner)).await.unwrap();
+    let again = super::soon("the replica is back", lock.acquire_as(&owner))
+        .await
+        .unwrap();
     assert_eq!(lock.hold_count(&owner).await, Ok(2));
     again.release().await.unwrap();
     guard.release().await.unwrap();
@@ -101,13 +107,20 @@ async fn waiting_for_replicas_does_not_delay_other_commands() {
         tokio::spawn(async move { lock.try_acquire().await.map(drop) })
     };
     let lock = locks.lock(NAME);
-    super::eventually("the acquire waits", async || lock.is_locked().await == Ok(true)).await;
+    super::eventually("the acquire waits", async || {
+        lock.is_locked().await == Ok(true)
+    })
+    .await;
     let started = Instant::now();
     for _ in 0..20 {
         assert_eq!(held.is_locked().await, Ok(true));
     }
     guard.release().await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        started.elapsed()
+    );
     assert!(!waiting.is_finished(), "it did not wait");
     fails_as!(waiting.await.unwrap(), Unavailable);
     replica.resume();
@@ -119,7 +132,9 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
     let cluster = RedisCluster::start_with_replicas(Duration::from_secs(60)).await;
     let connect = async |count, timeout| {
         let server = Server::cluster(cluster.urls()).unwrap();
-        Locks::connect(server, config(count, timeout)).await.unwrap()
+        Locks::connect(server, config(count, timeout))
+            .await
+            .unwrap()
     };
     let enough = connect(1, GENEROUS).await;
     let too_few = connect(2, Duration::from_millis(100)).await;
@@ -130,7 +145,11 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
         super::eventually("its replica knows the shard, and answers", async || {
             let mut copy = cluster.nodes[shard + 3].conn().await;
             let read = redis::cmd("READONLY").exec_async(&mut copy).await.is_ok();
-            read && redis::cmd("EXISTS").arg(&name).exec_async(&mut copy).await.is_ok()
+            read && redis::cmd("EXISTS")
+                .arg(&name)
+                .exec_async(&mut copy)
+                .await
+                .is_ok()
         })
         .await;
         fails_as!(too_few.lock(&name).try_acquire().await, Unavailable);
@@ -161,16 +180,25 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
 #[tokio::test]
 async fn replicas_of_the_master_acknowledge_before_and_after_a_failover() {
     let sentinel = RedisSentinel::start().await;
-    let [old, new] = sentinel.servers.as_slice() else { panic!("two servers") };
+    let [old, new] = sentinel.servers.as_slice() else {
+        panic!("two servers")
+    };
     // The new master has a replica from the start.
     let next = RedisServer::start_as(Role::ReplicaOf(new.port())).await;
     in_sync(new, &next).await;
     let login = redis::RedisConnectionInfo::default();
     let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
     let too_few = Locks::connect(server.clone(), config(2, Duration::from_millis(100))).await;
-    let locks = Locks::connect(server, config(1, Duration::from_millis(300))).await.unwrap();
+    let locks = Locks::connect(server, config(1, Duration::from_millis(300)))
+        .await
+        .unwrap();
     let lock = locks.lock(NAME);
-    super::soon("it is acquired", lock.acquire()).await.unwrap().release().await.unwrap();
+    super::soon("it is acquired", lock.acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     fails_as!(too_few.unwrap().lock(NAME).try_acquire().await, Unavailable);
     assert_eq!(lock.is_locked().await, Ok(false));
     sentinel.ask_for_failover().await;

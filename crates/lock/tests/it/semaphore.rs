@@ -24,17 +24,26 @@ async fn the_wire_format_is_that_of_redisson() {
     assert_eq!(next_message(&mut messages).await, "5");
 
     let three = semaphore.try_acquire(3).await.unwrap().unwrap();
-    assert_eq!((three.count(), raw.get::<_, i64>(NAME).await.unwrap()), (3, 2));
+    assert_eq!(
+        (three.count(), raw.get::<_, i64>(NAME).await.unwrap()),
+        (3, 2)
+    );
     assert_eq!(semaphore.available().await.unwrap(), 2);
     three.release().await.unwrap();
     assert_eq!(
-        (next_message(&mut messages).await, semaphore.available().await.unwrap()),
+        (
+            next_message(&mut messages).await,
+            semaphore.available().await.unwrap()
+        ),
         ("5".to_owned(), 5)
     );
 
     semaphore.add_permits(2).await.unwrap();
     assert_eq!(
-        (next_message(&mut messages).await, semaphore.available().await.unwrap()),
+        (
+            next_message(&mut messages).await,
+            semaphore.available().await.unwrap()
+        ),
         ("7".to_owned(), 7)
     );
     semaphore.try_acquire(1).await.unwrap().unwrap().forget();
@@ -58,7 +67,12 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
     let waiting = waiting(&gate, 2);
     eventually("it waits", async || locks.usage().channels == 1).await;
     assert!(gate.add_permits_if_exists(2).await.unwrap());
-    soon("it is woken", waiting).await.unwrap().release().await.unwrap();
+    soon("it is woken", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     all_back(&mut raw, &[&locks], 2).await;
 }
 
@@ -84,7 +98,9 @@ async fn an_acquire_that_arrives_after_its_undo_acquires_nothing() {
         ),
     );
     let record = "{gate}:permit:1";
-    let undo = [release, "2", NAME, record, "PUBLISH", "", CHANNEL, "2", "60000", "taken"];
+    let undo = [
+        release, "2", NAME, record, "PUBLISH", "", CHANNEL, "2", "60000", "taken",
+    ];
     let attempt = [acquire, "2", NAME, record, "2", "600000"];
     assert_eq!(query::<i64>(&mut raw, "EVAL", &undo).await, 0);
     assert_eq!(query::<i64>(&mut raw, "EVAL", &attempt).await, 0);
@@ -106,7 +122,10 @@ async fn an_acquire_that_arrives_after_its_undo_acquires_nothing() {
 async fn permits_of_a_deleted_semaphore_are_not_held() {
     let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
     let gate = gate::<Plain>(&locks, 5).await;
-    let (one, two) = (gate.acquire(1).await.unwrap(), gate.acquire(2).await.unwrap());
+    let (one, two) = (
+        gate.acquire(1).await.unwrap(),
+        gate.acquire(2).await.unwrap(),
+    );
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
     assert_eq!(one.release().await, Err(Error::Lost(LostReason::Expired)));
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
@@ -130,10 +149,19 @@ async fn permits_below_zero_are_paid_off_by_releases() {
     assert_eq!(gate.available().await.unwrap(), -4);
     assert!(gate.try_acquire(1).await.unwrap().is_none());
     // None is asked for, none is needed.
-    gate.try_acquire(0).await.unwrap().unwrap().release().await.unwrap();
+    gate.try_acquire(0)
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let mut messages = messages(&server, CHANNEL).await;
     let waiting = waiting(&there.semaphore(NAME), 2);
-    eventually("it waits", async || subscribers(&mut raw, CHANNEL).await == 1).await;
+    eventually("it waits", async || {
+        subscribers(&mut raw, CHANNEL).await == 1
+    })
+    .await;
     for expected in [-3, -2, -1] {
         held.remove(0).release().await.unwrap();
         assert_eq!(gate.available().await.unwrap(), expected);

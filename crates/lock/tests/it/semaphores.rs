@@ -50,18 +50,30 @@ pub(super) async fn gate<G: Gate>(locks: &Locks, permits: u32) -> Semaphore<G> {
 
 /// Waits until `permits` are free, none is held, and nothing else is left but records that expire.
 pub(super) async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i64) {
-    eventually("all permits are free and no subscription is left", async || {
-        let (free, held): (i64, i64) =
-            redis::pipe().get(NAME).zcard(LEASES).query_async(raw).await.expect("both");
-        assert!(free <= permits, "{free} are free of {permits}");
-        let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
-        (free, held) == (permits, 0)
-            && channels.is_empty()
-            && locks.iter().all(|locks| locks.usage() == LockUsage::default())
-    })
+    eventually(
+        "all permits are free and no subscription is left",
+        async || {
+            let (free, held): (i64, i64) = redis::pipe()
+                .get(NAME)
+                .zcard(LEASES)
+                .query_async(raw)
+                .await
+                .expect("both");
+            assert!(free <= permits, "{free} are free of {permits}");
+            let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
+            (free, held) == (permits, 0)
+                && channels.is_empty()
+                && locks
+                    .iter()
+                    .all(|locks| locks.usage() == LockUsage::default())
+        },
+    )
     .await;
     let keys: Vec<String> = query(raw, "KEYS", &["*"]).await;
-    for key in keys.iter().filter(|key| ![NAME, LEASES].contains(&key.as_str())) {
+    for key in keys
+        .iter()
+        .filter(|key| ![NAME, LEASES].contains(&key.as_str()))
+    {
         assert!(key.starts_with("{gate}:permit:"), "{key}");
         let left: i64 = raw.pttl(key).await.expect("PTTL");
         // It may expire between the two commands.
@@ -108,7 +120,11 @@ async fn never_more_permits_are_held_than_exist<G: Gate>() {
 
 async fn permits_are_split_and_drained<G: Gate>() {
     let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
-    assert_eq!(G::of(&locks, NAME).available().await, Ok(0), "there is no semaphore");
+    assert_eq!(
+        G::of(&locks, NAME).available().await,
+        Ok(0),
+        "there is no semaphore"
+    );
     assert!(G::of(&locks, NAME).try_acquire(1).await.unwrap().is_none());
     let gate = gate::<G>(&locks, 5).await;
     assert!(!gate.try_set_permits(9).await.unwrap(), "it exists");
@@ -124,7 +140,10 @@ async fn permits_are_split_and_drained<G: Gate>() {
     four.release().await.unwrap();
     assert_eq!(gate.available().await, Ok(4));
     let stats = locks.stats();
-    let stats = stats.iter().find(|stats| stats.acquired > 0).expect("the kind that was used");
+    let stats = stats
+        .iter()
+        .find(|stats| stats.acquired > 0)
+        .expect("the kind that was used");
     assert_eq!((stats.busy, stats.held_now), (2, 1));
     drop(rest);
     all_back(&mut raw, &[&locks], 5).await;
@@ -142,12 +161,21 @@ async fn a_waiter_is_woken_by_a_release_and_by_the_creation<G: Gate>() {
         let late = tokio::spawn(async move {
             match limit {
                 None => other.acquire(1).await.unwrap(),
-                Some(limit) => other.acquire_within(1, limit).await.unwrap().expect("in time"),
+                Some(limit) => other
+                    .acquire_within(1, limit)
+                    .await
+                    .unwrap()
+                    .expect("in time"),
             }
         });
         eventually("it waits", async || there.usage().channels == 1).await;
         G::of(&here, NAME).add_permits(1).await.unwrap();
-        soon("it is woken", late).await.unwrap().release().await.unwrap();
+        soon("it is woken", late)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         G::of(&here, NAME).add_permits(-1).await.unwrap();
     }
     held.release().await.unwrap();
@@ -180,21 +208,38 @@ async fn a_waiter_for_several_permits_is_not_overtaken<G: Gate>() {
     let many = waiting(&gate, 3);
     // The second attempt is made at the head of the wait queue.
     calls += 2;
-    eventually("it waits", async || calls_of(&mut raw, "evalsha").await == calls).await;
+    eventually("it waits", async || {
+        calls_of(&mut raw, "evalsha").await == calls
+    })
+    .await;
     let one = waiting(&gate, 1);
     calls += 1;
-    eventually("the other has tried once", async || calls_of(&mut raw, "evalsha").await == calls)
-        .await;
+    eventually("the other has tried once", async || {
+        calls_of(&mut raw, "evalsha").await == calls
+    })
+    .await;
     for _ in 0..2 {
         gate.add_permits(1).await.unwrap();
         calls += 2;
-        eventually("the first has tried", async || calls_of(&mut raw, "evalsha").await >= calls)
-            .await;
+        eventually("the first has tried", async || {
+            calls_of(&mut raw, "evalsha").await >= calls
+        })
+        .await;
         assert!(!one.is_finished(), "it overtook the first waiter");
     }
     gate.add_permits(1).await.unwrap();
-    soon("it gets three", many).await.unwrap().release().await.unwrap();
-    soon("it gets one", one).await.unwrap().release().await.unwrap();
+    soon("it gets three", many)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    soon("it gets one", one)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     all_back(&mut raw, &[&locks], 3).await;
 }
 
@@ -219,7 +264,12 @@ async fn a_waiter_that_asks_for_too_much_does_not_block_the_others<G: Gate>() {
     }
     // It gets what it asks for once there are as many.
     gate.add_permits(3).await.unwrap();
-    soon("it acquires all", greedy).await.unwrap().release().await.unwrap();
+    soon("it acquires all", greedy)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     eventually("all are back", async || gate.available().await == Ok(5)).await;
 }
 
@@ -229,7 +279,10 @@ async fn a_command_with_a_lost_reply_counts_once<G: Gate>() {
     let gate = gate::<G>(&locks, 5).await;
     // Once without loss: with the scripts loaded, the next reply is the script's.
     gate.acquire(1).await.unwrap().release().await.unwrap();
-    let two = losing_reply(&proxy, gate.try_acquire(2)).await.unwrap().expect("they are free");
+    let two = losing_reply(&proxy, gate.try_acquire(2))
+        .await
+        .unwrap()
+        .expect("they are free");
     assert_eq!(gate.available().await, Ok(3));
     losing_reply(&proxy, two.release()).await.unwrap();
     assert_eq!(gate.available().await, Ok(5));
@@ -249,9 +302,15 @@ async fn a_paused_server_ends_every_call_and_leaves_nothing<G: Gate>() {
     server.pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    fails_as!(soon("its limit", gate.acquire_within(2, limit)).await, Unavailable);
+    fails_as!(
+        soon("its limit", gate.acquire_within(2, limit)).await,
+        Unavailable
+    );
     assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
-    fails_as!(soon("the command timeout", gate.try_acquire(2)).await, Unavailable);
+    fails_as!(
+        soon("the command timeout", gate.try_acquire(2)).await,
+        Unavailable
+    );
     fails_as!(soon("the command timeout", held.release()).await, Unknown);
     server.resume();
     all_back(&mut raw, &[&locks], 5).await;
@@ -264,7 +323,10 @@ async fn a_call_cancelled_at_any_point_leaves_nothing<G: Gate>() {
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
             let completed = match case {
-                0 => cut_after(polls, gate.try_acquire(1)).await.map(Result::unwrap).is_some(),
+                0 => cut_after(polls, gate.try_acquire(1))
+                    .await
+                    .map(Result::unwrap)
+                    .is_some(),
                 1 => {
                     let holder = other.acquire(2).await.unwrap();
                     let releasing = released_later(async move { holder.release().await });
@@ -274,7 +336,10 @@ async fn a_call_cancelled_at_any_point_leaves_nothing<G: Gate>() {
                 }
                 _ => {
                     let permits = gate.acquire(2).await.unwrap();
-                    cut_after(polls, permits.release()).await.map(Result::unwrap).is_some()
+                    cut_after(polls, permits.release())
+                        .await
+                        .map(Result::unwrap)
+                        .is_some()
                 }
             };
             all_back(&mut raw, &[&here, &there], 2).await;
@@ -293,7 +358,14 @@ async fn a_release_wakes_a_waiter_on_every_cluster_node<G: Gate>() {
     };
     let (here, there) = (connect().await, connect().await);
     // Names in slots of all nodes; one of them with a hash tag of its own.
-    for name in ["gate:1", "gate:2", "gate:3", "gate:4", "gate:{5}:x", "gate:6"] {
+    for name in [
+        "gate:1",
+        "gate:2",
+        "gate:3",
+        "gate:4",
+        "gate:{5}:x",
+        "gate:6",
+    ] {
         let (gate, other) = (G::of(&here, name), G::of(&there, name));
         gate.add_permits(-1).await.unwrap();
         gate.add_permits(2).await.unwrap();
@@ -301,7 +373,12 @@ async fn a_release_wakes_a_waiter_on_every_cluster_node<G: Gate>() {
         let waiter = waiting(&other, 1);
         eventually("it waits", async || there.usage().channels == 1).await;
         held.release().await.unwrap();
-        soon("it is woken", waiter).await.unwrap().release().await.unwrap();
+        soon("it is woken", waiter)
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         assert_eq!(gate.available().await, Ok(1));
     }
 }

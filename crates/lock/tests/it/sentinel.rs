@@ -14,7 +14,9 @@ const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 async fn connect(sentinel: &RedisSentinel) -> Locks {
     let login = RedisConnectionInfo::default();
     let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
-    Locks::connect(server, LockConfig::default()).await.expect("connect")
+    Locks::connect(server, LockConfig::default())
+        .await
+        .expect("connect")
 }
 
 #[tokio::test]
@@ -30,7 +32,10 @@ async fn locks_follow_a_failover_from_a_killed_master() {
     })
     .await;
     let mut master = sentinel.servers[0].conn().await;
-    eventually("it is subscribed", async || subscribers(&mut master, CHANNEL).await == 1).await;
+    eventually("it is subscribed", async || {
+        subscribers(&mut master, CHANNEL).await == 1
+    })
+    .await;
     sentinel.servers[0].kill();
 
     let mut failed = 0;
@@ -46,16 +51,35 @@ async fn locks_follow_a_failover_from_a_killed_master() {
             Err(Error::Unavailable { .. }) => failed += 1,
             Err(error) => panic!("{error:?}"),
         }
-        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(4),
+            "{:?}",
+            started.elapsed()
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(failed > 0, "no command failed");
     // The waiter's process subscribes at the new master.
     let mut new_master = sentinel.servers[1].conn().await;
-    eventually("it is subscribed", async || subscribers(&mut new_master, CHANNEL).await == 1).await;
+    eventually("it is subscribed", async || {
+        subscribers(&mut new_master, CHANNEL).await == 1
+    })
+    .await;
     let released = Instant::now();
     guard.release().await.unwrap();
-    soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
-    assert!(released.elapsed() < Duration::from_secs(10), "{:?}", released.elapsed());
-    assert_eq!((here.usage(), there.usage()), (LockUsage::default(), LockUsage::default()));
+    soon("the waiter acquires the lock", waiting)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert!(
+        released.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        released.elapsed()
+    );
+    assert_eq!(
+        (here.usage(), there.usage()),
+        (LockUsage::default(), LockUsage::default())
+    );
 }

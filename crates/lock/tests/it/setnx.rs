@@ -34,8 +34,16 @@ async fn a_release_after_the_lease_leaves_the_next_owner_alone() {
     let short = locks.setnx(KEY, Duration::from_millis(100));
     let late = short.try_acquire().await.unwrap().unwrap();
     let later = {
-        eventually("the lease ends", async || !raw.exists::<_, bool>(KEY).await.unwrap()).await;
-        locks.setnx(KEY, Duration::from_secs(60)).try_acquire().await.unwrap().unwrap()
+        eventually("the lease ends", async || {
+            !raw.exists::<_, bool>(KEY).await.unwrap()
+        })
+        .await;
+        locks
+            .setnx(KEY, Duration::from_secs(60))
+            .try_acquire()
+            .await
+            .unwrap()
+            .unwrap()
     };
     let token: String = raw.get(KEY).await.unwrap();
     assert_eq!(late.valid_for(), Duration::ZERO);
@@ -43,7 +51,12 @@ async fn a_release_after_the_lease_leaves_the_next_owner_alone() {
     assert_eq!(raw.get::<_, String>(KEY).await.unwrap(), token);
     later.release().await.unwrap();
     // Its script is reloaded after a flush.
-    let held = locks.setnx(KEY, Duration::from_secs(60)).try_acquire().await.unwrap().unwrap();
+    let held = locks
+        .setnx(KEY, Duration::from_secs(60))
+        .try_acquire()
+        .await
+        .unwrap()
+        .unwrap();
     let _: () = super::query(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
     held.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;

@@ -67,7 +67,10 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
         let guard = locks.lock("lock").acquire().await.unwrap();
         eventually("it is refused", async || locks.refusals().tracking > 0).await;
         let _: () = raw.del("lock").await.unwrap();
-        assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
+        assert_eq!(
+            soon("the loss is reported", guard.lost()).await,
+            LostReason::Expired
+        );
         if user == "two" {
             // Each key that it must not read is refused.
             continue;
@@ -102,14 +105,22 @@ async fn a_process_without_long_holds_keeps_no_connection() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_leases(server.client()).await;
-    held_and_tracked(&server, &locks, "lock").await.release().await.unwrap();
+    held_and_tracked(&server, &locks, "lock")
+        .await
+        .release()
+        .await
+        .unwrap();
     assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 1);
     eventually("the connection is closed", async || {
         info(&mut raw, "clients", "tracking_clients").await == 0
     })
     .await;
     // Another is made for the next hold.
-    held_and_tracked(&server, &locks, "lock").await.release().await.unwrap();
+    held_and_tracked(&server, &locks, "lock")
+        .await
+        .release()
+        .await
+        .unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -117,7 +128,10 @@ async fn a_process_without_long_holds_keeps_no_connection() {
 async fn a_majority_that_is_taken_away_is_reported() {
     let servers = servers::<3>().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(120));
-    let locks = process_with(&servers, config.with_command_timeout(Duration::from_secs(3)));
+    let locks = process_with(
+        &servers,
+        config.with_command_timeout(Duration::from_secs(3)),
+    );
     let majority = Majority::new(&locks).unwrap().lock("lock");
     let guard = acquire_on_all(&majority, servers.len()).await;
     for server in &servers {
@@ -127,7 +141,10 @@ async fn a_majority_that_is_taken_away_is_reported() {
         // Another owner has it, so that it cannot be acquired anew.
         hold_as_another_owner(&mut server.conn().await, "lock").await;
     }
-    assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Taken);
+    assert_eq!(
+        soon("the loss is reported", guard.lost()).await,
+        LostReason::Taken
+    );
     assert_eq!(guard.valid_for(), Duration::ZERO);
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Taken)));
     nothing_left_on(&servers[..1], &[&locks[..1]]).await;
@@ -155,7 +172,10 @@ async fn every_master_of_a_cluster_reports_and_moved_slots_are_followed() {
     cluster.begin_move(*slot, 0, 1).await;
     cluster.end_move(*slot, 0, 1).await;
     let mut raw = tracked_on(&cluster, 1, 2).await;
-    assert!(!moved.valid_for().is_zero(), "the move was taken for a loss");
+    assert!(
+        !moved.valid_for().is_zero(),
+        "the move was taken for a loss"
+    );
     let _: () = raw.del(name).await.unwrap();
     assert_eq!(reported(moved).await, LostReason::Expired);
     for (node, (guard, name, _)) in guards.iter().enumerate().skip(1) {
@@ -181,15 +201,22 @@ async fn a_new_master_of_sentinel_is_followed() {
     // The sentinels close every connection when they promote a replica, also one that is just made.
     let new_master = sentinel.servers[1].client();
     let followed = async || {
-        let Ok(mut raw) = new_master.get_multiplexed_async_connection().await else { return false };
+        let Ok(mut raw) = new_master.get_multiplexed_async_connection().await else {
+            return false;
+        };
         let stats: redis::RedisResult<String> =
             redis::cmd("INFO").arg("stats").query_async(&mut raw).await;
         stats.is_ok_and(|stats| stats.contains("tracking_total_keys:1\r"))
     };
     testkit::wait::eventually("it is followed", Duration::from_secs(60), followed).await;
-    assert!(!guard.valid_for().is_zero(), "the failover was taken for a loss");
+    assert!(
+        !guard.valid_for().is_zero(),
+        "the failover was taken for a loss"
+    );
     eventually("the key is deleted", async || {
-        let Ok(mut raw) = new_master.get_multiplexed_async_connection().await else { return false };
+        let Ok(mut raw) = new_master.get_multiplexed_async_connection().await else {
+            return false;
+        };
         raw.del::<_, ()>("lock").await.is_ok()
     })
     .await;

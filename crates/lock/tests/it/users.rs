@@ -28,14 +28,21 @@ fn login(server: &RedisServer, password: &str) -> redis::Client {
 /// The rights that the README lists after `words`, in backticks.
 fn more_rights(words: &str) -> Vec<&'static str> {
     let readme = include_str!("../../README.md");
-    let found = readme.split_once(words).and_then(|(_, rest)| rest.split('`').nth(1));
-    found.unwrap_or_else(|| panic!("the README names the rights: {words}")).split(' ').collect()
+    let found = readme
+        .split_once(words)
+        .and_then(|(_, rest)| rest.split('`').nth(1));
+    found
+        .unwrap_or_else(|| panic!("the README names the rights: {words}"))
+        .split(' ')
+        .collect()
 }
 
 /// How many connections a user has on a server.
 pub(super) async fn connections_of(raw: &mut MultiplexedConnection, user: &str) -> usize {
     let list: String = query(raw, "CLIENT", &["LIST"]).await;
-    list.lines().filter(|line| line.contains(&format!(" user={user} "))).count()
+    list.lines()
+        .filter(|line| line.contains(&format!(" user={user} ")))
+        .count()
 }
 
 /// Waiting could not help: it would never end.
@@ -44,7 +51,9 @@ async fn a_refused_login_ends_every_call() {
     let server = RedisServer::start().await;
     set_user(&server, "app", &["~*", "&*", "+@all"]).await;
     let rejected = |error: &Error| matches!(error, Error::Rejected { cause, .. } if cause.to_string().contains("authentication failed"));
-    let error = Locks::connect(login(&server, "wrong"), LockConfig::default()).await.unwrap_err();
+    let error = Locks::connect(login(&server, "wrong"), LockConfig::default())
+        .await
+        .unwrap_err();
     assert!(rejected(&error), "{error:?}");
     let locks = Locks::lazy(login(&server, "wrong"), LockConfig::default()).unwrap();
     let lock = locks.lock(NAME);
@@ -63,7 +72,9 @@ async fn a_login_that_was_refused_is_tried_again() {
     let server = RedisServer::start().await;
     set_user(&server, "app", &["~*", "&*", "+@all"]).await;
     let mut raw = server.conn().await;
-    let locks = Locks::connect(login(&server, "secret"), LockConfig::default()).await.unwrap();
+    let locks = Locks::connect(login(&server, "secret"), LockConfig::default())
+        .await
+        .unwrap();
     let lock = locks.lock(NAME);
     let held = lock.acquire().await.unwrap();
     let _: () = query(&mut raw, "ACL", &["SETUSER", "app", "resetpass", ">other"]).await;
@@ -76,9 +87,19 @@ async fn a_login_that_was_refused_is_tried_again() {
     fails_as!(held.release().await, Rejected);
     let _: () = query(&mut raw, "ACL", &["SETUSER", "app", ">secret"]).await;
     let again = Instant::now();
-    eventually("the login is accepted", async || lock.is_locked().await.is_ok()).await;
-    eventually("it is released", async || lock.is_locked().await == Ok(false)).await;
-    assert!(again.elapsed() < Duration::from_secs(10), "{:?}", again.elapsed());
+    eventually("the login is accepted", async || {
+        lock.is_locked().await.is_ok()
+    })
+    .await;
+    eventually("it is released", async || {
+        lock.is_locked().await == Ok(false)
+    })
+    .await;
+    assert!(
+        again.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        again.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -100,13 +121,20 @@ async fn the_rights_in_the_readme_are_enough_on_a_cluster() {
 async fn the_rights_in_the_readme_are_enough_with_sentinel() {
     let sentinel = RedisSentinel::start().await;
     for server in &sentinel.servers {
-        set_user(server, "app", &[rights(), more_rights("with Sentinel")].concat()).await;
+        set_user(
+            server,
+            "app",
+            &[rights(), more_rights("with Sentinel")].concat(),
+        )
+        .await;
     }
     for server in &sentinel.sentinels {
         set_user(server, "watcher", &more_rights("users of the sentinels")).await;
     }
-    let sentinels =
-        sentinel.sentinels.iter().map(|s| format!("redis://watcher:secret@{}/", s.address()));
+    let sentinels = sentinel
+        .sentinels
+        .iter()
+        .map(|s| format!("redis://watcher:secret@{}/", s.address()));
     let server = Server::sentinel(sentinels, MASTER, RedisConnectionInfo::default()).unwrap();
     let _locks = every_kind_as_app(server).await;
     let mut master = sentinel.servers[0].conn().await;
@@ -119,5 +147,8 @@ async fn the_rights_in_the_readme_are_enough_with_sentinel() {
 fn without_a_runtime_nothing_connects() {
     let client = redis::Client::open("redis://127.0.0.1:1/").unwrap();
     let error = Locks::lazy(client, LockConfig::default()).unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }) && !error.is_retryable(), "{error:?}");
+    assert!(
+        matches!(error, Error::Rejected { .. }) && !error.is_retryable(),
+        "{error:?}"
+    );
 }

@@ -17,7 +17,13 @@ const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 async fn warm() -> (RedisServer, MultiplexedConnection, Locks) {
     let (server, raw, [locks]) = start(LONG_LEASE).await;
     let other = locks.lock("another lock");
-    other.acquire().await.expect("acquire").release().await.expect("release");
+    other
+        .acquire()
+        .await
+        .expect("acquire")
+        .release()
+        .await
+        .expect("release");
     (server, raw, locks)
 }
 
@@ -34,15 +40,22 @@ async fn waiters(
         let guard = lock.acquire().await.expect("acquire");
         guard.release().await.expect("release");
     };
-    let waiters = (0..count).map(|_| tokio::spawn(waiter(locks.clone()))).collect();
-    eventually("all waiters sleep", async || calls_of(raw, "evalsha").await == asleep).await;
+    let waiters = (0..count)
+        .map(|_| tokio::spawn(waiter(locks.clone())))
+        .collect();
+    eventually("all waiters sleep", async || {
+        calls_of(raw, "evalsha").await == asleep
+    })
+    .await;
     waiters
 }
 
 /// Waits until all are done.
 async fn all_acquire(waiters: Vec<JoinHandle<()>>) {
     for waiter in waiters {
-        soon("every waiter acquires the lock", waiter).await.expect("a waiter failed");
+        soon("every waiter acquires the lock", waiter)
+            .await
+            .expect("a waiter failed");
     }
 }
 
@@ -53,7 +66,9 @@ async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
     let _: bool = raw.pexpire(NAME, 600).await.unwrap();
     let owner = locks.owner();
     let lock = locks.lock(NAME);
-    let guard = soon("the lease ends", lock.acquire_as(&owner)).await.unwrap();
+    let guard = soon("the lease ends", lock.acquire_as(&owner))
+        .await
+        .unwrap();
     guard.release().await.unwrap();
 }
 
@@ -62,7 +77,10 @@ async fn many_waiters_share_one_subscription_and_one_message_wakes_one() {
     let (server, mut raw, locks) = warm().await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 20).await;
-    assert_eq!((subscribers(&mut raw, CHANNEL).await, locks.usage().channels), (1, 1));
+    assert_eq!(
+        (subscribers(&mut raw, CHANNEL).await, locks.usage().channels),
+        (1, 1)
+    );
     // Messages without a release: each causes one attempt of one waiter, which then sleeps again.
     let before = calls_of(&mut raw, "evalsha").await;
     for messages in 1..=3 {

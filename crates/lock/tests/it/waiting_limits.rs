@@ -29,18 +29,48 @@ async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
     let config = LockConfig::default().with_command_timeout(TIMEOUT * 3);
     let (server, _, [locks]) = start_with(config).await;
     locks.semaphore("sem").try_set_permits(1).await.unwrap();
-    locks.leased_semaphore("leased", Duration::from_secs(60)).try_set_permits(1).await.unwrap();
+    locks
+        .leased_semaphore("leased", Duration::from_secs(60))
+        .try_set_permits(1)
+        .await
+        .unwrap();
     server.pause();
     let started = Instant::now();
     let leased = locks.leased_semaphore("leased", Duration::from_secs(60));
     for (what, limited) in [
-        ("lock", locks.lock(NAME).acquire_within(LIMIT).await.map(drop)),
-        ("fair lock", locks.fair("fair").acquire_within(LIMIT).await.map(drop)),
-        ("multi lock", locks.multi(["a", "b"]).acquire_within(LIMIT).await.map(drop)),
-        ("semaphore", locks.semaphore("sem").acquire_within(1, LIMIT).await.map(drop)),
-        ("leased semaphore", leased.acquire_within(1, LIMIT).await.map(drop)),
+        (
+            "lock",
+            locks.lock(NAME).acquire_within(LIMIT).await.map(drop),
+        ),
+        (
+            "fair lock",
+            locks.fair("fair").acquire_within(LIMIT).await.map(drop),
+        ),
+        (
+            "multi lock",
+            locks
+                .multi(["a", "b"])
+                .acquire_within(LIMIT)
+                .await
+                .map(drop),
+        ),
+        (
+            "semaphore",
+            locks
+                .semaphore("sem")
+                .acquire_within(1, LIMIT)
+                .await
+                .map(drop),
+        ),
+        (
+            "leased semaphore",
+            leased.acquire_within(1, LIMIT).await.map(drop),
+        ),
     ] {
-        assert!(matches!(limited, Err(Error::Unavailable { .. })), "{what}: {limited:?}");
+        assert!(
+            matches!(limited, Err(Error::Unavailable { .. })),
+            "{what}: {limited:?}"
+        );
     }
     assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
     for kind in ["reentrant", "fair", "semaphore", "leased_semaphore"] {
@@ -58,14 +88,19 @@ async fn a_limit_reached_during_a_subscription_is_a_time_out() {
     proxy.set(Mode::LoseRequest("SUBSCRIBE"));
     let lock = here.lock(NAME);
     for limit in [LIMIT, Duration::from_secs(3)] {
-        let got = lock.acquire_within(limit).await.map(|guard| guard.is_some());
+        let got = lock
+            .acquire_within(limit)
+            .await
+            .map(|guard| guard.is_some());
         assert_eq!(got, Ok(false), "{limit:?}");
     }
     assert_eq!(timed_out_and_failed(&here, "reentrant"), (2, 0));
     let waiting = wait_for(&lock);
     eventually("it waits", async || here.usage().channels == 1).await;
     guard.release().await.unwrap();
-    let guard = soon("it acquires the lock by polling", waiting).await.unwrap();
+    let guard = soon("it acquires the lock by polling", waiting)
+        .await
+        .unwrap();
     guard.release().await.unwrap();
 }
 
@@ -75,7 +110,11 @@ async fn a_shutdown_ends_every_wait_at_once() {
     let _held = there.lock(NAME).acquire().await.unwrap();
     let _queued = there.fair("fair").acquire().await.unwrap();
     let lease = Duration::from_secs(60);
-    let (lock, fair, multi) = (here.lock(NAME), here.fair("fair"), here.multi(["free", NAME]));
+    let (lock, fair, multi) = (
+        here.lock(NAME),
+        here.fair("fair"),
+        here.multi(["free", NAME]),
+    );
     let mut waits = vec![
         tokio::spawn(async move { lock.acquire().await.err() }),
         tokio::spawn(async move { fair.acquire().await.err() }),
@@ -83,10 +122,14 @@ async fn a_shutdown_ends_every_wait_at_once() {
     ];
     for permits in [1, 2] {
         let semaphore = here.semaphore("none");
-        waits.push(tokio::spawn(async move { semaphore.acquire(permits).await.err() }));
+        waits.push(tokio::spawn(async move {
+            semaphore.acquire(permits).await.err()
+        }));
     }
     let semaphore = here.leased_semaphore("none leased", lease);
-    waits.push(tokio::spawn(async move { semaphore.acquire(1).await.err() }));
+    waits.push(tokio::spawn(
+        async move { semaphore.acquire(1).await.err() },
+    ));
     eventually("all wait", async || {
         let channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
         channels.len() == 4
@@ -115,7 +158,9 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
         let _: bool = raw.pexpire(NAME, 600_000).await.unwrap();
         let order: Arc<Mutex<Vec<&str>>> = Arc::default();
         let (mut waits, mut channels) = (Vec::new(), Vec::new());
-        for (count, (locks, who)) in [(&here, "first"), (&there, "second")].into_iter().enumerate()
+        for (count, (locks, who)) in [(&here, "first"), (&there, "second")]
+            .into_iter()
+            .enumerate()
         {
             let (lock, owner, order) = (locks.fair(NAME), locks.owner(), order.clone());
             channels.push(format!("redisson_lock__channel:{{{NAME}}}:{owner}"));
@@ -145,7 +190,11 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
             let outcome = soon("the wait ends", wait).await.unwrap();
             assert_eq!(outcome, Ok(()), "granted: {granted}");
         }
-        assert_eq!(*order.lock().unwrap(), ["first", "second"], "granted: {granted}");
+        assert_eq!(
+            *order.lock().unwrap(),
+            ["first", "second"],
+            "granted: {granted}"
+        );
         nothing_left(&server, &[&here, &there]).await;
     }
 }
@@ -169,8 +218,10 @@ async fn an_outage_ends_no_wait() {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    for refused in [lock.acquire_within(LIMIT).await.map(drop), lock.try_acquire().await.map(drop)]
-    {
+    for refused in [
+        lock.acquire_within(LIMIT).await.map(drop),
+        lock.try_acquire().await.map(drop),
+    ] {
         fails_as!(refused, Unavailable);
     }
     server.restart().await;
@@ -195,7 +246,13 @@ async fn the_outage_limit_ends_every_wait() {
         let all = async {
             tokio::join!(
                 async { locks.lock("free").acquire().await.map(drop) },
-                async { locks.fair("fair").acquire_within(TIMEOUT * 3).await.map(drop) },
+                async {
+                    locks
+                        .fair("fair")
+                        .acquire_within(TIMEOUT * 3)
+                        .await
+                        .map(drop)
+                },
                 async { multi.acquire().await.map(drop) },
                 async { locks.semaphore("sem").acquire(1).await.map(drop) },
                 async { leased.acquire(1).await.map(drop) },
@@ -209,14 +266,25 @@ async fn the_outage_limit_ends_every_wait() {
             );
             assert!(std::error::Error::source(&error).is_some(), "{error:?}");
         }
-        assert!(started.elapsed() >= LIMIT, "{down}: {:?}", started.elapsed());
+        assert!(
+            started.elapsed() >= LIMIT,
+            "{down}: {:?}",
+            started.elapsed()
+        );
     };
     server.pause();
     every_wait("paused").await;
     server.resume();
-    eventually("it answers", async || locks.lock(NAME).is_locked().await.is_ok()).await;
+    eventually("it answers", async || {
+        locks.lock(NAME).is_locked().await.is_ok()
+    })
+    .await;
     // A server that answers is waited for, however long.
-    let limited = locks.lock(NAME).acquire_within(LIMIT * 3).await.map(|guard| guard.is_some());
+    let limited = locks
+        .lock(NAME)
+        .acquire_within(LIMIT * 3)
+        .await
+        .map(|guard| guard.is_some());
     assert_eq!(limited, Ok(false));
     drop(held);
     server.kill();

@@ -13,7 +13,10 @@ fn waiting(locks: &Locks, kind: &str) -> u64 {
 }
 
 async fn become_waiting(locks: &Locks, kind: &str, count: u64) {
-    eventually(&format!("{count} wait"), async || waiting(locks, kind) == count).await;
+    eventually(&format!("{count} wait"), async || {
+        waiting(locks, kind) == count
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -32,7 +35,10 @@ async fn calls_count_while_they_wait_however_they_end() {
     let long = Duration::from_secs(60);
     let (acquires, dropped, times_out) = (waits(long), waits(long), waits(long / 30));
     become_waiting(&there, "fair", 3).await;
-    assert_eq!((waiting(&there, "reentrant"), waiting(&here, "fair")), (0, 0));
+    assert_eq!(
+        (waiting(&there, "reentrant"), waiting(&here, "fair")),
+        (0, 0)
+    );
     assert!(soon("the limit", times_out).await.unwrap().is_none());
     become_waiting(&there, "fair", 2).await;
     dropped.abort();

@@ -24,10 +24,20 @@ async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
     assert_eq!((hash.len(), count.as_str()), (1, "1"));
     assert_eq!(field, &owner.to_string());
     let (uuid, id) = field.split_once(':').unwrap();
-    let shape: String = uuid.chars().map(|c| if c == '-' { '-' } else { 'x' }).collect();
+    let shape: String = uuid
+        .chars()
+        .map(|c| if c == '-' { '-' } else { 'x' })
+        .collect();
     assert_eq!(shape, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx");
-    assert!(uuid.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-')), "{uuid}");
-    assert!(id.parse::<i64>().is_ok_and(|id| id >= 0), "{id} is not 63 bits");
+    assert!(
+        uuid.chars()
+            .all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-')),
+        "{uuid}"
+    );
+    assert!(
+        id.parse::<i64>().is_ok_and(|id| id >= 0),
+        "{id} is not 63 bits"
+    );
     let ttl: i64 = raw.pttl("lock:order:1010").await.unwrap();
     assert!((90_000..=120_000).contains(&ttl), "{ttl}");
     let _: bool = raw.persist("lock:order:1010").await.unwrap();
@@ -69,10 +79,22 @@ async fn an_uncontended_acquire_and_release_costs_two_commands() {
     let (_server, mut raw, [locks]) = start(LEASE).await;
     let lock = locks.lock("lock:order:1");
     // The first cycle loads the scripts.
-    lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    lock.try_acquire()
+        .await
+        .unwrap()
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
     for _ in 0..100 {
-        lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+        lock.try_acquire()
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
     }
     assert_eq!(calls_of(&mut raw, "evalsha").await, 200);
     for other in ["eval", "script|load", "subscribe", "ping", "get", "set"] {
@@ -116,11 +138,21 @@ async fn names_without_a_valid_hash_tag_are_rejected() {
             locks.multi(["a", name]).acquire().await.map(drop),
             locks.semaphore(name).acquire(1).await.map(drop),
             locks.semaphore(name).add_permits(1).await,
-            locks.leased_semaphore(name, LEASE).try_acquire(1).await.map(drop),
+            locks
+                .leased_semaphore(name, LEASE)
+                .try_acquire(1)
+                .await
+                .map(drop),
         ] {
-            assert!(matches!(refused, Err(Error::InvalidName { .. })), "{name:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Error::InvalidName { .. })),
+                "{name:?}: {refused:?}"
+            );
         }
     }
     let refused = locks.multi([""; 0]).acquire().await.map(drop);
-    assert!(matches!(refused, Err(Error::InvalidName { .. })), "no name: {refused:?}");
+    assert!(
+        matches!(refused, Err(Error::InvalidName { .. })),
+        "no name: {refused:?}"
+    );
 }

@@ -101,10 +101,18 @@ async fn wait(world: Arc<World>) -> Held {
         longest_sleep: config.lease,
         in_turn: world.permits > 1,
     };
-    let attempt = || async { Ok(world.attempt(1).await.map_or(Try::Refused(-1), Try::Acquired)) };
+    let attempt = || async {
+        Ok(world
+            .attempt(1)
+            .await
+            .map_or(Try::Refused(-1), Try::Acquired))
+    };
     let patience = Patience::new(&config, Duration::MAX);
-    let held = waiter.wait(patience, || world.channel.clone(), attempt).await;
-    held.expect("the server answers").expect("there is no limit")
+    let held = waiter
+        .wait(patience, || world.channel.clone(), attempt)
+        .await;
+    held.expect("the server answers")
+        .expect("there is no limit")
 }
 
 /// What `subscriber` does.
@@ -112,7 +120,9 @@ async fn run_subscriber(world: Arc<World>) {
     let mut subscribed: HashSet<Arc<str>> = HashSet::new();
     loop {
         let wanted = world.wakeups.channels();
-        world.wakeups.mark(subscribed.intersection(&wanted), Subscribed::Confirmed);
+        world
+            .wakeups
+            .mark(subscribed.intersection(&wanted), Subscribed::Confirmed);
         let more: Vec<_> = wanted.difference(&subscribed).cloned().collect();
         if !more.is_empty() {
             world.server.lock().unwrap().subscribed = true;
@@ -137,8 +147,11 @@ async fn run_subscriber(world: Arc<World>) {
         drop(server);
         for _ in 0..messages {
             // Now and then the message that wakes every waiter.
-            let message =
-                if thread_rng().gen_bool(0.8) { UNLOCK_MESSAGE } else { UNLOCK_ALL_MESSAGE };
+            let message = if thread_rng().gen_bool(0.8) {
+                UNLOCK_MESSAGE
+            } else {
+                UNLOCK_ALL_MESSAGE
+            };
             world.wakeups.deliver(&world.channel, message.as_bytes());
         }
         if broken {
@@ -150,7 +163,11 @@ async fn run_subscriber(world: Arc<World>) {
 
 /// A waiter that acquires and releases, or one that is dropped after a few polls.
 async fn until_dropped(waiting: impl Future<Output = Held>, dropped: bool) {
-    let mut polls = if dropped { thread_rng().gen_range(1..50) } else { usize::MAX };
+    let mut polls = if dropped {
+        thread_rng().gen_range(1..50)
+    } else {
+        usize::MAX
+    };
     let mut waiting = Box::pin(waiting);
     let held = std::future::poll_fn(|cx| {
         polls -= 1;
@@ -174,10 +191,16 @@ fn run(permits: usize, [stay, drop_half_way]: [usize; 2], connection_breaks: boo
             wakeups: Arc::default(),
             channel: "channel".into(),
             permits,
-            server: Mutex::new(Server { free: permits, ..Server::default() }),
+            server: Mutex::new(Server {
+                free: permits,
+                ..Server::default()
+            }),
             connection: Notify::new(),
         });
-        let held = world.attempt(permits).await.expect("no other task has started");
+        let held = world
+            .attempt(permits)
+            .await
+            .expect("no other task has started");
         let subscriber = spawn(run_subscriber(world.clone()));
         let waiters: Vec<JoinHandle<()>> = (0..stay + drop_half_way)
             .map(|i| spawn(until_dropped(wait(world.clone()), i < drop_half_way)))
@@ -200,7 +223,11 @@ fn run(permits: usize, [stay, drop_half_way]: [usize; 2], connection_breaks: boo
         world.change(|server| server.over = true);
         subscriber.await.expect("it ran to its end");
         assert_eq!(world.wakeups.len(), 0, "a subscription is left");
-        assert_eq!(world.server.lock().unwrap().free, permits, "permits are lost");
+        assert_eq!(
+            world.server.lock().unwrap().free,
+            permits,
+            "permits are lost"
+        );
     });
 }
 
@@ -214,11 +241,18 @@ async fn some_time() {
 /// Explores [`run`], for a lock and for two permits that are released at once.
 fn explore(waiters: [usize; 2], connection_breaks: bool) {
     // Timers can be made, and nobody drives them.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     let _context = runtime.enter();
     for permits in [1, 2] {
         check_random(move || run(permits, waiters, connection_breaks), RUNS / 2);
-        check_pct(move || run(permits, waiters, connection_breaks), RUNS / 2, 3);
+        check_pct(
+            move || run(permits, waiters, connection_breaks),
+            RUNS / 2,
+            3,
+        );
     }
 }
 

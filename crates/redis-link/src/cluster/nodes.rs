@@ -45,8 +45,10 @@ impl Nodes for Cluster {
     ) -> BoxFuture<'_, RedisResult<HashMap<Address, Channels>>> {
         Box::pin(async move {
             let table = self.slot_table().await?;
-            let mut assigned: HashMap<Address, Channels> =
-                table.masters().map(|node| (node.clone(), Channels::new())).collect();
+            let mut assigned: HashMap<Address, Channels> = table
+                .masters()
+                .map(|node| (node.clone(), Channels::new()))
+                .collect();
             for channel in channels {
                 match table.master(slot(channel.as_bytes())) {
                     Some(node) => drop(assigned.entry(node.clone()).or_default().insert(channel)),

@@ -14,8 +14,14 @@ fn a_wrong_form_is_named_without_the_password() {
         ("redis-cluster://:secret@a:x", ""),
         ("redis-sentinel://:secret@a,b", "the name under which"),
         ("redis-sentinel://:secret@a,b/m/x", ""),
-        ("redis-sentinel://a,b/m?password=secret", "sentinel_password"),
-        ("redis-sentinel://a,b/m?sentinel_password=secret@x", "percent-encoded"),
+        (
+            "redis-sentinel://a,b/m?password=secret",
+            "sentinel_password",
+        ),
+        (
+            "redis-sentinel://a,b/m?sentinel_password=secret@x",
+            "percent-encoded",
+        ),
     ] {
         let error = Server::from_url(url).expect_err(url);
         let error = error.to_string();

@@ -27,7 +27,12 @@ async fn an_applications_commands_reach_their_nodes_once() {
     let keys: Vec<String> = (0..60).map(|number| format!("key:{number}")).collect();
     let mut pipeline = redis::pipe();
     for (number, key) in keys.iter().enumerate() {
-        pipeline.set(key, number).ignore().cmd("PING").ignore().get(key);
+        pipeline
+            .set(key, number)
+            .ignore()
+            .cmd("PING")
+            .ignore()
+            .get(key);
     }
     let found: Vec<usize> = pipeline.query_async(&mut commands).await.unwrap();
     assert_eq!(found, (0..60).collect::<Vec<_>>());
@@ -40,7 +45,10 @@ async fn an_applications_commands_reach_their_nodes_once() {
     assert_eq!(counts, (1, 1));
     let mut apart = redis::pipe();
     apart.atomic().incr("{t}a", 1).incr("{u}a", 1);
-    let refused = apart.query_async::<(i64, i64)>(&mut commands).await.unwrap_err();
+    let refused = apart
+        .query_async::<(i64, i64)>(&mut commands)
+        .await
+        .unwrap_err();
     assert!(refused.to_string().contains("several slots"), "{refused}");
 
     // While a slot is moved, keys that are there are answered there, and others at the new node: of a
@@ -56,7 +64,11 @@ async fn an_applications_commands_reach_their_nodes_once() {
     let mut moved = redis::pipe();
     moved.atomic().incr("{t}new", 1).incr("{t}new", 1);
     let counts: (i64, i64) = moved.query_async(&mut commands).await.unwrap();
-    assert_eq!(counts, (2, 3), "a transaction at the node that the slot is moved to");
+    assert_eq!(
+        counts,
+        (2, 3),
+        "a transaction at the node that the slot is moved to"
+    );
 
     let waiting = redis.moved("{t}a");
     let client = redis.client_of("{t}a").await.unwrap();
@@ -77,11 +89,16 @@ async fn a_cluster_answers_as_long_as_one_master_does() {
     cluster.nodes[0].kill();
     cluster.nodes[1].pause();
     for _ in 0..10 {
-        tokio::time::timeout(PATIENT / 2, redis.ping()).await.expect("the third answers").unwrap();
+        tokio::time::timeout(PATIENT / 2, redis.ping())
+            .await
+            .expect("the third answers")
+            .unwrap();
     }
     cluster.nodes[1].kill();
     cluster.nodes[2].kill();
-    let answer = tokio::time::timeout(PATIENT / 2, redis.ping()).await.expect("an answer");
+    let answer = tokio::time::timeout(PATIENT / 2, redis.ping())
+        .await
+        .expect("an answer");
     answer.expect_err("no master is left");
 }
 
@@ -112,7 +129,11 @@ async fn a_node_that_hangs_delays_no_other_and_executes_each_command_once() {
         for reply in pending {
             assert_outcome(reply.await.unwrap(), Outcome::Unknown);
         }
-        assert!(started.elapsed() < limit * 2 + LATE, "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < limit * 2 + LATE,
+            "{:?}",
+            started.elapsed()
+        );
     }
     cluster.nodes[0].resume();
     let mut raw = cluster.nodes[0].conn().await;
@@ -130,7 +151,9 @@ async fn a_killed_master_is_replaced() {
     let (killed, mut failed) = (Instant::now(), 0);
     while let Err(error) = count(&redis, &dead).await {
         assert!(killed.elapsed() < TIMEOUT, "{error:?}");
-        count(&redis, &healthy).await.expect("the healthy node answers");
+        count(&redis, &healthy)
+            .await
+            .expect("the healthy node answers");
         failed += 1;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -146,6 +169,9 @@ async fn a_server_that_is_no_cluster_is_rejected() {
     let server = Server::cluster([single.url()]).unwrap();
     let redis = Redis::new(server, PATIENT, PATIENT).unwrap();
     assert_outcome(redis.ping().await, Outcome::Rejected);
-    assert!(Server::cluster(["redis://127.0.0.1/1"]).is_err(), "a database other than 0");
+    assert!(
+        Server::cluster(["redis://127.0.0.1/1"]).is_err(),
+        "a database other than 0"
+    );
     assert!(Server::cluster(Vec::<String>::new()).is_err(), "no node");
 }

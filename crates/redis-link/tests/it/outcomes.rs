@@ -20,10 +20,17 @@ async fn a_command_whose_reply_is_lost_is_not_sent_again() {
     assert_eq!(count(&redis, "n").await.unwrap(), 3, "it was executed");
     proxy.set(Mode::HoldRequest);
     assert_outcome(count(&redis, "n").await, Outcome::Unknown);
-    assert_eq!(count(&redis, "n").await.unwrap(), 4, "it is still on its way");
+    assert_eq!(
+        count(&redis, "n").await.unwrap(),
+        4,
+        "it is still on its way"
+    );
     proxy.pass_held().await;
     let mut raw = server.conn().await;
-    eventually("it arrives", async || query::<i64>(&mut raw, "GET", &["n"]).await == 5).await;
+    eventually("it arrives", async || {
+        query::<i64>(&mut raw, "GET", &["n"]).await == 5
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -83,7 +90,9 @@ async fn a_refused_login_is_tried_again_now_and_then() {
     let mut raw = server.conn().await;
     let user = ["SETUSER", "app", "on", ">other", "~*", "+@all"];
     let _: () = query(&mut raw, "ACL", &user).await;
-    let app = Server::from(server.client()).with_login(Some("app"), "secret").unwrap();
+    let app = Server::from(server.client())
+        .with_login(Some("app"), "secret")
+        .unwrap();
     let redis = Redis::new(app, PATIENT, PATIENT).unwrap();
     assert_outcome(count(&redis, "n").await, Outcome::LoginRefused);
     let before = connections(&mut raw).await;

@@ -15,7 +15,10 @@ use super::{
 async fn commands_follow_a_failover_from_a_killed_master() {
     let mut sentinel = RedisSentinel::start().await;
     let (redis, _watch) = behind(sentinel.urls(), MASTER, LIMIT);
-    eventually("the master is known", async || count(&redis, "n").await.is_ok()).await;
+    eventually("the master is known", async || {
+        count(&redis, "n").await.is_ok()
+    })
+    .await;
     let moved = redis.moved("n");
     sentinel.servers[0].kill();
     let (killed, mut failed) = (Instant::now(), 0);
@@ -26,7 +29,11 @@ async fn commands_follow_a_failover_from_a_killed_master() {
             break;
         }
         failed += 1;
-        assert!(started.elapsed() < LIMIT * 3 + LATE, "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < LIMIT * 3 + LATE,
+            "{:?}",
+            started.elapsed()
+        );
         tokio::time::sleep(LIMIT / 20).await;
     }
     assert!(failed > 0, "no command failed");
@@ -52,7 +59,10 @@ async fn a_replaced_master_is_left_before_it_is_demoted() {
     .await;
     let switched = Instant::now();
     let mut new = sentinel.servers[1].conn().await;
-    eventually("the new master is used", async || is_on(&redis, &mut new).await).await;
+    eventually("the new master is used", async || {
+        is_on(&redis, &mut new).await
+    })
+    .await;
     assert!(switched.elapsed() < LATE * 2, "{:?}", switched.elapsed());
 }
 
@@ -72,7 +82,10 @@ async fn one_sentinel_that_answers_is_enough() {
 async fn of_an_unknown_master_nothing_is_executed() {
     let sentinel = RedisSentinel::start().await;
     let (redis, _watch) = behind(sentinel.urls(), "unknown", PATIENT);
-    assert_outcome(soon("an answer", count(&redis, "n")).await, Outcome::NotExecuted);
+    assert_outcome(
+        soon("an answer", count(&redis, "n")).await,
+        Outcome::NotExecuted,
+    );
     let none = Server::sentinel(Vec::<String>::new(), MASTER, RedisConnectionInfo::default());
     assert!(none.is_err(), "no sentinel");
 }

@@ -24,7 +24,11 @@ const TRIES: u32 = 5;
 const SHORT: Duration = Duration::from_secs(2);
 
 fn by<'a>(sentinels: impl IntoIterator<Item = &'a ScriptedSentinel>) -> (Redis, JoinHandle<()>) {
-    behind(sentinels.into_iter().map(ScriptedSentinel::url), "any", SHORT)
+    behind(
+        sentinels.into_iter().map(ScriptedSentinel::url),
+        "any",
+        SHORT,
+    )
 }
 
 /// No master can be used: neither the new one, nor any more the old one, to which `raw` leads.
@@ -33,7 +37,10 @@ async fn stays_unavailable(redis: &Redis, raw: &mut MultiplexedConnection) {
     for _ in 0..TRIES {
         count(redis, "n").await.unwrap_err();
     }
-    assert_eq!(calls_of(raw, "incrby").await + calls_of(raw, "incr").await, 0);
+    assert_eq!(
+        calls_of(raw, "incrby").await + calls_of(raw, "incr").await,
+        0
+    );
 }
 
 /// `SENTINEL MASTER` of the sentinel that leads a failover names the old address together with the new
@@ -48,7 +55,10 @@ async fn the_new_master_is_used_although_its_failover_goes_on() {
     sentinel.say(Says::during_failover(2, &old.address(), &new.address()));
     soon("connections of one's own move", moved).await;
     let mut raw = new.conn().await;
-    eventually("the new master is used", async || is_on(&redis, &mut raw).await).await;
+    eventually("the new master is used", async || {
+        is_on(&redis, &mut raw).await
+    })
+    .await;
 }
 
 /// The real thing: the failover goes on for as long as the stopped replica does not follow.
@@ -74,7 +84,10 @@ async fn a_stopped_replica_does_not_delay_the_change_of_masters() {
     stopped.pause();
     eventually("the failover begins", async || {
         // Refused until the sentinel has heard from a replica that it can promote.
-        command("SENTINEL", &["FAILOVER", "any"]).exec_async(&mut failover).await.is_ok()
+        command("SENTINEL", &["FAILOVER", "any"])
+            .exec_async(&mut failover)
+            .await
+            .is_ok()
     })
     .await;
     // A promotion closes the connections of clients, also those that are being made.
@@ -86,7 +99,11 @@ async fn a_stopped_replica_does_not_delay_the_change_of_masters() {
     })
     .await;
     let fields: HashMap<String, String> = query(&mut asked, "SENTINEL", &["MASTER", "any"]).await;
-    assert_eq!(fields["port"], old.port().to_string(), "the failover is over: {fields:?}");
+    assert_eq!(
+        fields["port"],
+        old.port().to_string(),
+        "the failover is over: {fields:?}"
+    );
     drop(second);
 }
 
@@ -101,11 +118,17 @@ async fn a_replaced_master_is_not_used_while_the_new_one_cannot_be_reached() {
     let mut raw = old.conn().await;
     assert!(is_on(&redis, &mut raw).await);
     sentinel.say(Says::master(2, &proxy.address.to_string()));
-    eventually("the old master is left", async || !is_on(&redis, &mut raw).await).await;
+    eventually("the old master is left", async || {
+        !is_on(&redis, &mut raw).await
+    })
+    .await;
     stays_unavailable(&redis, &mut raw).await;
     proxy.set(Mode::Forward);
     let mut raw = new.conn().await;
-    eventually("the new master is used", async || is_on(&redis, &mut raw).await).await;
+    eventually("the new master is used", async || {
+        is_on(&redis, &mut raw).await
+    })
+    .await;
 }
 
 /// The sentinel that knows the new master says so once, and is silent from then on.
@@ -113,15 +136,20 @@ async fn a_replaced_master_is_not_used_while_the_new_one_cannot_be_reached() {
 async fn a_newer_epoch_that_was_heard_once_is_not_forgotten() {
     let (old, new) = tokio::join!(RedisServer::start(), RedisServer::start());
     let first = Says::master(1, &old.address());
-    let (leader, stale) =
-        tokio::join!(ScriptedSentinel::start(first.clone()), ScriptedSentinel::start(first));
+    let (leader, stale) = tokio::join!(
+        ScriptedSentinel::start(first.clone()),
+        ScriptedSentinel::start(first)
+    );
     let (redis, _watch) = by([&stale, &leader]);
     assert!(is_on(&redis, &mut old.conn().await).await);
     leader.say(Says::master(2, &new.address()));
     leader.answers(1).await;
     leader.say(Says::Nothing);
     let mut raw = new.conn().await;
-    eventually("the new master is used", async || is_on(&redis, &mut raw).await).await;
+    eventually("the new master is used", async || {
+        is_on(&redis, &mut raw).await
+    })
+    .await;
     // It is not left for the old one that the stale sentinel names, not even when it fails.
     for _ in 0..3 {
         stale.answers(1).await;
@@ -147,7 +175,10 @@ async fn sentinels_that_were_set_up_anew_are_believed_if_they_are_the_majority()
     sentinels[2].say(Says::Nothing);
     stays_unavailable(&redis, &mut raw).await;
     sentinels[1].say(Says::master(0, &new.address()));
-    eventually("the new master is used", async || is_on(&redis, &mut raw).await).await;
+    eventually("the new master is used", async || {
+        is_on(&redis, &mut raw).await
+    })
+    .await;
 }
 
 /// `sentinel announce-hostnames` is set for each sentinel by itself.

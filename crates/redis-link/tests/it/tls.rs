@@ -51,17 +51,32 @@ async fn server(certificates: &Certificates) -> (RedisServer, u16) {
 }
 
 fn connect(server: Server, certificates: &TlsCertificates) -> Redis {
-    Redis::new(server.with_certificates(certificates).unwrap(), LIMIT, LIMIT).unwrap()
+    Redis::new(
+        server.with_certificates(certificates).unwrap(),
+        LIMIT,
+        LIMIT,
+    )
+    .unwrap()
 }
 
 /// Commands, and messages from the node that serves `key`.
 async fn works(redis: &Redis, key: &str) {
     let mut commands = redis.commands();
     let _: () = commands.set(key, 1).await.unwrap();
-    let nodes = redis.assign_channels(Channels::from([key.into()])).await.unwrap();
-    let (node, _) = nodes.iter().find(|(_, keys)| !keys.is_empty()).expect("it is served");
+    let nodes = redis
+        .assign_channels(Channels::from([key.into()]))
+        .await
+        .unwrap();
+    let (node, _) = nodes
+        .iter()
+        .find(|(_, keys)| !keys.is_empty())
+        .expect("it is served");
     let mut messages = redis.pushes(node).await.unwrap();
-    redis::cmd("SUBSCRIBE").arg(key).exec_async(&mut messages.commands).await.unwrap();
+    redis::cmd("SUBSCRIBE")
+        .arg(key)
+        .exec_async(&mut messages.commands)
+        .await
+        .unwrap();
     let _: i64 = commands.publish(key, 0).await.unwrap();
     while soon("a message", messages.next()).await.unwrap().kind != PushKind::Message {}
 }
@@ -84,11 +99,18 @@ async fn what_cannot_be_verified_is_not_connected_to() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     let (_redis, port) = server(&certificates).await;
     let good = of_client(&certificates);
-    let another_authority =
-        TlsCertificates { root_cert: Some(others.read("authority.crt")), ..good.clone() };
-    let another_client =
-        TlsCertificates { client_tls: of_client(&others).client_tls, ..good.clone() };
-    let no_client = TlsCertificates { client_tls: None, ..good.clone() };
+    let another_authority = TlsCertificates {
+        root_cert: Some(others.read("authority.crt")),
+        ..good.clone()
+    };
+    let another_client = TlsCertificates {
+        client_tls: of_client(&others).client_tls,
+        ..good.clone()
+    };
+    let no_client = TlsCertificates {
+        client_tls: None,
+        ..good.clone()
+    };
     let connect = async |certificates: Option<TlsCertificates>, url: String| {
         let server = Server::from(Client::open(url).unwrap());
         let server = match certificates {
@@ -111,9 +133,18 @@ async fn certificates_are_checked_when_they_are_given() {
     let certificates = of_client(&Certificates::new());
     let plain = Server::from(Client::open("redis://127.0.0.1/").unwrap());
     plain.with_certificates(&certificates).unwrap_err();
-    let client_tls = ClientTlsConfig { client_cert: b"no".into(), client_key: b"no".into() };
-    let broken = TlsCertificates { client_tls: Some(client_tls), ..certificates };
-    Server::cluster([url(1)]).unwrap().with_certificates(&broken).unwrap_err();
+    let client_tls = ClientTlsConfig {
+        client_cert: b"no".into(),
+        client_key: b"no".into(),
+    };
+    let broken = TlsCertificates {
+        client_tls: Some(client_tls),
+        ..certificates
+    };
+    Server::cluster([url(1)])
+        .unwrap()
+        .with_certificates(&broken)
+        .unwrap_err();
 }
 
 #[tokio::test]
@@ -142,11 +173,16 @@ async fn a_failover_is_followed_over_tls() {
     for server in sentinel.servers.iter().chain(&sentinel.sentinels) {
         set_app(server).await;
     }
-    let login = RedisConnectionInfo::default().set_username("app").set_password("secret");
+    let login = RedisConnectionInfo::default()
+        .set_username("app")
+        .set_password("secret");
     let server = Server::sentinel(ports[2..].iter().map(|port| url(*port)), MASTER, login);
     let redis = connect(server.unwrap(), &of_client(&certificates));
     works(&redis, "n").await;
     sentinel.servers[0].kill();
-    eventually("the new master is found", async || count(&redis, "n").await.is_ok()).await;
+    eventually("the new master is found", async || {
+        count(&redis, "n").await.is_ok()
+    })
+    .await;
     works(&redis, "n").await;
 }

@@ -16,20 +16,32 @@ fn addresses(nodes: &[ConnectionInfo]) -> Vec<String> {
 fn every_form_is_read() {
     let one = Server::from_url("redis://:p%40ss@h:7000/3").unwrap();
     assert!(matches!(one.topology, Topology::Single));
-    assert_eq!(login(one.nodes[0].redis_settings()), (None, Some("p@ss"), 3));
+    assert_eq!(
+        login(one.nodes[0].redis_settings()),
+        (None, Some("p@ss"), 3)
+    );
 
     let url = "redis-cluster://app:p%2Css@a:7000,b,[::1]:7001,[::2]";
-    let Server { nodes, topology: Topology::Cluster } = Server::from_url(url).unwrap() else {
+    let Server {
+        nodes,
+        topology: Topology::Cluster,
+    } = Server::from_url(url).unwrap()
+    else {
         panic!("not a cluster")
     };
-    assert_eq!(addresses(&nodes), ["a:7000", "b:6379", "::1:7001", "::2:6379"]);
+    assert_eq!(
+        addresses(&nodes),
+        ["a:7000", "b:6379", "::1:7001", "::2:6379"]
+    );
     for node in &nodes {
         assert_eq!(login(node.redis_settings()), (Some("app"), Some("p,ss"), 0));
     }
 
     let url = "redis-sentinel://app:secret@a,b:7000/my-master/2?sentinel_password=p%2Fw";
-    let Server { nodes: sentinels, topology: Topology::Sentinel(master, of_master) } =
-        Server::from_url(url).unwrap()
+    let Server {
+        nodes: sentinels,
+        topology: Topology::Sentinel(master, of_master),
+    } = Server::from_url(url).unwrap()
     else {
         panic!("not Sentinel")
     };

@@ -83,8 +83,10 @@ impl BurstOptions {
         let mut dice = StdRng::seed_from_u64(self.seed);
         let mut order: Vec<usize> = (0..buyers).collect();
         order.shuffle(&mut dice);
-        let mut due: Vec<Duration> =
-            order.iter().map(|_| self.spread.mul_f64(dice.random())).collect();
+        let mut due: Vec<Duration> = order
+            .iter()
+            .map(|_| self.spread.mul_f64(dice.random()))
+            .collect();
         due.sort_unstable();
         for wave in due.chunks_mut(self.wave.max(1)) {
             let first = wave[0];
@@ -95,6 +97,8 @@ impl BurstOptions {
 
     /// How many connections so many attempts use: at least one to each target.
     pub(crate) fn connections_for(&self, attempts: usize) -> usize {
-        self.connections.clamp(1, attempts.max(1)).max(self.environment.targets.len())
+        self.connections
+            .clamp(1, attempts.max(1))
+            .max(self.environment.targets.len())
     }
 }

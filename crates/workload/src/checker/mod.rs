@@ -115,7 +115,10 @@ impl Verdict {
 
     /// The invariants that were violated, with their counts.
     pub fn violations(&self) -> Vec<(&'static str, i64)> {
-        self.invariants().into_iter().filter(|(_, count)| *count != 0).collect()
+        self.invariants()
+            .into_iter()
+            .filter(|(_, count)| *count != 0)
+            .collect()
     }
 
     /// Whether every invariant holds.
@@ -154,8 +157,11 @@ pub fn judge<'a>(
 ) -> Verdict {
     let mut users: BTreeMap<u64, (Told<'_>, Vec<OrderRow>)> = BTreeMap::new();
     let mut sold_out = 0;
-    let mut verdict =
-        Verdict { issued: sale.issued, stock_left: sale.stock_left, ..Verdict::default() };
+    let mut verdict = Verdict {
+        issued: sale.issued,
+        stock_left: sale.stock_left,
+        ..Verdict::default()
+    };
     for asked in asked {
         let (told, _) = users.entry(asked.user_id).or_default();
         match &asked.reply {
@@ -237,7 +243,11 @@ fn judge_user(
 
     let absent = |id: &&i64| !has(id) && !told.withdrawn.contains_key(id);
     let absent = told.named.iter().filter(absent).count() as i64;
-    let unfounded = if rows.is_empty() { told.already_unnamed } else { 0 };
+    let unfounded = if rows.is_empty() {
+        told.already_unnamed
+    } else {
+        0
+    };
     if absent + unfounded > 0 {
         verdict.false_duplicate += absent + unfounded;
         verdict.example(|| format!("user {user}: told of an earlier order that does not exist"));

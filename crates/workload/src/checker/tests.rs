@@ -14,13 +14,21 @@ struct Case {
 
 impl Case {
     fn tell(&mut self, user_id: u64, reply: Reply) {
-        self.told.push(ObservedReply { user_id, attempt: 0, reply });
+        self.told.push(ObservedReply {
+            user_id,
+            attempt: 0,
+            reply,
+        });
     }
 
     /// One voucher more, and its order.
     fn sell(&mut self, id: i64, user_id: u64) {
         self.sale.issued += 1;
-        self.rows.push(OrderRow { id, user_id, status: 1 });
+        self.rows.push(OrderRow {
+            id,
+            user_id,
+            status: 1,
+        });
     }
 
     /// So many vouchers more, which nobody bought.
@@ -38,7 +46,11 @@ impl Case {
         self.tell(user_id, Reply::Ordered(id));
         self.sale.issued += 1;
         self.sale.stock_left += returned;
-        self.rows.push(OrderRow { id, user_id, status: CANCELLED });
+        self.rows.push(OrderRow {
+            id,
+            user_id,
+            status: CANCELLED,
+        });
     }
 
     fn verdict(&self) -> Verdict {
@@ -52,7 +64,10 @@ fn refused(code: &'static str) -> Reply {
 
 /// The order 1, of which nothing came.
 fn withdrawn(code: &'static str) -> Reply {
-    Reply::Withdrawn { id: 1, code: code.into() }
+    Reply::Withdrawn {
+        id: 1,
+        code: code.into(),
+    }
 }
 
 /// A random honest sale: every user's replies and rows agree by construction.
@@ -101,25 +116,39 @@ const PLANTED: &[Planted] = &[
         case.sell_out();
         case.stock_up(-1);
     }),
-    ("every order beyond the first", &[("duplicates", 2)], |case| {
-        for id in [1, 2, 3] {
-            case.tell(ANN, Reply::Ordered(id));
-            case.sell(id, ANN);
-        }
+    (
+        "every order beyond the first",
+        &[("duplicates", 2)],
+        |case| {
+            for id in [1, 2, 3] {
+                case.tell(ANN, Reply::Ordered(id));
+                case.sell(id, ANN);
+            }
+        },
+    ),
+    ("an order without a row", &[("lost", 1)], |case| {
+        case.tell(ANN, Reply::Ordered(1))
     }),
-    ("an order without a row", &[("lost", 1)], |case| case.tell(ANN, Reply::Ordered(1))),
     ("an order that is someone else's", &[("lost", 1)], |case| {
         case.tell(ANN, Reply::Ordered(1));
         case.tell(BOB, Reply::Ordered(1));
         case.sell(1, BOB);
     }),
     // What a consumer that acknowledges first does to an order when it dies before the commit.
-    ("a pending order that never comes", &[("lost", 1)], |case| case.tell(ANN, Reply::Pending(1))),
-    ("a row of a stranger", &[("phantom", 1)], |case| case.sell(1, ANN)),
-    ("a row of a user who was refused", &[("phantom", 1)], |case| {
-        case.tell(ANN, refused("LOCK_BUSY"));
-        case.sell(1, ANN);
+    ("a pending order that never comes", &[("lost", 1)], |case| {
+        case.tell(ANN, Reply::Pending(1))
     }),
+    ("a row of a stranger", &[("phantom", 1)], |case| {
+        case.sell(1, ANN)
+    }),
+    (
+        "a row of a user who was refused",
+        &[("phantom", 1)],
+        |case| {
+            case.tell(ANN, refused("LOCK_BUSY"));
+            case.sell(1, ANN);
+        },
+    ),
     (
         "a row under another id than told",
         &[("lost", 1), ("phantom", 1), ("false duplicate", 1)],
@@ -129,62 +158,106 @@ const PLANTED: &[Planted] = &[
             case.sell(2, ANN);
         },
     ),
-    ("stranded stock", &[("drift", 1)], |case| case.sale.issued += 1),
-    ("sold out, with stock left", &[("false sold-out", 1)], |case| {
-        case.tell(ANN, refused(SOLD_OUT));
-        case.stock_up(1);
+    ("stranded stock", &[("drift", 1)], |case| {
+        case.sale.issued += 1
     }),
+    (
+        "sold out, with stock left",
+        &[("false sold-out", 1)],
+        |case| {
+            case.tell(ANN, refused(SOLD_OUT));
+            case.stock_up(1);
+        },
+    ),
     ("sold out, with nothing left", &[], |case| {
         case.tell(ANN, refused(SOLD_OUT));
         case.sell_out();
     }),
-    ("sold out, where only a cancellation and an addition left some", &[], |case| {
-        case.tell(ANN, refused(SOLD_OUT));
-        case.sell_out();
-        case.cancel(1, BOB, 1);
-        case.stock_up(1);
-        case.sale.added = 1;
+    (
+        "sold out, where only a cancellation and an addition left some",
+        &[],
+        |case| {
+            case.tell(ANN, refused(SOLD_OUT));
+            case.sell_out();
+            case.cancel(1, BOB, 1);
+            case.stock_up(1);
+            case.sale.added = 1;
+        },
+    ),
+    (
+        "an earlier order that does not exist",
+        &[("false duplicate", 1)],
+        |case| case.tell(ANN, Reply::AlreadyOrdered(None)),
+    ),
+    ("a success without an id", &[("malformed", 1)], |case| {
+        case.tell(ANN, Reply::Malformed)
     }),
-    ("an earlier order that does not exist", &[("false duplicate", 1)], |case| {
-        case.tell(ANN, Reply::AlreadyOrdered(None))
-    }),
-    ("a success without an id", &[("malformed", 1)], |case| case.tell(ANN, Reply::Malformed)),
-    ("a success without an id, which owns its row", &[("malformed", 1)], |case| {
-        case.tell(ANN, Reply::Malformed);
-        case.sell(1, ANN);
-    }),
-    ("a pending order that was refused when nothing was left", &[], |case| {
-        case.sell_out();
-        case.tell(ANN, withdrawn(SOLD_OUT));
-        // While it was pending, that was true.
-        case.tell(ANN, Reply::AlreadyOrdered(Some(1)));
-    }),
-    ("a pending order that was refused with stock left", &[("lost", 1)], |case| {
-        case.stock_up(1);
-        case.tell(ANN, withdrawn(SOLD_OUT));
-    }),
-    ("a pending order of which nothing is known", &[("lost", 1)], |case| {
-        case.sell_out();
-        case.tell(ANN, withdrawn(ORDER_NOT_FOUND));
-    }),
+    (
+        "a success without an id, which owns its row",
+        &[("malformed", 1)],
+        |case| {
+            case.tell(ANN, Reply::Malformed);
+            case.sell(1, ANN);
+        },
+    ),
+    (
+        "a pending order that was refused when nothing was left",
+        &[],
+        |case| {
+            case.sell_out();
+            case.tell(ANN, withdrawn(SOLD_OUT));
+            // While it was pending, that was true.
+            case.tell(ANN, Reply::AlreadyOrdered(Some(1)));
+        },
+    ),
+    (
+        "a pending order that was refused with stock left",
+        &[("lost", 1)],
+        |case| {
+            case.stock_up(1);
+            case.tell(ANN, withdrawn(SOLD_OUT));
+        },
+    ),
+    (
+        "a pending order of which nothing is known",
+        &[("lost", 1)],
+        |case| {
+            case.sell_out();
+            case.tell(ANN, withdrawn(ORDER_NOT_FOUND));
+        },
+    ),
     ("the same, of a user who has another order", &[], |case| {
         case.tell(ANN, withdrawn(ORDER_NOT_FOUND));
         case.tell(ANN, Reply::Ordered(2));
         case.sell(2, ANN);
     }),
-    ("a row of a pending order that was refused", &[("phantom", 1)], |case| {
-        case.tell(ANN, withdrawn(SOLD_OUT));
-        case.sell(1, ANN);
-    }),
-    ("a cancelled order that never returned its stock", &[("drift", 1)], |case| {
-        case.cancel(1, ANN, 0)
-    }),
-    ("a cancelled order that returned it twice", &[("drift", -1)], |case| case.cancel(1, ANN, 2)),
-    ("a cancelled order that returned it once, and a new one of the same user", &[], |case| {
-        case.cancel(1, ANN, 1);
-        case.tell(ANN, Reply::Ordered(2));
-        case.sell(2, ANN);
-    }),
+    (
+        "a row of a pending order that was refused",
+        &[("phantom", 1)],
+        |case| {
+            case.tell(ANN, withdrawn(SOLD_OUT));
+            case.sell(1, ANN);
+        },
+    ),
+    (
+        "a cancelled order that never returned its stock",
+        &[("drift", 1)],
+        |case| case.cancel(1, ANN, 0),
+    ),
+    (
+        "a cancelled order that returned it twice",
+        &[("drift", -1)],
+        |case| case.cancel(1, ANN, 2),
+    ),
+    (
+        "a cancelled order that returned it once, and a new one of the same user",
+        &[],
+        |case| {
+            case.cancel(1, ANN, 1);
+            case.tell(ANN, Reply::Ordered(2));
+            case.sell(2, ANN);
+        },
+    ),
 ];
 
 #[test]
@@ -199,7 +272,11 @@ fn random_honest_sales_are_clean_and_what_is_planted_is_seen_as_what_it_is() {
             let mut case = honest.clone();
             plant(&mut case);
             let verdict = case.verdict();
-            assert_eq!(verdict.violations(), *found, "{what}, seed {seed}: {verdict:#?}");
+            assert_eq!(
+                verdict.violations(),
+                *found,
+                "{what}, seed {seed}: {verdict:#?}"
+            );
             assert_eq!(verdict.is_clean(), found.is_empty());
         }
     }
@@ -211,6 +288,17 @@ fn an_order_whose_reply_was_lost_is_counted_and_not_a_violation() {
     case.tell(ANN, Reply::lost("TIME_OUT"));
     case.sell(1, ANN);
     case.stock_up(2);
-    let counted = Verdict { orders: 1, issued: 3, stock_left: 2, ..Verdict::default() };
-    assert_eq!(case.verdict(), Verdict { unacknowledged: 1, ..counted });
+    let counted = Verdict {
+        orders: 1,
+        issued: 3,
+        stock_left: 2,
+        ..Verdict::default()
+    };
+    assert_eq!(
+        case.verdict(),
+        Verdict {
+            unacknowledged: 1,
+            ..counted
+        }
+    );
 }

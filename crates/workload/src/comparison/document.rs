@@ -110,8 +110,12 @@ pub enum InjectedFault {
 
 impl InjectedFault {
     /// Every fault, in the order of the buttons.
-    pub const ALL: [Self; 4] =
-        [Self::PauseRedis, Self::EmptyRedis, Self::KillInstance, Self::CutLease];
+    pub const ALL: [Self; 4] = [
+        Self::PauseRedis,
+        Self::EmptyRedis,
+        Self::KillInstance,
+        Self::CutLease,
+    ];
 }
 
 /// A fault that was injected.

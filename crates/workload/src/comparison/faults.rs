@@ -19,7 +19,11 @@ const LASTS: Duration = Duration::from_secs(2);
 /// From one cutting of all leases to the next.
 const CUT_EVERY: Duration = Duration::from_millis(5);
 /// The purchase locks.
-const LOCKS: [&str; 3] = ["lock:order:*", "lock:setnx:order:*", "lock:setnx-unowned:order:*"];
+const LOCKS: [&str; 3] = [
+    "lock:order:*",
+    "lock:setnx:order:*",
+    "lock:setnx-unowned:order:*",
+];
 /// Longest wait for an instance to come back.
 const BACK: Duration = Duration::from_secs(30);
 /// Time limit of a question to an instance.
@@ -32,8 +36,11 @@ impl InjectedFault {
         match self {
             Self::PauseRedis => {
                 let ms = LASTS.as_millis() as u64;
-                ask_masters(environment, redis::cmd("CLIENT").arg("PAUSE").arg(ms).arg("ALL"))
-                    .await?;
+                ask_masters(
+                    environment,
+                    redis::cmd("CLIENT").arg("PAUSE").arg(ms).arg("ALL"),
+                )
+                .await?;
                 run.record_event(self, lasts, None);
             }
             Self::EmptyRedis => {
@@ -62,12 +69,18 @@ impl InjectedFault {
 }
 
 fn failed(source: RedisError) -> Error {
-    Error::Redis { what: "while a fault was injected", source }
+    Error::Redis {
+        what: "while a fault was injected",
+        source,
+    }
 }
 
 async fn ask_masters(environment: &Environment, command: &Cmd) -> Result<(), Error> {
     for mut redis in masters(&environment.access.redis_url).await? {
-        command.query_async::<()>(&mut redis).await.map_err(failed)?;
+        command
+            .query_async::<()>(&mut redis)
+            .await
+            .map_err(failed)?;
     }
     Ok(())
 }
@@ -76,7 +89,9 @@ async fn ask_masters(environment: &Environment, command: &Cmd) -> Result<(), Err
 async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, RedisError> {
     let mut pipe = redis::pipe();
     for pattern in LOCKS {
-        let options = ScanOptions::default().with_pattern(pattern).with_count(10_000);
+        let options = ScanOptions::default()
+            .with_pattern(pattern)
+            .with_count(10_000);
         let mut found = redis.scan_options::<String>(options).await?;
         while let Some(key) = found.next_item().await {
             pipe.pexpire(key?, 1);
@@ -91,14 +106,18 @@ async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, RedisError
 
 async fn kill(environment: &Environment, run: &RunState) -> Result<(), Error> {
     let [_, .., node] = &environment.nodes[..] else {
-        return Err(Error::Usage("there is only one instance, which runs the lab".to_owned()));
+        return Err(Error::Usage(
+            "there is only one instance, which runs the lab".to_owned(),
+        ));
     };
     let mut connection = Connection::new(node.clone(), LIMIT);
     let admin = environment.access.admin_header("killing an instance")?;
     let call = Call::post("/lab/instance/kill").admin(&admin);
     // A killed process does not answer.
     if let Ok(Response { status, .. }) = connection.send(&call).await {
-        return Err(Error::Usage(format!("the instance to be killed answered HTTP {status}")));
+        return Err(Error::Usage(format!(
+            "the instance to be killed answered HTTP {status}"
+        )));
     }
     let index = run.record_event(InjectedFault::KillInstance, None, Some(node.authority()));
     let begun = Instant::now();
@@ -111,7 +130,11 @@ async fn kill(environment: &Environment, run: &RunState) -> Result<(), Error> {
         // A supervisor is quick: without this, nobody would see that it was away.
         if begun.elapsed() < LASTS {
             connection.send(&call).await.ok();
-        } else if connection.send(&ready).await.is_ok_and(|response| response.status == 200) {
+        } else if connection
+            .send(&ready)
+            .await
+            .is_ok_and(|response| response.status == 200)
+        {
             run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
             return Ok(());
         }

@@ -38,7 +38,9 @@ use sampler::{Commits, Sampler};
 /// Connections of each lane.
 const CONNECTIONS: usize = 256;
 /// The shares of attempts whose latency is in the result.
-const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
+const CURVE: [f64; 12] = [
+    0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0,
+];
 
 /// Most that may be asked for.
 pub const MOST: Setting = Setting {
@@ -70,7 +72,12 @@ impl Setting {
             ("tries", self.tries, 1, MOST.tries),
             ("stock", self.stock, 1, MOST.stock),
             ("spreadSeconds", self.spread_seconds, 0, MOST.spread_seconds),
-            ("instances", self.instances, 1, MOST.instances.min(nodes.max(1) as u32)),
+            (
+                "instances",
+                self.instances,
+                1,
+                MOST.instances.min(nodes.max(1) as u32),
+            ),
         ] {
             if !(least..=most).contains(&value) {
                 return usage(format!("{name} must be {least} to {most}"));
@@ -110,11 +117,25 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         wait_limit: Duration::from_secs(20),
         ..BurstOptions::new(selling.clone())
     });
-    let vouchers = [burst::publish(&lanes[0]).await?, burst::publish(&lanes[1]).await?];
+    let vouchers = [
+        burst::publish(&lanes[0]).await?,
+        burst::publish(&lanes[1]).await?,
+    ];
     let (order_rows, commits) = (&order_rows, Default::default());
-    let sampler = Sampler { run: run_state, order_rows, vouchers, commits };
-    let sell =
-        |lane: usize| burst::on(vouchers[lane], &lanes[lane], order_rows, buyers[lane].clone());
+    let sampler = Sampler {
+        run: run_state,
+        order_rows,
+        vouchers,
+        commits,
+    };
+    let sell = |lane: usize| {
+        burst::on(
+            vouchers[lane],
+            &lanes[lane],
+            order_rows,
+            buyers[lane].clone(),
+        )
+    };
     let selling = async {
         if setting.in_turn {
             Ok::<_, Error>((sell(0).await?, sell(1).await?))
@@ -124,7 +145,11 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
     };
     let watching = async {
         // In turn, the second sale opens its connections when the first is over.
-        let first = if setting.in_turn { &run_state.live[..1] } else { &run_state.live[..] };
+        let first = if setting.in_turn {
+            &run_state.live[..1]
+        } else {
+            &run_state.live[..]
+        };
         for live in first {
             live.opened.cancelled().await;
         }
@@ -137,7 +162,12 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         () = watching => return Err(Error::Usage("the sampler ended by itself".to_owned())),
     };
     sampler.take().await;
-    finish(run_state, &setting, [left, right], sampler.commits.map(RefCell::into_inner));
+    finish(
+        run_state,
+        &setting,
+        [left, right],
+        sampler.commits.map(RefCell::into_inner),
+    );
     Ok(())
 }
 
@@ -155,7 +185,9 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
             story.why = why(lane.strategy, story.kind, setting.instances);
         }
         let mut recorder = Recorder::new(3);
-        records.iter().for_each(|record| recorder.record(record.latency()));
+        records
+            .iter()
+            .for_each(|record| recorder.record(record.latency()));
         lane.result = Some(LaneResult {
             conformance: conformance(setting, lane.strategy, &report),
             report,
@@ -208,15 +240,19 @@ mod tests {
         use StoryKind::{Held, Oversold, TwoOrders};
         use Strategy::{Naive, ProcessLock, ReentrantLock};
         // A lock in memory holds on one instance; on two it was luck.
-        for (strategy, kind, instances) in
-            [(ProcessLock, TwoOrders, 2), (ProcessLock, Held, 1), (ReentrantLock, Held, 2)]
-        {
+        for (strategy, kind, instances) in [
+            (ProcessLock, TwoOrders, 2),
+            (ProcessLock, Held, 1),
+            (ReentrantLock, Held, 2),
+        ] {
             assert_eq!(why(strategy, kind, instances), Some(strategy.row().why));
         }
         // A second order under a safe strategy is a fault of ours.
-        for (strategy, kind, instances) in
-            [(ProcessLock, Held, 2), (ReentrantLock, TwoOrders, 2), (Naive, Oversold, 2)]
-        {
+        for (strategy, kind, instances) in [
+            (ProcessLock, Held, 2),
+            (ReentrantLock, TwoOrders, 2),
+            (Naive, Oversold, 2),
+        ] {
             assert_eq!(why(strategy, kind, instances), None);
         }
     }

@@ -24,8 +24,11 @@ const PARTS: [(&str, &str); 8] = [
 pub fn html(document: &impl Serialize) -> serde_json::Result<String> {
     // As `</script>` inside the data would end them.
     let data = serde_json::to_string(document)?.replace('<', "\\u003c");
-    let page =
-        PARTS.iter().fold(TEMPLATE.to_owned(), |page, (mark, part)| page.replace(mark, part));
+    let page = PARTS
+        .iter()
+        .fold(TEMPLATE.to_owned(), |page, (mark, part)| {
+            page.replace(mark, part)
+        });
     Ok(page.replace("{{data}}", &data))
 }
 
@@ -34,7 +37,9 @@ pub fn html(document: &impl Serialize) -> serde_json::Result<String> {
 pub fn raw(run: &RunState) -> serde_json::Result<String> {
     let mut raw = serde_json::to_value(run.document(0))?;
     let lanes = run.records.get().into_iter().flatten();
-    raw["records"] = lanes.map(|lane| lane.iter().map(attempt).collect::<Value>()).collect();
+    raw["records"] = lanes
+        .map(|lane| lane.iter().map(attempt).collect::<Value>())
+        .collect();
     Ok(serde_json::to_string_pretty(&raw)? + "\n")
 }
 

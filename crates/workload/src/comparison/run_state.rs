@@ -40,7 +40,10 @@ impl RunState {
             setting,
             ..Document::default()
         };
-        Self { document: Mutex::new(document), ..Self::default() }
+        Self {
+            document: Mutex::new(document),
+            ..Self::default()
+        }
     }
 
     /// As it stands, without the first `from` samples of each lane.
@@ -75,13 +78,21 @@ impl RunState {
         node: Option<String>,
     ) -> usize {
         let mut document = self.lock();
-        document.events.push(Event { at: self.seconds(), what, seconds, node, cut: None });
+        document.events.push(Event {
+            at: self.seconds(),
+            what,
+            seconds,
+            node,
+            cut: None,
+        });
         document.events.len() - 1
     }
 
     /// Seconds since the first request.
     pub(super) fn seconds(&self) -> f64 {
-        self.begun.get().map_or(0.0, |begun| begun.elapsed().as_secs_f64())
+        self.begun
+            .get()
+            .map_or(0.0, |begun| begun.elapsed().as_secs_f64())
     }
 
     /// Marks the run as failed, with the reason.

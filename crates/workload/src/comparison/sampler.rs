@@ -34,7 +34,11 @@ pub(super) struct Sampler<'a> {
 impl Sampler<'_> {
     /// Samples until the future is dropped.
     pub async fn run(&self) {
-        tokio::join!(self.sample_both(), self.watch_commits(0), self.watch_commits(1));
+        tokio::join!(
+            self.sample_both(),
+            self.watch_commits(0),
+            self.watch_commits(1)
+        );
     }
 
     async fn sample_both(&self) {
@@ -71,7 +75,12 @@ impl Sampler<'_> {
         }
         let at = self.run.seconds();
         let mut document = self.run.lock();
-        let Setting { buyers, tries, stock, .. } = document.setting;
+        let Setting {
+            buyers,
+            tries,
+            stock,
+            ..
+        } = document.setting;
         let attempts = u64::from(buyers) * u64::from(tries);
         let mut lanes = self.run.live.iter();
         if lanes.all(|live| live.done() >= attempts || live.stop.is_cancelled()) {
@@ -79,13 +88,19 @@ impl Sampler<'_> {
         }
         for ((lane, live), snapshot) in document.lanes.iter_mut().zip(&self.run.live).zip(snapshots)
         {
-            let first = Sample { stock: stock.into(), ..Sample::default() };
+            let first = Sample {
+                stock: stock.into(),
+                ..Sample::default()
+            };
             let last = lane.samples.last().cloned().unwrap_or(first);
             let window = live.take_window();
             for (reply, _) in &window {
                 *lane.replies.entry(reply.label().to_owned()).or_default() += 1;
             }
-            let orders = window.iter().filter(|(reply, _)| reply.is_success()).count();
+            let orders = window
+                .iter()
+                .filter(|(reply, _)| reply.is_success())
+                .count();
             let latency = Latency::of(window.iter().map(|(_, latency)| *latency));
             let rate = |count: usize| count as f64 / (at - last.at).max(1e-3);
             lane.samples.push(Sample {

@@ -57,7 +57,9 @@ impl Attempt<'_> {
     /// Whether its order was a second one that no lock kept away.
     fn is_index_refused(&self) -> bool {
         let placed = self.trace.step("placed");
-        placed.and_then(|step| step.saw.get("outcome")).is_some_and(|how| how == "index-refused")
+        placed
+            .and_then(|step| step.saw.get("outcome"))
+            .is_some_and(|how| how == "index-refused")
     }
 
     /// The stock it read before it took one.
@@ -68,8 +70,16 @@ impl Attempt<'_> {
 
 /// From the first request to the last answer, µs.
 fn span(chosen: &[&Attempt<'_>]) -> (i64, i64) {
-    let begin = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
-    let end = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
+    let begin = chosen
+        .iter()
+        .map(|attempt| attempt.sent_us())
+        .min()
+        .unwrap_or_default();
+    let end = chosen
+        .iter()
+        .map(|attempt| attempt.answered_us())
+        .max()
+        .unwrap_or_default();
     (begin, end)
 }
 
@@ -77,7 +87,9 @@ fn span(chosen: &[&Attempt<'_>]) -> (i64, i64) {
 fn met(chosen: &[&Attempt<'_>], faults: &[Event]) -> Option<InjectedFault> {
     let (begin, end) = span(chosen);
     let (begin, end) = (begin as f64 / 1e6, end as f64 / 1e6);
-    let met = faults.iter().find(|fault| begin < fault.end() && fault.at < end)?;
+    let met = faults
+        .iter()
+        .find(|fault| begin < fault.end() && fault.at < end)?;
     Some(met.what)
 }
 
@@ -94,17 +106,28 @@ impl<'a> Attempts<'a> {
         let traced = records.iter().filter_map(|record| {
             let trace = Trace::read(record.trace.as_deref()?)?;
             let at_us = i64::try_from(trace.at_us).ok()?;
-            Some(Attempt { record, trace, at_us, committed_us: None })
+            Some(Attempt {
+                record,
+                trace,
+                at_us,
+                committed_us: None,
+            })
         });
         let mut attempts: Vec<_> = traced.collect();
         let mut ahead: HashMap<String, (i64, i64)> = HashMap::new();
         for attempt in &attempts {
             let most = attempt.at_us - attempt.sent_us();
             let least = attempt.ended_us() - attempt.answered_us();
-            let bounds = ahead.entry(attempt.trace.node.clone()).or_insert((least, most));
+            let bounds = ahead
+                .entry(attempt.trace.node.clone())
+                .or_insert((least, most));
             *bounds = (least.max(bounds.0), most.min(bounds.1));
         }
-        let common = ahead.values().map(|(_, most)| *most).min().unwrap_or_default();
+        let common = ahead
+            .values()
+            .map(|(_, most)| *most)
+            .min()
+            .unwrap_or_default();
         for attempt in &mut attempts {
             let (least, most) = ahead[&attempt.trace.node];
             attempt.at_us -= if least <= common { common } else { most };
@@ -135,7 +158,10 @@ impl<'a> Attempts<'a> {
 
     /// How many second orders only the database's unique index refused.
     pub fn index_refused(&self) -> u64 {
-        self.0.iter().filter(|attempt| attempt.is_index_refused()).count() as u64
+        self.0
+            .iter()
+            .filter(|attempt| attempt.is_index_refused())
+            .count() as u64
     }
 
     /// Commits by the number of orders in them, up to each power of two, where commits are shared. Each order is its share
@@ -145,7 +171,10 @@ impl<'a> Attempts<'a> {
         for orders in self.0.iter().filter_map(|attempt| attempt.trace.batch()) {
             *sizes.entry(orders.next_power_of_two()).or_default() += 1.0 / orders as f64;
         }
-        sizes.into_iter().map(|(size, commits)| (size, commits.round() as u64)).collect()
+        sizes
+            .into_iter()
+            .map(|(size, commits)| (size, commits.round() as u64))
+            .collect()
     }
 
     /// Of each user: the orders, where there are several; or the order, and the attempts at the same time that did not get
@@ -154,7 +183,12 @@ impl<'a> Attempts<'a> {
         let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
         for attempt in &self.0 {
             let (ordered, others) = users.entry(attempt.record.observed.user_id).or_default();
-            if attempt.order_id().is_some() { ordered } else { others }.push(attempt);
+            if attempt.order_id().is_some() {
+                ordered
+            } else {
+                others
+            }
+            .push(attempt);
         }
         let (mut several, mut held) = (Vec::new(), Vec::new());
         for (mut ordered, mut others) in users.into_values() {
@@ -209,7 +243,9 @@ impl<'a> Attempts<'a> {
 /// How little a story shows: whether the index refused nothing in it, whether it is of one node only, and how long it took,
 /// in µs.
 fn obscurity(chosen: &[&Attempt<'_>]) -> (bool, bool, i64) {
-    let one_node = chosen.iter().all(|attempt| attempt.trace.node == chosen[0].trace.node);
+    let one_node = chosen
+        .iter()
+        .all(|attempt| attempt.trace.node == chosen[0].trace.node);
     let (begin, end) = span(chosen);
     let refused = chosen.iter().any(|attempt| attempt.is_index_refused());
     (!refused, one_node, end - begin)
@@ -222,14 +258,20 @@ fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[Event]) -> St
         kind,
         fault: met(&chosen, faults),
         why: None,
-        requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
+        requests: chosen
+            .into_iter()
+            .map(|attempt| request(attempt, zero))
+            .collect(),
     }
 }
 
 fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
     let ms = |us: i64| us as f64 / 1e3;
     let arrived = ms(attempt.at_us - zero);
-    let step = |step: &Step| Step { at: arrived + step.at, ..step.clone() };
+    let step = |step: &Step| Step {
+        at: arrived + step.at,
+        ..step.clone()
+    };
     let consumed = |us: i64| Step {
         step: "consumed".to_owned(),
         // Seen on our clock, and never before it was answered.
@@ -268,7 +310,11 @@ mod tests {
         };
         let at = 1_000_000 + ahead + sent + 100;
         Record {
-            observed: ObservedReply { user_id, attempt: 0, reply },
+            observed: ObservedReply {
+                user_id,
+                attempt: 0,
+                reply,
+            },
             due: Duration::from_micros(sent),
             sent: Duration::from_micros(sent),
             answered: Duration::from_micros(sent + 5_000),
@@ -285,7 +331,13 @@ mod tests {
     }
 
     fn event(what: InjectedFault, at: f64, seconds: Option<f64>) -> Event {
-        Event { at, what, seconds, node: None, cut: None }
+        Event {
+            at,
+            what,
+            seconds,
+            node: None,
+            cut: None,
+        }
     }
 
     const TAKEN: &str = "locked@100+10:place=memory placed@200+900:outcome=taken";
@@ -300,7 +352,14 @@ mod tests {
             record(3, "b", 30_000, Reply::Ordered(5), TAKEN),
         ];
         let stories = stories(&records);
-        let [Story { kind: StoryKind::TwoOrders, requests, .. }] = &stories[..] else {
+        let [
+            Story {
+                kind: StoryKind::TwoOrders,
+                requests,
+                ..
+            },
+        ] = &stories[..]
+        else {
             panic!("{stories:?}")
         };
         assert_eq!(requests.len(), 2);
@@ -319,7 +378,10 @@ mod tests {
             record(1, "late", 0, Reply::Ordered(2), TAKEN),
         ];
         let requests = &stories(&records)[0].requests;
-        assert_eq!(requests.iter().map(|of| of.steps[0].at).collect::<Vec<_>>(), [0.1, 3.1]);
+        assert_eq!(
+            requests.iter().map(|of| of.steps[0].at).collect::<Vec<_>>(),
+            [0.1, 3.1]
+        );
     }
 
     #[test]
@@ -330,11 +392,21 @@ mod tests {
             record(1, "b", 10, refused("OVERLOADED"), "arrived@1+0"),
             // Later, and therefore no contrast.
             record(1, "b", 900_000, Reply::AlreadyOrdered(None), "arrived@1+0"),
-            record(1, "b", 300, refused("LOCK_BUSY"), "lock-busy@100+10:place=redis"),
+            record(
+                1,
+                "b",
+                300,
+                refused("LOCK_BUSY"),
+                "lock-busy@100+10:place=redis",
+            ),
         ];
         let found = stories(&records);
         assert_eq!(found[0].kind, StoryKind::Held);
-        let replies: Vec<_> = found[0].requests.iter().map(|one| one.reply.as_str()).collect();
+        let replies: Vec<_> = found[0]
+            .requests
+            .iter()
+            .map(|one| one.reply.as_str())
+            .collect();
         assert_eq!(replies, ["ORDERED", "LOCK_BUSY"]);
         assert_eq!(stories(&records[..3]), []);
     }
@@ -346,8 +418,14 @@ mod tests {
             record(user, "a", user, Reply::Ordered(user as i64), &steps)
         };
         let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
-        let records: Vec<_> = (0..).zip(sizes).map(|(user, orders)| of(user, orders)).collect();
-        assert_eq!(Attempts::of(&records, &HashMap::new()).batches(), [(1, 2), (4, 2)]);
+        let records: Vec<_> = (0..)
+            .zip(sizes)
+            .map(|(user, orders)| of(user, orders))
+            .collect();
+        assert_eq!(
+            Attempts::of(&records, &HashMap::new()).batches(),
+            [(1, 2), (4, 2)]
+        );
     }
 
     #[test]
@@ -371,7 +449,9 @@ mod tests {
         assert_eq!(attempts.index_refused(), 2);
         let cut = InjectedFault::CutLease;
         let of = |at: f64, end: f64| {
-            let story = attempts.stories(&[event(cut, at, Some(end - at))]).remove(0);
+            let story = attempts
+                .stories(&[event(cut, at, Some(end - at))])
+                .remove(0);
             (story.requests[0].user_id.clone(), story.fault)
         };
         assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some(cut)));

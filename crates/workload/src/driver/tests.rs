@@ -33,7 +33,11 @@ async fn drive(
     let next = move |_| {
         let what = numbers.lock().unwrap().next()?;
         let due = due.map(|(begin, apart)| begin + apart * what as u32);
-        Some(Job { call: Call::get(format!("/{what}")), due, what })
+        Some(Job {
+            call: Call::get(format!("/{what}")),
+            due,
+            what,
+        })
     };
     let ended = move |done| all.lock().unwrap().push(done);
     connections.drive(live, next, ended).await.unwrap();
@@ -72,7 +76,10 @@ async fn a_request_counts_from_when_it_was_due_and_is_not_sent_before() {
         assert!(done.sent >= done.due, "{done:?}");
     }
     let closed_loop = driven(&mut connections, 3, None).await;
-    assert!(closed_loop.iter().all(|done| done.due == done.sent), "{closed_loop:?}");
+    assert!(
+        closed_loop.iter().all(|done| done.due == done.sent),
+        "{closed_loop:?}"
+    );
 }
 
 #[tokio::test]

@@ -11,21 +11,45 @@ use crate::{Access, Environment, Target, http::tests::http_server};
 #[test]
 fn buyers_come_as_the_seed_says_and_within_the_span() {
     let spread = Duration::from_secs(5);
-    let draw = |seed| BurstOptions { spread, seed, ..options(Vec::new()) }.arrivals(100);
+    let draw = |seed| {
+        BurstOptions {
+            spread,
+            seed,
+            ..options(Vec::new())
+        }
+        .arrivals(100)
+    };
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
     let (mut buyers, when): (Vec<_>, Vec<_>) = draw(7).into_iter().unzip();
-    assert!(when.is_sorted() && when.iter().all(|due| *due < spread), "{when:?}");
+    assert!(
+        when.is_sorted() && when.iter().all(|due| *due < spread),
+        "{when:?}"
+    );
     assert!(*when.last().unwrap() > spread.mul_f64(0.8), "{when:?}");
     buyers.sort_unstable();
     assert!(buyers.into_iter().eq(0..100));
-    let waves = BurstOptions { spread, wave: 10, ..options(Vec::new()) }.arrivals(100);
-    assert!(waves.chunks(10).all(|wave| wave.iter().all(|(_, due)| *due == wave[0].1)));
+    let waves = BurstOptions {
+        spread,
+        wave: 10,
+        ..options(Vec::new())
+    }
+    .arrivals(100);
+    assert!(
+        waves
+            .chunks(10)
+            .all(|wave| wave.iter().all(|(_, due)| *due == wave[0].1))
+    );
 }
 
 fn buyers(count: u64) -> Arc<[Buyer]> {
     let token = |user_id| HeaderValue::from_str(&format!("token-{user_id}")).unwrap();
-    (1..=count).map(|user_id| Buyer { user_id, token: token(user_id) }).collect()
+    (1..=count)
+        .map(|user_id| Buyer {
+            user_id,
+            token: token(user_id),
+        })
+        .collect()
 }
 
 fn options(targets: Vec<Target>) -> BurstOptions {
@@ -63,8 +87,15 @@ async fn server(expected: usize, seen: Seen) -> Target {
 async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     // 5 buyers, 4 tries, 2 servers: each answers only once its whole share of 10 is in flight.
     let seen: [Seen; 2] = Default::default();
-    let targets = vec![server(10, seen[0].clone()).await, server(10, seen[1].clone()).await];
-    let options = BurstOptions { tries: 4, connections: 20, ..options(targets) };
+    let targets = vec![
+        server(10, seen[0].clone()).await,
+        server(10, seen[1].clone()).await,
+    ];
+    let options = BurstOptions {
+        tries: 4,
+        connections: 20,
+        ..options(targets)
+    };
     let live = &options.live;
     let records = generate(&options, 77, &buyers(5)).await.unwrap();
     assert_eq!((live.done(), live.orders()), (20, 20));
@@ -73,13 +104,20 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     let expected: Vec<ObservedReply> = (1..=5)
         .flat_map(|user_id| {
             let reply = Reply::Ordered(i64::try_from(user_id).unwrap());
-            (0..4).map(move |attempt| ObservedReply { user_id, attempt, reply: reply.clone() })
+            (0..4).map(move |attempt| ObservedReply {
+                user_id,
+                attempt,
+                reply: reply.clone(),
+            })
         })
         .collect();
     assert_eq!(asked, expected);
     for seen in &seen {
         let seen = lock(seen);
-        assert!(seen.len() == 5 && seen.values().all(|count| *count == 2), "{seen:?}");
+        assert!(
+            seen.len() == 5 && seen.values().all(|count| *count == 2),
+            "{seen:?}"
+        );
     }
 }
 
@@ -88,7 +126,9 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
     let seen = Seen::default();
     let up = server(1, seen.clone()).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let down: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let down: Target = format!("http://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
     drop(listener);
     let options = options(vec![up, down.clone()]);
     let live = &options.live;

@@ -23,7 +23,9 @@ where
     Fut: Future<Output = ()> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = format!("http://{}/api", listener.local_addr().unwrap()).parse().unwrap();
+    let target = format!("http://{}/api", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
     let accepted = Arc::new(AtomicUsize::new(0));
     let count = accepted.clone();
     tokio::spawn(async move {
@@ -49,7 +51,9 @@ where
         });
         async move {
             let http = hyper::server::conn::http1::Builder::new();
-            http.serve_connection(TokioIo::new(stream), service).await.ok();
+            http.serve_connection(TokioIo::new(stream), service)
+                .await
+                .ok();
         }
     })
     .await
@@ -69,9 +73,16 @@ fn connection(target: &Target) -> Connection {
 async fn one_connection_carries_many_requests_with_their_headers() {
     let (target, accepted) = http_server(|request| async move {
         let (head, body) = request.into_parts();
-        let (body, token) =
-            (body.collect().await.unwrap().to_bytes(), &head.headers[AUTHORIZATION]);
-        format!("{} {} {token:?} {}", head.method, head.uri, String::from_utf8_lossy(&body))
+        let (body, token) = (
+            body.collect().await.unwrap().to_bytes(),
+            &head.headers[AUTHORIZATION],
+        );
+        format!(
+            "{} {} {token:?} {}",
+            head.method,
+            head.uri,
+            String::from_utf8_lossy(&body)
+        )
     })
     .await;
     let mut connection = connection(&target);
@@ -89,9 +100,14 @@ async fn one_connection_carries_many_requests_with_their_headers() {
 #[tokio::test]
 async fn nobody_listening_is_definitely_not_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let target: Target = format!("http://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
     drop(listener);
-    let failure = connection(&target).send(&Call::new(Method::GET, "/")).await.unwrap_err();
+    let failure = connection(&target)
+        .send(&Call::new(Method::GET, "/"))
+        .await
+        .unwrap_err();
     assert!(matches!(failure, Failure::NotSent(_)), "{failure:?}");
 }
 
@@ -101,9 +117,16 @@ async fn a_connection_cut_after_the_request_leaves_the_outcome_open() {
         read_request(&mut stream).await;
     })
     .await;
-    let failure = connection(&target).send(&Call::new(Method::POST, "/")).await.unwrap_err();
+    let failure = connection(&target)
+        .send(&Call::new(Method::POST, "/"))
+        .await
+        .unwrap_err();
     assert!(matches!(failure, Failure::Lost(_)), "{failure:?}");
-    assert_eq!(accepted.load(Ordering::SeqCst), 1, "the request was sent again");
+    assert_eq!(
+        accepted.load(Ordering::SeqCst),
+        1,
+        "the request was sent again"
+    );
 }
 
 #[tokio::test]
@@ -115,14 +138,27 @@ async fn silence_is_a_time_out_and_the_next_request_gets_a_new_connection() {
             let mut rest = [0; 1];
             assert_eq!(stream.read(&mut rest).await.unwrap(), 0);
         } else {
-            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            stream
+                .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+                .await
+                .unwrap();
         }
     })
     .await;
     let mut connection = connection(&target);
-    let failure = connection.send(&Call::new(Method::POST, "/")).await.unwrap_err();
+    let failure = connection
+        .send(&Call::new(Method::POST, "/"))
+        .await
+        .unwrap_err();
     assert!(matches!(failure, Failure::TimedOut), "{failure:?}");
-    assert_eq!(connection.send(&Call::new(Method::POST, "/")).await.unwrap().status, 204);
+    assert_eq!(
+        connection
+            .send(&Call::new(Method::POST, "/"))
+            .await
+            .unwrap()
+            .status,
+        204
+    );
     assert_eq!(accepted.load(Ordering::SeqCst), 2);
 }
 
@@ -130,14 +166,28 @@ async fn silence_is_a_time_out_and_the_next_request_gets_a_new_connection() {
 async fn a_connection_closed_while_idle_is_replaced() {
     let (target, accepted) = server(|mut stream, _| async move {
         read_request(&mut stream).await;
-        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+            .await
+            .unwrap();
     })
     .await;
     let mut connection = connection(&target);
     for _ in 0..3 {
-        assert_eq!(connection.send(&Call::new(Method::POST, "/")).await.unwrap().status, 204);
+        assert_eq!(
+            connection
+                .send(&Call::new(Method::POST, "/"))
+                .await
+                .unwrap()
+                .status,
+            204
+        );
         // Until the client has seen the server's end of the connection.
-        while connection.link.as_ref().is_some_and(|link| !link.sender.is_closed()) {
+        while connection
+            .link
+            .as_ref()
+            .is_some_and(|link| !link.sender.is_closed())
+        {
             tokio::task::yield_now().await;
         }
     }

@@ -87,7 +87,10 @@ async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) ->
         let mut statements = 0;
         while run(administrator, &insert).await.is_ok() {
             statements += 1;
-            ensure!(statements < MOST_FILLERS, "the database's tablespace does not fill");
+            ensure!(
+                statements < MOST_FILLERS,
+                "the database's tablespace does not fill"
+            );
         }
     }
     Ok(())
@@ -97,7 +100,11 @@ async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) ->
 pub async fn exhaust_connections(it: Scene<'_>) -> Result<()> {
     let servers = it.cluster.database.lock().await;
     let mut administrator = servers.primary().admin().await?;
-    run(&mut administrator, &format!("SET GLOBAL max_connections = {FEWEST_CONNECTIONS}")).await?;
+    run(
+        &mut administrator,
+        &format!("SET GLOBAL max_connections = {FEWEST_CONNECTIONS}"),
+    )
+    .await?;
     let until = Instant::now() + it.lasts;
     let url = servers.primary().url();
     let strangers = (0..FEWEST_CONNECTIONS).map(async |_| {
@@ -113,7 +120,11 @@ pub async fn exhaust_connections(it: Scene<'_>) -> Result<()> {
     });
     let closing = run(&mut administrator, "KILL HARD USER seckill@'127.0.0.1'");
     let (closed, _) = tokio::join!(closing, join_all(strangers));
-    run(&mut administrator, &format!("SET GLOBAL max_connections = {USUAL_CONNECTIONS}")).await?;
+    run(
+        &mut administrator,
+        &format!("SET GLOBAL max_connections = {USUAL_CONNECTIONS}"),
+    )
+    .await?;
     Ok(closed?)
 }
 

@@ -185,7 +185,9 @@ pub fn distinct(layout: Layout) -> impl Iterator<Item = &'static Fault> {
 
 /// Every fault of the layout, a line each.
 pub fn list(layout: Layout) -> String {
-    distinct(layout).map(|fault| fault.described(layout) + "\n").collect()
+    distinct(layout)
+        .map(|fault| fault.described(layout) + "\n")
+        .collect()
 }
 
 impl Fault {
@@ -251,11 +253,18 @@ mod tests {
     #[test]
     fn each_layout_has_its_faults_once_and_each_of_three_strategies_meets_each_first() {
         let databases = [(Replication::None, 0), (Replication::SemiSynchronous, 3)];
-        let redises =
-            [(RedisLayout::Single, 37), (RedisLayout::Sentinel, 40), (RedisLayout::Cluster, 42)];
+        let redises = [
+            (RedisLayout::Single, 37),
+            (RedisLayout::Sentinel, 40),
+            (RedisLayout::Cluster, 42),
+        ];
         for (redis, faults) in redises {
             for (database, more) in databases {
-                let layout = Layout { redis, database, faketime: true };
+                let layout = Layout {
+                    redis,
+                    database,
+                    faketime: true,
+                };
                 assert_eq!(distinct(layout).count(), faults + more, "{layout:?}");
                 let replicas = [layout.redis_fails_over(), more > 0].map(usize::from);
                 assert_eq!(recoveries(layout).count(), 2 + replicas[0] + replicas[1]);
@@ -270,7 +279,10 @@ mod tests {
         let nothing = list(Layout::default());
         assert_eq!(nothing.lines().count(), USUAL.len());
         assert_eq!(nothing.matches("not drawn").count(), 4, "{nothing}");
-        let everything = list(Layout { faketime: true, ..Layout::default() });
+        let everything = list(Layout {
+            faketime: true,
+            ..Layout::default()
+        });
         assert!(!everything.contains("not drawn"), "{everything}");
     }
 }

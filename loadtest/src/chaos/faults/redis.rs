@@ -33,7 +33,10 @@ async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize)> {
 
 /// A key of the round's first sale.
 fn key(it: Scene<'_>) -> String {
-    it.cluster.access.keys().stock(it.operator.sales[0].voucher_id)
+    it.cluster
+        .access
+        .keys()
+        .stock(it.operator.sales[0].voucher_id)
 }
 
 /// SIGKILL, then started again with this data. The old snapshot is taken before, as long as the server is away.
@@ -47,7 +50,11 @@ pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<()> {
     sleep(it.lasts).await;
     redis.restart(master, data).await?;
     redis.replicated().await?;
-    if data == RedisData::Intact { Ok(()) } else { sign_in_again(it).await }
+    if data == RedisData::Intact {
+        Ok(())
+    } else {
+        sign_in_again(it).await
+    }
 }
 
 async fn sign_in_again(it: Scene<'_>) -> Result<()> {
@@ -79,8 +86,16 @@ pub async fn delete_stream(it: Scene<'_>) -> Result<()> {
 pub async fn delete_keys(it: Scene<'_>) -> Result<()> {
     let (mut redis, _) = hold(it).await?;
     let access = &it.cluster.access;
-    let day = chrono::Utc::now().with_timezone(&access.time_zone).format("%Y:%m:%d").to_string();
-    let sales: Vec<u64> = it.operator.sales.iter().map(|sale| sale.voucher_id).collect();
+    let day = chrono::Utc::now()
+        .with_timezone(&access.time_zone)
+        .format("%Y:%m:%d")
+        .to_string();
+    let sales: Vec<u64> = it
+        .operator
+        .sales
+        .iter()
+        .map(|sale| sale.voucher_id)
+        .collect();
     let mut others = access.keys().replaceable(&day, &sales);
     // As drawn as the time it takes.
     others.shuffle(&mut StdRng::seed_from_u64(it.lasts.as_millis() as u64));
@@ -142,10 +157,19 @@ pub async fn hand_over(it: Scene<'_>) -> Result<()> {
         redis.replace_by(replica, &[]).await?;
         return redis.replicated().await;
     }
-    let () = command(&redis.nodes[master], &["CLIENT", "PAUSE", PAUSE_MS, "WRITE"]).await?;
+    let () = command(
+        &redis.nodes[master],
+        &["CLIENT", "PAUSE", PAUSE_MS, "WRITE"],
+    )
+    .await?;
     let offset = async |node: usize| -> Option<String> {
-        let facts: String = command(&redis.nodes[node], &["INFO", "replication"]).await.ok()?;
-        facts.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).map(str::to_owned)
+        let facts: String = command(&redis.nodes[node], &["INFO", "replication"])
+            .await
+            .ok()?;
+        facts
+            .lines()
+            .find_map(|line| line.strip_prefix("master_repl_offset:"))
+            .map(str::to_owned)
     };
     let has_all = until(COPY_LIMIT, async || {
         let (of_master, of_replica) = (offset(master).await, offset(replica).await);

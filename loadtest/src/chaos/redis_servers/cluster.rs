@@ -54,7 +54,11 @@ impl RedisServers {
             async |node: usize| command::<String>(&self.nodes[node], &["CLUSTER", "MYID"]).await;
         let (source, target) = (id(from).await?, id(to).await?);
         let set = async |node: usize, words: [&str; 2]| -> Result<()> {
-            command(&self.nodes[node], &["CLUSTER", "SETSLOT", &slot, words[0], words[1]]).await
+            command(
+                &self.nodes[node],
+                &["CLUSTER", "SETSLOT", &slot, words[0], words[1]],
+            )
+            .await
         };
         set(to, ["IMPORTING", &source]).await?;
         set(from, ["MIGRATING", &target]).await?;
@@ -68,7 +72,11 @@ impl RedisServers {
                 break;
             }
             let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
-            migrate.extend(keys.iter().take(keys.len().div_ceil(parts)).map(String::as_str));
+            migrate.extend(
+                keys.iter()
+                    .take(keys.len().div_ceil(parts))
+                    .map(String::as_str),
+            );
             let _moved: String = command(&self.nodes[from], &migrate).await?;
             if parts > 1 {
                 sleep(lasts).await;

@@ -103,7 +103,8 @@ impl RedisServers {
             ];
             // One alone may be older than the last of these.
             if layout != RedisLayout::Single {
-                node.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
+                node.arguments
+                    .extend(own.as_flattened().iter().map(|&word| word.to_owned()));
             }
             match layout {
                 RedisLayout::Single => node.environment.clone_from(&environment),
@@ -120,7 +121,9 @@ impl RedisServers {
         if layout == RedisLayout::Sentinel {
             sentinels = Self::start_sentinels(folder, &nodes, &proxies).await?;
             for _ in 0..instances {
-                let starting = sentinels.iter().map(|sentinel| Proxy::start(sentinel.address()));
+                let starting = sentinels
+                    .iter()
+                    .map(|sentinel| Proxy::start(sentinel.address()));
                 proxies.sentinels.push(try_join_all(starting).await?);
             }
         }
@@ -129,24 +132,37 @@ impl RedisServers {
             let ports: Vec<_> = ports.map(|(node, bus)| [port(node), port(bus)]).collect();
             nodes = RedisCluster::of(nodes, &ports).await.nodes;
         }
-        let mut servers = Self { layout, nodes, sentinels, proxies: Arc::new(proxies) };
+        let mut servers = Self {
+            layout,
+            nodes,
+            sentinels,
+            proxies: Arc::new(proxies),
+        };
         servers.replicated().await?;
         Ok(servers)
     }
 
     /// The address for clients past the proxies, or for the instance of this number.
     pub fn url(&self, instance: Option<usize>) -> String {
-        let RedisProxies { nodes, sentinels, .. } = &*self.proxies;
+        let RedisProxies {
+            nodes, sentinels, ..
+        } = &*self.proxies;
         let (scheme, servers, proxies, master) = match self.layout {
             RedisLayout::Single => ("redis", &self.nodes, nodes, ""),
             RedisLayout::Cluster => ("redis-cluster", &self.nodes, nodes, ""),
-            RedisLayout::Sentinel => {
-                ("redis-sentinel", &self.sentinels, &sentinels[instance.unwrap_or(0)], MASTER)
-            }
+            RedisLayout::Sentinel => (
+                "redis-sentinel",
+                &self.sentinels,
+                &sentinels[instance.unwrap_or(0)],
+                MASTER,
+            ),
         };
         // The nodes of a cluster lead every client to the proxies.
         let hosts: Vec<String> = if instance.is_some() || self.layout == RedisLayout::Cluster {
-            proxies.iter().map(|proxy| proxy.address.to_string()).collect()
+            proxies
+                .iter()
+                .map(|proxy| proxy.address.to_string())
+                .collect()
         } else {
             servers.iter().map(RedisServer::address).collect()
         };
@@ -167,7 +183,10 @@ impl RedisServers {
     /// The master that serves a key: in a cluster the others answer MOVED.
     pub async fn master_of(&self, key: &str) -> Result<usize> {
         for master in self.masters().await? {
-            if command::<i64>(&self.nodes[master], &["EXISTS", key]).await.is_ok() {
+            if command::<i64>(&self.nodes[master], &["EXISTS", key])
+                .await
+                .is_ok()
+            {
                 return Ok(master);
             }
         }
@@ -183,7 +202,11 @@ impl RedisServers {
     /// first instance does not reach the sentinels.
     pub fn partition(&self, node: usize, cut: bool) {
         let mode = if cut { Mode::Cut } else { Mode::Forward };
-        let RedisProxies { nodes, buses, sentinels } = &*self.proxies;
+        let RedisProxies {
+            nodes,
+            buses,
+            sentinels,
+        } = &*self.proxies;
         for other in (0..self.nodes.len() + self.sentinels.len()).filter(|other| *other != node) {
             for proxy in [&nodes[node], &buses[node]] {
                 proxy.set_for(source(other), mode);
@@ -192,7 +215,11 @@ impl RedisServers {
         for proxy in nodes.iter().chain(buses) {
             proxy.set_for(source(node), mode);
         }
-        sentinels.iter().take(1).flatten().for_each(|proxy| proxy.set(mode));
+        sentinels
+            .iter()
+            .take(1)
+            .flatten()
+            .for_each(|proxy| proxy.set(mode));
     }
 
     /// Starts a killed server again: as a replica where another has taken over.
@@ -232,7 +259,10 @@ impl RedisServers {
 
 /// Waits until `condition` holds, which is said in an error.
 async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<()> {
-    ensure!(until(LIMIT, condition).await, "not within {LIMIT:?}: {what}");
+    ensure!(
+        until(LIMIT, condition).await,
+        "not within {LIMIT:?}: {what}"
+    );
     Ok(())
 }
 

@@ -47,7 +47,10 @@ impl RedisServers {
                 return None;
             }
         }
-        self.proxies.nodes.iter().position(|proxy| Some(port(proxy)) == named)
+        self.proxies
+            .nodes
+            .iter()
+            .position(|proxy| Some(port(proxy)) == named)
     }
 
     /// The role of a replica of this data server.
@@ -71,7 +74,9 @@ impl RedisServers {
 
     /// Whether the sentinels agree on a master that is up, its replica has what it has, and each knows all the others.
     pub(super) async fn sentinels_are_whole(&mut self) -> Result<bool> {
-        let Some(master) = self.named().await else { return Ok(false) };
+        let Some(master) = self.named().await else {
+            return Ok(false);
+        };
         let other = self.replica_of(master);
         // Two masters, of which the sentinels have not demoted the old one yet.
         if is_master(&self.nodes[other]).await? {
@@ -80,7 +85,10 @@ impl RedisServers {
         self.nodes[master].role = Role::Alone;
         for sentinel in &self.sentinels {
             let said: String = command(sentinel, &["INFO", "sentinel"]).await?;
-            if !["status=ok", "slaves=1,sentinels=3"].iter().all(|fact| said.contains(fact)) {
+            if !["status=ok", "slaves=1,sentinels=3"]
+                .iter()
+                .all(|fact| said.contains(fact))
+            {
                 return Ok(false);
             }
         }

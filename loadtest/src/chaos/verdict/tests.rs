@@ -10,7 +10,11 @@ const DONE: Reply = Reply::Ordered(7);
 fn told(user_id: u64, reply: Reply) -> Record {
     Record {
         trace: None,
-        observed: ObservedReply { user_id, attempt: 0, reply },
+        observed: ObservedReply {
+            user_id,
+            attempt: 0,
+            reply,
+        },
         due: Duration::ZERO,
         sent: Duration::ZERO,
         answered: Duration::ZERO,
@@ -18,7 +22,11 @@ fn told(user_id: u64, reply: Reply) -> Record {
 }
 
 fn row(id: i64, user_id: u64) -> OrderRow {
-    OrderRow { id, user_id, status: UNPAID }
+    OrderRow {
+        id,
+        user_id,
+        status: UNPAID,
+    }
 }
 
 /// Of a sale that issued so many and has so many left.
@@ -28,8 +36,20 @@ fn judge(
     rows: Vec<OrderRow>,
     (redis_lost, rows_lost): (bool, bool),
 ) -> SaleVerdict {
-    let snapshot = Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows };
-    let outcome = Outcome { published: issued, rows_lost, redis_lost, ..outcome.clone() };
+    let snapshot = Snapshot {
+        sale: Sale {
+            issued,
+            stock_left,
+            added: 0,
+        },
+        rows,
+    };
+    let outcome = Outcome {
+        published: issued,
+        rows_lost,
+        redis_lost,
+        ..outcome.clone()
+    };
     SaleVerdict::of(&outcome, &snapshot)
 }
 
@@ -37,70 +57,154 @@ fn judge(
 fn a_row_after_a_definite_no_is_found_by_its_id_and_buyer() {
     // The reply that got lost would excuse any row of this buyer.
     let records = vec![told(1, Reply::lost("TIME_OUT"))];
-    let outcome = Outcome { records, noes: [(1, 7)].into(), ..Outcome::default() };
+    let outcome = Outcome {
+        records,
+        noes: [(1, 7)].into(),
+        ..Outcome::default()
+    };
     for redis_lost in [false, true] {
         let of = |rows: Vec<OrderRow>| {
-            judge(&outcome, (1, 1 - rows.len() as i64), rows, (redis_lost, false))
+            judge(
+                &outcome,
+                (1, 1 - rows.len() as i64),
+                rows,
+                (redis_lost, false),
+            )
         };
         assert!(of(Vec::new()).is_clean() && of(vec![row(9, 1)]).is_clean());
         let found = of(vec![row(7, 1)]);
         assert_eq!(found.to_string(), "VIOLATION: row after a no 1");
-        assert_eq!(found.checker.examples, ["user 1: order 7 exists after a no"]);
+        assert_eq!(
+            found.checker.examples,
+            ["user 1: order 7 exists after a no"]
+        );
     }
 }
 
 #[test]
 fn an_order_told_by_id_may_end_as_a_no_where_redis_may_lose_data() {
     let records = vec![
-        told(1, Reply::Withdrawn { id: 7, code: "ORDER_NOT_FOUND".into() }),
+        told(
+            1,
+            Reply::Withdrawn {
+                id: 7,
+                code: "ORDER_NOT_FOUND".into(),
+            },
+        ),
         told(1, Reply::AlreadyOrdered(Some(7))),
         told(2, Reply::AlreadyOrdered(Some(8))),
         told(3, Reply::lost("TIME_OUT")),
         // True until then: those three held all places.
         told(4, Reply::Refused("SOLD_OUT".into())),
     ];
-    let outcome = Outcome { records, noes: [(1, 7), (2, 8)].into(), ..Outcome::default() };
+    let outcome = Outcome {
+        records,
+        noes: [(1, 7), (2, 8)].into(),
+        ..Outcome::default()
+    };
     let of = |left, outcome: &Outcome, redis_lost| {
         judge(outcome, (left, left), Vec::new(), (redis_lost, false))
     };
     let excused = of(3, &outcome, true);
-    assert!(excused.is_clean() && excused.no_after_loss == 2, "{excused:?}");
-    assert_eq!(of(4, &outcome, true).to_string(), "VIOLATION: false sold-out 1");
+    assert!(
+        excused.is_clean() && excused.no_after_loss == 2,
+        "{excused:?}"
+    );
+    assert_eq!(
+        of(4, &outcome, true).to_string(),
+        "VIOLATION: false sold-out 1"
+    );
     let counted = of(3, &outcome, false);
-    assert_eq!(counted.to_string(), "VIOLATION: lost 1, false sold-out 1, false duplicate 1");
-    let undecided = Outcome { records: vec![told(1, Reply::Pending(7))], ..outcome.clone() };
-    assert!(of(3, &Outcome { noes: [].into(), ..undecided }, true).checker.lost == 1);
-    let committed = Outcome { records: vec![told(1, Reply::Ordered(7))], ..outcome };
-    assert!(of(3, &committed, true).checker.lost == 1, "whatever its look-up says");
+    assert_eq!(
+        counted.to_string(),
+        "VIOLATION: lost 1, false sold-out 1, false duplicate 1"
+    );
+    let undecided = Outcome {
+        records: vec![told(1, Reply::Pending(7))],
+        ..outcome.clone()
+    };
+    assert!(
+        of(
+            3,
+            &Outcome {
+                noes: [].into(),
+                ..undecided
+            },
+            true
+        )
+        .checker
+        .lost
+            == 1
+    );
+    let committed = Outcome {
+        records: vec![told(1, Reply::Ordered(7))],
+        ..outcome
+    };
+    assert!(
+        of(3, &committed, true).checker.lost == 1,
+        "whatever its look-up says"
+    );
 }
 
 fn answers(of: &[(What, Reply)], age_ms: u64) -> Vec<Answer> {
     let age = Duration::from_millis(age_ms);
     let all = of.iter().cloned();
-    all.map(|(what, reply)| Answer { order_id: 7, what, reply, age }).collect()
+    all.map(|(what, reply)| Answer {
+        order_id: 7,
+        what,
+        reply,
+        age,
+    })
+    .collect()
 }
 
 #[test]
 fn payments_and_cancellations_must_agree_with_their_answers() {
-    let (no, unknown) = (|| Reply::Refused("ALREADY_PAID".into()), || Reply::lost("TIME_OUT"));
+    let (no, unknown) = (
+        || Reply::Refused("ALREADY_PAID".into()),
+        || Reply::lost("TIME_OUT"),
+    );
     let is_false = |of: &[(What, Reply)], status| {
-        let row = OrderRow { id: 7, user_id: 1, status };
+        let row = OrderRow {
+            id: 7,
+            user_id: 1,
+            status,
+        };
         false_change(&row, &answers(of, 0), None).is_some()
     };
     assert!(!is_false(&[(Cancel, DONE), (Cancel, no())], CANCELLED));
-    assert!(is_false(&[(Cancel, DONE), (Cancel, no())], UNPAID), "confirmed, did not happen");
-    assert!(is_false(&[(Cancel, no()), (Cancel, no())], CANCELLED), "refused, happened");
+    assert!(
+        is_false(&[(Cancel, DONE), (Cancel, no())], UNPAID),
+        "confirmed, did not happen"
+    );
+    assert!(
+        is_false(&[(Cancel, no()), (Cancel, no())], CANCELLED),
+        "refused, happened"
+    );
     assert!(!is_false(&[(Cancel, no()), (Cancel, no())], UNPAID));
     assert!(!is_false(&[(Cancel, no()), (Cancel, unknown())], CANCELLED));
-    assert!(!is_false(&[(Cancel, unknown()), (Cancel, unknown())], UNPAID));
+    assert!(!is_false(
+        &[(Cancel, unknown()), (Cancel, unknown())],
+        UNPAID
+    ));
     assert!(!is_false(&[(Pay, DONE), (Cancel, no())], PAID));
-    assert!(is_false(&[(Pay, DONE), (Cancel, DONE)], PAID), "both confirmed");
-    assert!(is_false(&[(Pay, no()), (Pay, no())], PAID), "refused, happened");
+    assert!(
+        is_false(&[(Pay, DONE), (Cancel, DONE)], PAID),
+        "both confirmed"
+    );
+    assert!(
+        is_false(&[(Pay, no()), (Pay, no())], PAID),
+        "refused, happened"
+    );
 }
 
 #[test]
 fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
-    let row = OrderRow { id: 7, user_id: 1, status: CANCELLED };
+    let row = OrderRow {
+        id: 7,
+        user_id: 1,
+        status: CANCELLED,
+    };
     let limit = Some(Duration::from_secs(2));
     assert!(false_change(&row, &[], None).is_some());
     assert!(false_change(&row, &[], limit).is_none());
@@ -108,7 +212,11 @@ fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
     let early = |of: &[(What, Reply)], age| expired_early(&answers(of, age), limit).count();
     assert_eq!(early(&[gone()], 300), 1);
     assert_eq!(early(&[gone()], 3_000), 0);
-    assert_eq!(early(&[gone(), (Cancel, DONE)], 300), 0, "its owner cancelled it");
+    assert_eq!(
+        early(&[gone(), (Cancel, DONE)], 300),
+        0,
+        "its owner cancelled it"
+    );
 }
 
 #[test]
@@ -120,13 +228,22 @@ fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_overs
         told(1, Reply::Ordered(9)),
         told(2, Reply::Pending(8)),
     ];
-    let outcome = Outcome { records, ..Outcome::default() };
+    let outcome = Outcome {
+        records,
+        ..Outcome::default()
+    };
     let of = |left, rows, rows_lost| judge(&outcome, (2, left), rows, (false, rows_lost));
     let rows = vec![row(8, 2), row(9, 1)];
     let excused = of(0, rows.clone(), true);
-    assert!(excused.is_clean() && excused.lost_by_database == 1, "{excused}");
+    assert!(
+        excused.is_clean() && excused.lost_by_database == 1,
+        "{excused}"
+    );
     let counted = of(0, rows, false);
-    assert!(counted.checker.lost > 0 && counted.lost_by_database == 0, "{counted}");
+    assert!(
+        counted.checker.lost > 0 && counted.lost_by_database == 0,
+        "{counted}"
+    );
     let oversold = of(-1, vec![row(8, 2), row(9, 1), row(10, 3)], true);
     assert!(oversold.checker.oversold > 0, "{oversold}");
     let twice = of(0, vec![row(9, 1), row(10, 1)], true);
@@ -135,7 +252,14 @@ fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_overs
 
 #[test]
 fn invented_and_unsold_stock_are_violations() {
-    let checker = Verdict { drift: -2, ..Verdict::default() };
-    let verdict = SaleVerdict { checker, stranded: 1, ..SaleVerdict::default() };
+    let checker = Verdict {
+        drift: -2,
+        ..Verdict::default()
+    };
+    let verdict = SaleVerdict {
+        checker,
+        stranded: 1,
+        ..SaleVerdict::default()
+    };
     assert_eq!(verdict.to_string(), "VIOLATION: drift -2, stranded 1");
 }

@@ -41,7 +41,10 @@ pub struct GroupCommitStats {
 
 impl Default for GroupCommitStats {
     fn default() -> Self {
-        GroupCommitStats { sizes: Histogram::of_sizes(&SIZES), splits: AtomicU64::new(0) }
+        GroupCommitStats {
+            sizes: Histogram::of_sizes(&SIZES),
+            splits: AtomicU64::new(0),
+        }
     }
 }
 
@@ -68,7 +71,10 @@ pub struct BatchAnswer {
 
 impl From<Error> for BatchAnswer {
     fn from(error: Error) -> Self {
-        BatchAnswer { outcome: Err(error), committed: 0 }
+        BatchAnswer {
+            outcome: Err(error),
+            committed: 0,
+        }
     }
 }
 
@@ -101,7 +107,9 @@ impl BatchedBuyer {
     fn answer(self, outcome: Result<i64, Error>, committed: usize) {
         for repeated in self.repeated {
             // The first request made the order; the others are second orders.
-            let outcome = outcome.clone().and_then(|id| Err(Error::AlreadyOrdered(Some(id))));
+            let outcome = outcome
+                .clone()
+                .and_then(|id| Err(Error::AlreadyOrdered(Some(id))));
             repeated.answer(outcome, committed);
         }
         self.first.answer(outcome, committed);
@@ -166,7 +174,9 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
 }
 
 fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
-    buyers.into_iter().for_each(|buyer| buyer.answer(Err(error.clone()), 0));
+    buyers
+        .into_iter()
+        .for_each(|buyer| buyer.answer(Err(error.clone()), 0));
 }
 
 /// Refuses purchases that waited too long or past the end of the sale, and joins requests of the same buyer.
@@ -185,7 +195,10 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
             buyers[position].repeated.push(first);
         } else {
             positions.insert(first.buyer, buyers.len());
-            buyers.push(BatchedBuyer { first, repeated: Vec::new() });
+            buyers.push(BatchedBuyer {
+                first,
+                repeated: Vec::new(),
+            });
         }
     }
     buyers

@@ -19,7 +19,12 @@ mod queues;
 
 /// Queues the purchase, and waits for the commit of its batch.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
-    let Purchase { context, buyer, sale, deadline } = purchase;
+    let Purchase {
+        context,
+        buyer,
+        sale,
+        deadline,
+    } = purchase;
     let ordering = context.group_commit.order(buyer, sale, deadline);
     let answered =
         |answer: &batch::BatchAnswer| steps::batch_committed(&answer.outcome, answer.committed);

@@ -43,7 +43,10 @@ impl GroupCommit {
             tasks: TaskTracker::new(),
             stats: Arc::default(),
         };
-        GroupCommit(Arc::new(Inner { batches, queues: Queues::new(limits) }))
+        GroupCommit(Arc::new(Inner {
+            batches,
+            queues: Queues::new(limits),
+        }))
     }
 
     /// Queues a purchase; its answer has the id of the committed order. Once queued it is committed, also when this
@@ -54,13 +57,21 @@ impl GroupCommit {
     pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Deadline) -> BatchAnswer {
         let (answer, answered) = oneshot::channel();
         let (window, since) = (sale.window, Instant::now());
-        let purchase = QueuedPurchase { buyer, window, since, deadline, answer };
+        let purchase = QueuedPurchase {
+            buyer,
+            window,
+            since,
+            deadline,
+            answer,
+        };
         match self.0.queues.enqueue(buyer.voucher_id, purchase) {
             Ok(starts) => starts.into_iter().for_each(|key| self.start_worker(key)),
             Err(error) => return error.into(),
         }
         // Without an answer the batch has panicked, and it is unknown how far it came.
-        answered.await.unwrap_or_else(|_| Error::OutcomeUnknown(None).into())
+        answered
+            .await
+            .unwrap_or_else(|_| Error::OutcomeUnknown(None).into())
     }
 
     fn start_worker(&self, key: Key) {
@@ -73,7 +84,11 @@ impl GroupCommit {
         while let Some(batch) = self.0.queues.next_batch(key, done) {
             done = batch.len();
             // A task of its own, so that a panic ends one batch and not the queue.
-            let run = self.0.batches.tasks.spawn(super::batch::run(self.0.batches.clone(), batch));
+            let run = self
+                .0
+                .batches
+                .tasks
+                .spawn(super::batch::run(self.0.batches.clone(), batch));
             match run.await {
                 Ok(Ended { unblocked, blocked }) => {
                     for (sale, purchases) in blocked {

@@ -50,7 +50,11 @@ struct Queue<T> {
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Queue { waiting: VecDeque::new(), workers: 0, in_flight: 0 }
+        Queue {
+            waiting: VecDeque::new(),
+            workers: 0,
+            in_flight: 0,
+        }
     }
 }
 
@@ -81,8 +85,14 @@ pub struct QueueDepth {
 
 impl<T> Queues<T> {
     pub(super) fn new(limits: GroupCommitLimits) -> Self {
-        let all = All { queues: HashMap::new(), apart: HashSet::new() };
-        Queues { limits, all: Mutex::new(all) }
+        let all = All {
+            queues: HashMap::new(),
+            apart: HashSet::new(),
+        };
+        Queues {
+            limits,
+            all: Mutex::new(all),
+        }
     }
 
     /// Queues an item of a sale; where the caller has to start a worker, which calls [`Queues::next_batch`] until there is
@@ -157,8 +167,12 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: GroupCommitLimits =
-        GroupCommitLimits { batch: 2, queue: 4, in_flight: 2, timeout: Duration::ZERO };
+    const LIMITS: GroupCommitLimits = GroupCommitLimits {
+        batch: 2,
+        queue: 4,
+        in_flight: 2,
+        timeout: Duration::ZERO,
+    };
 
     /// A sale, and a number.
     type Item = (i64, u32);
@@ -175,8 +189,9 @@ mod tests {
         fn go_on(&mut self, queues: &Queues<Item>, at: usize, is_locked: bool) {
             let (key, batch) = self.workers.swap_remove(at);
             let done = batch.len();
-            let (apart, committed): (Vec<_>, Vec<_>) =
-                batch.into_iter().partition(|(sale, _)| is_locked && key.is_none() && *sale == 1);
+            let (apart, committed): (Vec<_>, Vec<_>) = batch
+                .into_iter()
+                .partition(|(sale, _)| is_locked && key.is_none() && *sale == 1);
             if !apart.is_empty() && queues.set_apart(1, apart) {
                 self.workers.push((Some(1), Vec::new()));
             }
@@ -185,7 +200,11 @@ mod tests {
             }
             self.committed.extend(committed);
             if let Some(batch) = queues.next_batch(key, done) {
-                assert!((1..=LIMITS.batch).contains(&batch.len()), "a batch of {}", batch.len());
+                assert!(
+                    (1..=LIMITS.batch).contains(&batch.len()),
+                    "a batch of {}",
+                    batch.len()
+                );
                 self.workers.push((key, batch));
             }
         }
@@ -223,10 +242,20 @@ mod tests {
 
     #[test]
     fn a_worker_pauses_after_a_large_batch_while_few_wait() {
-        let queues = Queues::new(GroupCommitLimits { batch: 32, queue: 32, ..LIMITS });
+        let queues = Queues::new(GroupCommitLimits {
+            batch: 32,
+            queue: 32,
+            ..LIMITS
+        });
         (0..32).for_each(|_| drop(queues.enqueue(9, ())));
-        assert_eq!(queues.next_batch(None, 0).map(|batch| batch.len()), Some(32));
-        assert!(queues.next_batch(None, 0).is_none(), "the second worker ends");
+        assert_eq!(
+            queues.next_batch(None, 0).map(|batch| batch.len()),
+            Some(32)
+        );
+        assert!(
+            queues.next_batch(None, 0).is_none(),
+            "the second worker ends"
+        );
         assert!(!queues.pauses(None, LARGE), "the batch is not large");
         for waiting in 0..16 {
             assert!(queues.pauses(None, 32), "only {waiting} wait");
@@ -234,6 +263,9 @@ mod tests {
             assert!(starts.is_none(), "another worker begins");
         }
         assert!(!queues.pauses(None, 32), "half as many wait");
-        assert_eq!(queues.next_batch(None, 32).map(|batch| batch.len()), Some(16));
+        assert_eq!(
+            queues.next_batch(None, 32).map(|batch| batch.len()),
+            Some(16)
+        );
     }
 }

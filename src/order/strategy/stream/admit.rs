@@ -18,8 +18,9 @@ use crate::scripts;
 use crate::voucher::sales::Sale;
 
 /// When replies are lost, the script is sent three times in all.
-const RETRIES: ConstantBuilder =
-    ConstantBuilder::new().with_delay(Duration::from_millis(50)).with_max_times(2);
+const RETRIES: ConstantBuilder = ConstantBuilder::new()
+    .with_delay(Duration::from_millis(50))
+    .with_max_times(2);
 
 /// How long after it was sent a call may run, µs: a server that stood still must not admit a buyer who has been told since
 /// that there is no such order.
@@ -41,7 +42,11 @@ impl OrderStream {
         let member = &self.0;
         let deadline = deadline.min(Instant::now() + member.timeout);
         let id = until(deadline, member.ids.next()).await??;
-        let order = NewOrder { id, buyer, unguarded: false };
+        let order = NewOrder {
+            id,
+            buyer,
+            unguarded: false,
+        };
         let mut in_doubt = false;
         let outcome = self.admitted(order, sale, deadline, &mut in_doubt).await;
         told(outcome, id, in_doubt)
@@ -93,7 +98,11 @@ impl OrderStream {
                 ("claimed", other) => return Err(Error::AlreadyOrdered(other.parse().ok())),
                 ("closed", _) => member.recounts.ask(buyer.voucher_id, None),
                 ("late", _) => {}
-                _ => return Err(Error::Internal(format!("stream_admit.lua returned {answer:?}"))),
+                _ => {
+                    return Err(Error::Internal(format!(
+                        "stream_admit.lua returned {answer:?}"
+                    )));
+                }
             }
             if Instant::now() >= closed_until {
                 return Err(Error::Unavailable("the sale, which is being counted,"));
@@ -127,7 +136,10 @@ impl Member {
                 }
             }
             if !in_doubt {
-                return orders.iter().map(|_| Err(Error::Unavailable("Redis"))).collect();
+                return orders
+                    .iter()
+                    .map(|_| Err(Error::Unavailable("Redis")))
+                    .collect();
             }
             let Some(pause) = pauses.next() else {
                 let unknown = |order: &NewOrder| Err(Error::OutcomeUnknown(Some(order.id)));
@@ -140,14 +152,19 @@ impl Member {
     async fn call(&self, orders: &[NewOrder]) -> redis::RedisResult<Vec<String>> {
         let mut script = scripts::STREAM_ADMIT.key(&*self.keys.stream);
         script.key(&*self.keys.pending);
-        script.arg(self.clock.now_us() + RUNS_WITHIN_US).arg(self.config.stream_backlog);
+        script
+            .arg(self.clock.now_us() + RUNS_WITHIN_US)
+            .arg(self.config.stream_backlog);
         let (keys, mut sales) = (&self.keys, HashMap::new());
         for NewOrder { id, buyer, .. } in orders {
             let voucher = buyer.voucher_id;
             let next = sales.len() + 1;
             let sale = *sales.entry(voucher).or_insert(next);
             if sale == next {
-                script.key(keys.stock(voucher)).key(keys.claims(voucher)).key(keys.open(voucher));
+                script
+                    .key(keys.stock(voucher))
+                    .key(keys.claims(voucher))
+                    .key(keys.open(voucher));
             }
             script.arg(sale).arg(voucher).arg(buyer.user_id).arg(id);
         }
@@ -155,11 +172,16 @@ impl Member {
     }
 
     fn answers(&self, reply: &[String], in_doubt: bool) -> Vec<Answer> {
-        let [now, replies @ ..] = reply else { return Vec::new() };
+        let [now, replies @ ..] = reply else {
+            return Vec::new();
+        };
         self.clock.set(now);
         let admitted = replies.iter().filter(|reply| *reply == "pending").count();
         self.stats.admitted.fetch_add(admitted as u64, Relaxed);
-        replies.iter().map(|reply| Ok((reply.clone(), in_doubt))).collect()
+        replies
+            .iter()
+            .map(|reply| Ok((reply.clone(), in_doubt)))
+            .collect()
     }
 }
 
@@ -170,13 +192,23 @@ mod tests {
     /// The reply was lost, and the sale ended, or was being counted, before the script could be asked again.
     #[test]
     fn no_refusal_that_was_not_looked_up_denies_an_order_that_may_exist() {
-        for refusal in [Error::SaleEnded, Error::Overloaded, Error::Unavailable("Redis")] {
+        for refusal in [
+            Error::SaleEnded,
+            Error::Overloaded,
+            Error::Unavailable("Redis"),
+        ] {
             assert!(matches!(
                 told(Err(refusal.clone()), 7, true),
                 Err(Error::OutcomeUnknown(Some(7)))
             ));
-            assert!(!matches!(told(Err(refusal), 7, false), Err(Error::OutcomeUnknown(_))));
+            assert!(!matches!(
+                told(Err(refusal), 7, false),
+                Err(Error::OutcomeUnknown(_))
+            ));
         }
-        assert!(matches!(told(Err(Error::SoldOut), 7, true), Err(Error::SoldOut)));
+        assert!(matches!(
+            told(Err(Error::SoldOut), 7, true),
+            Err(Error::SoldOut)
+        ));
     }
 }

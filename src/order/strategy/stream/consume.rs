@@ -44,7 +44,10 @@ impl Member {
         let (mut claim_due, mut claim_from) = (Instant::now(), "0-0".to_owned());
         let (mut pages, mut failing, mut mark) = (0, false, None);
         while !self.is_stopped() {
-            let Some(Ok(slot)) = self.stop.run_until_cancelled(reads.clone().acquire_owned()).await
+            let Some(Ok(slot)) = self
+                .stop
+                .run_until_cancelled(reads.clone().acquire_owned())
+                .await
             else {
                 break;
             };
@@ -102,7 +105,11 @@ impl Member {
 
     async fn read_new(&self) -> Result<Vec<Entry>, Error> {
         let mut read = redis::cmd("XREADGROUP");
-        read.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(self.config.stream_batch);
+        read.arg("GROUP")
+            .arg(GROUP)
+            .arg(&self.consumer)
+            .arg("COUNT")
+            .arg(self.config.stream_batch);
         read.arg("STREAMS").arg(&*self.keys.stream).arg(">");
         let reply: Value = read.query_async(&mut self.redis.clone()).await?;
         Ok(read_entries(&reply))
@@ -112,7 +119,9 @@ impl Member {
     async fn claim_idle(&self, from: &str) -> Result<(String, Vec<Entry>), Error> {
         let mut claim = redis::cmd("XAUTOCLAIM");
         claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer);
-        claim.arg(self.config.stream_min_idle.as_millis() as u64).arg(from);
+        claim
+            .arg(self.config.stream_min_idle.as_millis() as u64)
+            .arg(from);
         claim.arg("COUNT").arg(self.config.stream_batch);
         let reply: Value = claim.query_async(&mut self.redis.clone()).await?;
         Ok(claimed_entries(&reply))
@@ -149,8 +158,14 @@ impl Member {
                 }
             }
         };
-        let Some(is_stuck) = is_stuck else { return self.give_back(&entries).await };
-        let lane = if is_stuck { &self.stuck_lane } else { &self.transactions };
+        let Some(is_stuck) = is_stuck else {
+            return self.give_back(&entries).await;
+        };
+        let lane = if is_stuck {
+            &self.stuck_lane
+        } else {
+            &self.transactions
+        };
         let lane = lane.acquire().await;
         if begun.elapsed() > ATTEMPT / 2 {
             // Too little of the attempt's time is left.
@@ -161,7 +176,11 @@ impl Member {
         match error {
             None => drop(self.stuck.lock().remove(&sale)),
             Some(error) => {
-                let is_new = self.stuck.lock().insert(sale, Instant::now() + CLAIM_EVERY).is_none();
+                let is_new = self
+                    .stuck
+                    .lock()
+                    .insert(sale, Instant::now() + CLAIM_EVERY)
+                    .is_none();
                 if is_new {
                     tracing::warn!(voucher_id = sale, %error, "a sale's entries are not decided; trying again");
                 }
@@ -183,7 +202,11 @@ impl Member {
         }
         let idle = self.config.stream_min_idle.saturating_sub(CLAIM_EVERY);
         let mut claim = redis::cmd("XCLAIM");
-        claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0);
+        claim
+            .arg(&*self.keys.stream)
+            .arg(GROUP)
+            .arg(&self.consumer)
+            .arg(0);
         for entry in entries {
             claim.arg(&entry.id);
         }

@@ -32,7 +32,11 @@ pub(super) struct Pass {
 impl Member {
     /// Reads all entries, from the first.
     pub(super) async fn pass(&self, mark: Mark) -> Result<Pass, Error> {
-        let mut pass = Pass { mark, last: String::new(), sales: HashMap::new() };
+        let mut pass = Pass {
+            mark,
+            last: String::new(),
+            sales: HashMap::new(),
+        };
         self.extend(&mut pass).await?;
         Ok(pass)
     }
@@ -45,14 +49,23 @@ impl Member {
                 return Err(Error::Unavailable("Redis"));
             }
             if pass.last.is_empty() {
-                pass.last = pass.mark.text.rsplit(' ').next().unwrap_or("0-0").to_owned();
+                pass.last = pass
+                    .mark
+                    .text
+                    .rsplit(' ')
+                    .next()
+                    .unwrap_or("0-0")
+                    .to_owned();
             }
             if let Some(last) = view.entries.last().filter(|_| view.more) {
                 pass.last.clone_from(&last.id);
             }
             for entry in view.entries {
                 if let Some(order) = entry.order() {
-                    pass.sales.entry(order.buyer.voucher_id).or_default().push((entry, order));
+                    pass.sales
+                        .entry(order.buyer.voucher_id)
+                        .or_default()
+                        .push((entry, order));
                 }
             }
             if !view.more {
@@ -86,8 +99,14 @@ impl Member {
         work: impl Future<Output = Result<(), Error>>,
     ) {
         let was_locked = self.locked.lock().contains(&voucher_id);
-        let lane = if was_locked { &self.locked_lane } else { &self.opening_lanes };
-        let Some(_lane) = lane.acquire().await.ok().filter(|_| !self.is_stopped()) else { return };
+        let lane = if was_locked {
+            &self.locked_lane
+        } else {
+            &self.opening_lanes
+        };
+        let Some(_lane) = lane.acquire().await.ok().filter(|_| !self.is_stopped()) else {
+            return;
+        };
         match work.await {
             Ok(()) => drop(self.locked.lock().remove(&voucher_id)),
             Err(error) => {
@@ -143,7 +162,10 @@ impl Member {
         };
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
         let rows = locked.rows_of(&orders).await?;
-        let own = |order: &NewOrder| rows.get(&order.id).filter(|(buyer, _)| *buyer == order.buyer);
+        let own = |order: &NewOrder| {
+            rows.get(&order.id)
+                .filter(|(buyer, _)| *buyer == order.buyer)
+        };
         let returns = locked.returns_of(voucher_id).await?;
         let mut void: Vec<i64> = void.iter().copied().collect();
         void.extend(returns.iter().map(|order| order.user_id));
@@ -151,20 +173,33 @@ impl Member {
         void.retain(|user| !buyers.contains(user));
 
         let mut script = self.open_script(voucher_id);
-        script.arg("open").arg(mark).arg(was).arg(sale.ends + KEPT_SECONDS).arg(stock);
+        script
+            .arg("open")
+            .arg(mark)
+            .arg(was)
+            .arg(sale.ends + KEPT_SECONDS)
+            .arg(stock);
         script.arg(voucher_id).arg(last);
-        let undecided: Vec<_> = entries.iter().filter(|(_, order)| own(order).is_none()).collect();
+        let undecided: Vec<_> = entries
+            .iter()
+            .filter(|(_, order)| own(order).is_none())
+            .collect();
         script.arg(undecided.len());
         for (entry, _) in undecided {
             script.arg(&entry.user).arg(entry.name());
         }
-        let active = orders.iter().filter(|order| own(order).is_some_and(|(_, active)| *active));
+        let active = orders
+            .iter()
+            .filter(|order| own(order).is_some_and(|(_, active)| *active));
         let active: Vec<i64> = active.map(|order| order.buyer.user_id).collect();
         script.arg(active.len()).arg(active).arg(void);
         let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
         // Without an answer the row's lock may have been lost before the script ran: then the count is not of one moment.
         if let Err(error) = locked.rollback().await {
-            self.redis.clone().del::<_, ()>(self.keys.open(voucher_id)).await?;
+            self.redis
+                .clone()
+                .del::<_, ()>(self.keys.open(voucher_id))
+                .await?;
             return Err(error);
         }
         let opened = opened? == "yes";
@@ -181,17 +216,27 @@ impl Member {
     async fn claim_all(&self, voucher_id: i64, opener: &str) -> Result<bool, Error> {
         let mut close = self.open_script(voucher_id);
         close.arg("close").arg(opener);
-        if close.invoke_async::<String>(&mut self.redis.clone()).await? != "yes" {
+        if close
+            .invoke_async::<String>(&mut self.redis.clone())
+            .await?
+            != "yes"
+        {
             return Ok(false);
         }
         let mut after = 0;
         loop {
             let users = self.store.buyers_after(voucher_id, after, CLAIMS).await?;
-            let Some(last) = users.last() else { return Ok(true) };
+            let Some(last) = users.last() else {
+                return Ok(true);
+            };
             after = *last;
             let mut claim = self.open_script(voucher_id);
             claim.arg("claim").arg(opener).arg(&users);
-            if claim.invoke_async::<String>(&mut self.redis.clone()).await? != "yes" {
+            if claim
+                .invoke_async::<String>(&mut self.redis.clone())
+                .await?
+                != "yes"
+            {
                 return Ok(false);
             }
         }
@@ -201,7 +246,10 @@ impl Member {
         let keys = &self.keys;
         let mut script = scripts::STREAM_OPEN.prepare_invoke();
         script.key(&*keys.stream).key(&*keys.pending);
-        script.key(keys.stock(voucher_id)).key(keys.claims(voucher_id)).key(keys.open(voucher_id));
+        script
+            .key(keys.stock(voucher_id))
+            .key(keys.claims(voucher_id))
+            .key(keys.open(voucher_id));
         script
     }
 }

@@ -57,7 +57,9 @@ pub(super) struct Attempt {
 
 impl Attempt {
     fn leave_all(&mut self, entries: impl IntoIterator<Item = Entry>, error: Option<&Error>) {
-        entries.into_iter().for_each(|entry| self.leave(entry, error.cloned()));
+        entries
+            .into_iter()
+            .for_each(|entry| self.leave(entry, error.cloned()));
     }
 
     fn leave(&mut self, entry: Entry, error: Option<Error>) {
@@ -75,7 +77,9 @@ impl Member {
         for entry in entries {
             match entry.order() {
                 None => {
-                    attempt.decided.push((entry, Decision::Dead("it names no order".to_owned())));
+                    attempt
+                        .decided
+                        .push((entry, Decision::Dead("it names no order".to_owned())));
                 }
                 // A second entry of one order is looked at once the first is resolved.
                 Some(order) if !ids.insert(order.id) => attempt.leave(entry, None),
@@ -159,7 +163,9 @@ impl Member {
                 outcomes => return outcomes,
             }
         }
-        AssertUnwindSafe(self.committer.commit(orders, deadline)).catch_unwind().await
+        AssertUnwindSafe(self.committer.commit(orders, deadline))
+            .catch_unwind()
+            .await
     }
 
     /// Commits the orders whose ids are free, and refuses the others.
@@ -171,8 +177,9 @@ impl Member {
                 return attempt.leave_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
             }
         };
-        let (known, others): (Orders, Orders) =
-            orders.into_iter().partition(|(_, order)| rows.contains_key(&order.id));
+        let (known, others): (Orders, Orders) = orders
+            .into_iter()
+            .partition(|(_, order)| rows.contains_key(&order.id));
         let known = known
             .into_iter()
             .map(|(entry, order)| (entry, order, Error::OrderFailed, String::new()));
@@ -196,7 +203,9 @@ impl Member {
             }
             // Neither the order nor its refusal can be a row.
             Err(error) if error.is_about_the_row() => attempt.decided.extend(
-                refused.into_iter().map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
+                refused
+                    .into_iter()
+                    .map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
             ),
             Err(error) => {
                 attempt.leave_all(refused.into_iter().map(|(entry, ..)| entry), Some(&error));
@@ -230,7 +239,9 @@ impl Member {
         for entry in entries {
             match entry.order() {
                 None => {
-                    attempt.decided.push((entry, Decision::Dead("it names no order".to_owned())));
+                    attempt
+                        .decided
+                        .push((entry, Decision::Dead("it names no order".to_owned())));
                 }
                 Some(order) => {
                     // Why that consumer dropped it, as far as it can be seen.
@@ -242,14 +253,25 @@ impl Member {
                             continue;
                         }
                     };
-                    refused.push((entry, order, why.unwrap_or(Error::OrderFailed), String::new()));
+                    refused.push((
+                        entry,
+                        order,
+                        why.unwrap_or(Error::OrderFailed),
+                        String::new(),
+                    ));
                 }
             }
         }
         self.refuse(refused, &mut attempt).await;
-        let dropped = attempt.decided.iter().filter(|decided| !is_order(decided)).count();
+        let dropped = attempt
+            .decided
+            .iter()
+            .filter(|decided| !is_order(decided))
+            .count();
         self.resolve_all(mark, &mut attempt).await;
-        self.stats.dropped_elsewhere.fetch_add(dropped as u64, Relaxed);
+        self.stats
+            .dropped_elsewhere
+            .fetch_add(dropped as u64, Relaxed);
         if let Some(error) = attempt.error {
             tracing::debug!(%error, "entries that were dropped are not decided; trying again");
         }
@@ -293,16 +315,31 @@ impl Member {
                 }
                 Decision::Dead(detail) => {
                     dead += 1;
-                    let outcome = if entry.order().is_some() { "refused" } else { "dead" };
+                    let outcome = if entry.order().is_some() {
+                        "refused"
+                    } else {
+                        "dead"
+                    };
                     (outcome, code(&Error::OrderFailed), false, detail.as_str())
                 }
             };
             // Of one that names no sale, no key is touched.
             let voucher = entry.voucher.parse().unwrap_or(0);
-            script.key(keys.stock(voucher)).key(keys.claims(voucher)).key(keys.open(voucher));
+            script
+                .key(keys.stock(voucher))
+                .key(keys.claims(voucher))
+                .key(keys.open(voucher));
             script.key(keys.refused(&entry.order));
-            script.arg(&entry.id).arg(&entry.user).arg(&entry.voucher).arg(&entry.order);
-            script.arg(outcome).arg(code).arg(u8::from(has_order)).arg(detail);
+            script
+                .arg(&entry.id)
+                .arg(&entry.user)
+                .arg(&entry.voucher)
+                .arg(&entry.order);
+            script
+                .arg(outcome)
+                .arg(code)
+                .arg(u8::from(has_order))
+                .arg(detail);
         }
         let done: i64 = script.invoke_async(&mut self.redis.clone()).await?;
         if done < 0 {
@@ -321,5 +358,8 @@ fn is_order((_, decision): &(Entry, Decision)) -> bool {
 
 /// Whether a failure says nothing about the entry.
 fn is_state(error: &Error) -> bool {
-    matches!(error, Error::Unavailable(_) | Error::Conflict | Error::OutcomeUnknown(_))
+    matches!(
+        error,
+        Error::Unavailable(_) | Error::Conflict | Error::OutcomeUnknown(_)
+    )
 }

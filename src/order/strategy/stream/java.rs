@@ -52,8 +52,11 @@ impl Member {
     }
 
     async fn watch_once(&self, kept: &mut ForeignEntries, always: bool) -> Result<(), Error> {
-        let consumers: StreamInfoConsumersReply =
-            self.redis.clone().xinfo_consumers(&*self.keys.stream, GROUP).await?;
+        let consumers: StreamInfoConsumersReply = self
+            .redis
+            .clone()
+            .xinfo_consumers(&*self.keys.stream, GROUP)
+            .await?;
         let mut consumers = consumers.consumers.iter();
         if !always && consumers.all(|consumer| consumer.name.starts_with(CONSUMER_PREFIX)) {
             return Ok(());
@@ -65,7 +68,9 @@ impl Member {
         let (mut after, mut all) = (String::new(), Vec::new());
         loop {
             let view = self.view(Ask::Page(&after)).await?;
-            let Some(last) = view.entries.last().filter(|_| view.more) else { break };
+            let Some(last) = view.entries.last().filter(|_| view.more) else {
+                break;
+            };
             after.clone_from(&last.id);
             all.extend(view.entries);
         }
@@ -76,7 +81,12 @@ impl Member {
         }
         let names: HashSet<&str> = pending.iter().map(|(id, _)| id.as_str()).collect();
         let is_delivered = |entry: &Entry| order_of(&entry.id) <= order_of(&delivered);
-        let join = mark.text.rsplit(' ').next().map(order_of).unwrap_or_default();
+        let join = mark
+            .text
+            .rsplit(' ')
+            .next()
+            .map(order_of)
+            .unwrap_or_default();
         all.retain(|entry| {
             is_delivered(entry) && order_of(&entry.id) > join && !names.contains(entry.id.as_str())
         });
@@ -84,7 +94,8 @@ impl Member {
             self.refuse_dropped(dropped.to_vec(), &mark).await;
         }
         let others = pending.iter().filter(|(_, of)| *of != self.consumer);
-        self.claim_kept(kept, others.cloned().collect(), mark, began).await
+        self.claim_kept(kept, others.cloned().collect(), mark, began)
+            .await
     }
 
     async fn last_delivered(&self) -> Result<String, Error> {
@@ -99,9 +110,12 @@ impl Member {
         let (mut redis, mut all, mut from) = (self.redis.clone(), Vec::new(), "-".to_owned());
         loop {
             let stream = &*self.keys.stream;
-            let page: StreamPendingCountReply =
-                redis.xpending_count(stream, GROUP, &from, "+", PAGE).await?;
-            let Some(last) = page.ids.last() else { return Ok(all) };
+            let page: StreamPendingCountReply = redis
+                .xpending_count(stream, GROUP, &from, "+", PAGE)
+                .await?;
+            let Some(last) = page.ids.last() else {
+                return Ok(all);
+            };
             from = format!("({}", last.id);
             all.extend(page.ids.into_iter().map(|entry| (entry.id, entry.consumer)));
         }
@@ -118,7 +132,12 @@ impl Member {
         let overdue = overdue(kept, pending, began, self.config.stream_min_idle);
         for ids in overdue.chunks(PAGE) {
             let mut claim = redis::cmd("XCLAIM");
-            claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0).arg(ids);
+            claim
+                .arg(&*self.keys.stream)
+                .arg(GROUP)
+                .arg(&self.consumer)
+                .arg(0)
+                .arg(ids);
             let begun = Instant::now();
             let claimed: Value = claim.query_async(&mut self.redis.clone()).await?;
             let claimed = entries(&claimed);
@@ -146,7 +165,10 @@ fn overdue(
     let mut before = std::mem::take(kept);
     let mut overdue = Vec::new();
     for (id, consumer) in pending {
-        let since = before.remove(&id).filter(|(of, _)| *of == consumer).map_or(now, |(_, at)| at);
+        let since = before
+            .remove(&id)
+            .filter(|(of, _)| *of == consumer)
+            .map_or(now, |(_, at)| at);
         if now - since >= limit {
             overdue.push(id);
         } else {
@@ -169,12 +191,18 @@ mod tests {
     #[test]
     fn an_entry_is_overdue_once_one_consumer_has_had_it_for_long() {
         let pending = |consumer: &str| vec![("1-0".to_owned(), consumer.to_owned())];
-        let (mut kept, limit, now) =
-            (ForeignEntries::default(), Duration::from_secs(10), Instant::now());
+        let (mut kept, limit, now) = (
+            ForeignEntries::default(),
+            Duration::from_secs(10),
+            Instant::now(),
+        );
         assert!(overdue(&mut kept, pending("c1"), now, limit).is_empty());
         // Another consumer begins anew.
         assert!(overdue(&mut kept, pending("c2"), now + limit, limit).is_empty());
-        assert_eq!(overdue(&mut kept, pending("c2"), now + 2 * limit, limit), ["1-0"]);
+        assert_eq!(
+            overdue(&mut kept, pending("c2"), now + 2 * limit, limit),
+            ["1-0"]
+        );
         assert!(overdue(&mut kept, Vec::new(), now, limit).is_empty());
         assert!(kept.is_empty());
     }

@@ -29,8 +29,11 @@ impl OrderStream {
         }
         // What the hash names under the mark; under another one it is written anew first.
         let view = member.view(Ask::User(user_id)).await?;
-        let refused: Option<String> =
-            member.redis.clone().get(member.keys.refused(order_id)).await?;
+        let refused: Option<String> = member
+            .redis
+            .clone()
+            .get(member.keys.refused(order_id))
+            .await?;
         let of_user = refused.as_deref().and_then(|text| text.split_once(' '));
         if let Some((_, code)) = of_user.filter(|(user, _)| *user == user_id.to_string()) {
             return Err(refusal(code));
@@ -77,7 +80,9 @@ impl Member {
 
 /// The code of a refusal, with the order that the user has.
 pub(super) fn code(refusal: &Error) -> String {
-    refusal.order_id().map_or(refusal.code().to_owned(), |id| format!("{} {id}", refusal.code()))
+    refusal.order_id().map_or(refusal.code().to_owned(), |id| {
+        format!("{} {id}", refusal.code())
+    })
 }
 
 /// The refusal that a code stands for.

@@ -175,6 +175,9 @@ impl Member {
 
     /// Sleeps, or until the process stops.
     async fn sleep(&self, pause: Duration) {
-        let _stopped = self.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+        let _stopped = self
+            .stop
+            .run_until_cancelled(tokio::time::sleep(pause))
+            .await;
     }
 }

@@ -76,8 +76,10 @@ impl Member {
     ) -> Result<u32, Error> {
         let view = self.view(Ask::Tidy("")).await?;
         self.stats.pending.store(view.users, Relaxed);
-        let oldest =
-            view.entries.first().and_then(|entry| entry.id.split('-').next()?.parse().ok());
+        let oldest = view
+            .entries
+            .first()
+            .and_then(|entry| entry.id.split('-').next()?.parse().ok());
         let age = oldest.map_or(0, |ms: i64| self.clock.now_us() / 1000 - ms);
         self.stats.lag_ms.store(age.max(0) as u64, Relaxed);
         let mark = view.mark;
@@ -103,13 +105,19 @@ impl Member {
             let mut state = redis::pipe();
             for OpenSale { voucher_id, .. } in sales {
                 let keys = &self.keys;
-                state.get(keys.open(*voucher_id)).get(keys.stock(*voucher_id));
+                state
+                    .get(keys.open(*voucher_id))
+                    .get(keys.stock(*voucher_id));
                 state.sismember(keys.claims(*voucher_id), &mark.text);
             }
-            let state: Vec<redis::RedisResult<Option<String>>> =
-                state.ignore_errors().query_async(&mut self.redis.clone()).await?;
-            let state =
-                state.into_iter().map(of_its_sale).collect::<redis::RedisResult<Vec<_>>>()?;
+            let state: Vec<redis::RedisResult<Option<String>>> = state
+                .ignore_errors()
+                .query_async(&mut self.redis.clone())
+                .await?;
+            let state = state
+                .into_iter()
+                .map(of_its_sale)
+                .collect::<redis::RedisResult<Vec<_>>>()?;
             for (sale, state) in sales.iter().zip(state.chunks(3)) {
                 let voucher_id = sale.voucher_id;
                 let counter = state[1].as_deref().map(|left| left.parse().unwrap_or(0));
@@ -157,8 +165,9 @@ impl Member {
         }
         let pass = self.pass(mark).await?;
         let pending = |sale: &OpenSale| pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
-        let strays =
-            suspects.into_iter().filter(|(sale, counter)| counter + pending(sale) < sale.stock);
+        let strays = suspects
+            .into_iter()
+            .filter(|(sale, counter)| counter + pending(sale) < sale.stock);
         due.extend(strays.map(|(sale, _)| (sale, true)));
         let pass = Arc::new(tokio::sync::Mutex::new(pass));
         for (sale, is_open) in due {
@@ -177,22 +186,34 @@ impl Member {
     /// Records that a sale which a Java node published is sold on the stream. Its row may be locked: no other sale waits.
     async fn adopt(&self, voucher_id: i64) -> Result<(), Error> {
         if self.store.adopt_sale(voucher_id).await? {
-            tracing::info!(voucher_id, "a sale that a Java node published is sold on the stream");
+            tracing::info!(
+                voucher_id,
+                "a sale that a Java node published is sold on the stream"
+            );
             self.recounts.ask(voucher_id, None);
         }
         Ok(())
     }
 
     fn note_closed(&self, closed: &HashMap<i64, Instant>, asked: &AskedSales) {
-        let longest = closed.values().map(Instant::elapsed).max().unwrap_or_default();
+        let longest = closed
+            .values()
+            .map(Instant::elapsed)
+            .max()
+            .unwrap_or_default();
         self.stats.closed.store(closed.len() as u64, Relaxed);
-        self.stats.closed_ms.store(longest.as_millis() as u64, Relaxed);
+        self.stats
+            .closed_ms
+            .store(longest.as_millis() as u64, Relaxed);
         let opening = self.opening.lock().clone();
         let mut locked = self.locked.lock();
         locked.retain(|sale| {
             closed.contains_key(sale) || asked.contains_key(sale) || opening.contains(sale)
         });
-        let count = locked.iter().filter(|sale| closed.contains_key(sale)).count();
+        let count = locked
+            .iter()
+            .filter(|sale| closed.contains_key(sale))
+            .count();
         self.stats.locked.store(count as u64, Relaxed);
     }
 
@@ -209,5 +230,11 @@ impl Member {
 
 /// A key of another type closes its own sale alone, whose count then fails.
 fn of_its_sale(value: redis::RedisResult<Option<String>>) -> redis::RedisResult<Option<String>> {
-    value.or_else(|error| if error.code() == Some("WRONGTYPE") { Ok(None) } else { Err(error) })
+    value.or_else(|error| {
+        if error.code() == Some("WRONGTYPE") {
+            Ok(None)
+        } else {
+            Err(error)
+        }
+    })
 }

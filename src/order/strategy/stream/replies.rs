@@ -24,13 +24,22 @@ impl Entry {
     /// The order it asks for; `None` where a field is missing or is not an id.
     pub fn order(&self) -> Option<NewOrder> {
         let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number > 0);
-        let buyer = Buyer { user_id: number(&self.user)?, voucher_id: number(&self.voucher)? };
-        Some(NewOrder { id: number(&self.order)?, buyer, unguarded: false })
+        let buyer = Buyer {
+            user_id: number(&self.user)?,
+            voucher_id: number(&self.voucher)?,
+        };
+        Some(NewOrder {
+            id: number(&self.order)?,
+            buyer,
+            unguarded: false,
+        })
     }
 
     /// How the hash of pending orders names it.
     pub fn name(&self) -> String {
-        let Entry { id, order, voucher, .. } = self;
+        let Entry {
+            id, order, voucher, ..
+        } = self;
         format!("{voucher}:{order}:{id}")
     }
 }
@@ -63,17 +72,29 @@ pub(super) fn read_entries(reply: &Value) -> Vec<Entry> {
 pub(super) fn claimed_entries(reply: &Value) -> (String, Vec<Entry>) {
     let parts = items(reply);
     let next = parts.first().map_or("0-0", string);
-    (next.to_owned(), parts.get(1).map(entries).unwrap_or_default())
+    (
+        next.to_owned(),
+        parts.get(1).map(entries).unwrap_or_default(),
+    )
 }
 
 fn entry(value: &Value) -> Option<Entry> {
-    let [id, fields] = items(value) else { return None };
+    let [id, fields] = items(value) else {
+        return None;
+    };
     let field = |name: &str| {
-        let pair = items(fields).chunks_exact(2).find(|pair| string(&pair[0]) == name);
+        let pair = items(fields)
+            .chunks_exact(2)
+            .find(|pair| string(&pair[0]) == name);
         pair.map_or("", |pair| string(&pair[1])).to_owned()
     };
     let id = string(id).to_owned();
-    Some(Entry { id, order: field("id"), user: field("userId"), voucher: field("voucherId") })
+    Some(Entry {
+        id,
+        order: field("id"),
+        user: field("userId"),
+        voucher: field("voucherId"),
+    })
 }
 
 pub(super) fn items(value: &Value) -> &[Value] {
@@ -125,7 +146,9 @@ impl StreamView {
     /// What `lua/stream_look.lua` returned, and the server's clock.
     pub fn parse(reply: &Value) -> Result<(StreamView, &str), Error> {
         let [mark, now, users, pending, before, page] = items(reply) else {
-            return Err(Error::Internal("stream_look.lua returned something else".to_owned()));
+            return Err(Error::Internal(
+                "stream_look.lua returned something else".to_owned(),
+            ));
         };
         let (text, page) = (string(mark).to_owned(), entries(page));
         let since = text.split(' ').nth(1).and_then(|since| since.parse().ok());
@@ -133,8 +156,15 @@ impl StreamView {
         let more = !page.is_empty();
         all.extend(page);
         let view = StreamView {
-            mark: Mark { since_us: since.unwrap_or(i64::MAX), text },
-            users: if let Value::Int(users) = users { (*users).max(0) as u64 } else { 0 },
+            mark: Mark {
+                since_us: since.unwrap_or(i64::MAX),
+                text,
+            },
+            users: if let Value::Int(users) = users {
+                (*users).max(0) as u64
+            } else {
+                0
+            },
             pending: string(pending).to_owned(),
             entries: all,
             more,
@@ -155,13 +185,20 @@ pub(super) struct RedisClock {
 
 impl Default for RedisClock {
     fn default() -> Self {
-        RedisClock { began: Instant::now(), offset_us: AtomicI64::new(0) }
+        RedisClock {
+            began: Instant::now(),
+            offset_us: AtomicI64::new(0),
+        }
     }
 }
 
 impl RedisClock {
     fn local_us(&self) -> i64 {
-        self.began.elapsed().as_micros().try_into().unwrap_or(i64::MAX)
+        self.began
+            .elapsed()
+            .as_micros()
+            .try_into()
+            .unwrap_or(i64::MAX)
     }
 
     pub fn set(&self, now: &str) {
@@ -185,6 +222,9 @@ mod tests {
         let fields = ["id", "9", "more", "x", "userId", "7", "voucherId", "8"].map(bulk);
         let raw = Value::Array(vec![bulk("2-0"), Value::Array(fields.into())]);
         let order = entry(&raw).unwrap().order().unwrap();
-        assert_eq!((order.id, order.buyer.user_id, order.buyer.voucher_id), (9, 7, 8));
+        assert_eq!(
+            (order.id, order.buyer.user_id, order.buyer.voucher_id),
+            (9, 7, 8)
+        );
     }
 }

@@ -61,7 +61,11 @@ async fn read(world: Arc<World>, bug: Bug) {
     let got = if let Some(Some(hit)) = world.local.get::<u64>(KEY) {
         hit
     } else {
-        let joined = if bug == Bug::JoinsAnyFlight { world.first } else { stamp };
+        let joined = if bug == Bug::JoinsAnyFlight {
+            world.first
+        } else {
+            stamp
+        };
         let (leader, follower) = world.group.join::<u64, ()>(KEY, joined);
         if let Some(leader) = leader {
             // It goes on when its reader is dropped.
@@ -72,7 +76,11 @@ async fn read(world: Arc<World>, bug: Bug) {
             Err(_) => return,
         }
     };
-    assert!(**got >= at_least, "read {} after {at_least} was invalidated", **got);
+    assert!(
+        **got >= at_least,
+        "read {} after {at_least} was invalidated",
+        **got
+    );
 }
 
 async fn lead(world: Arc<World>, leader: Leader<u64, ()>, stamp: VersionStamp, bug: Bug) {
@@ -80,7 +88,12 @@ async fn lead(world: Arc<World>, leader: Leader<u64, ()>, stamp: VersionStamp, b
     some_time().await;
     let version = world.source.lock().unwrap().version;
     some_time().await;
-    world.source.lock().unwrap().loading.retain(|loading| *loading != stamp);
+    world
+        .source
+        .lock()
+        .unwrap()
+        .loading
+        .retain(|loading| *loading != stamp);
     if thread_rng().gen_bool(0.2) {
         // A panic, or the end of the process.
         if bug == Bug::KeepsTheFlight {
@@ -89,7 +102,11 @@ async fn lead(world: Arc<World>, leader: Leader<u64, ()>, stamp: VersionStamp, b
         return;
     }
     let value = CachedValue::new(version);
-    let kept = if bug == Bug::StampsAfterTheLoad { world.local.stamp(KEY) } else { stamp };
+    let kept = if bug == Bug::StampsAfterTheLoad {
+        world.local.stamp(KEY)
+    } else {
+        stamp
+    };
     world.local.put(KEY, kept, Some(&value), HOUR);
     leader.complete(Ok(Some(value)));
 }
@@ -116,7 +133,11 @@ async fn change(world: Arc<World>) {
 async fn reader(world: Arc<World>, bug: Bug, dropped: bool) {
     for _ in 0..3 {
         some_time().await;
-        let mut polls = if dropped { thread_rng().gen_range(1..4) } else { usize::MAX };
+        let mut polls = if dropped {
+            thread_rng().gen_range(1..4)
+        } else {
+            usize::MAX
+        };
         let mut reading = Box::pin(read(world.clone(), bug));
         std::future::poll_fn(|cx| {
             polls -= 1;
@@ -134,9 +155,15 @@ fn run(bug: Bug) {
         let local = LocalCache::new(16);
         local.enable();
         let first = local.stamp(KEY);
-        let world =
-            Arc::new(World { group: Arc::default(), local, first, source: Mutex::default() });
-        let mut tasks: Vec<_> = (0..4).map(|i| spawn(reader(world.clone(), bug, i == 0))).collect();
+        let world = Arc::new(World {
+            group: Arc::default(),
+            local,
+            first,
+            source: Mutex::default(),
+        });
+        let mut tasks: Vec<_> = (0..4)
+            .map(|i| spawn(reader(world.clone(), bug, i == 0)))
+            .collect();
         tasks.push(spawn(change(world.clone())));
         for task in tasks {
             task.await.expect("it ran to its end");
@@ -158,7 +185,11 @@ async fn some_time() {
 }
 
 fn explore(bug: Bug) {
-    let runs = if bug == Bug::None { RUNS } else { RUNS_WITH_A_BUG };
+    let runs = if bug == Bug::None {
+        RUNS
+    } else {
+        RUNS_WITH_A_BUG
+    };
     check_random(move || run(bug), runs / 2);
     check_pct(move || run(bug), runs / 2, 3);
 }

@@ -46,8 +46,17 @@ struct CertainHold {
 
 impl fmt::Display for CertainHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { owner, guard, from, to } = self;
-        write!(f, "guard {guard:x} of owner {owner:x} for {} µs", (to - from) / 1_000)
+        let Self {
+            owner,
+            guard,
+            from,
+            to,
+        } = self;
+        write!(
+            f,
+            "guard {guard:x} of owner {owner:x} for {} µs",
+            (to - from) / 1_000
+        )
     }
 }
 
@@ -82,7 +91,13 @@ pub fn violations(history: &History, timing: Timing) -> Vec<String> {
         early_grants(acquire, &certain_holds, &mut found);
     }
     for acquire in &acquires {
-        refusals(acquire, &acquires, &certain_holds, (history, timing), &mut found);
+        refusals(
+            acquire,
+            &acquires,
+            &certain_holds,
+            (history, timing),
+            &mut found,
+        );
     }
     tokens(&acquires, history, &mut found);
     found
@@ -95,7 +110,13 @@ pub fn grants(history: &History) -> usize {
 
 fn acquires(events: &[Event]) -> Vec<Acquire> {
     let mut by_guard: BTreeMap<u64, Acquire> = BTreeMap::new();
-    for &Event { at, owner, guard, kind } in events {
+    for &Event {
+        at,
+        owner,
+        guard,
+        kind,
+    } in events
+    {
         let acquire = by_guard.entry(guard).or_insert(Acquire {
             owner,
             guard,
@@ -130,12 +151,23 @@ fn acquires(events: &[Event]) -> Vec<Acquire> {
 fn core(acquire: &Acquire, history: &History) -> Option<CertainHold> {
     let (from, _) = acquire.granted?;
     let released = acquire.released.and(acquire.release);
-    let claimed = acquire.release.map_or(acquire.valid_until, |at| acquire.valid_until.min(at));
+    let claimed = acquire
+        .release
+        .map_or(acquire.valid_until, |at| acquire.valid_until.min(at));
     let mut to = released.unwrap_or(claimed);
-    for wipe in history.wipes.iter().filter(|wipe| wipe.end >= acquire.begun) {
+    for wipe in history
+        .wipes
+        .iter()
+        .filter(|wipe| wipe.end >= acquire.begun)
+    {
         to = to.min(wipe.begin);
     }
-    let core = CertainHold { owner: acquire.owner, guard: acquire.guard, from, to };
+    let core = CertainHold {
+        owner: acquire.owner,
+        guard: acquire.guard,
+        from,
+        to,
+    };
     (from < to).then_some(core)
 }
 
@@ -159,38 +191,56 @@ fn exclusion(certain_holds: &[CertainHold], found: &mut Vec<String>) {
 
 /// A grant that ended before its reply also needs a moment without another holder.
 fn early_grants(acquire: &Acquire, certain_holds: &[CertainHold], found: &mut Vec<String>) {
-    let Some((granted, _)) = acquire.granted else { return };
+    let Some((granted, _)) = acquire.granted else {
+        return;
+    };
     let mut moment = acquire.begun;
-    for core in certain_holds.iter().filter(|core| core.owner != acquire.owner) {
+    for core in certain_holds
+        .iter()
+        .filter(|core| core.owner != acquire.owner)
+    {
         if core.from <= moment && core.to > moment {
             moment = core.to;
         }
     }
     if moment > granted {
-        found.push(format!("granted while others held it all the time: {acquire:?}"));
+        found.push(format!(
+            "granted while others held it all the time: {acquire:?}"
+        ));
     }
 }
 
 /// Replies that contradict the times of their own guard.
 fn replies(acquire: &Acquire, history: &History, timing: Timing, found: &mut Vec<String>) {
-    let Some((granted, _)) = acquire.granted else { return };
+    let Some((granted, _)) = acquire.granted else {
+        return;
+    };
     let wipes = history.wipes.iter();
     for wipe in wipes.clone().filter(|wipe| wipe.begin > granted) {
         let released = acquire.released.and(acquire.release);
         if !timing.replies_lost_at_wipe && released.is_some_and(|release| wipe.end < release) {
-            found.push(format!("a release succeeded for a lock that was wiped: {acquire:?}"));
+            found.push(format!(
+                "a release succeeded for a lock that was wiped: {acquire:?}"
+            ));
         }
         // After a wipe, only a validity confirmed before it may be reported.
         if acquire.valid_until > wipe.end + timing.lease {
-            found.push(format!("valid for over a lease after {wipe:?}: {acquire:?}"));
+            found.push(format!(
+                "valid for over a lease after {wipe:?}: {acquire:?}"
+            ));
         }
     }
     let gone = acquire.not_held.into_iter().chain(acquire.lost).min();
-    let excused = |at| wipes.clone().any(|wipe| wipe.end >= acquire.begun && wipe.begin <= at);
+    let excused = |at| {
+        wipes
+            .clone()
+            .any(|wipe| wipe.end >= acquire.begun && wipe.begin <= at)
+    };
     if let Some(at) = gone.filter(|&at| at < acquire.valid_until && !excused(at)) {
-        found.push(format!("gone {} µs before its validity ended: {acquire:?}", {
-            (acquire.valid_until - at) / 1_000
-        }));
+        found.push(format!(
+            "gone {} µs before its validity ended: {acquire:?}",
+            { (acquire.valid_until - at) / 1_000 }
+        ));
     }
 }
 
@@ -224,7 +274,9 @@ fn refusals(
         span.begin <= busy && acquire.begun <= span.end + timing.lease + timing.clean_up
     });
     if !restored && !all.iter().any(may_have_held) {
-        found.push(format!("refused although no other owner can have held it: {acquire:?}"));
+        found.push(format!(
+            "refused although no other owner can have held it: {acquire:?}"
+        ));
     }
 }
 
@@ -244,9 +296,15 @@ fn tokens(acquires: &[Acquire], history: &History, found: &mut Vec<String>) {
             if begun < granted || history.wipes.iter().any(|wipe| wiped(&wipe)) {
                 continue;
             }
-            let fits = if owner == other { other_token >= token } else { other_token > token };
+            let fits = if owner == other {
+                other_token >= token
+            } else {
+                other_token > token
+            };
             if !fits {
-                found.push(format!("token {other_token} was issued after {token} ({granted})"));
+                found.push(format!(
+                    "token {other_token} was issued after {token} ({granted})"
+                ));
             }
         }
     }

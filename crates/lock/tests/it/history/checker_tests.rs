@@ -5,14 +5,26 @@ use super::checker::{Timing, violations};
 use super::event::{Event, EventKind, History, Nanos, Span};
 use EventKind::{Acquire, Busy, Failed, Granted, Lost, NotHeld, Release, Released, Unknown, Valid};
 
-const TIMING: Timing = Timing { lease: 100, clean_up: 50, replies_lost_at_wipe: false };
+const TIMING: Timing = Timing {
+    lease: 100,
+    clean_up: 50,
+    replies_lost_at_wipe: false,
+};
 
 /// The violations in events given as (owner, guard, at, kind).
 fn found_in(events: &[(u64, u64, Nanos, EventKind)], wipes: &[(Nanos, Nanos)]) -> Vec<String> {
-    let events = events.iter().map(|&(owner, guard, at, kind)| Event { at, owner, guard, kind });
+    let events = events.iter().map(|&(owner, guard, at, kind)| Event {
+        at,
+        owner,
+        guard,
+        kind,
+    });
     let wipes = wipes.iter().map(|&(begin, end)| Span { begin, end });
-    let history =
-        History { events: events.collect(), wipes: wipes.collect(), failovers: Vec::new() };
+    let history = History {
+        events: events.collect(),
+        wipes: wipes.collect(),
+        failovers: Vec::new(),
+    };
     violations(&history, TIMING)
 }
 
@@ -33,7 +45,10 @@ fn accepted(events: &[(u64, u64, Nanos, EventKind)], wipes: &[(Nanos, Nanos)]) {
 #[track_caller]
 fn rejected(words: &str, events: &[(u64, u64, Nanos, EventKind)], wipes: &[(Nanos, Nanos)]) {
     let found = found_in(events, wipes);
-    assert!(found.len() == 1 && found[0].contains(words), "{words}: {found:?}");
+    assert!(
+        found.len() == 1 && found[0].contains(words),
+        "{words}: {found:?}"
+    );
 }
 
 /// Owner 1 holds from 10 to 50, and its release confirms that.
@@ -50,7 +65,13 @@ fn with(more: &[(u64, u64, Nanos, EventKind)]) -> Vec<(u64, u64, Nanos, EventKin
 
 #[test]
 fn two_holders_are_rejected() {
-    let second = |at| [(2, 2, 5, Acquire), (2, 2, at, granted()), (2, 2, at, Valid { until: 140 })];
+    let second = |at| {
+        [
+            (2, 2, 5, Acquire),
+            (2, 2, at, granted()),
+            (2, 2, at, Valid { until: 140 }),
+        ]
+    };
     rejected("two holders", &with(&second(40)), &[]);
     // Granted between the release and its reply.
     accepted(&with(&second(55)), &[]);
@@ -59,19 +80,41 @@ fn two_holders_are_rejected() {
 #[test]
 fn an_inner_release_does_not_free_the_lock() {
     let outer = [(1, 1, 0, Acquire), (1, 1, 5, granted())];
-    let inner =
-        [(1, 2, 6, Acquire), (1, 2, 7, granted()), (1, 2, 10, Release), (1, 2, 12, Released)];
+    let inner = [
+        (1, 2, 6, Acquire),
+        (1, 2, 7, granted()),
+        (1, 2, 10, Release),
+        (1, 2, 12, Released),
+    ];
     let end = [(1, 1, 60, Release), (1, 1, 65, Released)];
-    let other = |at| [(2, 3, 8, Acquire), (2, 3, at, granted()), (2, 3, at, Valid { until: 150 })];
-    rejected("two holders", &[&outer[..], &inner, &end, &other(20)].concat(), &[]);
+    let other = |at| {
+        [
+            (2, 3, 8, Acquire),
+            (2, 3, at, granted()),
+            (2, 3, at, Valid { until: 150 }),
+        ]
+    };
+    rejected(
+        "two holders",
+        &[&outer[..], &inner, &end, &other(20)].concat(),
+        &[],
+    );
     accepted(&[&outer[..], &inner, &end, &other(62)].concat(), &[]);
 }
 
 #[test]
 fn no_other_owner_acquires_before_the_validity_ends() {
-    let holder = [(1, 1, 0, Acquire), (1, 1, 5, granted()), (1, 1, 6, Valid { until: 100 })];
+    let holder = [
+        (1, 1, 0, Acquire),
+        (1, 1, 5, granted()),
+        (1, 1, 6, Valid { until: 100 }),
+    ];
     // The process was stopped; no owner may acquire before the validity ends, any owner after it.
-    let late = [(1, 1, 300, Lost), (1, 1, 301, Release), (1, 1, 302, NotHeld)];
+    let late = [
+        (1, 1, 300, Lost),
+        (1, 1, 301, Release),
+        (1, 1, 302, NotHeld),
+    ];
     let other = |at| {
         [
             (2, 2, 20, Acquire),
@@ -80,7 +123,11 @@ fn no_other_owner_acquires_before_the_validity_ends() {
             (2, 2, at + 6, Released),
         ]
     };
-    rejected("two holders", &[&holder[..], &late, &other(90)].concat(), &[]);
+    rejected(
+        "two holders",
+        &[&holder[..], &late, &other(90)].concat(),
+        &[],
+    );
     accepted(&[&holder[..], &late, &other(101)].concat(), &[]);
     // Without a reply to the release, the validity ends with the beginning of the release.
     let unknown = [(1, 1, 30, Release), (1, 1, 60, Unknown)];
@@ -98,13 +145,26 @@ fn a_grant_needs_a_moment_without_another_holder() {
 #[test]
 fn a_wipe_excuses_a_reported_validity_for_one_lease() {
     let holder = |until| {
-        [(1, 1, 0, Acquire), (1, 1, 5, granted()), (1, 1, 50, Valid { until }), (1, 1, 160, Lost)]
+        [
+            (1, 1, 0, Acquire),
+            (1, 1, 5, granted()),
+            (1, 1, 50, Valid { until }),
+            (1, 1, 160, Lost),
+        ]
     };
-    let other =
-        [(2, 2, 20, Acquire), (2, 2, 35, granted()), (2, 2, 45, Release), (2, 2, 46, Released)];
+    let other = [
+        (2, 2, 20, Acquire),
+        (2, 2, 35, granted()),
+        (2, 2, 45, Release),
+        (2, 2, 46, Released),
+    ];
     accepted(&[&holder(130)[..], &other].concat(), &[(30, 31)]);
     rejected("two holders", &[&holder(130)[..], &other].concat(), &[]);
-    rejected("over a lease after", &[&holder(140)[..], &other].concat(), &[(30, 31)]);
+    rejected(
+        "over a lease after",
+        &[&holder(140)[..], &other].concat(),
+        &[(30, 31)],
+    );
 }
 
 #[test]
@@ -116,13 +176,25 @@ fn a_release_of_a_wiped_lock_does_not_succeed() {
 
 #[test]
 fn no_hold_is_lost_before_its_validity_ends() {
-    let holder = [(1, 1, 0, Acquire), (1, 1, 5, granted()), (1, 1, 6, Valid { until: 100 })];
+    let holder = [
+        (1, 1, 0, Acquire),
+        (1, 1, 5, granted()),
+        (1, 1, 6, Valid { until: 100 }),
+    ];
     let gone = |at| [(1, 1, at - 5, Release), (1, 1, at, NotHeld)];
-    rejected("before its validity ended", &[&holder[..], &gone(50)].concat(), &[]);
+    rejected(
+        "before its validity ended",
+        &[&holder[..], &gone(50)].concat(),
+        &[],
+    );
     accepted(&[&holder[..], &gone(50)].concat(), &[(20, 30)]);
     accepted(&[&holder[..], &gone(101)].concat(), &[]);
     let lost = [(1, 1, 50, Lost)];
-    rejected("before its validity ended", &[&holder[..], &lost].concat(), &[]);
+    rejected(
+        "before its validity ended",
+        &[&holder[..], &lost].concat(),
+        &[],
+    );
 }
 
 #[test]
@@ -133,26 +205,53 @@ fn a_refusal_needs_another_holder() {
     // After an unknown outcome, the lock may be held for a lease and a clean-up.
     let failed = [(1, 1, 0, Acquire), (1, 1, 10, Failed)];
     accepted(&[&failed[..], &refused(150)].concat(), &[]);
-    rejected("no other owner can have held it", &[&failed[..], &refused(170)].concat(), &[]);
+    rejected(
+        "no other owner can have held it",
+        &[&failed[..], &refused(170)].concat(),
+        &[],
+    );
 }
 
 /// It may bring back what was released, but it ends no hold.
 #[test]
 fn a_failover_excuses_a_refusal_and_nothing_else() {
     let after_failover = |events: &[(u64, u64, Nanos, EventKind)]| {
-        let events =
-            events.iter().map(|&(owner, guard, at, kind)| Event { at, owner, guard, kind });
+        let events = events.iter().map(|&(owner, guard, at, kind)| Event {
+            at,
+            owner,
+            guard,
+            kind,
+        });
         let failovers = vec![Span { begin: 55, end: 60 }];
-        violations(&History { events: events.collect(), wipes: Vec::new(), failovers }, TIMING)
+        violations(
+            &History {
+                events: events.collect(),
+                wipes: Vec::new(),
+                failovers,
+            },
+            TIMING,
+        )
     };
     let refused = |begun| with(&[(2, 2, begun, Acquire), (2, 2, begun + 1, Busy)]);
     assert_eq!(after_failover(&refused(200)), Vec::<String>::new());
     assert_eq!(after_failover(&refused(211)).len(), 1);
-    let holder = [(1, 1, 0, Acquire), (1, 1, 5, granted()), (1, 1, 6, Valid { until: 100 })];
-    let second = [(2, 2, 61, Acquire), (2, 2, 70, granted()), (2, 2, 70, Valid { until: 170 })];
+    let holder = [
+        (1, 1, 0, Acquire),
+        (1, 1, 5, granted()),
+        (1, 1, 6, Valid { until: 100 }),
+    ];
+    let second = [
+        (2, 2, 61, Acquire),
+        (2, 2, 70, granted()),
+        (2, 2, 70, Valid { until: 170 }),
+    ];
     let lost = [(1, 1, 80, Lost)];
     for more in [&second[..], &lost] {
-        assert_eq!(after_failover(&[&holder[..], more].concat()).len(), 1, "{more:?}");
+        assert_eq!(
+            after_failover(&[&holder[..], more].concat()).len(),
+            1,
+            "{more:?}"
+        );
     }
 }
 
@@ -160,7 +259,11 @@ fn a_failover_excuses_a_refusal_and_nothing_else() {
 fn a_holder_is_not_refused() {
     let stranger = [(2, 2, 0, Acquire), (2, 2, 70, Failed)];
     let again = |owner| [(owner, 3, 20, Acquire), (owner, 3, 25, Busy)];
-    rejected("its own holder", &[&with(&stranger)[..], &again(1)].concat(), &[]);
+    rejected(
+        "its own holder",
+        &[&with(&stranger)[..], &again(1)].concat(),
+        &[],
+    );
     accepted(&[&with(&stranger)[..], &again(3)].concat(), &[]);
 }
 

@@ -84,25 +84,35 @@ impl History {
     /// What was granted after this moment.
     pub fn granted_after(&self, moment: Nanos) -> impl Iterator<Item = &Event> {
         let granted = |event: &&Event| matches!(event.kind, EventKind::Granted { .. });
-        self.events.iter().filter(granted).filter(move |event| event.at > moment)
+        self.events
+            .iter()
+            .filter(granted)
+            .filter(move |event| event.at > moment)
     }
 
     /// A guard that reported its lock as valid after this moment and did not begin to release it.
     pub fn holder_after(&self, moment: Nanos) -> Option<u64> {
         let valid = |event: &&Event| matches!(event.kind, EventKind::Valid { .. });
         let later = self.events.iter().filter(|event| event.at > moment);
-        later.filter(valid).map(|event| event.guard).find(|guard| !self.has_released(*guard))
+        later
+            .filter(valid)
+            .map(|event| event.guard)
+            .find(|guard| !self.has_released(*guard))
     }
 
     /// Whether a guard reported its lock as valid after this moment.
     pub fn is_valid_after(&self, guard: u64, moment: Nanos) -> bool {
         let valid = |event: &Event| matches!(event.kind, EventKind::Valid { .. });
-        self.events.iter().any(|event| event.guard == guard && event.at > moment && valid(event))
+        self.events
+            .iter()
+            .any(|event| event.guard == guard && event.at > moment && valid(event))
     }
 
     fn has_released(&self, guard: u64) -> bool {
         let release = |event: &Event| matches!(event.kind, EventKind::Release);
-        self.events.iter().any(|event| event.guard == guard && release(event))
+        self.events
+            .iter()
+            .any(|event| event.guard == guard && release(event))
     }
 }
 
@@ -111,7 +121,9 @@ pub struct Recorder(Mutex<File>);
 
 impl Recorder {
     pub fn create(path: &Path) -> Self {
-        Self(Mutex::new(File::create(path).expect("create the history file")))
+        Self(Mutex::new(
+            File::create(path).expect("create the history file"),
+        ))
     }
 
     pub fn record(&self, event: Event) {
@@ -126,5 +138,8 @@ impl Recorder {
 pub fn read(path: &Path) -> Vec<Event> {
     let text = std::fs::read_to_string(path).expect("read the history");
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+    whole
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an event"))
+        .collect()
 }

@@ -51,7 +51,9 @@ impl<K: LockKind> AnyGuard for Guard<K> {
     }
 
     fn fence(&self) -> Option<u64> {
-        (self as &dyn Any).downcast_ref().map(Guard::<Fenced>::fence)
+        (self as &dyn Any)
+            .downcast_ref()
+            .map(Guard::<Fenced>::fence)
     }
 
     fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {

@@ -85,8 +85,11 @@ async fn recovered(workers: &Workers) {
     let over = now();
     eventually("every process has acquired the lock again", async || {
         let history = workers.so_far();
-        let again =
-            |process: u64| history.granted_after(over).any(|event| event.guard >> 32 == process);
+        let again = |process: u64| {
+            history
+                .granted_after(over)
+                .any(|event| event.guard >> 32 == process)
+        };
         (0..3).all(again)
     })
     .await;
@@ -177,9 +180,17 @@ async fn connections_hang_or_drop_replies() {
     repeat_fault(20..300, async || {
         let (silence, then_cut, drop_replies) = {
             let mut random = rand::rng();
-            (random.random_range(10..900), random.random_bool(0.5), random.random_bool(0.5))
+            (
+                random.random_range(10..900),
+                random.random_bool(0.5),
+                random.random_bool(0.5),
+            )
         };
-        proxy.set(if drop_replies { Mode::DropReplies } else { Mode::Hang });
+        proxy.set(if drop_replies {
+            Mode::DropReplies
+        } else {
+            Mode::Hang
+        });
         tokio::time::sleep(Duration::from_millis(silence)).await;
         if then_cut {
             proxy.set(Mode::Cut);
@@ -199,7 +210,11 @@ async fn the_server_pauses_kills_clients_and_flushes_scripts() {
         let which = rand::rng().random_range(0..4);
         let (pause, kind) = {
             let mut random = rand::rng();
-            let kind = if random.random_bool(0.5) { "WRITE" } else { "ALL" };
+            let kind = if random.random_bool(0.5) {
+                "WRITE"
+            } else {
+                "ALL"
+            };
             (random.random_range(1..800).to_string(), kind)
         };
         let kill = |of| ["KILL", "TYPE", of, "SKIPME", "yes"];
@@ -264,11 +279,15 @@ async fn pause_holders(workers: &Workers) {
         // The first event of that hold after the pause must not be a claim of validity.
         eventually("it records an event", async || {
             let events = workers.so_far().events;
-            events.iter().any(|event| event.guard >> 32 == stopped as u64 && event.at > resumed)
+            events
+                .iter()
+                .any(|event| event.guard >> 32 == stopped as u64 && event.at > resumed)
         })
         .await;
         let events = workers.so_far().events;
-        let mut of_hold = events.iter().filter(|event| event.guard == before && event.at > resumed);
+        let mut of_hold = events
+            .iter()
+            .filter(|event| event.guard == before && event.at > resumed);
         if let Some(first) = of_hold.next() {
             let valid = matches!(first.kind, EventKind::Valid { .. });
             assert!(!valid, "after the pause: {first:?}");
@@ -292,7 +311,9 @@ async fn held_guard(workers: &Workers, process: u64) -> u64 {
     eventually("it holds the lock", async || {
         let events = workers.so_far().events;
         let last = events.iter().rfind(|event| event.guard >> 32 == process);
-        guard = last.filter(|event| matches!(event.kind, EventKind::Valid { .. })).map(|e| e.guard);
+        guard = last
+            .filter(|event| matches!(event.kind, EventKind::Valid { .. }))
+            .map(|e| e.guard);
         guard.is_some()
     })
     .await;

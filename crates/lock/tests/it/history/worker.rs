@@ -42,7 +42,9 @@ pub struct Plan {
 #[test]
 #[ignore = "not a test: a worker process of the history tests"]
 fn worker() {
-    let Ok(plan) = std::env::var(PLAN) else { return };
+    let Ok(plan) = std::env::var(PLAN) else {
+        return;
+    };
     let plan: Plan = serde_json::from_str(&plan).unwrap();
     let stop = CancellationToken::new();
     std::thread::spawn({
@@ -55,8 +57,11 @@ fn worker() {
             std::process::exit(2);
         }
     });
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(run(plan, stop));
 }
 
@@ -131,7 +136,12 @@ impl Turns {
     }
 
     fn record_at(&self, at: u64, guard: u64, kind: EventKind) {
-        self.shared.recorder.record(Event { at, owner: self.number, guard, kind });
+        self.shared.recorder.record(Event {
+            at,
+            owner: self.number,
+            guard,
+            kind,
+        });
     }
 
     /// Acquires the lock once or several times, holds it for a while, and releases it.
@@ -151,7 +161,11 @@ impl Turns {
             }
         }
         let long = self.random.random_bool(self.plan.long);
-        let longest = if long { self.plan.lock.lease.as_micros() as u64 * 3 / 2 } else { 6_000 };
+        let longest = if long {
+            self.plan.lock.lease.as_micros() as u64 * 3 / 2
+        } else {
+            6_000
+        };
         let hold = Duration::from_micros(self.random.random_range(0..longest));
         let end = Instant::now() + hold;
         while self.record_validity(&guards) && self.pause_before(end).await {}
@@ -187,7 +201,11 @@ impl Turns {
             false => Duration::MAX,
         };
         self.record(number, EventKind::Acquire);
-        let acquire = self.plan.lock.kind.acquire(&self.shared.locks, &self.owner, limit);
+        let acquire = self
+            .plan
+            .lock
+            .kind
+            .acquire(&self.shared.locks, &self.owner, limit);
         let held = match tokio::time::timeout(cancel_after, acquire).await {
             Ok(Ok(Some(held))) => held,
             // Only a call that does not wait says that another owner holds the lock: a limit may also
@@ -201,7 +219,12 @@ impl Turns {
                 return None;
             }
         };
-        self.record(number, EventKind::Granted { fence: held.fence() });
+        self.record(
+            number,
+            EventKind::Granted {
+                fence: held.fence(),
+            },
+        );
         let guard = NumberedGuard { number, held };
         self.record_validity(std::slice::from_ref(&guard));
         Some(guard)
@@ -215,7 +238,9 @@ impl Turns {
             let at = now();
             let valid = nanos(held.valid_for());
             let kind = if valid > 0 {
-                EventKind::Valid { until: at.saturating_add(valid) }
+                EventKind::Valid {
+                    until: at.saturating_add(valid),
+                }
             } else {
                 EventKind::Lost
             };

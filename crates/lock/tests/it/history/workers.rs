@@ -50,7 +50,12 @@ impl Workers {
         for process in 0..PROCESSES {
             let file = folder.path().join(format!("{process}.jsonl"));
             let mut plan = Plan {
-                lock: Settings { kind, redis: redis.to_owned(), lease, replicas: 0 },
+                lock: Settings {
+                    kind,
+                    redis: redis.to_owned(),
+                    lease,
+                    replicas: 0,
+                },
                 process,
                 seed,
                 tasks: TASKS,
@@ -62,7 +67,12 @@ impl Workers {
             change(&mut plan);
             lease = plan.lock.lease;
             let child = Command::new(std::env::current_exe().expect("this program"))
-                .args(["--exact", "history::worker::worker", "--ignored", "--nocapture"])
+                .args([
+                    "--exact",
+                    "history::worker::worker",
+                    "--ignored",
+                    "--nocapture",
+                ])
                 .env(PLAN, serde_json::to_string(&plan).expect("a plan is JSON"))
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
@@ -120,9 +130,17 @@ impl Workers {
 
     /// The events so far, in order.
     pub fn so_far(&self) -> History {
-        let mut events: Vec<_> = self.workers.iter().flat_map(|(_, file)| read(file)).collect();
+        let mut events: Vec<_> = self
+            .workers
+            .iter()
+            .flat_map(|(_, file)| read(file))
+            .collect();
         events.sort_by_key(|event| event.at);
-        History { events, wipes: self.wipes.clone(), failovers: self.failovers.clone() }
+        History {
+            events,
+            wipes: self.wipes.clone(),
+            failovers: self.failovers.clone(),
+        }
     }
 
     /// Violations so far in which two hold the lock at once.
@@ -180,8 +198,13 @@ impl Workers {
             drop(child.stdin.take());
         }
         for (i, (child, _)) in self.workers.iter_mut().enumerate() {
-            let status = soon("a worker ends", child.wait()).await.expect("wait for a worker");
-            assert!(status.success() || killed.contains(&i), "worker {i}: {status}");
+            let status = soon("a worker ends", child.wait())
+                .await
+                .expect("wait for a worker");
+            assert!(
+                status.success() || killed.contains(&i),
+                "worker {i}: {status}"
+            );
         }
         self
     }
@@ -191,7 +214,14 @@ impl Workers {
         // How long the lock may stay held after an operation with an unknown outcome.
         let clean_up = nanos(self.lease + COMMAND * 4 + Duration::from_secs(1));
         let replies_lost_at_wipe = self.replies_lost_at_wipe;
-        violations(history, Timing { lease: nanos(self.lease), clean_up, replies_lost_at_wipe })
+        violations(
+            history,
+            Timing {
+                lease: nanos(self.lease),
+                clean_up,
+                replies_lost_at_wipe,
+            },
+        )
     }
 
     /// Fails unless the checker finds two holders at once.
@@ -220,5 +250,8 @@ impl Workers {
 
 /// Those of the violations in which two hold the lock at once.
 fn two_holders(violations: &[String]) -> usize {
-    violations.iter().filter(|line| line.starts_with("two holders")).count()
+    violations
+        .iter()
+        .filter(|line| line.starts_with("two holders"))
+        .count()
 }

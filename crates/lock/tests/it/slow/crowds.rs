@@ -54,7 +54,12 @@ async fn fifty_readers_are_renewed_for_several_leases() {
     .await;
     assert!(!writer.is_finished(), "a reader reads");
     readers.remove(0).release().await.unwrap();
-    soon("the writer writes", writer).await.unwrap().release().await.unwrap();
+    soon("the writer writes", writer)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
     nothing_left(&server, &[&both[0], &both[1]]).await;
 }
 
@@ -79,8 +84,10 @@ async fn five_hundred_fair_waiters_keep_their_order() {
         })
         .await;
     }
-    let (gone, staying): (Vec<_>, Vec<_>) =
-        waiters.into_iter().enumerate().partition(|(number, _)| number % 10 == 3);
+    let (gone, staying): (Vec<_>, Vec<_>) = waiters
+        .into_iter()
+        .enumerate()
+        .partition(|(number, _)| number % 10 == 3);
     for (_, waiter) in &gone {
         waiter.abort();
     }

@@ -68,7 +68,9 @@ fn spawn_waiter(locks: &Locks, number: usize, order: &Order) {
 async fn spawn_redisson_waiter(server: &RedisServer, ahead: i64, number: usize, order: &Order) {
     let owner = format!("8743c9c0-0795-4907-87fd-6c719a6b4586:{number}");
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
-    sink.subscribe(format!("redisson_lock__channel:{{printer}}:{owner}")).await.unwrap();
+    sink.subscribe(format!("redisson_lock__channel:{{printer}}:{owner}"))
+        .await
+        .unwrap();
     let (mut raw, order) = (server.conn().await, order.clone());
     tokio::spawn(async move {
         let _subscribed = sink;
@@ -108,7 +110,10 @@ async fn all_follow_each_other(redisson: &[usize]) {
     }
     holder.release().await.unwrap();
     // Seven leases have to end in between; by themselves the waiters would try again much later.
-    eventually("all have acquired it", async || order.lock().unwrap().len() == 8).await;
+    eventually("all have acquired it", async || {
+        order.lock().unwrap().len() == 8
+    })
+    .await;
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
@@ -140,5 +145,8 @@ async fn the_last_waiter_follows_though_its_clock_is_ahead() {
     spawn_redisson_waiter(&server, 500, 1, &order).await;
     queued(&mut raw, QUEUE, 2).await;
     holder.release().await.unwrap();
-    eventually("both have acquired it", async || order.lock().unwrap().len() == 2).await;
+    eventually("both have acquired it", async || {
+        order.lock().unwrap().len() == 2
+    })
+    .await;
 }

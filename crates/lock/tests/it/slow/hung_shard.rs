@@ -16,13 +16,21 @@ const LEASE: Duration = Duration::from_secs(24);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
     let cluster = RedisCluster::start().await;
-    let config = LockConfig::default().with_lease(LEASE).with_command_timeout(LEASE / 3);
-    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
+    let config = LockConfig::default()
+        .with_lease(LEASE)
+        .with_command_timeout(LEASE / 3);
+    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config)
+        .await
+        .unwrap();
     let (mut hanging, mut healthy) = (Vec::new(), Vec::new());
     for master in 0..3 {
         let (tag, _) = cluster.name_on(master).await;
         let guards = acquire(&locks, &tag, HOLDS / 3).await;
-        if master == 0 { hanging = guards } else { healthy.extend(guards) }
+        if master == 0 {
+            hanging = guards
+        } else {
+            healthy.extend(guards)
+        }
     }
     cluster.nodes[0].pause();
     let (paused, before) = (Instant::now(), stats_of(&locks, "reentrant").renewed);
@@ -30,15 +38,28 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
     while !hanging.iter().all(|guard| guard.valid_for().is_zero()) {
         least = least.min(healthy.iter().map(Guard::valid_for).min().unwrap());
         // Due when two thirds of the lease are left; a third was spent waiting, at the most.
-        assert!(least >= LEASE / 3, "{least:?} left {:?} after the pause", paused.elapsed());
+        assert!(
+            least >= LEASE / 3,
+            "{least:?} left {:?} after the pause",
+            paused.elapsed()
+        );
         assert!(paused.elapsed() < LEASE * 2, "not lost");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let renewed = stats_of(&locks, "reentrant").renewed - before;
-    println!("{} holds renewed {renewed} times; least left {least:?}", healthy.len());
-    assert!(renewed > u64::try_from(healthy.len()).unwrap(), "{renewed} renewals");
+    println!(
+        "{} holds renewed {renewed} times; least left {least:?}",
+        healthy.len()
+    );
+    assert!(
+        renewed > u64::try_from(healthy.len()).unwrap(),
+        "{renewed} renewals"
+    );
     for guard in hanging {
-        assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
+        assert_eq!(
+            soon("the loss is detected", guard.lost()).await,
+            LostReason::Unreachable
+        );
     }
     for guard in &healthy {
         assert!(guard.valid_for() > LEASE / 3);

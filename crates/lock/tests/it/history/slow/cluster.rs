@@ -37,7 +37,10 @@ impl Replicated for Shard {
     }
 
     fn pair(&mut self) -> [&mut RedisServer; 2] {
-        self.cluster.nodes.get_disjoint_mut([self.master, self.master + 3]).unwrap()
+        self.cluster
+            .nodes
+            .get_disjoint_mut([self.master, self.master + 3])
+            .unwrap()
     }
 
     async fn taken_over(&self) {
@@ -60,7 +63,10 @@ fn url(cluster: &RedisCluster) -> String {
 /// The node, by number, that serves the lock, as node `observer` knows.
 async fn serving(cluster: &RedisCluster, observer: usize) -> usize {
     let slot = cluster.slot(NAME).await;
-    cluster.owner(observer, slot).await.expect("a master serves the slot")
+    cluster
+        .owner(observer, slot)
+        .await
+        .expect("a master serves the slot")
 }
 
 /// The lock's slot goes round all nodes, with the lock, and with the owners of the turns before.
@@ -89,8 +95,16 @@ async fn nodes_pause_and_close_connections() {
     repeat_fault(0..100, async || {
         let (fault, pause, node) = {
             let mut random = rand::rng();
-            let node = if random.random_bool(0.7) { serving } else { random.random_range(0..3) };
-            (random.random_range(0..4), Duration::from_millis(random.random_range(1..700)), node)
+            let node = if random.random_bool(0.7) {
+                serving
+            } else {
+                random.random_range(0..3)
+            };
+            (
+                random.random_range(0..4),
+                Duration::from_millis(random.random_range(1..700)),
+                node,
+            )
         };
         let node = &cluster.nodes[node];
         if fault == 0 {
@@ -127,17 +141,25 @@ async fn replies_are_lost_and_requests_come_late() {
         let mut raw = node.conn().await;
         eventually("every node knows the proxies", async || {
             let nodes: String = query(&mut raw, "CLUSTER", &["NODES"]).await;
-            proxies.iter().all(|proxy| nodes.contains(&format!(":{}@", proxy.address.port())))
+            proxies
+                .iter()
+                .all(|proxy| nodes.contains(&format!(":{}@", proxy.address.port())))
         })
         .await;
     }
-    let proxied: Vec<String> = proxies.iter().map(|proxy| proxy.address.to_string()).collect();
+    let proxied: Vec<String> = proxies
+        .iter()
+        .map(|proxy| proxy.address.to_string())
+        .collect();
     let url = format!("redis-cluster://{}", proxied.join(","));
     let workers = Workers::start(Kind::Reentrant, &url, few_owners).await;
     let proxy = &proxies[serving];
     let before = proxy.requests();
     disturb(proxy).await;
-    assert!(proxy.requests() > before + 20, "the lock's node was not reached by its proxy");
+    assert!(
+        proxy.requests() > before + 20,
+        "the lock's node was not reached by its proxy"
+    );
     check(workers, &cluster.nodes).await;
 }
 
@@ -156,8 +178,10 @@ async fn a_master_is_killed() {
 
 async fn replaced(cluster: &RedisCluster, observer: usize, by: usize) {
     let slot = cluster.slot_on(observer, NAME).await;
-    eventually("the replica takes over", async || cluster.owner(observer, slot).await == Some(by))
-        .await;
+    eventually("the replica takes over", async || {
+        cluster.owner(observer, slot).await == Some(by)
+    })
+    .await;
 }
 
 /// Master and replica change places, and change back while one holds the lock: no hold is lost.

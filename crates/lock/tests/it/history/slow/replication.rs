@@ -120,18 +120,22 @@ pub async fn a_lagging_replica_is_detected_without_acknowledgement<R: Replicated
 /// master goes on. Returns when the replica is behind.
 async fn stop_replication(workers: &Workers, [master, replica]: [&mut RedisServer; 2]) {
     let mut raw = master.conn().await;
-    eventually("replication was stopped while nobody held the lock", async || {
-        workers.signal_all(Signal::STOP);
-        // What they have sent is executed.
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        let held: i64 = query(&mut raw, "EXISTS", &[NAME]).await;
-        if held == 0 {
-            let _: () = query(&mut raw, "ACL", &["SETUSER", "default", "-psync", "-sync"]).await;
-            let _: i64 = query(&mut raw, "CLIENT", &["KILL", "TYPE", "replica"]).await;
-        }
-        workers.signal_all(Signal::CONT);
-        held == 0
-    })
+    eventually(
+        "replication was stopped while nobody held the lock",
+        async || {
+            workers.signal_all(Signal::STOP);
+            // What they have sent is executed.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let held: i64 = query(&mut raw, "EXISTS", &[NAME]).await;
+            if held == 0 {
+                let _: () =
+                    query(&mut raw, "ACL", &["SETUSER", "default", "-psync", "-sync"]).await;
+                let _: i64 = query(&mut raw, "CLIENT", &["KILL", "TYPE", "replica"]).await;
+            }
+            workers.signal_all(Signal::CONT);
+            held == 0
+        },
+    )
     .await;
     eventually("the replica has lost its master", async || {
         replication_says(replica, "master_link_status:down").await

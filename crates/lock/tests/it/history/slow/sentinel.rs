@@ -49,7 +49,10 @@ fn url(sentinels: &[RedisServer]) -> String {
 async fn replies_are_lost_and_requests_come_late() {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
-    let monitored = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", proxy.address.port());
+    let monitored = format!(
+        "sentinel monitor {MASTER} 127.0.0.1 {} 1\n",
+        proxy.address.port()
+    );
     let sentinel = RedisServer::start_as(Role::Sentinel(monitored)).await;
     let url = url(std::slice::from_ref(&sentinel));
     let workers = Workers::start(Kind::Reentrant, &url, few_owners).await;
@@ -78,14 +81,18 @@ async fn a_graceful_failover_loses_nothing() {
     let sentinel = RedisSentinel::start().await;
     let workers = start(&sentinel.url(), plan(0)).await;
     let holder = workers.keep_holding().await;
-    let [master, replica] = sentinel.servers.as_slice() else { panic!("two servers") };
+    let [master, replica] = sentinel.servers.as_slice() else {
+        panic!("two servers")
+    };
     let mut raw = master.conn().await;
     let _: () = query(&mut raw, "CLIENT", &["PAUSE", PAUSE, "WRITE"]).await;
     let mut copy = replica.conn().await;
     eventually("the replica has all", async || {
         let at = async |raw| -> Option<String> {
             let facts: String = query(raw, "INFO", &["replication"]).await;
-            let offset = facts.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));
+            let offset = facts
+                .lines()
+                .find_map(|line| line.strip_prefix("master_repl_offset:"));
             offset.map(str::to_owned)
         };
         at(&mut raw).await == at(&mut copy).await
