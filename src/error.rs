@@ -14,6 +14,34 @@
 
 use crate::connection::server_error::{Meaning, meaning_of};
 
+/// Why a request cannot be served now, though it may be in a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // each cause's text says it
+pub enum Cause {
+    #[error("the database is not available")]
+    Database,
+    #[error("Redis is not available")]
+    Redis,
+    #[error("the lock server is not available")]
+    LockServer,
+    #[error("the id counter is not available")]
+    IdCounter,
+    #[error("the sender of sign-in codes is not available")]
+    CodeSender,
+    #[error("the request took longer than its time limit")]
+    TimeLimit,
+    #[error("the purchase took longer than its time limit")]
+    PurchaseDeadline,
+    #[error("the sale is being counted")]
+    SaleBeingCounted,
+    #[error("this version of the service does not know the sale's strategy")]
+    StrategyUnknown,
+    #[error("the order is not decided yet")]
+    OrderUndecided,
+    #[error("the order's status changed meanwhile")]
+    OrderStatusChanged,
+}
+
 /// Defines [`Error`], and its codes, statuses and samples: a row has the variant with a sample value, its text (or
 /// the function that writes it), its HTTP status and its code.
 macro_rules! codes {
@@ -103,8 +131,8 @@ codes! {
         "the transaction lost a deadlock or waited too long; nothing was done, try again" => 503 "UNAVAILABLE",
     DuplicateId: "the order id was already taken; nothing was done, try again" => 503 "UNAVAILABLE",
 
-    Unavailable(&'static str = "the database"):
-        "{0} is not available; nothing was done, try again" => 503 "UNAVAILABLE",
+    Unavailable(Cause = Cause::Database):
+        "{0}; nothing was done, try again" => 503 "UNAVAILABLE",
     Overloaded: "too many requests in flight; nothing was done, try again" => 503 "OVERLOADED",
     /// With the order's id, where it is about one that is known.
     OutcomeUnknown(Option<i64> = None): by write_outcome_unknown => 503 "OUTCOME_UNKNOWN",
@@ -175,11 +203,11 @@ impl From<sqlx::Error> for Error {
             Meaning::Bug => Error::Internal(format!("database: {error}")),
             Meaning::Schema | Meaning::Unknown => {
                 tracing::error!(%error, "the database refuses a statement: is a migration under way?");
-                Error::Unavailable("the database")
+                Error::Unavailable(Cause::Database)
             }
             Meaning::NoAnswer | Meaning::ReadOnly | Meaning::Elsewhere | Meaning::Exhausted => {
                 tracing::warn!(%error, "database unavailable");
-                Error::Unavailable("the database")
+                Error::Unavailable(Cause::Database)
             }
         }
     }
@@ -187,19 +215,19 @@ impl From<sqlx::Error> for Error {
 
 /// An error of one of these means that a server is not available, and that its command counts as not done.
 macro_rules! unavailable {
-    ($($error:ty => $server:literal, $message:literal;)+) => { $(
+    ($($error:ty => $cause:ident, $message:literal;)+) => { $(
         impl From<$error> for Error {
             fn from(error: $error) -> Self {
                 // With its sources.
                 tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), $message);
-                Error::Unavailable($server)
+                Error::Unavailable(Cause::$cause)
             }
         }
     )+ };
 }
 
 unavailable! {
-    redis::RedisError => "Redis", "redis unavailable";
-    lock::Error => "the lock server", "lock unavailable";
-    crate::id::Error => "the id counter", "no order id available";
+    redis::RedisError => Redis, "redis unavailable";
+    lock::Error => LockServer, "lock unavailable";
+    crate::id::Error => IdCounter, "no order id available";
 }

@@ -9,14 +9,14 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// Removes records whose day is over: more than one write adds, so that the table stays as small as a day's writes.
 const REMOVE_OLD: &str =
     "DELETE FROM tb_idempotency WHERE create_time < NOW() - INTERVAL 1 DAY LIMIT 100";
 
 /// The commit did not reach the database: nothing was done.
-const NOT_COMMITTED: Error = Error::Unavailable("the database");
+const NOT_COMMITTED: Error = Error::Unavailable(Cause::Database);
 
 /// One write, as it is recorded.
 pub struct RecordedWrite {

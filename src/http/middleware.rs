@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use tower::Service;
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::http::reply::failure;
 use crate::request::context::RequestContext;
 use crate::request::step_trace::{StepTrace, TRACE_HEADER};
@@ -72,7 +72,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
     };
     // A write that is given up may go on, or have been done.
     let late = match request.method().is_safe() {
-        true => Error::Unavailable("an answer within the time limit"),
+        true => Error::Unavailable(Cause::TimeLimit),
         false => Error::OutcomeUnknown(None),
     };
     let started = Instant::now();

@@ -16,7 +16,7 @@ use super::model::{Buyer, NewOrder};
 use super::retry::{conflict_pauses, is_conflict};
 use super::store::batch::BatchError;
 use super::store::{OrderStore, OrderTransaction, Taken};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// Each order's outcome: its id once it is committed.
 pub type Outcomes = Vec<Result<i64, Error>>;
@@ -138,7 +138,7 @@ impl BatchCommitter {
             (State::Inserted, Err(error), _) => Err(error.clone()),
             // Sold out because of those that were inserted: only true once they are committed.
             (State::Surplus, Ok(()), _) => Err(Error::SoldOut),
-            (State::Surplus, Err(_), _) => Err(Error::Unavailable("the database")),
+            (State::Surplus, Err(_), _) => Err(Error::Unavailable(Cause::Database)),
             (State::NoSale, ..) => Err(Error::VoucherNotFound),
             (State::Dropped, _, Ok(existing)) => Err(existing
                 .get(&order.buyer)

@@ -1,6 +1,6 @@
 //! A purchase's deadline: what waits before the commit waits until then, and the request that commits is not sent after it.
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
 /// A purchase's deadline, of tokio's clock.
 pub type Deadline = tokio::time::Instant;
@@ -10,6 +10,6 @@ pub type Deadline = tokio::time::Instant;
 /// # Errors
 /// [`Error::Unavailable`] past it.
 pub async fn until<T>(deadline: Deadline, work: impl Future<Output = T>) -> Result<T, Error> {
-    let late = |_| Error::Unavailable("what the purchase needs");
+    let late = |_| Error::Unavailable(Cause::PurchaseDeadline);
     tokio::time::timeout_at(deadline, work).await.map_err(late)
 }

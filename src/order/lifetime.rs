@@ -14,7 +14,7 @@ use backon::Retryable;
 use super::model::{Order, OrderStatus};
 use super::retry::{conflict_pauses, is_conflict};
 use super::store::OrderStore;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::voucher::sales::SaleCache;
 
 /// Pays and cancels orders. Cheap to clone.
@@ -114,8 +114,6 @@ fn refusal(status: Option<OrderStatus>) -> Error {
         Some(OrderStatus::Cancelled) => Error::OrderCancelled,
         Some(OrderStatus::Refunding | OrderStatus::Refunded) => Error::OrderRefunded,
         // Unpaid again, or an unknown status: the tables are being edited by hand.
-        Some(OrderStatus::Unpaid) | None => {
-            Error::Unavailable("the order, whose status changed meanwhile,")
-        }
+        Some(OrderStatus::Unpaid) | None => Error::Unavailable(Cause::OrderStatusChanged),
     }
 }

@@ -15,7 +15,7 @@ use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
 use crate::connection::redis::{Redis, RoutedConnection};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::keys::KeyStyle;
 use crate::scripts::SESSION_RENEW;
 
@@ -115,7 +115,7 @@ impl SharedSessions {
                 // The connection sends those that come together in one write, and each node answers for itself.
                 None => renew(self.redis.clone(), vec![token]).await.pop(),
             };
-            renewed.unwrap_or(Err(Error::Unavailable("Redis")))
+            renewed.unwrap_or(Err(Error::Unavailable(Cause::Redis)))
         };
         self.memory.read(&token, found).await
     }

@@ -9,7 +9,7 @@ use super::model::Paging;
 use super::store::ShopStore;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::scripts::GEO_STORE;
 use cache::lease_key;
 
@@ -61,7 +61,7 @@ impl GeoIndex {
                 Ok(found.into_iter().skip(skip).collect())
             }
             // The type has no shops, or one was written while the index was built; or Redis is away.
-            Ok(None) | Err(Error::Unavailable("Redis")) => {
+            Ok(None) | Err(Error::Unavailable(Cause::Redis)) => {
                 self.store.nearest(type_id, point, RADIUS, page).await
             }
             Err(error) => Err(error),

@@ -17,7 +17,7 @@ use crate::clock::Zone;
 use crate::config::SaleConfig;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::request::rate_limiter::RateLimiter;
 use cache::{Cache, CachePolicy, CachedValue, PolicyStats, ReadError, ReadStrategy};
 
@@ -178,7 +178,7 @@ impl From<ReadError<Error>> for Error {
     fn from(error: ReadError<Error>) -> Self {
         match error {
             ReadError::Load(error) => Error::clone(&error),
-            ReadError::Overloaded | ReadError::TimedOut => Error::Unavailable("the database"),
+            ReadError::Overloaded | ReadError::TimedOut => Error::Unavailable(Cause::Database),
             other => Error::Internal(other.to_string()),
         }
     }

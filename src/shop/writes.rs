@@ -4,7 +4,7 @@
 use super::keys;
 use super::model::ShopChange;
 use super::reads::{Inner, Shops};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::idempotency::RecordedWrite;
 use crate::request::to_its_end::to_its_end;
 use cache::InvalidationStatus;
@@ -44,7 +44,7 @@ impl Inner {
                 let Some(filter) = &filter else { return Ok(()) };
                 filter.add(&keys::shop(id)).await.map_err(|error| {
                     tracing::warn!(%error, "a new shop could not be added to the filter");
-                    Error::Unavailable("Redis")
+                    Error::Unavailable(Cause::Redis)
                 })
             })
             .await;

@@ -15,7 +15,7 @@ use super::phone::Phone;
 use crate::config::{SignInConfig, WebhookSettings};
 use crate::connection::http_post::PostError;
 use crate::connection::redis::RoutedConnection;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::request::client_address::ClientAddress;
 use crate::request::to_its_end::to_its_end;
 use crate::scripts::{ADDRESS_COUNT, CODE_USE};
@@ -32,7 +32,7 @@ const WINDOW_SECONDS: u64 = 600;
 const MOST_ATTEMPTS: u32 = 5;
 
 /// The reply where a code is not known to be sent.
-const UNSENT: Error = Error::Unavailable("the sender of sign-in codes");
+const UNSENT: Error = Error::Unavailable(Cause::CodeSender);
 
 /// What is counted, in the names of keys: codes sent to a phone or for an address, wrong guesses from an address, and at a code.
 const SENDS: &str = "sends";

@@ -21,7 +21,7 @@ use super::store::{SaleRow, VoucherStore};
 use crate::connection::coalescer::Coalescer;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::keys::Keys;
 use workload::ladder::Strategy;
 
@@ -90,7 +90,7 @@ impl Sale {
                 strategy = row.strategy,
                 "this version knows no such strategy"
             );
-            Error::Unavailable("this sale's strategy")
+            Error::Unavailable(Cause::StrategyUnknown)
         })?;
         Ok(Sale {
             voucher_id,
@@ -156,13 +156,13 @@ impl SaleCache {
         }
         let read = async || {
             let read = self.reads.request(voucher_id).await;
-            read.unwrap_or(Err(Error::Unavailable("the database")))
+            read.unwrap_or(Err(Error::Unavailable(Cause::Database)))
         };
         let reading = self.sales.get(voucher_id, read);
         // Bounds the wait for the others too, so that a hanging database is not waited for in turns.
         tokio::time::timeout(self.timeout, reading)
             .await
-            .unwrap_or(Err(Error::Unavailable("the database")))
+            .unwrap_or(Err(Error::Unavailable(Cause::Database)))
     }
 
     /// Stock was added or returned: the next purchase reads the sale anew, and the stream counts it again.

@@ -13,7 +13,7 @@ use super::orders::{Locked, find_for_certain, id_list};
 use super::transaction::{OrderTransaction, Sent};
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::order::model::{Buyer, NewOrder, Order};
 use crate::order::steps;
 use crate::request::trace;
@@ -128,7 +128,7 @@ async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
     };
     match found.map(|found| found.map(buyer)) {
         Ok(found) if found == Some(order.buyer) => Ok(()),
-        Ok(_) => Err(Error::Unavailable("the database")),
+        Ok(_) => Err(Error::Unavailable(Cause::Database)),
         Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
     }
 }

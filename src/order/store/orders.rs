@@ -8,7 +8,7 @@ use super::transaction::OrderTransaction;
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::id::EPOCH_SECONDS;
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Order};
 
@@ -85,7 +85,7 @@ impl OrderStore {
             .bounded(find_for_certain(&self.db, order_id, Locked::Fail))
             .await;
         let order = order.map_err(|error| match Error::from(error) {
-            Error::Conflict => Error::Unavailable("the order, which is not decided yet,"),
+            Error::Conflict => Error::Unavailable(Cause::OrderUndecided),
             other => other,
         })?;
         Ok(order.map(|order| in_zone(self.zone, order)))

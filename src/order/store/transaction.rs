@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::connection::mysql::Database;
 use crate::connection::pool::PooledConnection;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Placement};
 use crate::order::steps;
 use crate::request::trace;
@@ -193,7 +193,7 @@ impl OrderTransaction {
     pub(super) fn begin_commit(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         if now >= self.deadline {
-            return Err(Error::Unavailable("the database"));
+            return Err(Error::Unavailable(Cause::Database));
         }
         self.deadline = now + self.db.timeout;
         Ok(())

@@ -15,7 +15,7 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::histogram::Histogram;
 use crate::id::IdGenerator;
 use crate::order::batch::{BatchCommitter, Outcomes};
@@ -185,7 +185,7 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
     let mut positions: HashMap<Buyer, usize> = HashMap::with_capacity(queued.len());
     for first in queued {
         let admitted = if first.since.elapsed() > limit {
-            Err(Error::Unavailable("the database"))
+            Err(Error::Unavailable(Cause::Database))
         } else {
             first.window.require_open()
         };

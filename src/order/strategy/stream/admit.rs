@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::replies::Answer;
 use super::{Member, OrderStream};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::order::deadline::until;
 use crate::order::model::{Buyer, NewOrder};
 use crate::scripts;
@@ -105,7 +105,7 @@ impl OrderStream {
                 }
             }
             if Instant::now() >= closed_until {
-                return Err(Error::Unavailable("the sale, which is being counted,"));
+                return Err(Error::Unavailable(Cause::SaleBeingCounted));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -138,7 +138,7 @@ impl Member {
             if !in_doubt {
                 return orders
                     .iter()
-                    .map(|_| Err(Error::Unavailable("Redis")))
+                    .map(|_| Err(Error::Unavailable(Cause::Redis)))
                     .collect();
             }
             let Some(pause) = pauses.next() else {
@@ -195,7 +195,7 @@ mod tests {
         for refusal in [
             Error::SaleEnded,
             Error::Overloaded,
-            Error::Unavailable("Redis"),
+            Error::Unavailable(Cause::Redis),
         ] {
             assert!(matches!(
                 told(Err(refusal.clone()), 7, true),

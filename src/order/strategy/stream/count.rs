@@ -13,7 +13,7 @@ use redis::AsyncCommands;
 
 use super::Member;
 use super::replies::{Ask, Entry, Mark};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::keys::KEPT_SECONDS;
 use crate::order::model::NewOrder;
 use crate::order::store::count::OpenSale;
@@ -46,7 +46,7 @@ impl Member {
         loop {
             let view = self.view(Ask::Page(&pass.last)).await?;
             if view.mark != pass.mark {
-                return Err(Error::Unavailable("Redis"));
+                return Err(Error::Unavailable(Cause::Redis));
             }
             if pass.last.is_empty() {
                 pass.last = pass

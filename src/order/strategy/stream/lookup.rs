@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 
 use super::replies::{Ask, Mark};
 use super::{Member, OrderStream};
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::id::SEQUENCE_BITS;
 use crate::order::model::Order;
 
@@ -69,7 +69,7 @@ impl Member {
         let drawn = self.store.local_seconds() - (order_id >> SEQUENCE_BITS);
         // No clock is a day ahead.
         if under_mark < unsure || (-86_400..unsure).contains(&drawn) {
-            return Error::Unavailable("what became of the order");
+            return Error::Unavailable(Cause::OrderUndecided);
         }
         if (under_mark..86_400).contains(&drawn) {
             self.stats.unknown_after_loss.fetch_add(1, Relaxed);
