@@ -22,7 +22,8 @@ KIND is one of these:
             --screenshots also makes the pictures in docs/
   api       thousands of generated requests, held against docs/openapi.json; --help for more
   kubernetes  the manifests of deploy/kubernetes/, held against Kubernetes' schemas and the
-            binary's own settings; ARGS go to `python -m unittest`
+            binary's own settings; the alert rules of deploy/prometheus/, state by state;
+            ARGS go to `python -m unittest`
   interop   our locks against Redisson's, two processes of each; needs Java and Maven; --help for more
   compat    the tests that depend on a server, on each version that users run; --help for more
   stack     the servers of ./dev up in all kinds, on ports and data of their own: failovers,

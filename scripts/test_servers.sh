@@ -31,7 +31,7 @@ test_api() {
   return "$status"
 }
 
-# The manifests, against the published schemas and the binary's own settings.
+# The manifests, against the published schemas and the binary's own settings; the alert rules, by Prometheus' own tool.
 test_kubernetes() {
   python_tools
   build_programs
@@ -49,6 +49,7 @@ all_browser_tests() {
   done
   browser_tests "${lab[@]}" &>"$BROWSER_OUT/lab.log" &
   browser_tests "${others[@]}" || status=$?
+  command -v promtool >/dev/null || install_packages prometheus
   wait $! || status=$?
   cat "$BROWSER_OUT/lab.log"
   return "$status"

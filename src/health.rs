@@ -44,6 +44,15 @@ impl Health {
         }
     }
 
+    /// Whether this instance can sell, by probes that are shared by all who ask at the same moment. Ends within
+    /// [`PROBE_LIMIT`], whatever the servers do.
+    pub async fn readiness(&self) -> Readiness {
+        let Ok(mut readiness) = self.probes.get((), async || Ok(self.probe().await)).await;
+        readiness.draining = self.draining.is_cancelled();
+        readiness.success &= !readiness.draining;
+        readiness
+    }
+
     async fn probe(&self) -> Readiness {
         let (database, redis) = tokio::join!(
             tokio::time::timeout(PROBE_LIMIT, mysql::ping(&self.database)),
@@ -69,11 +78,11 @@ pub struct Liveness {
 #[derive(Clone, Serialize, ToSchema)]
 pub struct Readiness {
     /// Whether this instance can sell.
-    success: bool,
+    pub success: bool,
     /// Whether the database answers and takes writes.
-    database: bool,
+    pub database: bool,
     /// Whether Redis answers; of a cluster, any master.
-    redis: bool,
+    pub redis: bool,
     /// Whether the instance is about to end.
     draining: bool,
 }
@@ -96,12 +105,7 @@ pub async fn live() -> impl IntoResponse {
     ),
 )]
 pub async fn ready(State(health): State<Health>) -> impl IntoResponse {
-    let Ok(mut readiness) = health
-        .probes
-        .get((), async || Ok(health.probe().await))
-        .await;
-    readiness.draining = health.draining.is_cancelled();
-    readiness.success &= !readiness.draining;
+    let readiness = health.readiness().await;
     let status = if readiness.success {
         StatusCode::OK
     } else {

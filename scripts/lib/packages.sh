@@ -76,7 +76,7 @@ install_packages() {
   )
   # Nor may they start at the next boot: they were not here before, and we run our own.
   local service
-  for service in redis-server nginx haproxy; do
+  for service in redis-server nginx haproxy prometheus; do
     [[ " $* " != *" $service "* ]] || "${by[@]}" update-rc.d "$service" disable ||
       note "$service may start as a service at the next boot"
   done

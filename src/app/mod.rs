@@ -74,6 +74,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         closing: AtomicBool::new(false),
         traced_as: lab.as_ref().map(|lab| lab.node().into()),
         spans: spans.clone(),
+        replies: state.metrics.replies.clone(),
     };
     let admin_token = AdminToken(config.http.admin_token.clone());
     let routes = router::routes(

@@ -158,7 +158,10 @@ pub(super) async fn connect(
     let admission = Admission::new(&config.sale);
     let signed_in_reads = SignedInReads::new(&config.sale);
     let purchases = PurchaseService::new(context, sales);
+    let health = Health::new(probe, nodes, draining);
     let metrics = Metrics {
+        health: health.clone(),
+        replies: Arc::default(),
         shops: shops.clone(),
         cache,
         purchases: purchases.clone(),
@@ -171,7 +174,6 @@ pub(super) async fn connect(
         connections,
         started: SystemTime::now(),
     };
-    let health = Health::new(probe, nodes, draining);
     Ok(AppState {
         users,
         shops,

@@ -242,6 +242,7 @@ mod tests {
             closing: Default::default(),
             traced_as: None,
             spans: None,
+            replies: Default::default(),
         }
     }
 

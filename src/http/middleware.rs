@@ -4,7 +4,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -36,6 +36,32 @@ pub trait Spans: Send + Sync {
 /// up, it ends without a status.
 pub type OpenSpan = Box<dyn FnOnce(StatusCode, Option<&StepTrace>) + Send>;
 
+/// The statuses by which replies are counted.
+const STATUSES: [&str; 5] = ["2xx", "4xx", "500", "503", "other"];
+
+/// Counts replies by their status.
+#[derive(Debug, Default)]
+pub struct ReplyCounts([AtomicU64; STATUSES.len()]);
+
+impl ReplyCounts {
+    fn count(&self, status: StatusCode) {
+        let at = match status.as_u16() {
+            200..=299 => 0,
+            400..=499 => 1,
+            500 => 2,
+            503 => 3,
+            _ => 4,
+        };
+        self.0[at].fetch_add(1, Relaxed);
+    }
+
+    /// How many replies had each status.
+    pub fn by_status(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.0.iter().map(|count| count.load(Relaxed));
+        STATUSES.into_iter().zip(counts)
+    }
+}
+
 /// The settings of [`per_request`].
 pub struct RequestPolicy {
     /// Longest time one request may take before it is answered 503. A purchase answers itself before that.
@@ -46,6 +72,8 @@ pub struct RequestPolicy {
     pub traced_as: Option<Arc<str>>,
     /// Spans of requests; none in most builds.
     pub spans: Option<Arc<dyn Spans>>,
+    /// Counts what is answered.
+    pub replies: Arc<ReplyCounts>,
 }
 
 /// Answers a request by the route table.
@@ -99,6 +127,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
             .with_request_id(id.to_str().unwrap_or_default());
         response = (StatusCode::INTERNAL_SERVER_ERROR, axum::Json(envelope)).into_response();
     }
+    policy.replies.count(response.status());
     response.headers_mut().insert(REQUEST_ID, id);
     if let Some(span) = span {
         span(response.status(), trace.as_deref());
@@ -128,19 +157,25 @@ fn request_id(request: &Request) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::get;
+
     use super::*;
 
-    static POLICY: RequestPolicy = RequestPolicy {
-        timeout: Duration::from_secs(30),
-        closing: AtomicBool::new(false),
-        traced_as: None,
-        spans: None,
-    };
+    fn policy() -> RequestPolicy {
+        RequestPolicy {
+            timeout: Duration::from_secs(30),
+            closing: AtomicBool::new(false),
+            traced_as: None,
+            spans: None,
+            replies: Arc::default(),
+        }
+    }
 
     /// Each connection keeps room for the future of a request, which is moved there.
     #[test]
     fn a_request_is_small_enough_to_be_moved() {
-        let bytes = size_of_val(&per_request(&POLICY, Router::new(), Request::default()));
+        let policy = policy();
+        let bytes = size_of_val(&per_request(&policy, Router::new(), Request::default()));
         assert!(bytes < 4096, "{bytes} bytes: is a future held twice?");
     }
 
@@ -152,7 +187,7 @@ mod tests {
                 .method(method)
                 .body(Default::default())
                 .unwrap();
-            let response = per_request(&POLICY, hangs.clone(), request).await;
+            let response = per_request(&policy(), hangs.clone(), request).await;
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
             let body = axum::body::to_bytes(response.into_body(), 1000)
                 .await
@@ -160,5 +195,21 @@ mod tests {
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(body["code"], code, "{method}");
         }
+    }
+
+    #[tokio::test]
+    async fn each_reply_is_counted_under_its_status() {
+        let policy = policy();
+        let routes = Router::new()
+            .route("/well", get(async || "well"))
+            .route("/panics", get(async || -> () { panic!("a bug") }))
+            .route("/away", get(async || StatusCode::SERVICE_UNAVAILABLE));
+        for path in ["/well", "/panics", "/away", "/absent", "/panics"] {
+            let request = Request::builder().uri(path).body(Default::default());
+            per_request(&policy, routes.clone(), request.unwrap()).await;
+        }
+        let counts: Vec<_> = policy.replies.by_status().collect();
+        let expected = [("2xx", 1), ("4xx", 1), ("500", 2), ("503", 1), ("other", 0)];
+        assert_eq!(counts, expected);
     }
 }

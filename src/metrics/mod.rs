@@ -1,8 +1,9 @@
 //! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units; `page.rs`
 //! puts `seckill_` before all but those of the process. The HELP texts are the reference: what is counted, and what a value
-//! that stands out means. Everything is read from this process's memory: a scrape needs neither
-//! Redis nor the database.
+//! that stands out means. All but readiness is read from this process's memory. Readiness is probed, so that it is true
+//! where nobody else asks for it; without an answer of Redis or the database a scrape takes a second longer.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,6 +13,8 @@ use axum::response::IntoResponse;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::mysql::Database;
+use crate::health::{Health, Readiness};
+use crate::http::middleware::ReplyCounts;
 use crate::order::purchase::PurchaseService;
 use crate::order::strategy::group_commit::queue::QUEUE;
 use crate::request::admission::Admission;
@@ -29,6 +32,8 @@ use page::Page;
 #[derive(Clone)]
 #[allow(missing_docs)] // the parts under their names
 pub struct Metrics {
+    pub health: Health,
+    pub replies: Arc<ReplyCounts>,
     pub shops: Shops,
     pub cache: Cache,
     pub purchases: PurchaseService,
@@ -62,15 +67,17 @@ const LAYERS: [(&str, &str); 4] = [
     )),
 )]
 pub async fn get(State(metrics): State<Metrics>) -> impl IntoResponse {
+    let readiness = metrics.health.readiness().await;
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4")],
-        metrics.text(),
+        metrics.text(&readiness),
     )
 }
 
 impl Metrics {
-    fn text(&self) -> String {
+    fn text(&self, readiness: &Readiness) -> String {
         let mut page = Page::default();
+        self.service(&mut page, readiness);
         self.purchases(&mut page);
         self.locks(&mut page);
         self.groups(&mut page);
@@ -81,9 +88,28 @@ impl Metrics {
         page.text()
     }
 
+    /// Readiness, and all replies.
+    fn service(&self, page: &mut Page, readiness: &Readiness) {
+        let help = "1 while this instance can sell, as /health/ready says. 0: a server is not \
+                    available, or the instance is draining.";
+        page.gauge("ready", help)
+            .sample(&[], u8::from(readiness.success));
+        let help = "1 while this server answers within a second; the database also takes writes. \
+                    0 for longer than a failover: nothing is sold.";
+        page.gauge("server_available", help)
+            .sample(&[("server", "database")], u8::from(readiness.database))
+            .sample(&[("server", "redis")], u8::from(readiness.redis));
+        let help = "Replies to requests of all routes, by status. 500: a bug, whose request id is \
+                    in the log. 503: overload, or a server that is not available.";
+        let mut family = page.counter("replies_total", help);
+        for (status, count) in self.replies.by_status() {
+            family.sample(&[("status", status)], count);
+        }
+    }
+
     /// Purchases by strategy and outcome, their durations, and refusals, also of signed-in reads.
     fn purchases(&self, page: &mut Page) {
-        let strategies: Vec<_> = self.purchases.stats().by_strategy().collect();
+        let strategies = self.purchases.stats().by_strategy();
         let help = "Purchases answered, by strategy and outcome. internal: a bug, whose request \
                     id is in the log. outcome_unknown: look the order up. unavailable: a backing \
                     server does not answer. Strategy unknown: the sale was not found or not read.";
@@ -98,7 +124,10 @@ impl Metrics {
                     seckill_database_connections in use (the database) or with seckill_lock_wait_seconds (Redis).";
         let mut family = page.histogram("purchase_duration_seconds", help);
         for (strategy, counters) in &strategies {
-            family.counted(&[("strategy", *strategy)], &counters.took.counted());
+            let took = counters.took.counted();
+            if took.count > 0 {
+                family.counted(&[("strategy", *strategy)], &took);
+            }
         }
         let help = "Purchases admitted and not answered yet. At --max-purchases further ones are \
                     refused.";

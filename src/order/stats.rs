@@ -62,25 +62,21 @@ impl PurchaseStats {
         of.took.add_duration(took);
     }
 
-    /// The counters of each strategy that had a purchase, by its name.
-    pub fn by_strategy(&self) -> impl Iterator<Item = (&'static str, &StrategyCounters)> {
+    /// The counters of each strategy, by its name.
+    pub fn by_strategy(&self) -> Vec<(&'static str, &StrategyCounters)> {
         let names = Strategy::ALL
             .into_iter()
             .map(Strategy::name)
             .chain(["unknown"]);
-        names
-            .zip(&self.by_strategy)
-            .filter(|(_, counters)| counters.outcomes().next().is_some())
+        names.zip(&self.by_strategy).collect()
     }
 }
 
 impl StrategyCounters {
-    /// Outcomes that happened, and how often.
+    /// How often each outcome happened. Also 0: Prometheus takes the first sample of a series for no increase, so an alert on
+    /// an outcome that is printed from its first time on would miss that time.
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.outcomes.iter().map(|count| count.load(Relaxed));
-        OUTCOMES
-            .into_iter()
-            .zip(counts)
-            .filter(|(_, count)| *count > 0)
+        OUTCOMES.into_iter().zip(counts)
     }
 }

@@ -109,6 +109,13 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
             "seckill_purchase_duration_seconds_count{strategy=\"group-commit\"}",
             2.0,
         ),
+        // Printed before its first time, or Prometheus would see no increase then.
+        (
+            "seckill_purchases_total{strategy=\"stream\",outcome=\"outcome_unknown\"}",
+            0.0,
+        ),
+        ("seckill_replies_total{status=\"500\"}", 0.0),
+        ("seckill_ready", 1.0),
         ("seckill_group_batch_orders_sum", 1.0),
         ("seckill_database_connections_max", 4.0),
     ] {

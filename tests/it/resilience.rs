@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use workload::ladder::Strategy;
 
-use crate::support::api::{get, post};
+use crate::support::api::{get, metric, post};
 use crate::support::eventually;
 use crate::support::stack::Stack;
 use testkit::proxy::Mode;
@@ -20,6 +20,20 @@ pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future
     let result = work.await;
     holder.rollback().await.unwrap();
     result
+}
+
+/// What the metrics say of the instance, of the database and of Redis: 1 where it is available.
+async fn readiness(stack: &Stack) -> [u64; 3] {
+    let series = [
+        "seckill_ready",
+        "seckill_server_available{server=\"database\"}",
+        "seckill_server_available{server=\"redis\"}",
+    ];
+    let mut values = [0; 3];
+    for (value, series) in values.iter_mut().zip(series) {
+        *value = metric(stack.url(), series).await;
+    }
+    values
 }
 
 #[tokio::test]
@@ -45,6 +59,7 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     let ready = get(stack.url(), "/health/ready").send().await;
     assert_eq!((ready.status, &ready.body["redis"]), (503, &json!(false)));
     assert_eq!(ready.body["database"], true);
+    assert_eq!(readiness(&stack).await, [0, 1, 0]);
     get(stack.url(), "/health/live").send().await.data();
     post(stack.url(), "/user/code?phone=13800000001")
         .send()
@@ -84,8 +99,10 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
             (503, &json!(false)),
             "{mode:?}"
         );
+        assert_eq!(readiness(&stack).await, [0, 0, 1], "{mode:?}");
         stack.proxies.database.set(Mode::Forward);
         stack.ready().await;
+        assert_eq!(readiness(&stack).await, [1, 1, 1], "{mode:?}");
     }
     for sale in sales {
         stack.buy_eventually(&user, sale).await;
