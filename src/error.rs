@@ -12,6 +12,11 @@
 //!
 //! The text is for people and may change; the code is for programs and may not.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
 use crate::connection::server_error::{Meaning, meaning_of};
 
 /// Why a request cannot be served now, though it may be in a moment.
@@ -194,6 +199,39 @@ impl Error {
     }
 }
 
+/// A line of the log that every request would repeat while a server is away: it is written once a second, and then says how
+/// many were left out.
+struct RepeatedLine {
+    written: Mutex<Option<Instant>>,
+    left_out: AtomicU64,
+}
+
+impl RepeatedLine {
+    /// Between two lines.
+    const PAUSE: Duration = Duration::from_secs(1);
+
+    const fn new() -> Self {
+        RepeatedLine {
+            written: Mutex::new(None),
+            left_out: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes the turn to write it: how many were left out since the last one; nothing where this one is left out, too.
+    fn take_turn(&self) -> Option<u64> {
+        let mut written = self.written.lock();
+        if written.is_some_and(|at| at.elapsed() < Self::PAUSE) {
+            self.left_out.fetch_add(1, Relaxed);
+            return None;
+        }
+        *written = Some(Instant::now());
+        Some(self.left_out.swap(0, Relaxed))
+    }
+}
+
+static DATABASE_AWAY: RepeatedLine = RepeatedLine::new();
+static STATEMENT_REFUSED: RepeatedLine = RepeatedLine::new();
+
 /// The database failed before anything was committed, or on a read: nothing was done.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
@@ -202,11 +240,15 @@ impl From<sqlx::Error> for Error {
             Meaning::Row => Error::RowRefused(format!("database: {error}")),
             Meaning::Bug => Error::Internal(format!("database: {error}")),
             Meaning::Schema | Meaning::Unknown => {
-                tracing::error!(%error, "the database refuses a statement: is a migration under way?");
+                if let Some(left_out) = STATEMENT_REFUSED.take_turn() {
+                    tracing::error!(%error, left_out, "the database refuses a statement: is a migration under way?");
+                }
                 Error::Unavailable(Cause::Database)
             }
             Meaning::NoAnswer | Meaning::ReadOnly | Meaning::Elsewhere | Meaning::Exhausted => {
-                tracing::warn!(%error, "database unavailable");
+                if let Some(left_out) = DATABASE_AWAY.take_turn() {
+                    tracing::warn!(%error, left_out, "database unavailable");
+                }
                 Error::Unavailable(Cause::Database)
             }
         }
@@ -218,8 +260,12 @@ macro_rules! unavailable {
     ($($error:ty => $cause:ident, $message:literal;)+) => { $(
         impl From<$error> for Error {
             fn from(error: $error) -> Self {
-                // With its sources.
-                tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), $message);
+                static LINE: RepeatedLine = RepeatedLine::new();
+                if let Some(left_out) = LINE.take_turn() {
+                    // With its sources.
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(error, left_out, $message);
+                }
                 Error::Unavailable(Cause::$cause)
             }
         }

@@ -40,7 +40,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Runs `work` for at most the time limit; past it, the error is [`sqlx::Error::PoolTimedOut`]. The pool learns from an
+    /// Runs `work` for at most the time limit; past it, the error is that of [`Pool::timed_out`]. The pool learns from an
     /// error that the server is read-only.
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
         self.until(Instant::now() + self.timeout, work).await
@@ -53,7 +53,7 @@ impl Database {
         work: impl Future<Output = sqlx::Result<T>>,
     ) -> sqlx::Result<T> {
         let result = tokio::time::timeout_at(deadline, work).await;
-        let result = result.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let result = result.unwrap_or_else(|_| Err(self.pool.timed_out()));
         result.inspect_err(|error| self.pool.shared.learn_from(error))
     }
 

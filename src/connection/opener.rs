@@ -1,6 +1,7 @@
 //! [`Opener`]: opens connections to the database, and says which may be used again. What is learnt of the server through one
 //! pool holds for all pools to it.
 
+use std::io;
 use std::io::ErrorKind::ConnectionRefused;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,6 +60,9 @@ const REFUSED_PAUSES: ExponentialBuilder = ExponentialBuilder::new()
 /// The idle connections are closed for one that broke at most this often.
 const CLOSE_EVERY: Duration = Duration::from_millis(250);
 
+/// For this long a connection that could not be opened explains why none is there: longer than the pause before the next try.
+const EXPLAINS_FOR: Duration = Duration::from_secs(1);
+
 /// How connections are opened, and how long they are used.
 #[derive(Clone)]
 pub(super) struct Opener {
@@ -83,6 +87,14 @@ pub(super) struct Opened {
 pub(super) struct Shared {
     pub pools: Mutex<Vec<WeakPool<Opener>>>,
     known: RwLock<Known>,
+    /// Why the newest connection could not be opened; none where it could.
+    not_opened: Mutex<Option<NotOpened>>,
+}
+
+struct NotOpened {
+    at: Instant,
+    kind: io::ErrorKind,
+    text: String,
 }
 
 #[derive(Default)]
@@ -110,6 +122,31 @@ impl Shared {
         } else if matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut) {
             self.broke();
         }
+    }
+
+    /// The error of a step that did not end in time: why no connection could be opened, where that is the newest that is
+    /// known of the server, and else [`sqlx::Error::PoolTimedOut`].
+    pub fn timed_out(&self) -> sqlx::Error {
+        let not_opened = self.not_opened.lock();
+        let newest = not_opened
+            .as_ref()
+            .filter(|newest| newest.at.elapsed() < EXPLAINS_FOR);
+        newest.map_or(sqlx::Error::PoolTimedOut, |newest| {
+            io::Error::new(newest.kind, format!("no connection: {}", newest.text)).into()
+        })
+    }
+
+    /// Keeps why a connection could not be opened, or that the newest one could.
+    fn learn_from_opening<T>(&self, result: &sqlx::Result<T>) {
+        let not_opened = result.as_ref().err().map(|error| NotOpened {
+            at: Instant::now(),
+            kind: match error {
+                sqlx::Error::Io(error) => error.kind(),
+                _ => io::ErrorKind::Other,
+            },
+            text: error.to_string(),
+        });
+        *self.not_opened.lock() = not_opened;
     }
 
     fn broke(&self) {
@@ -149,7 +186,9 @@ impl Manager for Opener {
         Box::pin(async {
             let connect = async || {
                 let began = Instant::now();
-                Ok((began, MySqlConnection::connect_with(&self.options).await?))
+                let connected = MySqlConnection::connect_with(&self.options).await;
+                self.shared.learn_from_opening(&connected);
+                Ok((began, connected?))
             };
             let is_refused = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(io) if io.kind() == ConnectionRefused);
             let (began, mut raw) = connect.retry(REFUSED_PAUSES).when(is_refused).await?;

@@ -68,8 +68,7 @@ impl Pool {
         Pool::new(self.connections.manager().clone(), max, self.limit)
     }
 
-    /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is
-    /// [`sqlx::Error::PoolTimedOut`].
+    /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is that of [`Pool::timed_out`].
     pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
         match tokio::time::timeout(self.limit, self.connections.get()).await {
             Ok(Ok(connection)) => {
@@ -82,8 +81,14 @@ impl Pool {
             }
             Ok(Err(PoolError::Backend(error))) => Err(error),
             Ok(Err(PoolError::Closed)) => Err(sqlx::Error::PoolClosed),
-            Ok(Err(_)) | Err(_) => Err(sqlx::Error::PoolTimedOut),
+            Ok(Err(_)) | Err(_) => Err(self.timed_out()),
         }
+    }
+
+    /// The error of what was not done in time: why the newest connection could not be opened, or
+    /// [`sqlx::Error::PoolTimedOut`].
+    pub fn timed_out(&self) -> sqlx::Error {
+        self.shared.timed_out()
     }
 
     /// A connection to a server that takes writes. Only such a server says for certain that something is not there: a replica

@@ -40,10 +40,25 @@ pub async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
             Err(Error::Conflict) => tracing::debug!("orders to cancel are being changed by others"),
             Err(error) if !failing => {
                 failing = true;
-                tracing::error!(error = ?error, "unpaid orders are not cancelled; trying again");
+                say_that_it_fails(&error, unpaid_seconds);
             }
             Err(_) => {}
         }
+    }
+}
+
+/// Once for a row of failures. A server that is away is no bug, and nothing is lost by it.
+fn say_that_it_fails(error: &Error, unpaid_seconds: u32) {
+    let detail = error.detail();
+    if unpaid_seconds == 0 {
+        tracing::warn!(
+            detail,
+            "the outbox of returned stock is not emptied; trying again"
+        );
+    } else if let Error::Unavailable(_) = error {
+        tracing::warn!(detail, "unpaid orders are not cancelled; trying again");
+    } else {
+        tracing::error!(detail, "unpaid orders are not cancelled; trying again");
     }
 }
 

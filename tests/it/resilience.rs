@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::json;
 use workload::ladder::Strategy;
 
 use crate::support::api::{get, metric, post};
 use crate::support::eventually;
 use crate::support::stack::Stack;
-use testkit::proxy::Mode;
+use testkit::proxy::{Mode, Proxy};
 
 /// Strategies for production whose success means committed.
 pub const COMMITTING: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
@@ -69,6 +70,36 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     stack.redis.restart().await;
     stack.buy_eventually(&user, sale).await;
     stack.ready().await;
+}
+
+/// The server has ended: nobody listens at its address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_says_why_the_database_is_away_and_not_once_for_each_purchase() {
+    let mut stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
+    let sale = stack.publish(2, "reentrant-lock").await;
+    let users = stack.users(30).await;
+    let elsewhere = Proxy::start(stack.database.server().to_owned()).await;
+    stack.proxies.database = elsewhere.expect("a proxy");
+    let began = Instant::now();
+    for _ in 0..2 {
+        let purchases = users.iter().map(|user| stack.buy(user, sale));
+        for answer in join_all(purchases).await {
+            answer.refused(503, "UNAVAILABLE");
+        }
+    }
+    let instance = &stack.instances[0];
+    let away = "database unavailable";
+    eventually("the reason is said", async || {
+        let lines = instance.lines_with(away);
+        lines.iter().any(|line| line.contains("refused"))
+    })
+    .await;
+    instance.wait_for_line("outbox of returned stock").await;
+    let seconds = began.elapsed().as_secs() as usize;
+    let lines = instance.lines_with(away);
+    assert!(lines.len() <= seconds + 2, "in {seconds} s: {lines:#?}");
+    assert_eq!(instance.lines_with("pool timed out"), [""; 0]);
+    assert_eq!(instance.lines_with("ERROR"), [""; 0]);
 }
 
 /// A sale of two vouchers on each strategy whose success means committed.

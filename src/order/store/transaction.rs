@@ -68,7 +68,7 @@ impl OrderTransaction {
         let deadline = end.map_or(limit, |end| end.min(limit));
         // Not by the database's limit: a pool that is in use says nothing of the server.
         let acquired = tokio::time::timeout_at(deadline, db.pool.acquire_for_writes()).await;
-        let connection = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+        let connection = acquired.unwrap_or_else(|_| Err(db.pool.timed_out()))?;
         Ok(OrderTransaction {
             db,
             connection,

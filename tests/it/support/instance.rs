@@ -112,6 +112,16 @@ impl Instance {
             .collect()
     }
 
+    /// How often the line with `text` was met so far, which the log writes once a second.
+    pub fn count_repeated(&self, text: &str) -> usize {
+        let left_out = |line: &String| {
+            let (_, rest) = line.split_once("left_out=")?;
+            rest.split_whitespace().next()?.parse::<usize>().ok()
+        };
+        let lines = self.lines_with(text);
+        lines.len() + lines.iter().filter_map(left_out).sum::<usize>()
+    }
+
     pub fn log(&self) -> Vec<String> {
         self.log
             .lock()
