@@ -2,17 +2,16 @@
 # ./dev demo: the stack, a sale on every strategy on one instance and on several, and how to buy a voucher by hand.
 
 demo() {
-  local status=0 write="" arg args=()
+  local status=0 write=""
   stack_flags "$@"
-  for arg in "${REST[@]}"; do
-    if [[ $arg == --write ]]; then write=1; else args+=("$arg"); fi
-  done
-  prepare
+  known_flags demo --write -- "${REST[@]}"
+  ((${#REST[@]} == 0)) || write=1
+  take_stack
   ((INSTANCES > 1)) || die 2 "the demo shows what differs between one instance and several: --instances 2 or more."
   up
   say "the ladder: every strategy on one instance, then on $INSTANCES"
-  (export_settings && exec "$LOADTEST" ladder "${args[@]}") |
-    tee "$DATA/log/demo.log" || status=$?
+  (export_settings && exec "$LOADTEST" ladder) |
+    tee -i "$DATA/log/demo.log" || status=$?
   how_to_buy
   say "the shop: $HTTP/     the lab, which shows why: $(lab_link)     the API: http://127.0.0.1:$SECKILL_PORT_1/docs/"
   if ((status)); then

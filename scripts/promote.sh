@@ -3,8 +3,7 @@
 
 promote() {
   local old new position
-  prepare
-  lock
+  take_stack
   [[ $DATABASE_KIND == replicated ]] || die 2 "the stack's database has no replica: ./dev up --database replicated"
   old=$(primary) new=$((3 - old))
   running "mariadb-$new" || die 1 "mariadb-$new, the replica, does not run. Start it with: ./dev up"

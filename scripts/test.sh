@@ -52,6 +52,20 @@ run_tests() {
   case ${1:-} in
     compat | compose | interop) "test_$1" "${@:2}"; return ;;
   esac
+  case ${1:-} in
+    stack) (($# == 1)) || die 2 "test stack takes no arguments, not '$2'." ;;
+    api)
+      if [[ " ${*:2} " == *@( -h | --help )* ]]; then
+        test_api_usage
+        return
+      fi
+      known_flags "test api" "${API_FLAGS[@]}" -- "${@:2}"
+      lock # it starts the stack's database
+      ;;
+    browser) lock ;; # it starts the stack
+    kubernetes) ;;
+    *) known_test_flags "$@" ;;
+  esac
   all_prerequisites
   prepare
   case ${1:-} in

@@ -6,6 +6,25 @@ VALUED_FLAGS='-p|--package|--exclude|--test|--bin|--example|--bench|-F|--feature
 PACKAGE_FLAGS='-p.*|--package(=.*)?|--workspace|--all|--manifest-path(=.*)?'
 TARGET_FLAGS='--lib|--bins?|--bin=.*|--tests?|--test=.*|--doc|--examples?|--example=.*|--bench(es)?|--bench=.*|--all-targets'
 
+# Flags of the test binaries, as `known_flags` takes them. Those of nightly toolchains need -Z, which is let through.
+LIBTEST_FLAGS=(
+  --include-ignored --ignored --test --bench --list --logfile= --nocapture --no-capture --test-threads= --skip= -q --quiet
+  --exact --color= --format= --show-output -Z=
+)
+
+# known_test_flags ARG...: ends the script at a flag behind -- that the test binaries would refuse once they are built.
+# cargo refuses its own at once.
+known_test_flags() {
+  local flags=() next="" arg
+  while (($#)) && [[ $1 != -- ]]; do shift; done
+  for arg in "${@:2}"; do
+    # A word that is neither a flag nor a flag's value is one more filter.
+    if [[ $arg == -* || -n $next ]]; then flags+=("$arg"); fi
+    [[ " ${LIBTEST_FLAGS[*]} " == *" $arg= "* ]] && next=value || next=""
+  done
+  [[ " ${flags[*]} " == *" -Z "* ]] || known_flags test "${LIBTEST_FLAGS[@]}" -- "${flags[@]}"
+}
+
 test_cargo() {
   local package="" name="" flags=() scope=() next="" threads
   # Most tests wait for a server, a lease or a time-out.
@@ -34,6 +53,7 @@ test_cargo() {
     say "no test in the sources has \"$name\" in its path, but a macro may make one: looking in all packages"
   [[ $PROFILE == dev ]] || scope+=("--profile=$PROFILE")
 
+  enough_space
   say "building and running the tests: ${scope[*]}${flags[*]:+ ${flags[*]}}${name:+ $name}"
   [[ ! -t 1 ]] || export CARGO_TERM_COLOR=always # `tee` hides the terminal from cargo
   export RUST_TEST_THREADS=$threads

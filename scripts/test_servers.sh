@@ -12,6 +12,21 @@ python_tools() {
   cp tests/tools.txt "$DATA/venv/"
 }
 
+# The flags of tests/api/run.py that are the user's.
+API_FLAGS=(--examples= --seed= --at-least=)
+
+test_api_usage() {
+  cat <<'END'
+usage: ./dev test api [--examples N] [--seed N] [--at-least N]
+
+Thousands of generated requests, valid and not, held against docs/openapi.json, in about two minutes.
+
+  --examples N  generated requests per operation, about (150)
+  --seed N      another seed generates other requests (7)
+  --at-least N  fail if fewer requests were sent (5000)
+END
+}
+
 # A fuzzer that reads the API's document, against an instance and a Redis of its own: only MariaDB is this checkout's.
 test_api() {
   local started=0 status=0
@@ -34,6 +49,7 @@ test_api() {
 # The manifests, against the published schemas and the binary's own settings; the alert rules, by Prometheus' own tool.
 test_kubernetes() {
   python_tools
+  command -v promtool >/dev/null || install_packages prometheus
   build_programs
   (cd tests/kubernetes && SECKILL=$SECKILL PYTHONDONTWRITEBYTECODE=1 "$DATA/venv/bin/python" -m unittest "$@")
 }
@@ -49,7 +65,6 @@ all_browser_tests() {
   done
   browser_tests "${lab[@]}" &>"$BROWSER_OUT/lab.log" &
   browser_tests "${others[@]}" || status=$?
-  command -v promtool >/dev/null || install_packages prometheus
   wait $! || status=$?
   cat "$BROWSER_OUT/lab.log"
   return "$status"

@@ -11,7 +11,10 @@ test_stack() {
   trap 'down --wipe >/dev/null' EXIT
   mkdir -p "$DATA"
 
+  test_arguments
+  test_lock
   stack_of sentinel replicated 4
+  must "an up that fails names what runs" says "mariadb-1 .*redis-1 .*./dev down" name_what_runs
   test_nginx 4
   test_sentinel
   test_replicated
@@ -33,8 +36,7 @@ test_stack() {
 stack_of() {
   say "--redis $1 --database $2 --instances $3"
   REDIS_KIND=$1 DATABASE_KIND=$2 INSTANCES=$3
-  prepare
-  lock
+  take_stack
   switch_stack
   claim_ports
   start_servers
@@ -58,6 +60,49 @@ same() {
   local found
   found=$("${@:2}")
   [[ $found == "$1" ]] || { note "expected '$1', found '$found'"; return 1; }
+}
+
+# says PATTERN COMMAND...: in a shell of its own, whatever its status.
+says() {
+  local found
+  found=$( ("${@:2}") 2>&1) || true
+  grep -qE -- "$1" <<<"$found" || { note "expected '$1', found '$found'"; return 1; }
+}
+
+# Before anything is built.
+test_arguments() {
+  say "arguments, and room on the disk"
+  must "a wrong flag of bench is named" says "does not take '--quik'" bench --quik
+  must "a missing value, too" says "--only needs a value" bench --quick --only
+  must "a wrong flag of demo" says "does not take '--buyers'" demo --redis single --buyers 9
+  must "of chaos" says "does not take 'roling'" chaos roling
+  must "of chaos rolling" says "does not take '--round=3'" chaos rolling --round=3
+  must "of the tests" says "does not take '--nocaptur'" run_tests lock fair -- --nocaptur
+  must "of test api" says "does not take '--exmaples'" run_tests api --exmaples 3
+  must "right ones are none" same "" known_test_flags lock --locked -- --skip slow:: --exact name --test-threads=1
+  must "too little room is told with the figure" says "has [0-9]+ MB free; about 9999999 MB" without_room
+}
+without_room() {
+  FIRST_BUILD=9999999 LATER_BUILD=9999999
+  enough_space
+}
+
+# Another ./dev is choosing a stack, and then this one's turn comes: it takes what was chosen.
+test_lock() {
+  local waiting=$DATA/waiting chosen=$DATA/chosen
+  lock
+  (
+    exec 9<&-
+    LOCKED="" REDIS_KIND="" DATABASE_KIND="" INSTANCES=""
+    take_stack >"$waiting"
+    echo "$REDIS_KIND $DATABASE_KIND $INSTANCES" >"$chosen"
+  ) &
+  until grep -qs waiting "$waiting"; do sleep 0.05; done
+  REDIS_KIND=cluster DATABASE_KIND=replicated INSTANCES=5 remember_stack
+  unlock
+  wait $!
+  must "who waits for another ./dev takes the stack that it chose" same "cluster replicated 5" cat "$chosen"
+  rm "$DATA/stack"
 }
 
 kill_server() {

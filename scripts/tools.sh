@@ -14,12 +14,18 @@ load() {
   exec "$LOADTEST" "$@"
 }
 
+# Their flags, for `known_flags`; loadtest/tests/command_line.rs compares them with the program's.
+BENCH_FLAGS=(--quick --scale --durable --write --only= --out= --seckill=)
+CHAOS_FLAGS=(--rounds= --redis= --database= --seed= --only-round= --buyers= --recoveries= --seckill= --list --json=)
+ROLLING_FLAGS=(--instances= --rounds= --rate= --buyers= --seckill= --json=)
+
 # It runs servers of its own and needs nothing of the stack but the two binaries; and for stepped clocks a library that
 # fakes the time. Without it, it runs as well, and says which faults it cannot draw.
 chaos() {
   local arg short=0
   [[ ${1:-} != rolling ]] || { rolling "${@:2}"; return; }
   for arg; do [[ $arg != @(-h|--help|--list) ]] || short=1; done
+  known_flags chaos "${CHAOS_FLAGS[@]}" -- "$@"
   if [[ " $* " == *@(replicated|asynchronous)* ]]; then all_prerequisites >&2; else prerequisites >&2; fi
   if ((!short)); then
     command -v faketime >/dev/null || (install_packages faketime) >&2 ||
@@ -32,6 +38,7 @@ chaos() {
 
 # As chaos, it runs servers of its own.
 rolling() {
+  known_flags "chaos rolling" "${ROLLING_FLAGS[@]}" -- "$@"
   all_prerequisites >&2
   build_programs
   cd "$CALLER_DIR"
@@ -43,6 +50,7 @@ rolling() {
 bench() {
   local arg
   for arg; do [[ $arg != @(-h|--help) ]] || load bench --help; done
+  known_flags bench "${BENCH_FLAGS[@]}" -- "$@"
   prerequisites
   prepare
   mkdir -p "$DATA/bench"

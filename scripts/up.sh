@@ -57,9 +57,10 @@ up() {
   [[ ${REST[*]} != --promote ]] || { promote; return; }
   ((${#REST[@]} == 0)) ||
     die 2 "up takes --redis, --database and --instances, or only --promote, not '${REST[*]}'; see ./dev --help."
-  prepare
+  take_stack
   prerequisites
-  lock
+  enough_space
+  trap name_what_runs EXIT
   switch_stack
   claim_ports
   start_servers
@@ -70,9 +71,19 @@ up() {
   (export_settings && exec "$SECKILL" seed 9<&-)
   start_instances
   start_nginx
+  trap - EXIT
   unlock
   say "ready: $HTTP (instances: $INSTANCES, Redis: $REDIS_KIND, database: $DATABASE_KIND)"
   say "the lab: $(lab_link)"
+}
+
+# name_what_runs: at the end of an `up` that failed or was interrupted.
+name_what_runs() {
+  local name names=()
+  while read -r name; do
+    ! running "$name" || names+=("$name")
+  done < <(recorded '*')
+  ((${#names[@]} == 0)) || printf '       %s\n' "These servers run on: ${names[*]}. To end them: ./dev down" >&2
 }
 
 # stack_runs: one instance is enough, as the load tool also shows the loss of another.
@@ -87,8 +98,7 @@ down() {
   local wipe=${1:-}
   [[ -z $wipe || $wipe == --wipe ]] || die 2 "down knows only --wipe, not '$wipe'."
   [[ -d $DATA ]] || { say "nothing runs"; return; }
-  prepare
-  lock
+  take_stack
   # What the instances depend on ends after them, and who watches servers before those.
   stop_servers 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*'
   unlock

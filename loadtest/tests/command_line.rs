@@ -96,3 +96,34 @@ fn no_secret_is_printed() {
         );
     }
 }
+
+/// `./dev` refuses other flags before it builds, which takes minutes.
+#[test]
+fn dev_knows_the_flags_of_bench_chaos_and_rolling() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/tools.sh");
+    let script = std::fs::read_to_string(script).expect("the script");
+    for command in ["bench", "chaos", "rolling"] {
+        let list = format!("{}_FLAGS=(", command.to_uppercase());
+        let (_, rest) = script.split_once(&list).expect(command);
+        let (listed, _) = rest.split_once(')').expect(command);
+        let mut listed: Vec<_> = listed.split_whitespace().map(str::to_owned).collect();
+        listed.sort_unstable();
+
+        let help = loadtest(&[command, "--help"], &[]).stdout;
+        let help = String::from_utf8(help).expect("text");
+        let flags = help.lines().map(str::trim_start);
+        let flags = flags.filter(|line| line.starts_with("--"));
+        let flag = |line: &str| {
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            let equals = if value.trim_start().starts_with('<') {
+                "="
+            } else {
+                ""
+            };
+            format!("{name}{equals}")
+        };
+        let mut flags: Vec<_> = flags.map(flag).collect();
+        flags.sort_unstable();
+        assert_eq!(listed, flags, "of {command}, in scripts/tools.sh");
+    }
+}

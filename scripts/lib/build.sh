@@ -18,6 +18,22 @@ SECKILL=$(binary "$PROFILE" seckill)
 LOADTEST=$(binary "$PROFILE" loadtest)
 BENCH=$(binary "$BENCH_PROFILE" loadtest)
 
+# Free megabytes that a first build and the stack's data need at least; and those of a later build.
+FIRST_BUILD=3000 LATER_BUILD=500
+
+# enough_space: ends the script where the disk has too little room for a build and the servers' data. Compilers and databases
+# would end there as well, and say less.
+enough_space() {
+  local folder needed=$FIRST_BUILD free
+  [[ ! -x $SECKILL && ! -x $BENCH ]] || needed=$LATER_BUILD
+  for folder in "$CARGO_TARGET_DIR" "$DATA"; do
+    while [[ ! -d $folder ]]; do folder=${folder%/*}; done
+    free=$(df -Pm "${folder:-/}" | awk 'NR == 2 { print $4 }')
+    ((free >= needed)) || die 2 "the disk of ${folder:-/} has $free MB free; about $needed MB are needed." \
+      "Make room, or build on another disk: CARGO_TARGET_DIR=/another/folder ./dev …"
+  done
+}
+
 # build_programs: the service and the load tool. With all packages and a test among what is built, cargo chooses the
 # features of dependencies as for the tests, which then find these compiled.
 build_programs() {
@@ -29,6 +45,7 @@ build() {
   local profile=$1
   shift
   local args=("$@") at
+  enough_space
   for at in "${!args[@]}"; do [[ ${args[at]} == -* ]] || args[at]=--package=${args[at]}; done
   env -u DATABASE_URL cargo build --profile "$profile" "${args[@]}" 9<&-
 }

@@ -11,6 +11,12 @@ secret() {
   printf %s "$(<"$DATA/secrets/$1")"
 }
 
+# take_stack: for whoever changes the stack. The lock comes first: another ./dev may be changing what `prepare` reads.
+take_stack() {
+  lock
+  prepare
+}
+
 # prepare: the data folder, which servers with which ports, and the limit of open files. Starts nothing.
 prepare() {
   [[ ! -e $DATA || -O $DATA ]] ||
@@ -64,9 +70,15 @@ export_settings() {
 }
 
 # lock: two ./dev of one checkout would start everything twice. The descriptor is closed for whatever we start. The
-# folder is locked, not a file in it, which an editor or git replaces.
+# folder is locked, not a file in it, which an editor or git replaces. To lock twice is to lock once.
+LOCKED=""
 lock() {
+  [[ -z $LOCKED ]] || return 0
   exec 9<"$ROOT"
   flock -n 9 || { say "waiting for another ./dev of this checkout"; flock 9; }
+  LOCKED=1
 }
-unlock() { exec 9<&-; }
+unlock() {
+  exec 9<&-
+  LOCKED=""
+}
