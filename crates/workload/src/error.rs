@@ -25,8 +25,8 @@ pub enum Error {
     },
     /// The service refused what the administrator asked for.
     #[error(
-        "{what} was refused (HTTP {status}, {code}: {message}). ADMIN_TOKEN must be the service's own (`./dev env` \
-         prints it); a strategy that is meant to fail needs a server started with --lab"
+        "{what} was refused (HTTP {status}, {code}: {message}){}",
+        way_out(code)
     )]
     Refused {
         what: &'static str,
@@ -61,6 +61,15 @@ pub enum Error {
     Task(#[from] tokio::task::JoinError),
 }
 
+/// What to do about a refusal whose own text does not say it.
+fn way_out(code: &str) -> &'static str {
+    match code {
+        "FORBIDDEN" => ". ADMIN_TOKEN must be the service's own (`./dev env` prints it)",
+        "OVERLOADED" | "UNAVAILABLE" => ". `./dev logs` shows why",
+        _ => "",
+    }
+}
+
 impl Error {
     /// [`Error::Usage`]: what is `needed` comes from a variable, or from the flag of that name.
     pub fn unset(needed: &str, variable: &str) -> Self {
@@ -76,5 +85,28 @@ impl Error {
             path: path.to_owned(),
             source,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refused_token_is_told_to_be_the_services_own() {
+        let refused = |code: &str, message: &str| Error::Refused {
+            what: "publishing a sale",
+            status: 400,
+            code: code.to_owned(),
+            message: message.to_owned(),
+        };
+        let strategy = refused("INVALID_PARAMETER", "strategy must be one of naive").to_string();
+        let token = refused("FORBIDDEN", "x-admin-token is missing or wrong").to_string();
+        assert!(!strategy.contains("ADMIN_TOKEN"), "{strategy}");
+        assert!(
+            strategy.ends_with("strategy must be one of naive)"),
+            "{strategy}"
+        );
+        assert!(token.contains("./dev env"), "{token}");
     }
 }
