@@ -76,7 +76,8 @@ async fn a_half_open_connection_is_replaced() {
     let proxy = Proxy::start(server.address()).await.unwrap();
     let redis = Redis::new(proxy.redis(), PATIENT, LIMIT).unwrap();
     for _ in 0..2 {
-        count(&redis, "n").await.unwrap();
+        // A busy machine may need longer than the limit, which is there for the half-open connection.
+        eventually("it works", async || count(&redis, "n").await.is_ok()).await;
         proxy.set(Mode::HalfOpen);
         eventually("it is replaced", async || count(&redis, "n").await.is_ok()).await;
     }

@@ -37,7 +37,11 @@ async fn commands_follow_a_failover_from_a_killed_master() {
         tokio::time::sleep(LIMIT / 20).await;
     }
     assert!(failed > 0, "no command failed");
-    assert!(is_on(&redis, &mut sentinel.servers[1].conn().await).await);
+    let mut successor = sentinel.servers[1].conn().await;
+    eventually("commands reach it", async || {
+        is_on(&redis, &mut successor).await
+    })
+    .await;
     soon("connections of one's own move", moved).await;
 }
 
