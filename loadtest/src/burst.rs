@@ -1,11 +1,34 @@
 //! One sale that was judged, as a report.
 
-use workload::{burst::Report, latency};
+use tokio_util::sync::CancellationToken;
+use workload::{
+    Error,
+    burst::{self, BurstOptions, Report},
+    latency,
+    live::Live,
+};
 
 use crate::report::{Check, Checked, Table};
 
+/// Runs a burst until `stop`; its report, and all that was seen.
+///
+/// # Errors
+/// An [`Error`] of the set-up.
+pub async fn run(
+    mut options: BurstOptions,
+    stop: &CancellationToken,
+) -> Result<(Checked, Report), Error> {
+    options.live = Live::stopped_by(stop).into();
+    let sale = burst::run(&options).await?;
+    let mut report = report(&sale);
+    if stop.is_cancelled() {
+        report = report.cut_short();
+    }
+    Ok((report, sale))
+}
+
 /// The report of a burst.
-pub fn report(sale: &Report) -> Checked {
+fn report(sale: &Report) -> Checked {
     let Report {
         strategy,
         buyers,

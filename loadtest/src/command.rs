@@ -9,16 +9,17 @@ use std::{
 use anyhow::Error;
 use clap::Parser;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 use workload::{
     burst::BurstOptions,
-    comparison::{self, RunState},
+    comparison::{self, RunState, document::State},
     publish,
 };
 
 use crate::{
     bench, burst, chaos,
     cli::{BurstArgs, Cli, Command, CompareArgs, PublishArgs, Scenario},
-    interrupt::or_interrupted,
+    interrupt::{or_interrupted, or_stopped},
     ladder,
     options::Run,
     plan,
@@ -56,20 +57,25 @@ async fn load(scenario: Scenario) -> ExitCode {
 }
 
 async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
+    let stop = CancellationToken::new();
     match scenario {
         Scenario::Burst(Run {
             options: BurstArgs { strategy, burst },
             json,
         }) => {
-            let sale = workload::burst::run(&BurstOptions { strategy, ..burst }).await?;
-            finish(&burst::report(&sale), &sale, json).await
+            let options = BurstOptions { strategy, ..burst };
+            let selling = burst::run(options, &stop);
+            let (report, sale) = or_stopped(|| stop.cancel(), selling).await?;
+            finish(&report, &sale, json).await
         }
         Scenario::Ladder(Run { options, json }) => {
-            checked(ladder::run(&options).await?, json).await
+            let selling = ladder::run(&options, &stop);
+            checked(or_stopped(|| stop.cancel(), selling).await?, json).await
         }
         Scenario::Compare(args) => compare(args).await,
         Scenario::Cache(scenario) => {
-            let (report, json) = scenario.run().await?;
+            let reading = scenario.run(&stop);
+            let (report, json) = or_stopped(|| stop.cancel(), reading).await?;
             checked(report, json).await
         }
         Scenario::Chaos(Run { options, .. }) if options.list => {
@@ -112,9 +118,14 @@ async fn compare(args: CompareArgs) -> Result<ExitCode, Error> {
     let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
     let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
     let run = RunState::new("comparison".to_owned(), setting, started);
-    comparison::run(&environment, &run).await?;
+    let selling = comparison::run(&environment, &run);
+    or_stopped(|| run.stop(), selling).await?;
     let document = run.document(0);
-    let exit_code = checked(ladder::compared(&document), None).await?;
+    let mut report = ladder::compared(&document);
+    if run.state() == State::Stopped {
+        report = report.cut_short();
+    }
+    let exit_code = checked(report, None).await?;
     if let Some(path) = html {
         write(&path, comparison::report::html(&document)).await?;
     }

@@ -9,6 +9,7 @@
 use std::{slice, sync::Arc};
 
 use crate::report::{Check, Checked, Table};
+use tokio_util::sync::CancellationToken;
 use workload::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
@@ -55,11 +56,12 @@ const COLUMNS: [&str; 10] = [
     "verdict",
 ];
 
-/// Runs every strategy on the first instance alone and on the targets, of which all instances are behind.
+/// Runs every strategy on the first instance alone and on the targets, of which all instances are behind. At `stop` the sale
+/// that is under way is left, and the sales before it are reported.
 ///
 /// # Errors
 /// An [`Error`] of the set-up; a strategy that breaks its guarantees is in the report, not an error.
-pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
+pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Checked, Error> {
     let Environment {
         access,
         targets,
@@ -82,20 +84,23 @@ pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
     let buyers = burst::prepare(shared).await?;
     let (alone, together) = (slice::from_ref(one), &targets[..]);
     let (mut rows, mut as_promised, mut examples) = (Vec::new(), 0, Vec::new());
-    for strategy in Strategy::ALL {
+    'sales: for strategy in Strategy::ALL {
         for (instances, targets) in [(1, alone), (nodes.len() as u32, together)] {
             let mut burst = shared.clone();
             burst.strategy = strategy.name().to_owned();
             burst.environment.targets = targets.to_vec();
             let mut sales = 0;
             let (report, check) = loop {
-                let report = sell(
+                let selling = sell(
                     &mut burst,
                     &order_rows,
                     &buyers,
                     strategy.holds_on(instances),
-                )
-                .await?;
+                );
+                let Some(report) = stop.run_until_cancelled(selling).await else {
+                    break 'sales;
+                };
+                let report = report?;
                 sales += 1;
                 let check = Conformance::of(strategy, instances, &report, true);
                 match &check {
@@ -127,18 +132,23 @@ pub async fn run(shared: &BurstOptions) -> Result<Checked, Error> {
     let all = rows.len();
     let what = "strategies as promised, on one instance and on several";
     let (buyers, tries) = (buyers.len(), shared.tries);
-    Ok(Checked {
+    let report = Checked {
         scenario: "ladder",
         heading: format!(
             "Each sale: {buyers} buyers, {tries} simultaneous tries each. The p99 is that of the successes."
         ),
         figures: vec![Table::new(&COLUMNS, rows)],
-        notes: if as_promised == all {
+        notes: if as_promised == all && !stop.is_cancelled() {
             MEANING.to_owned()
         } else {
             examples.join("\n")
         },
         checks: vec![Check::new(what, as_promised, all, as_promised == all)],
+    };
+    Ok(if stop.is_cancelled() {
+        report.cut_short()
+    } else {
+        report
     })
 }
 

@@ -10,17 +10,17 @@
 //! - `cli` turns words into options, `command` runs them.
 
 mod bench;
-mod burst;
+pub mod burst;
 pub mod chaos;
 mod cli;
 mod command;
 mod interrupt;
-mod ladder;
+pub mod ladder;
 pub mod options;
 mod plan;
 pub mod report;
 pub mod rolling;
-mod shop_cache;
+pub mod shop_cache;
 mod spread;
 
 pub use command::main;

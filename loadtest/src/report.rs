@@ -152,6 +152,26 @@ pub struct Checked {
 }
 
 impl Checked {
+    /// As the report of a run that was interrupted: it proves nothing, but what it saw is told.
+    #[must_use]
+    pub fn cut_short(mut self) -> Self {
+        let ended = Check::new(
+            "the run came to its end",
+            "interrupted",
+            "to its end",
+            false,
+        );
+        self.checks.push(ended.needed());
+        self
+    }
+
+    /// The same where checks do not hold for want of the rest.
+    #[must_use]
+    pub fn cut_short_and_unclear(mut self) -> Self {
+        self.checks = self.checks.into_iter().map(Check::needed).collect();
+        self.cut_short()
+    }
+
     /// What the run proved.
     pub fn result(&self) -> CheckResult {
         CheckResult::worst(&self.checks)

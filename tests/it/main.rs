@@ -25,6 +25,7 @@ mod lab;
 mod late_commit;
 mod law;
 mod lifetime;
+mod load_tool;
 mod lookup;
 mod metrics;
 mod nginx;

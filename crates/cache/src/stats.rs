@@ -74,6 +74,8 @@ counters! {
         unreadable,
         /// Reads answered without Redis, because it was unavailable.
         bypassed,
+        /// Loaded values that Redis did not confirm to have stored: it is slow or away, and the next read loads again.
+        not_stored,
     }
 }
 

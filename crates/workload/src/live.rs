@@ -30,6 +30,14 @@ pub struct Live {
 }
 
 impl Live {
+    /// Of a run that is stopped by this token.
+    pub fn stopped_by(stop: &CancellationToken) -> Self {
+        Self {
+            stop: stop.clone(),
+            ..Self::default()
+        }
+    }
+
     /// Counts one finished request.
     pub fn count(&self, ordered: bool) {
         self.done.fetch_add(1, Ordering::Relaxed);

@@ -9,6 +9,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use testkit::wait::until;
+use tokio_util::sync::CancellationToken;
 use workload::{Environment, Error};
 
 use crate::{options::Run, report::Checked};
@@ -55,14 +56,17 @@ pub struct On<C: Args> {
 }
 
 impl Scenario {
-    /// Runs it; its report, and where that goes as JSON.
-    pub async fn run(self) -> Result<(Checked, Option<PathBuf>), Error> {
+    /// Runs it until `stop`; its report, and where that goes as JSON.
+    ///
+    /// # Errors
+    /// An [`Error`] of the set-up.
+    pub async fn run(self, stop: &CancellationToken) -> Result<(Checked, Option<PathBuf>), Error> {
         match self {
-            Self::Stampede(run) => on_shops(run).await,
-            Self::Penetration(run) => on_shops(run).await,
-            Self::Avalanche(run) => on_shops(run).await,
-            Self::Updates(run) => on_shops(run).await,
-            Self::Read(run) => on_shops(run).await,
+            Self::Stampede(run) => on_shops(run, stop).await,
+            Self::Penetration(run) => on_shops(run, stop).await,
+            Self::Avalanche(run) => on_shops(run, stop).await,
+            Self::Updates(run) => on_shops(run, stop).await,
+            Self::Read(run) => on_shops(run, stop).await,
         }
     }
 }
@@ -73,6 +77,7 @@ async fn on_shops<C: Case>(
         options: On { case, environment },
         json,
     }: Run<On<C>>,
+    stop: &CancellationToken,
 ) -> Result<(Checked, Option<PathBuf>), Error> {
     let Environment {
         access,
@@ -89,6 +94,7 @@ async fn on_shops<C: Case>(
         table,
         keys,
         shops: Vec::new(),
+        stop: stop.clone(),
     };
     let running = async {
         progress.say(&format!("making {} temporary shops", C::SHOPS));
@@ -108,7 +114,13 @@ async fn on_shops<C: Case>(
     if let Err(error) = cleaned {
         progress.say(&format!("not all was cleaned up: {error}"));
     }
-    Ok((result?, json))
+    let report = result?;
+    let report = if stop.is_cancelled() {
+        report.cut_short_and_unclear()
+    } else {
+        report
+    };
+    Ok((report, json))
 }
 
 async fn clean_up(stage: &Stage) -> Result<(), Error> {

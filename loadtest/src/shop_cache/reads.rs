@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use hyper::header::{HeaderName, HeaderValue};
 use rand::Rng;
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 use workload::{
     Error,
     driver::{Connections, Done, Job},
@@ -214,15 +215,19 @@ pub async fn read(
     Ok(reads)
 }
 
-/// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection.
+/// Reads all of `ids` in their order, each once: all due at this instant, or one after the other on each connection. Ends
+/// with those that were read at `stop`.
 pub async fn read_all(
     connections: &mut Connections,
     strategy: ReadStrategy,
     ids: Vec<u64>,
     due: Option<Instant>,
     progress: Progress,
+    stop: &CancellationToken,
 ) -> Result<Vec<Read>, Error> {
-    let (what, total, live) = (strategy.to_string(), ids.len() as u64, Arc::default());
+    let what = strategy.to_string();
+    let total = ids.len() as u64;
+    let live = Arc::new(Live::stopped_by(stop));
     let ids = ids.into_iter().map(move |id| (id, due));
     let reading = read(connections, Some(strategy), &live, ids);
     progress.watch(&what, total, &live, reading).await

@@ -54,10 +54,8 @@ impl Case for Options {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let (begin, duration) = (Instant::now(), Duration::from_secs(self.seconds));
         let draws = draws(self.rate, stage.shops.clone(), begin, begin + duration);
-        let (live, due) = (
-            Arc::<Live>::default(),
-            (self.rate * duration.as_secs_f64()) as u64,
-        );
+        let live = Arc::new(Live::stopped_by(&stage.stop));
+        let due = (self.rate * duration.as_secs_f64()) as u64;
         let reading = reads::read(&mut readers, self.read_strategy, &live, draws);
         let reading = stage.progress.watch("reads", due, &live, reading);
         let expire = async || {

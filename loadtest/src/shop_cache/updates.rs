@@ -109,7 +109,7 @@ async fn write(stage: &Stage, token: &HeaderValue, changes: &Live) -> Result<Wri
         versions: Vec::new(),
         cut: 0,
     };
-    for version in 1..=UPDATES {
+    for version in (1..=UPDATES).take_while(|_| !stage.stop.is_cancelled()) {
         let connection = &mut connections[version as usize % count];
         let put = put(connection, token, stage.shops[0], version);
         let confirmed = if version % CUT_EVERY == 0 {

@@ -202,6 +202,7 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
             Ok(stored) => Some(stored),
             Err(error) => {
                 tracing::warn!(key, %error, "a loaded value was not stored");
+                policy.counters.not_stored.increment();
                 self.release_later(mutex);
                 None
             }
