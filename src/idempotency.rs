@@ -8,7 +8,7 @@ use sqlx::{Executor, MySqlConnection};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::connection::mysql::Database;
-use crate::connection::server_error::is_read_only;
+use crate::connection::server_error::{Meaning, is_read_only, meaning_of};
 use crate::error::{Cause, Error};
 
 /// Removes records whose day is over: more than one write adds, so that the table stays as small as a day's writes.
@@ -68,6 +68,11 @@ pub async fn write_once(
     let row = match db.bounded(insert.execute(&mut *connection)).await {
         Ok(done) => done.last_insert_id(),
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
+            drop(connection);
+            return look_up(db, &write).await;
+        }
+        // A request with the key is under way, for longer than the server lets a statement wait.
+        Err(error) if meaning_of(&error) == Meaning::Conflict => {
             drop(connection);
             return look_up(db, &write).await;
         }

@@ -185,6 +185,39 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
     }
 }
 
+/// Its transaction is open for longer than the server lets a statement wait for a row.
+#[tokio::test]
+async fn a_repeat_waits_for_the_request_with_its_key_that_is_under_way() {
+    let stack = Stack::lab(1).await;
+    let publish = |key| {
+        let call = post(stack.url(), "/voucher").admin().json(ordinary());
+        call.header(KEY, key)
+    };
+    publish("first").send().await.data();
+    let vouchers = stack
+        .database
+        .number("SELECT COUNT(*) FROM tb_voucher")
+        .await;
+    // As another instance does it, whose commit is to come.
+    let copy = "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint, result) \
+                SELECT operation, 'second', fingerprint, 77 FROM tb_idempotency WHERE idempotency_key = 'first'";
+    let first = stack.database.hold(copy).await;
+    let commit = async {
+        stack
+            .database
+            .wait_for_statement("LOCK IN SHARE MODE")
+            .await;
+        first.commit().await.expect("a commit");
+    };
+    let (answer, ()) = tokio::join!(publish("second").send(), commit);
+    assert_eq!(answer.data(), &json!(77));
+    let now = stack
+        .database
+        .number("SELECT COUNT(*) FROM tb_voucher")
+        .await;
+    assert_eq!(now, vouchers);
+}
+
 #[tokio::test]
 async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
     let stack = Stack::lab(2).await;
