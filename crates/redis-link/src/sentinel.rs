@@ -170,13 +170,15 @@ impl Master {
         address
     }
 
-    /// What a sentinel reports, if the node it names has the role of a master.
+    /// What a sentinel reports, if the node it names has the role of a master. A connection that broke is made once more: one
+    /// to a sentinel is kept, and found to be broken only by its next use, after a short cut those to all of them; and a
+    /// promotion closes the connections that are just being made.
     async fn verified(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
         let verified = async {
-            let info = self.ask(sentinel).await?;
-            let mut node = open(&self.client(&info.address)?, self.timeouts).await?;
-            ensure_master(&mut node).await?;
-            Ok(info)
+            match self.verify(sentinel).await {
+                Err(error) if is_broken(&error) => self.verify(sentinel).await,
+                verified => verified,
+            }
         };
         let timeout = || {
             Err(no_master(
@@ -186,6 +188,13 @@ impl Master {
         tokio::time::timeout(self.timeouts.connect, verified)
             .await
             .unwrap_or_else(|_| timeout())
+    }
+
+    async fn verify(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
+        let info = self.ask(sentinel).await?;
+        let mut node = open(&self.client(&info.address)?, self.timeouts).await?;
+        ensure_master(&mut node).await?;
+        Ok(info)
     }
 
     /// What a sentinel reports. Until the end of a failover its leader answers `SENTINEL MASTER` with
@@ -247,6 +256,11 @@ async fn ensure_master(node: &mut MultiplexedConnection) -> RedisResult<()> {
             "the node that the sentinels name is not a master yet",
         )),
     }
+}
+
+/// Whether a connection was closed by the other side.
+fn is_broken(error: &RedisError) -> bool {
+    error.is_io_error() && !error.is_connection_refusal() && !error.is_timeout()
 }
 
 /// An error that says that no command was sent.
@@ -336,8 +350,7 @@ impl Target for Master {
                 self.mark_stale();
                 // A refused connection is known to be one; of others it has to be said that no command
                 // was sent.
-                let broken = error.is_io_error() && !error.is_connection_refusal();
-                if broken {
+                if error.is_io_error() && !error.is_connection_refusal() {
                     no_master_because(&error)
                 } else {
                     error

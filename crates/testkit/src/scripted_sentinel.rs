@@ -74,6 +74,11 @@ impl ScriptedSentinel {
         }
     }
 
+    /// `127.0.0.1:<port>`
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
     /// Its address as a sentinel.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)

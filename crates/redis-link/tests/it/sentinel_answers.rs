@@ -212,3 +212,55 @@ async fn commands_without_a_connection_share_one_attempt() {
     }
     assert_eq!(sentinel.connections(), 1);
 }
+
+/// A cut of the network that is over: no connection is left, and everything can be reached. The second command finds the
+/// master, although each sentinel's connection is found to be broken only now.
+#[tokio::test]
+async fn kept_connections_to_sentinels_that_broke_are_opened_again() {
+    let master = RedisServer::start().await;
+    let to_master = Proxy::start(master.address()).await.unwrap();
+    let says = Says::master(1, &to_master.address.to_string());
+    let start = || ScriptedSentinel::start(says.clone());
+    let sentinels: [_; 3] = tokio::join!(start(), start(), start()).into();
+    let mut proxies = vec![to_master];
+    for sentinel in &sentinels {
+        proxies.push(Proxy::start(sentinel.address()).await.unwrap());
+    }
+    let urls = proxies[1..]
+        .iter()
+        .map(|proxy| format!("redis://{}/", proxy.address));
+    let server = Server::sentinel(urls, "any", RedisConnectionInfo::default());
+    // Not watched: that would find the broken connections, too.
+    let redis = Redis::new(server.unwrap(), SHORT, SHORT).unwrap();
+    count(&redis, "n").await.unwrap();
+    // Theirs are closed before the last one, which is the newest.
+    let mut newest = proxies[3]
+        .redis()
+        .get_multiplexed_async_connection()
+        .await
+        .unwrap();
+    for proxy in &proxies {
+        proxy.set(Mode::Cut);
+    }
+    eventually("the connections are cut", async || {
+        command("PING", &[]).exec_async(&mut newest).await.is_err()
+    })
+    .await;
+    for proxy in &proxies {
+        proxy.set(Mode::Forward);
+    }
+    assert_outcome(count(&redis, "n").await, Outcome::Unknown);
+    assert_eq!(count(&redis, "n").await.unwrap(), 2);
+}
+
+/// A promotion closes the connections of clients, also those that are being made.
+#[tokio::test]
+async fn a_master_that_closes_the_first_connection_is_asked_again() {
+    let master = RedisServer::start().await;
+    let proxy = Proxy::start(master.address()).await.unwrap();
+    let sentinel = ScriptedSentinel::start(Says::master(1, &proxy.address.to_string())).await;
+    proxy.set(Mode::LoseReply);
+    let (redis, _watch) = by([&sentinel]);
+    assert_eq!(count(&redis, "n").await.unwrap(), 1);
+    assert_eq!(proxy.mode(), Mode::Forward, "no connection was closed");
+}
