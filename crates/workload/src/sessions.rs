@@ -58,7 +58,8 @@ pub async fn end(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     .await
 }
 
-/// A master that has just been replaced may break the connection; each of these commands may run twice.
+/// A master that has just been replaced may break the connection, or the one that is being made; each of these commands may
+/// run twice.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -67,7 +68,7 @@ async fn each(
     buyers: &[Buyer],
     does: impl Fn(&mut redis::Pipeline, String, &Buyer),
 ) -> Result<(), Error> {
-    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let mut redis = redis_connection::open(&access.redis_url)?.commands();
     for buyers in buyers.chunks(AT_A_TIME) {
         let mut pipe = redis::pipe();
         for buyer in buyers {
