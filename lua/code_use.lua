@@ -1,18 +1,26 @@
--- Checks and uses up a sign-in code: it is valid once, and the wrong guesses at it are limited.
--- KEYS[1]  login:code:{phone}             the code
--- KEYS[2]  {login:code:{phone}}:attempts  wrong guesses at it
--- ARGV[1]  the guess              ARGV[2]  wrong guesses allowed at a code
--- Returns  1 when the guess was right (the code is gone), else 0.
+-- Checks and uses up a sign-in code: it is valid once, and the wrong guesses at it are limited, first those from one address.
+-- KEYS[1]  login:code:{phone}            the code
+-- KEYS[2]  {login:code:{phone}}:guesses  wrong guesses at it, by address
+-- ARGV[1]  the guess                           ARGV[2]  the address that it comes from
+-- ARGV[3]  wrong guesses allowed to an address  ARGV[4]  and to all together: then the code is gone
+-- Returns  1 when the guess was right (the code is gone), 0 when it was wrong, and minus the seconds for which the code is
+--          valid where the address has guessed too often: the guess is not looked at.
 local code = redis.call('GET', KEYS[1])
-if code and code == ARGV[1] then
+if not code then
+  return 0
+end
+local seconds = math.max(1, redis.call('TTL', KEYS[1]))
+if tonumber(redis.call('HGET', KEYS[2], ARGV[2]) or 0) >= tonumber(ARGV[3]) then
+  return -seconds
+end
+if code == ARGV[1] then
   redis.call('DEL', KEYS[1], KEYS[2])
   return 1
 end
-if code then
-  if redis.call('INCR', KEYS[2]) >= tonumber(ARGV[2]) then
-    redis.call('DEL', KEYS[1], KEYS[2])
-  else
-    redis.call('EXPIRE', KEYS[2], math.max(1, redis.call('TTL', KEYS[1])))
-  end
+redis.call('HINCRBY', KEYS[2], ARGV[2], 1)
+if redis.call('HINCRBY', KEYS[2], 'all', 1) >= tonumber(ARGV[4]) then
+  redis.call('DEL', KEYS[1], KEYS[2])
+else
+  redis.call('EXPIRE', KEYS[2], seconds)
 end
 return 0

@@ -15,8 +15,8 @@ use crate::connection::http_post::Endpoint;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sign-in")]
 pub struct SignInConfig {
-    /// Codes that one phone may be sent within ten minutes.
-    #[arg(long, env = "CODE_SENDS", default_value_t = 5)]
+    /// Codes that one phone may be sent within two minutes, as long as a code works.
+    #[arg(long, env = "CODE_SENDS", default_value_t = 3)]
     pub code_sends: u32,
     /// Codes that may be sent for one client address within ten minutes; 0 for no limit. Clients on this machine are not
     /// limited (see --unlimited-clients).

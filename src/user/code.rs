@@ -1,5 +1,6 @@
 //! Sign-in codes: six digits, valid for two minutes, single use. The codes sent to one phone and the wrong guesses at a
-//! code are limited; both are counted in Redis, so all nodes share the limits.
+//! code are limited; both are counted in Redis, so all nodes share the limits. Anybody can use up what a phone may have, so
+//! that counts for two minutes only, and a wrong guess counts for its address before it counts for the code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,22 +23,25 @@ use crate::scripts::{ADDRESS_COUNT, CODE_USE};
 
 pub mod webhook;
 
-/// How long a code is valid, seconds.
+/// How long a code is valid, and the window in which the codes sent to a phone are counted, seconds: while it may get no
+/// other, the last one works.
 const CODE_TTL_SECONDS: u64 = 120;
 
-/// The window in which sent codes, and wrong guesses from one address, are counted, seconds.
-const WINDOW_SECONDS: u64 = 600;
+/// The window in which the codes sent for one address, and the wrong guesses from it, are counted, seconds.
+const ADDRESS_WINDOW_SECONDS: u64 = 600;
 
-/// Wrong guesses after which a code is invalid.
-const MOST_ATTEMPTS: u32 = 5;
+/// Wrong guesses at a code after which the address that made them is refused.
+const MOST_GUESSES_OF_ADDRESS: u32 = 5;
+
+/// Wrong guesses of all addresses after which a code is invalid.
+const MOST_GUESSES: u32 = 10;
 
 /// The reply where a code is not known to be sent.
 const UNSENT: Error = Error::Unavailable(Cause::CodeSender);
 
-/// What is counted, in the names of keys: codes sent to a phone or for an address, wrong guesses from an address, and at a code.
+/// What is counted, in the names of keys: codes sent to a phone or for an address, wrong guesses at a code or from an address.
 const SENDS: &str = "sends";
 const GUESSES: &str = "guesses";
-const ATTEMPTS: &str = "attempts";
 
 /// Issues and spends codes. Cheap to clone.
 #[derive(Clone)]
@@ -103,7 +107,8 @@ impl Codes {
 
     async fn send_and_store(&self, phone: &Phone) -> Result<(), Error> {
         let (sends, limit) = (beside_code(phone, SENDS), self.limits.code_sends);
-        self.change_counter(&sends, limit, 1).await?;
+        self.change_counter(&sends, limit, CODE_TTL_SECONDS, 1)
+            .await?;
         let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
         let sent = match &self.webhook {
             Some(webhook) => {
@@ -129,7 +134,10 @@ impl Codes {
             tracing::warn!(%error, "a sign-in code could not be sent");
         }
         if let Err(PostError::NotSent(_) | PostError::Refused(_)) = sent {
-            if let Err(error) = self.change_counter(&sends, limit, -1).await {
+            if let Err(error) = self
+                .change_counter(&sends, limit, CODE_TTL_SECONDS, -1)
+                .await
+            {
                 tracing::debug!(%error, "a code that was not sent counts until its window ends");
             }
             return Err(UNSENT);
@@ -138,7 +146,7 @@ impl Codes {
             .atomic()
             .set_ex(code_key(phone), code, CODE_TTL_SECONDS)
             .ignore()
-            .del(beside_code(phone, ATTEMPTS))
+            .del(beside_code(phone, GUESSES))
             .ignore()
             .query_async::<()>(&mut self.redis.clone())
             .await?;
@@ -167,16 +175,23 @@ impl Codes {
         self.count(GUESSES, from, limit, 1).await?;
         let mut spend = CODE_USE.key(code_key(phone));
         spend
-            .key(beside_code(phone, ATTEMPTS))
+            .key(beside_code(phone, GUESSES))
             .arg(guess)
-            .arg(MOST_ATTEMPTS);
-        let right = spend.invoke_async(&mut self.redis.clone()).await;
-        if !matches!(right, Ok(false))
+            .arg(from.to_string())
+            .arg(MOST_GUESSES_OF_ADDRESS)
+            .arg(MOST_GUESSES);
+        let answer: Result<i64, _> = spend.invoke_async(&mut self.redis.clone()).await;
+        if !matches!(answer, Ok(0))
             && let Err(error) = self.count(GUESSES, from, limit, -1).await
         {
             tracing::debug!(%error, "a guess that was not wrong counts until its window ends");
         }
-        Ok(right?)
+        match answer? {
+            refused if refused < 0 => Err(Error::TooManyRequests {
+                retry_after_seconds: refused.unsigned_abs(),
+            }),
+            right => Ok(right == 1),
+        }
     }
 
     /// Changes the count of what an address did, in a slot of its own. A limit of 0 means none.
@@ -190,13 +205,20 @@ impl Codes {
         if limit == 0 || from.is_unlimited() {
             return Ok(());
         }
-        self.change_counter(&format!("login:code:{what}:from:{from}"), limit, change)
+        let key = format!("login:code:{what}:from:{from}");
+        self.change_counter(&key, limit, ADDRESS_WINDOW_SECONDS, change)
             .await
     }
 
-    async fn change_counter(&self, key: &str, limit: u32, change: i32) -> Result<(), Error> {
+    async fn change_counter(
+        &self,
+        key: &str,
+        limit: u32,
+        window_seconds: u64,
+        change: i32,
+    ) -> Result<(), Error> {
         let mut count = ADDRESS_COUNT.key(key);
-        count.arg(limit).arg(WINDOW_SECONDS).arg(change);
+        count.arg(limit).arg(window_seconds).arg(change);
         match count.invoke_async(&mut self.redis.clone()).await? {
             0 => Ok(()),
             wait => Err(Error::TooManyRequests {

@@ -19,13 +19,12 @@ async fn code(stack: &Stack, phone: &str) -> String {
         .send()
         .await
         .data();
-    stack
-        .redis
-        .conn()
-        .await
-        .get(format!("login:code:{phone}"))
-        .await
-        .unwrap()
+    sent_code(stack, phone).await
+}
+
+async fn sent_code(stack: &Stack, phone: &str) -> String {
+    let key = format!("login:code:{phone}");
+    stack.redis.conn().await.get(key).await.unwrap()
 }
 
 pub async fn login(stack: &Stack, phone: &str, code: &str) -> Answer {
@@ -187,37 +186,83 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
         format!("phone={phone}"),
     );
     form.send().await.data();
+}
 
-    // Guesses and sends are limited, each phone by itself.
-    let phone = "13800000003";
-    let right = code(&stack, phone).await;
-    let wrong = if right == "000000" {
-        "000001"
-    } else {
-        "000000"
-    };
-    for _ in 0..5 {
-        login(&stack, phone, wrong)
-            .await
-            .refused(200, "CODE_INVALID");
-    }
-    login(&stack, phone, &right)
-        .await
-        .refused(200, "CODE_INVALID");
-    for _ in 0..4 {
-        code(&stack, phone).await;
-    }
-    let answer = post(stack.url(), &format!("/user/code?phone={phone}"))
-        .send()
-        .await;
+/// Asserts a refusal that ends with the code's two minutes at the latest.
+fn refused_for_two_minutes(answer: &Answer) {
     answer.refused(429, "TOO_MANY_REQUESTS");
     let wait: u64 = answer.headers["retry-after"]
         .to_str()
         .unwrap()
         .parse()
         .unwrap();
-    assert!((1..=600).contains(&wait), "{wait}");
-    code(&stack, "13800000004").await;
+    assert!((1..=120).contains(&wait), "{wait}");
+}
+
+/// A stranger who guesses at somebody's code is refused himself, long before the code is worth nothing; and who has codes sent
+/// to a phone keeps its owner out for no longer than the last of them works.
+#[tokio::test]
+async fn a_stranger_locks_a_phone_for_two_minutes_at_most_and_not_by_guesses_from_one_address() {
+    let stack = Stack::start(1, &[]).await;
+    let login_from = async |address: &str, phone: &str, code: &str| {
+        let login = json!({ "phone": phone, "code": code });
+        let call = post(stack.url(), "/user/login").json(login);
+        call.header("x-forwarded-for", address).send().await
+    };
+    let wrong_for = |right: &str| {
+        if right == "000000" {
+            "000001"
+        } else {
+            "000000"
+        }
+    };
+    let phone = "13800000003";
+    let right = code(&stack, phone).await;
+    let wrong = wrong_for(&right);
+    for _ in 0..5 {
+        let guess = login_from("203.0.113.1", phone, wrong).await;
+        guess.refused(200, "CODE_INVALID");
+    }
+    // Not even the right one.
+    for guess in [wrong, &right] {
+        refused_for_two_minutes(&login_from("203.0.113.1", phone, guess).await);
+    }
+    // Another phone's code is not concerned.
+    login_from("203.0.113.1", "13800000009", "123456")
+        .await
+        .refused(200, "CODE_INVALID");
+    login_from("203.0.113.2", phone, &right).await.data();
+
+    // Many addresses do make a code worthless: it cannot be found by guessing. A new one works.
+    let right = code(&stack, phone).await;
+    let wrong = wrong_for(&right);
+    for guess in 0..10 {
+        let address = format!("203.0.113.{}", 10 + guess / 4);
+        let guess = login_from(&address, phone, wrong).await;
+        guess.refused(200, "CODE_INVALID");
+    }
+    let late = login_from("203.0.113.2", phone, &right).await;
+    late.refused(200, "CODE_INVALID");
+    let right = code(&stack, phone).await;
+    login_from("203.0.113.2", phone, &right).await.data();
+
+    // Codes that are sent are limited, each phone by itself; the last one works for as long as no other is sent.
+    let phone = "13800000004";
+    let mut right = String::new();
+    let mut sent = 0;
+    let refused = loop {
+        let path = format!("/user/code?phone={phone}");
+        let answer = post(stack.url(), &path).send().await;
+        if answer.status != 200 {
+            break answer;
+        }
+        right = sent_code(&stack, phone).await;
+        sent += 1;
+    };
+    assert_eq!(sent, 3);
+    refused_for_two_minutes(&refused);
+    login(&stack, phone, &right).await.data();
+    code(&stack, "13800000005").await;
 }
 
 #[tokio::test]
