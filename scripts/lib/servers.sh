@@ -13,8 +13,8 @@ start_instances() {
   # user::code at debug is where the sign-in codes are logged.
   local log=${RUST_LOG:-info,seckill::user::code=debug}
   content=$(sha256sum <"$SECKILL")$(settings)$log
-  # The load tools reach the instances through nginx, which names them as it saw them: on this machine, like every
-  # client of this stack. Without the flag they would be limited as visitors are.
+  # The load tools and the lab are on this machine, like every client of this stack. Without the flag they would be limited
+  # as visitors are.
   for name in "${APPS[@]}"; do
     RUST_LOG=$log ensure_running "$name" "$content" \
       "$SECKILL" serve --lab --bind "127.0.0.1:${PORT_OF[$name]}" --unlimited-clients 127.0.0.0/8

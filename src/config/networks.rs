@@ -19,8 +19,8 @@ pub struct ClientNetworks {
         default_value = "127.0.0.0/8,::1"
     )]
     pub trusted_proxies: Networks,
-    /// Clients without a rate limit besides those that connect from this machine directly: load tools behind a trusted
-    /// proxy, as addresses or networks. Never networks of visitors.
+    /// Clients without a rate limit, such as load tools, as addresses or networks: 127.0.0.0/8,::1 for those of this machine,
+    /// unless a TCP balancer on it passes visitors on. Never networks of visitors.
     #[arg(
         long,
         env = "UNLIMITED_CLIENTS",

@@ -19,17 +19,16 @@ pub struct SaleConfig {
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
     pub time_zone: Zone,
-    /// Most purchases in flight at once, and as many signed-in reads; others are refused with 503. Lower, fewer wait in vain
+    /// Most purchases in flight at once, and as many other requests of signed-in users; others are refused with 503. Lower, fewer wait in vain
     /// for a database that is slow; higher, group-commit has larger batches.
     #[arg(long, env = "MAX_PURCHASES", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub max_purchases: u32,
-    /// Purchases a second of one user on this instance, and as many signed-in reads; 0 for no limit. Clients on this machine
-    /// are not limited.
+    /// Purchases a second of one user on this instance, and as many other requests; 0 for no limit.
     #[arg(long, env = "PER_USER_PER_SECOND", default_value_t = 20)]
     pub per_user_per_second: u32,
-    /// Purchases a second from one client address on this instance, and as many signed-in reads; 0 for no limit. Clients on
-    /// this machine are not limited.
+    /// Purchases a second from one client address on this instance, and as many other requests of signed-in users; 0 for no
+    /// limit.
     #[arg(long, env = "PER_ADDRESS_PER_SECOND", default_value_t = 500)]
     pub per_address_per_second: u32,
     /// Order ids leased from Redis at a time. 1: no leases.

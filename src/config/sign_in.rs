@@ -18,11 +18,10 @@ pub struct SignInConfig {
     /// Codes that one phone may be sent within two minutes, as long as a code works.
     #[arg(long, env = "CODE_SENDS", default_value_t = 3)]
     pub code_sends: u32,
-    /// Codes that may be sent for one client address within ten minutes; 0 for no limit. Clients on this machine are not
-    /// limited (see --unlimited-clients).
+    /// Codes that may be sent for one client address within ten minutes; 0 for no limit.
     #[arg(long, env = "CODE_SENDS_PER_ADDRESS", default_value_t = 100)]
     pub code_sends_per_address: u32,
-    /// Wrong guesses from one client address within ten minutes; 0 for no limit. Clients on this machine are not limited.
+    /// Wrong guesses from one client address within ten minutes; 0 for no limit.
     #[arg(long, env = "CODE_GUESSES_PER_ADDRESS", default_value_t = 50)]
     pub code_guesses_per_address: u32,
     /// Where sign-in codes are posted, for a service that sends the text message: http:// or https://, without user and

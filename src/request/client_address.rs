@@ -18,15 +18,13 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// Whether no rate limit counts the client: it is connected from this machine without a proxy in between, so it is
-    /// the operator's, whose load tools sign thousands of users in; or it is configured so.
+    /// Whether no rate limit counts the client: it is configured so.
     pub fn is_unlimited(self) -> bool {
         self.unlimited
     }
 
     /// The client's address, from the peer of the connection and the lines of `x-forwarded-for` in their order, `None`
-    /// where one is not text. A client that came with such a header is never one of this machine, whatever the header
-    /// says.
+    /// where one is not text.
     pub fn new<'a>(
         networks: &ClientNetworks,
         peer: IpAddr,
@@ -37,16 +35,16 @@ impl ClientAddress {
             .flat_map(|line| line.unwrap_or("").rsplit(','))
             .map(|entry| entry.trim().parse::<IpAddr>().ok())
             .peekable();
-        let direct = entries.peek().is_none();
-        // Whether `address` is a client's, and not that of a proxy that named nobody.
-        let (mut address, mut named) = (peer.to_canonical(), direct);
+        // Whether `address` is a client's, and not that of a proxy whose header names nobody.
+        let mut is_client = entries.peek().is_none();
+        let mut address = peer.to_canonical();
         while networks.trusted_proxies.contain(address)
             && let Some(Some(before)) = entries.next()
         {
-            (address, named) = (before.to_canonical(), true);
+            address = before.to_canonical();
+            is_client = true;
         }
-        let unlimited =
-            direct && address.is_loopback() || named && networks.unlimited_clients.contain(address);
+        let unlimited = is_client && networks.unlimited_clients.contain(address);
         let address = match address {
             IpAddr::V6(v6) if !v6.is_loopback() => {
                 IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into())
@@ -101,9 +99,10 @@ mod tests {
         ] {
             assert_eq!(client(peer, lines).to_string(), address, "{peer} {lines:?}");
         }
-        // From this machine without a proxy, or configured and named by a trusted proxy.
+        // Configured, and connected without a proxy or named by a trusted one.
         for (peer, lines, is_unlimited) in [
-            ("::1", &[][..], true),
+            ("::1", &[][..], false),
+            ("127.0.0.1", &[], true),
             ("192.0.2.7", &[], true),
             ("127.0.0.1", &["192.0.2.7"], true),
             ("127.0.0.1", &["127.0.0.2"], true),

@@ -67,6 +67,7 @@ class Service:
             "DATABASE_URL": database,
             "REDIS_URL": f"redis://127.0.0.1:{self.redis}/",
             "ADMIN_TOKEN": ADMIN_TOKEN,
+            "UNLIMITED_CLIENTS": "127.0.0.0/8",
             # So that the request id of a failure leads to a line of the log.
             "RUST_LOG": "info",
         }
