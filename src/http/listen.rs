@@ -8,28 +8,32 @@
 //! their clients close them or a limit is reached.
 //!
 //! A client that sends and never reads, or sends half a request, is cut off after a few seconds, so that it holds up no
-//! shutdown.
+//! shutdown. A request that is answered before its body was read ends its connection ([`ClientStream`] says how), and the
+//! reply says so: a proxy must not send the next one on it.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use hyper::body::{Body as _, Incoming};
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::client_stream::ClientStream;
 use super::extract::Peer;
 use super::middleware::{RequestPolicy, per_request};
 
@@ -42,9 +46,6 @@ const MAX_CONNECTIONS: usize = 20_000;
 /// Longest time between a reply and the next request's last header; then the connection is closed. Longer than the proxies
 /// in `deploy/` keep idle connections, which is 4 s.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
-
-/// Longest time for which a client may take nothing of a reply.
-const WRITE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// What is left of the deadline, at most, when the last connections are waited for no longer: for purchases to finish.
 const RESERVED: Duration = Duration::from_secs(2);
@@ -185,22 +186,32 @@ impl Server {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_write_timeout(Some(WRITE_LIMIT));
         let (policy, routes) = (self.policy.clone(), self.routes.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Most requests have none, and an empty body of axum's own is not boxed.
-            let none = request.body().is_end_stream();
-            let mut request =
-                request.map(|body| if none { Body::empty() } else { Body::new(body) });
+            let was_read = (!request.body().is_end_stream()).then(Arc::<AtomicBool>::default);
+            let mut request = request.map(|body| match &was_read {
+                Some(was_read) => Body::new(NotedBody {
+                    body,
+                    was_read: was_read.clone(),
+                }),
+                None => Body::empty(),
+            });
             request.extensions_mut().insert(Peer(peer.ip()));
             let (policy, routes) = (policy.clone(), routes.clone());
-            async move { Ok::<_, Infallible>(per_request(&policy, routes, request).await) }
+            async move {
+                let mut response = per_request(&policy, routes, request).await;
+                if was_read.is_some_and(|was_read| !was_read.load(Relaxed)) {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_LIMIT)
-            .serve_connection(TokioIo::new(Box::pin(stream)), service);
+            .serve_connection(TokioIo::new(ClientStream::new(stream)), service);
         let connection = self.graceful.watch(connection);
         self.connections.spawn(async move {
             let _slot = slot;
@@ -208,6 +219,36 @@ impl Server {
                 tracing::debug!(%error, "connection ended early");
             }
         });
+    }
+}
+
+/// A request's body, which notes that it was read to its end.
+struct NotedBody {
+    body: Incoming,
+    was_read: Arc<AtomicBool>,
+}
+
+impl hyper::body::Body for NotedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.was_read.store(true, Relaxed);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

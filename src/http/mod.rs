@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod auth;
+mod client_stream;
 pub mod docs;
 pub mod extract;
 pub mod listen;

@@ -51,5 +51,6 @@ mod stream_outages;
 mod stream_rebuild;
 mod support;
 mod unit_rows;
+mod unread_requests;
 mod vouchers;
 mod webhook;

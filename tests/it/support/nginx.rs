@@ -69,6 +69,11 @@ impl Nginx {
         nginx
     }
 
+    /// What it has logged, or the end of that.
+    pub fn log_end(&self) -> String {
+        self.process.log_end()
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
