@@ -126,7 +126,9 @@ codes! {
         "strategy `{0}` is unsafe on purpose: it needs a server started with --lab" => 403 "LAB_ONLY",
     NotFound: "no such route" => 404 "NOT_FOUND",
     MethodNotAllowed: "this route does not take that method" => 405 "METHOD_NOT_ALLOWED",
-    PayloadTooLarge(usize = 65_536): "the request body is larger than {0} bytes" => 413 "PAYLOAD_TOO_LARGE",
+    /// The body was not sent to its end in time.
+    RequestTimeout: "the request body did not arrive in time" => 408 "REQUEST_TIMEOUT",
+    PayloadTooLarge(usize = 2048): "the request body is larger than {0} bytes" => 413 "PAYLOAD_TOO_LARGE",
     UnsupportedMediaType: "the body must be sent as application/json" => 415 "UNSUPPORTED_MEDIA_TYPE",
     TooManyRequests { retry_after_seconds: u64 = 1 }:
         "too many requests; try again in {retry_after_seconds} s" => 429 "TOO_MANY_REQUESTS",

@@ -171,7 +171,7 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
         ),
         (
             body.is_object(),
-            &["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE"],
+            &["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE", "REQUEST_TIMEOUT"],
         ),
         (
             body["application/json"].is_object(),
@@ -290,7 +290,8 @@ fn description(status: u16) -> &'static str {
         401 => "Not signed in: `authorization` is missing, or its session has ended.",
         403 => "Not allowed.",
         404 => "The server runs without `--lab`.",
-        413 => "The body is larger than 64 KiB.",
+        408 => "The body did not arrive in time.",
+        413 => "The body is larger than 2 KiB, or than 64 KiB for the administrator.",
         415 => "The body must be sent as application/json.",
         429 => "Too many requests; nothing was done.",
         503 => {

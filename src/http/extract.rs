@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
@@ -16,29 +17,48 @@ use crate::config::ClientNetworks;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
 
-/// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is
-/// under 4 KiB.
-const BODY_LIMIT_BYTES: usize = 64 * 1024;
+/// Most bytes of a body that anybody may send, such as a purchase or a sign-in.
+pub const SMALL_BODY: usize = 2 * 1024;
 
-/// Set where a body is read: as a layer it would cost every request an entry in its extensions.
-const BODY_LIMIT: DefaultBodyLimit = DefaultBodyLimit::max(BODY_LIMIT_BYTES);
+/// Most bytes of a body of the administrator's. The largest, a voucher with its rules, has some 6 KiB where each character is
+/// escaped.
+pub const ADMIN_BODY: usize = 64 * 1024;
 
-/// A JSON body.
-pub struct Json<T>(pub T);
+/// Longest time that a body may take to arrive, counted from when it is wanted. Nothing that others need is held meanwhile.
+const BODY_TIME_LIMIT: Duration = Duration::from_secs(3);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+/// Limits the size of a request's body. Where the body is read: as a layer it would cost every request an entry in its
+/// extensions.
+fn limit_body<const MOST_BYTES: usize>(request: &mut Request) {
+    DefaultBodyLimit::max(MOST_BYTES).apply(request);
+}
+
+/// Waits for `reading`, which reads a body.
+async fn in_time<T>(reading: impl Future<Output = T>) -> Result<T, Error> {
+    let read = tokio::time::timeout(BODY_TIME_LIMIT, reading).await;
+    read.map_err(|_| Error::RequestTimeout)
+}
+
+/// A JSON body of at most so many bytes.
+pub struct Json<T, const MOST_BYTES: usize = SMALL_BODY>(pub T);
+
+impl<S, T, const MOST_BYTES: usize> FromRequest<S> for Json<T, MOST_BYTES>
+where
+    S: Send + Sync,
+    T: DeserializeOwned,
+{
     type Rejection = Error;
 
     async fn from_request(mut request: Request, state: &S) -> Result<Self, Error> {
-        BODY_LIMIT.apply(&mut request);
-        match axum::Json::<T>::from_request(request, state).await {
+        limit_body::<MOST_BYTES>(&mut request);
+        match in_time(axum::Json::<T>::from_request(request, state)).await? {
             Ok(axum::Json(value)) => Ok(Json(value)),
             Err(JsonRejection::JsonDataError(error)) => {
                 Err(Error::InvalidParameter(error.body_text()))
             }
             Err(JsonRejection::MissingJsonContentType(_)) => Err(Error::UnsupportedMediaType),
             Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Error::PayloadTooLarge(BODY_LIMIT_BYTES))
+                Err(Error::PayloadTooLarge(MOST_BYTES))
             }
             Err(error) => Err(Error::MalformedJson(error.body_text())),
         }
@@ -66,17 +86,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
     type Rejection = Error;
 
     async fn from_request(mut request: Request, state: &S) -> Result<Self, Error> {
-        BODY_LIMIT.apply(&mut request);
+        limit_body::<SMALL_BODY>(&mut request);
         let is_form = request
             .headers()
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok())
             .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
         if request.uri().query().is_none() && is_form {
-            return match axum::Form::<T>::from_request(request, state).await {
+            return match in_time(axum::Form::<T>::from_request(request, state)).await? {
                 Ok(axum::Form(value)) => Ok(Params(value)),
                 Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                    Err(Error::PayloadTooLarge(BODY_LIMIT_BYTES))
+                    Err(Error::PayloadTooLarge(SMALL_BODY))
                 }
                 Err(error) => Err(Error::InvalidParameter(error.body_text())),
             };

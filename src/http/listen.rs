@@ -40,12 +40,17 @@ use super::middleware::{RequestPolicy, per_request};
 /// Connections that the kernel queues until they are accepted: a sale opens with a burst of them.
 const BACKLOG: u32 = 4096;
 
-/// Connections that are open at once; further ones wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 20_000;
+/// Connections that are open at once; further ones wait in the kernel's queue. Each can take some 40 KiB, and an instance is
+/// to live with 512 MiB.
+const MAX_CONNECTIONS: usize = 10_000;
 
 /// Longest time between a reply and the next request's last header; then the connection is closed. Longer than the proxies
 /// in `deploy/` keep idle connections, which is 4 s.
 const HEADER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Most bytes of a request's head, and of what is read of a body at a time. Many connections may each hold so much in memory.
+/// The proxies in `deploy/` refuse what is larger themselves.
+const MOST_HEAD_BYTES: usize = 8 * 1024;
 
 /// What is left of the deadline, at most, when the last connections are waited for no longer: for purchases to finish.
 const RESERVED: Duration = Duration::from_secs(2);
@@ -211,6 +216,7 @@ impl Server {
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_LIMIT)
+            .max_buf_size(MOST_HEAD_BYTES)
             .serve_connection(TokioIo::new(ClientStream::new(stream)), service);
         let connection = self.graceful.watch(connection);
         self.connections.spawn(async move {

@@ -14,7 +14,7 @@ use workload::comparison;
 use workload::comparison::document::{Document, InjectedFault, Setting};
 
 use crate::error::Error;
-use crate::http::extract::{Json, Params, Path};
+use crate::http::extract::{ADMIN_BODY, Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use workload::ladder::Strategy;
 
@@ -88,7 +88,10 @@ pub async fn about(State(lab): State<Lab>) -> Reply<Value> {
     responses((status = 200, description = "It has begun.", body = Started)),
     extensions(("x-codes" = json!(["RUN_UNDER_WAY"]))),
 )]
-pub async fn start(State(lab): State<Lab>, Json(setting): Json<Setting>) -> Reply<Started> {
+pub async fn start(
+    State(lab): State<Lab>,
+    Json(setting): Json<Setting, ADMIN_BODY>,
+) -> Reply<Started> {
     Ok(reply::data(lab.start(setting)?))
 }
 
@@ -211,7 +214,10 @@ pub struct FaultRequest {
     responses((status = 200, description = "It happens.")),
     extensions(("x-codes" = json!(["NO_RUN", "LAB_FAULT"]))),
 )]
-pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) -> Reply<()> {
+pub async fn fault(
+    State(lab): State<Lab>,
+    Json(request): Json<FaultRequest, ADMIN_BODY>,
+) -> Reply<()> {
     lab.inject(request.fault).await?;
     Ok(reply::done())
 }

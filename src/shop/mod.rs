@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::error::Error;
-use crate::http::extract::{Idempotent, Json, Params, Path};
+use crate::http::extract::{ADMIN_BODY, Idempotent, Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::idempotency::RecordedWrite;
 use cache::ReadStrategy;
@@ -194,7 +194,7 @@ pub async fn types(
 pub async fn create(
     State(shops): State<Shops>,
     Idempotent { key }: Idempotent,
-    Json(shop): Json<ShopChange>,
+    Json(shop): Json<ShopChange, ADMIN_BODY>,
 ) -> Reply<i64> {
     shop.check_new()?;
     Ok(reply::data(
@@ -210,7 +210,10 @@ pub async fn create(
     responses((status = 200, description = "Changed, and invalidated in every cache.")),
     extensions(("x-codes" = json!(["SHOP_ID_MISSING", "SHOP_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
-pub async fn update(State(shops): State<Shops>, Json(change): Json<ShopChange>) -> Reply<()> {
+pub async fn update(
+    State(shops): State<Shops>,
+    Json(change): Json<ShopChange, ADMIN_BODY>,
+) -> Reply<()> {
     let id = change.id.ok_or(Error::ShopIdMissing)?;
     change.check()?;
     shops.update(id, change).await?;

@@ -12,7 +12,7 @@ use crate::clock::Zone;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
-use crate::http::extract::{Idempotent, Json, Path};
+use crate::http::extract::{ADMIN_BODY, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
 use crate::idempotency::RecordedWrite;
 use crate::keys::Keys;
@@ -61,7 +61,7 @@ pub struct Vouchers {
 pub async fn publish(
     State(vouchers): State<Vouchers>,
     Idempotent { key }: Idempotent,
-    Json(new): Json<NewVoucher>,
+    Json(new): Json<NewVoucher, ADMIN_BODY>,
 ) -> Reply<i64> {
     new.check()?;
     vouchers.require_shop(new.shop_id).await?;
@@ -81,7 +81,7 @@ pub async fn publish(
 pub async fn publish_seckill(
     State(vouchers): State<Vouchers>,
     Idempotent { key }: Idempotent,
-    Json(new): Json<NewSeckillVoucher>,
+    Json(new): Json<NewSeckillVoucher, ADMIN_BODY>,
 ) -> Reply<i64> {
     let sale = new.check(vouchers.zone, vouchers.lab)?;
     vouchers.require_shop(new.voucher.shop_id).await?;
@@ -120,7 +120,7 @@ pub async fn add_stock(
     State(vouchers): State<Vouchers>,
     Idempotent { key }: Idempotent,
     Path(voucher_id): Path<i64>,
-    Json(more): Json<MoreStock>,
+    Json(more): Json<MoreStock, ADMIN_BODY>,
 ) -> Reply<i64> {
     Error::require(
         (1..=MAX_STOCK).contains(&more.add),

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::api::{get, metric};
+use crate::support::api::{get, metric, post};
 use crate::support::nginx::Nginx;
 use crate::support::receiver::serve;
 use crate::support::stack::{Stack, buy};
@@ -17,6 +17,16 @@ async fn connect(url: &str) -> TcpStream {
     TcpStream::connect(address).await.expect("a connection")
 }
 
+/// All that is sent back, up to the connection's end, which must not be a reset.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut reply = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut reply)).await;
+    let text = String::from_utf8_lossy(&reply).into_owned();
+    read.expect("an end in time")
+        .unwrap_or_else(|error| panic!("{error} after: {text}"));
+    text
+}
+
 /// A request with a JSON body of this length, of which `sent` bytes follow.
 fn unfinished(path: &str, headers: &str, length: usize, sent: usize) -> String {
     format!(
@@ -24,6 +34,98 @@ fn unfinished(path: &str, headers: &str, length: usize, sent: usize) -> String {
          content-length: {length}\r\n\r\n{}",
         " ".repeat(sent)
     )
+}
+
+/// How much larger the process is per connection, at most of some looks, while these bytes are sent on as many connections and
+/// nothing after them.
+async fn memory_per_connection(url: &str, connections: usize, bytes: &str) -> u64 {
+    let memory = async || metric(url, "process_resident_memory_bytes").await;
+    let before = memory().await;
+    let clients = join_all((0..connections).map(|_| connect(url))).await;
+    let mut sending = tokio::task::JoinSet::new();
+    for mut client in clients {
+        let bytes = bytes.to_owned();
+        sending.spawn(async move {
+            // Refused in the middle, where it is too much.
+            client.write_all(bytes.as_bytes()).await.ok();
+            client
+        });
+    }
+    let clients = sending.join_all().await;
+    let mut most = before;
+    for _ in 0..30 {
+        most = most.max(memory().await);
+    }
+    drop(clients);
+    (most - before) / connections as u64
+}
+
+/// Of 10,000 connections, an instance that has 512 MiB.
+const MOST_PER_CONNECTION: u64 = 40 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_requests_without_a_session_take_little_memory() {
+    // Memory that was freed is used again, so each kind has an instance.
+    let stack = Stack::start(5, &[]).await;
+    let mut urls = stack.urls().into_iter();
+    let head = format!("GET / HTTP/1.1\r\nhost: x\r\nx-long: {}", "a".repeat(8_000));
+    let long_head = format!(
+        "GET / HTTP/1.1\r\nhost: x\r\nx-long: {}",
+        "a".repeat(300_000)
+    );
+    let mut most = 0;
+    for (what, bytes) in [
+        ("a head", head),
+        ("a long head", long_head),
+        ("a short body", unfinished("/user/login", "", 2_000, 1_990)),
+        ("a body", unfinished("/user/login", "", 65_000, 64_000)),
+        (
+            "a body of unknown length",
+            format!(
+                "POST /user/code HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+                 transfer-encoding: chunked\r\n\r\nffff\r\n{}",
+                "a".repeat(60_000)
+            ),
+        ),
+    ] {
+        let bytes = memory_per_connection(&urls.next().expect("one of five"), 400, &bytes).await;
+        println!("{what} that is not finished: {bytes} bytes");
+        most = most.max(bytes);
+    }
+    assert!(most < MOST_PER_CONNECTION, "{most} bytes a connection");
+}
+
+/// What is larger than a route takes is refused, by the length that it says or once it is seen; admin writes may be larger.
+#[tokio::test]
+async fn heads_and_bodies_have_bounds_by_route() {
+    let stack = Stack::start(1, &[]).await;
+    let mut client = connect(stack.url()).await;
+    let long = "a".repeat(20_000);
+    let head = format!("GET / HTTP/1.1\r\nhost: x\r\nx-long: {long}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.expect("sent");
+    let reply = rest(&mut client).await;
+    assert!(reply.starts_with("HTTP/1.1 431 "), "{reply}");
+
+    let user = &stack.users(1).await[0];
+    let padded = |length: usize| format!("{{\"voucherId\":1}}{}", " ".repeat(length - 15));
+    let kind = "application/json";
+    for path in ["/voucher-order/seckill", "/user/login"] {
+        let sent = async |length| {
+            let call = post(stack.url(), path).token(&user.token);
+            call.body(kind, padded(length)).send().await
+        };
+        assert_eq!(sent(2_000).await.status, 200, "{path}");
+        sent(2_100).await.refused(413, "PAYLOAD_TOO_LARGE");
+    }
+    let form = format!("phone={}", "1".repeat(3_000));
+    let form = post(stack.url(), "/user/code").body("application/x-www-form-urlencoded", form);
+    form.send().await.refused(413, "PAYLOAD_TOO_LARGE");
+    let sent = async |length| {
+        let call = post(stack.url(), "/voucher").admin();
+        call.body(kind, padded(length)).send().await
+    };
+    sent(60_000).await.refused(400, "INVALID_PARAMETER");
+    sent(70_000).await.refused(413, "PAYLOAD_TOO_LARGE");
 }
 
 /// The whole reply of a request that is answered early, although its body goes on for long.
