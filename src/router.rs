@@ -15,6 +15,7 @@ use crate::clock::Zone;
 use crate::config::ClientNetworks;
 use crate::error::Error;
 use crate::health::{self, Health};
+use crate::http::admission::admit_signed_in;
 use crate::http::auth::{AdminToken, renew_session, require_admin};
 use crate::http::{page, spans};
 use crate::lab;
@@ -24,8 +25,8 @@ use crate::openapi::{self, ApiDocument};
 use crate::order;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
-use crate::request::admission::{Admission, SignedInReads};
-use crate::session::SharedSessions;
+use crate::request::admission::{Admission, SignedInRequests};
+use crate::session::{ProcessSessions, SharedSessions};
 use crate::shop::{self, Shops};
 use crate::user::{self, Users};
 use crate::voucher::{self, Vouchers};
@@ -37,7 +38,7 @@ pub struct AppState {
     pub shops: Shops,
     pub vouchers: Vouchers,
     pub admission: Admission,
-    pub signed_in_reads: SignedInReads,
+    pub signed_in_requests: SignedInRequests,
     pub clients: ClientNetworks,
     pub purchases: PurchaseService,
     pub lifetime: Lifetime,
@@ -71,7 +72,8 @@ macro_rules! borrowed_parts {
 }
 
 borrowed_parts!(
-    admission: Admission, signed_in_reads: SignedInReads, clients: ClientNetworks, users.sessions: SharedSessions
+    admission: Admission, signed_in_requests: SignedInRequests, clients: ClientNetworks, users.sessions: SharedSessions,
+    users.in_memory: Option<ProcessSessions>
 );
 
 type Group = OpenApiRouter<Arc<AppState>>;
@@ -95,7 +97,7 @@ fn public() -> Group {
     .routes(routes!(voucher::list))
 }
 
-/// For a signed-in user, whom their extractors require.
+/// For a signed-in user: [`admit_signed_in`] guards them.
 fn signed_in() -> Group {
     handlers!(
         user::logout,
@@ -108,7 +110,7 @@ fn signed_in() -> Group {
     )
 }
 
-/// For the administrator.
+/// For the administrator: [`require_admin`] guards them.
 fn admin() -> Group {
     handlers!(
         voucher::publish,
@@ -118,7 +120,7 @@ fn admin() -> Group {
     .routes(routes!(shop::create, shop::update))
 }
 
-/// For a signed-in user, whose session is found after load shedding (see [`crate::http::admission`]).
+/// For a signed-in user, each guarded by its extractor [`Admitted`](crate::http::admission::Admitted).
 fn purchases() -> Group {
     handlers!(order::buy_by_body, order::buy)
 }
@@ -170,19 +172,19 @@ pub fn routes(
     zone: Zone,
     of_lab: Option<Lab>,
 ) -> Router {
-    let guard = || with_state(admin_token.clone(), require_admin);
-    let sessions = (state.users.sessions.clone(), state.users.in_memory.clone());
-
     let lab = of_lab.as_ref().map_or_else(Router::new, |of_lab| {
         let (lab, sign_in) = lab(&admin_token);
         Router::new()
             .merge(sign_in.with_state(state.clone()))
             .merge(lab.with_state(of_lab.clone()))
     });
+    let of_admin = with_state(admin_token, require_admin);
+    let of_user = with_state(state.clone(), admit_signed_in::<AppState>);
+    let sessions = state.users.sessions.clone();
     let routes = public()
-        .merge(signed_in())
-        .merge(admin().route_layer(guard()))
-        .layer(with_state(sessions, renew_session));
+        .merge(admin().route_layer(of_admin))
+        .layer(with_state(sessions, renew_session))
+        .merge(signed_in().route_layer(of_user));
     let routes = routes.merge(purchases()).merge(service()).with_state(state);
     let docs = Router::from(document().with_state(api_document())).layer(CompressionLayer::new());
 

@@ -15,6 +15,7 @@ use crate::http::middleware::RequestPolicy;
 use crate::http::spans;
 use crate::lab::Lab;
 use crate::order::expiry;
+use crate::order::lifetime::Lifetime;
 use crate::router;
 
 mod state;
@@ -29,7 +30,10 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
     let state = Arc::new(state);
     let stop_expiry = CancellationToken::new();
-    let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
+    // On the purchases' connections, of which it uses one at a time: users who cancel do not hold it up.
+    let orders = state.purchases.context().parts.store.clone();
+    let expiry = Lifetime::new(orders, state.vouchers.sales.clone());
+    let expiry = expiry::run(expiry, config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
 
     // Before anybody can know that it serves: a signal that came between would end it without draining.
@@ -101,9 +105,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
                 lab.shutdown().await;
             }
         });
-        // A purchase or a read whose client hung up has no connection any more, and still finishes.
+        // A purchase or another request whose client hung up has no connection any more, and still finishes.
         state.purchases.finished().await;
-        state.signed_in_reads.finished().await;
+        state.signed_in_requests.finished().await;
         if let Err(error) = expiry.await {
             tracing::error!(%error, "the expiry task ended early");
         }
@@ -117,6 +121,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     for database in [
         &state.metrics.database,
         &state.metrics.reads,
+        &state.metrics.changes,
         &state.health.database,
     ] {
         database.pool.close().await;

@@ -26,7 +26,7 @@ use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
 use crate::order::strategy::stream::OrderStream;
-use crate::request::admission::{Admission, SignedInReads};
+use crate::request::admission::{Admission, SignedInRequests};
 use crate::router::AppState;
 use crate::session::{ProcessSessions, SharedSessions};
 use crate::shop::Shops;
@@ -37,6 +37,9 @@ use crate::user::store::UserStore;
 use crate::voucher::sales::SaleCache;
 use crate::voucher::store::VoucherStore;
 use crate::voucher::{self, Vouchers};
+
+/// Connections on which orders are paid and cancelled.
+const CHANGE_CONNECTIONS: u32 = 4;
 
 /// How long a start waits for servers that do not answer.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -52,6 +55,8 @@ pub(super) async fn connect(
     let (database, nodes, keys) = servers(config).await?;
     // Of their own, so that no number of reads holds what a purchase needs.
     let reads = database.beside(config.sale.read_connections);
+    // Payments and cancellations may wait for a row for long, and users choose when.
+    let changes = database.beside(CHANGE_CONNECTIONS);
     // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
     let probe = database.beside(1);
     let redis = nodes.commands();
@@ -128,7 +133,7 @@ pub(super) async fn connect(
         in_flight: config.sale.group_in_flight,
         timeout,
     };
-    let lifetime = Lifetime::new(store.clone(), sales.clone());
+    let lifetime = Lifetime::new(OrderStore::new(changes.clone(), zone), sales.clone());
     let group_commit = GroupCommit::new(store.clone(), ids.clone(), limits);
     let parts = Arc::new(OrderParts {
         nodes: nodes.clone(),
@@ -156,7 +161,7 @@ pub(super) async fn connect(
         process_locks,
     };
     let admission = Admission::new(&config.sale);
-    let signed_in_reads = SignedInReads::new(&config.sale);
+    let signed_in_requests = SignedInRequests::new(&config.sale);
     let purchases = PurchaseService::new(context, sales);
     let health = Health::new(probe, nodes, draining);
     let metrics = Metrics {
@@ -166,11 +171,12 @@ pub(super) async fn connect(
         cache,
         purchases: purchases.clone(),
         admission: admission.clone(),
-        read_admission: signed_in_reads.admission.clone(),
+        signed_in_admission: signed_in_requests.admission.clone(),
         sessions: users.sessions.clone(),
         codes: users.codes.clone(),
         database,
         reads,
+        changes,
         connections,
         started: SystemTime::now(),
     };
@@ -179,7 +185,7 @@ pub(super) async fn connect(
         shops,
         vouchers,
         admission,
-        signed_in_reads,
+        signed_in_requests,
         clients: config.http.clients.clone(),
         purchases,
         lifetime,

@@ -1,20 +1,23 @@
-//! The extractors of admitted requests. [`Admitted`], of a purchase: load shedding, session and rate limits in one step,
-//! where layers would box the future of every request once each. [`AdmittedRead`], of a read of a signed-in user.
+//! Who gets in: the guards of the routes for signed-in users. [`admit_signed_in`] is the layer of all of them but the
+//! purchases. Those take the extractor [`Admitted`] in its place, since a layer boxes the future of every request; they cannot
+//! do without it, as a purchase needs its permit.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
 
 use super::auth;
 use crate::config::ClientNetworks;
 use crate::error::Error;
-use crate::request::admission::{Admission, InFlightPermit, SignedInReads};
+use crate::request::admission::{Admission, InFlightPermit, SignedInRequests};
 use crate::request::client_address::ClientAddress;
 use crate::request::to_its_end::to_its_end;
-use crate::session::{CurrentUser, SharedSessions};
+use crate::session::{ProcessSessions, SharedSessions};
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
 /// times a second on each connection, and refusing them would take the processor from admitted requests. The delay
@@ -22,81 +25,123 @@ use crate::session::{CurrentUser, SharedSessions};
 /// and delay what is admitted then.
 const REFUSAL_DELAY_MS: Range<u64> = 150..350;
 
-/// An admitted request of a signed-in user.
-pub struct Admitted {
+/// An admitted purchase. What it asks for is read before it gets its permit: a body that does not arrive holds none.
+pub struct Admitted<T> {
     /// The signed-in user.
     pub user_id: i64,
+    /// What the request asks for: its body, or a parameter of its path.
+    pub asked: T,
     /// Counts the request as in flight until it is dropped.
     pub permit: InFlightPermit,
 }
 
-impl<S> FromRequestParts<Arc<S>> for Admitted
+impl<S, T, Kind> FromRequest<Arc<S>, Kind> for Admitted<T>
 where
     S: AsRef<Admission> + AsRef<SharedSessions> + AsRef<ClientNetworks> + Send + Sync,
+    T: FromRequest<Arc<S>, Kind, Rejection = Error> + Send,
 {
     type Rejection = Error;
 
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
-        let address = ClientAddress::from_request_parts(parts, state).await?;
-        let state = &**state;
-        let admission: &Admission = state.as_ref();
-        let permit = admit(admission, address).await?;
-        let user_id = auth::signed_in(&parts.headers, state.as_ref()).await?.id;
+    async fn from_request(request: Request, state: &Arc<S>) -> Result<Self, Error> {
+        let (mut parts, body) = request.into_parts();
+        let address = ClientAddress::from_request_parts(&mut parts, state).await?;
+        let admission: &Admission = (**state).as_ref();
+        or_delayed(admission.check_address(address)).await?;
+        let token = auth::token(&parts.headers);
+        let asked = T::from_request(Request::from_parts(parts, body), state).await?;
+        let permit = or_delayed(admission.permit()).await?;
+        let user_id = auth::user_of(token, (**state).as_ref()).await?.id;
         admission.check_user(user_id, address)?;
-        Ok(Admitted { user_id, permit })
-    }
-}
-
-/// An admitted read of a signed-in user, whose session a layer has found.
-pub struct AdmittedRead {
-    /// The signed-in user.
-    pub user_id: i64,
-    permit: InFlightPermit,
-    reads: SignedInReads,
-}
-
-impl AdmittedRead {
-    /// Runs `read` to its end, also when this future is dropped because the client hung up: a statement that is cut short
-    /// costs its connection.
-    ///
-    /// # Errors
-    /// Those of `read`; [`Error::Internal`] where it panicked.
-    pub async fn run<T: Send + 'static>(
-        self,
-        read: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        let AdmittedRead { permit, reads, .. } = self;
-        let work = async move {
-            let _permit = permit;
-            read.await
-        };
-        to_its_end(&reads.tasks, work).await?
-    }
-}
-
-impl<S> FromRequestParts<Arc<S>> for AdmittedRead
-where
-    S: AsRef<SignedInReads> + AsRef<ClientNetworks> + Send + Sync,
-{
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
-        let address = ClientAddress::from_request_parts(parts, state).await?;
-        let user_id = CurrentUser::from_request_parts(parts, state).await?.id;
-        let reads: &SignedInReads = (**state).as_ref();
-        let permit = admit(&reads.admission, address).await?;
-        reads.admission.check_user(user_id, address)?;
-        Ok(AdmittedRead {
+        Ok(Admitted {
             user_id,
+            asked,
             permit,
-            reads: reads.clone(),
         })
     }
 }
 
-/// Admits a request, or refuses it after the delay.
-async fn admit(admission: &Admission, address: ClientAddress) -> Result<InFlightPermit, Error> {
-    let admitted = admission.admit(address);
+/// An admitted request of a signed-in user, as [`admit_signed_in`] hands it to the handler.
+#[derive(Clone)]
+pub struct SignedIn {
+    /// The signed-in user.
+    pub user_id: i64,
+    permit: Arc<InFlightPermit>,
+    requests: SignedInRequests,
+}
+
+impl SignedIn {
+    /// Runs `work` to its end, also when this future is dropped because the client hung up: a statement that is cut short
+    /// costs its connection. The request counts as in flight until then.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Error::Internal`] where it panicked.
+    pub async fn run<T: Send + 'static>(
+        self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let SignedIn {
+            permit, requests, ..
+        } = self;
+        let work = async move {
+            let _permit = permit;
+            work.await
+        };
+        to_its_end(&requests.tasks, work).await?
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for SignedIn {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        let admitted = parts.extensions.remove();
+        admitted.ok_or(Error::Unauthorized)
+    }
+}
+
+/// Layer: refuses a request without a session, from an address or of a user over its rate, and when too many are in flight.
+/// With `--lab` also a session in this process counts.
+///
+/// # Errors
+/// The refusal.
+pub async fn admit_signed_in<S>(
+    State(state): State<Arc<S>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Error>
+where
+    S: AsRef<SignedInRequests>
+        + AsRef<SharedSessions>
+        + AsRef<Option<ProcessSessions>>
+        + AsRef<ClientNetworks>
+        + Send
+        + Sync,
+{
+    let (mut parts, body) = request.into_parts();
+    let address = ClientAddress::from_request_parts(&mut parts, &state).await?;
+    let state = &*state;
+    let requests: &SignedInRequests = state.as_ref();
+    let admission = &requests.admission;
+    or_delayed(admission.check_address(address)).await?;
+    let permit = Arc::new(or_delayed(admission.permit()).await?);
+    let in_memory: &Option<ProcessSessions> = state.as_ref();
+    let caller = auth::find_caller(&parts.headers, state.as_ref(), in_memory.as_ref());
+    let caller = caller.await?.ok_or(Error::Unauthorized)?;
+    let user_id = caller.user.id;
+    admission.check_user(user_id, address)?;
+    parts.extensions.insert(caller);
+    parts.extensions.insert(SignedIn {
+        user_id,
+        permit: permit.clone(),
+        requests: requests.clone(),
+    });
+    let response = next.run(Request::from_parts(parts, body)).await;
+    drop(permit);
+    Ok(response)
+}
+
+/// What was admitted; a refusal after the delay.
+async fn or_delayed<T>(admitted: Result<T, Error>) -> Result<T, Error> {
     if admitted.is_err() {
         let delay = rand::random_range(REFUSAL_DELAY_MS);
         tokio::time::sleep(Duration::from_millis(delay)).await;

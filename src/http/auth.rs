@@ -1,6 +1,5 @@
-//! Authentication. The layer [`renew_session`] runs on every request and renews the session whose token it carries. The
-//! extractors [`CurrentUser`] and [`Token`] require one: a handler without them is for everyone. The layer
-//! [`require_admin`] guards admin writes. Purchases find their session after load shedding: see [`super::admission`].
+//! Authentication: the session of a request, and the layer [`require_admin`], which guards admin writes. Which routes need a
+//! session is said by [`super::admission`], which guards them; on the others the layer [`renew_session`] renews it.
 
 use std::sync::Arc;
 
@@ -16,55 +15,65 @@ use subtle::ConstantTimeEq;
 use crate::error::Error;
 use crate::session::{CurrentUser, ProcessSessions, SharedSessions, Token};
 
-/// The session that [`renew_session`] found, and its token, in the request's extensions; or why it could not be looked up:
-/// guarded routes reply 503 then, never a false 401.
+/// Whose request it is, in the extensions of one that a guard has let pass.
 #[derive(Clone)]
-struct Caller(Result<(Arc<CurrentUser>, Token), Error>);
-
-impl Caller {
-    /// Finds and renews the session whose token the headers carry, if any.
-    async fn find(headers: &HeaderMap, sessions: &SharedSessions) -> Option<Caller> {
-        let token = Token::parse(text(headers, AUTHORIZATION)?)?;
-        let user = sessions.renew(token).await.transpose()?;
-        Some(Caller(user.map(|user| (user, token))))
-    }
-
-    /// Finds the session in this process whose token a cookie carries.
-    fn in_process(headers: &HeaderMap, sessions: &ProcessSessions) -> Option<Caller> {
-        let token = Token::from_cookie(text(headers, COOKIE)?)?;
-        Some(Caller(Ok((sessions.find(token)?, token))))
-    }
-
-    fn require(caller: Option<&Caller>) -> Result<(Arc<CurrentUser>, Token), Error> {
-        caller.map_or(Err(Error::Unauthorized), |Caller(found)| found.clone())
-    }
+pub(super) struct Caller {
+    pub(super) user: Arc<CurrentUser>,
+    token: Token,
 }
 
-/// Finds and renews the session of the request with these headers.
+/// The token that the headers carry for a session in Redis.
+pub(super) fn token(headers: &HeaderMap) -> Option<Token> {
+    Token::parse(text(headers, AUTHORIZATION)?)
+}
+
+/// Finds and renews the session with this token.
 ///
 /// # Errors
 /// [`Error::Unauthorized`] without a session; [`Error::Unavailable`] where Redis did not answer.
-pub async fn signed_in(
-    headers: &HeaderMap,
+pub(super) async fn user_of(
+    token: Option<Token>,
     sessions: &SharedSessions,
 ) -> Result<Arc<CurrentUser>, Error> {
-    let caller = Caller::find(headers, sessions).await;
-    Caller::require(caller.as_ref()).map(|(user, _)| user)
+    let token = token.ok_or(Error::Unauthorized)?;
+    sessions.renew(token).await?.ok_or(Error::Unauthorized)
 }
 
-/// Layer: finds and renews the session of a request that carries a token; with `--lab` also one in this process.
+/// Finds and renews the session whose token the headers carry, if any; then looks for one in this process, whose token a
+/// cookie carries.
+///
+/// # Errors
+/// [`Error::Unavailable`] where Redis did not answer: the caller may be signed in.
+pub(super) async fn find_caller(
+    headers: &HeaderMap,
+    sessions: &SharedSessions,
+    in_memory: Option<&ProcessSessions>,
+) -> Result<Option<Caller>, Error> {
+    if let Some(token) = token(headers)
+        && let Some(user) = sessions.renew(token).await?
+    {
+        return Ok(Some(Caller { user, token }));
+    }
+    let Some(in_memory) = in_memory else {
+        return Ok(None);
+    };
+    let token = text(headers, COOKIE).and_then(Token::from_cookie);
+    Ok(token.and_then(|token| {
+        let user = in_memory.find(token)?;
+        Some(Caller { user, token })
+    }))
+}
+
+/// Layer: renews the session of a request that carries a token. It is answered in any case.
 pub async fn renew_session(
-    State((sessions, in_memory)): State<(SharedSessions, Option<ProcessSessions>)>,
-    mut request: Request,
+    State(sessions): State<SharedSessions>,
+    request: Request,
     next: Next,
 ) -> Response {
-    let headers = request.headers();
-    let mut caller = Caller::find(headers, &sessions).await;
-    if let (None, Some(in_memory)) = (&caller, in_memory) {
-        caller = Caller::in_process(headers, &in_memory);
-    }
-    if let Some(caller) = caller {
-        request.extensions_mut().insert(caller);
+    if let Some(token) = token(request.headers())
+        && let Err(error) = sessions.renew(token).await
+    {
+        tracing::debug!(%error, "a session is not renewed");
     }
     next.run(request).await
 }
@@ -77,7 +86,9 @@ impl<S: Sync> FromRequestParts<S> for CurrentUser {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        Caller::require(parts.extensions.get()).map(|(user, _)| CurrentUser::clone(&user))
+        let caller = parts.extensions.get::<Caller>();
+        let caller = caller.ok_or(Error::Unauthorized)?;
+        Ok(CurrentUser::clone(&caller.user))
     }
 }
 
@@ -85,7 +96,8 @@ impl<S: Sync> FromRequestParts<S> for Token {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        Caller::require(parts.extensions.get()).map(|(_, token)| token)
+        let caller = parts.extensions.get::<Caller>();
+        Ok(caller.ok_or(Error::Unauthorized)?.token)
     }
 }
 

@@ -177,7 +177,10 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
             body["application/json"].is_object(),
             &["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"],
         ),
-        (asks_for(SESSION), &["UNAUTHORIZED"]),
+        (
+            asks_for(SESSION),
+            &["UNAUTHORIZED", "TOO_MANY_REQUESTS", "OVERLOADED"],
+        ),
         (asks_for(ADMIN_TOKEN), &["FORBIDDEN"]),
     ];
     let implied = implied.into_iter().filter(|(applies, _)| *applies);

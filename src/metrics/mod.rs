@@ -38,13 +38,15 @@ pub struct Metrics {
     pub cache: Cache,
     pub purchases: PurchaseService,
     pub admission: Admission,
-    /// The admission of signed-in reads.
-    pub read_admission: Admission,
+    /// The admission of other requests of signed-in users.
+    pub signed_in_admission: Admission,
     pub sessions: SharedSessions,
     pub codes: Codes,
     pub database: Database,
     /// The connections of reads.
     pub reads: Database,
+    /// The connections on which orders are paid and cancelled.
+    pub changes: Database,
     /// Open connections of clients, a task each.
     pub connections: TaskTracker,
     /// When the process began to serve.
@@ -107,7 +109,7 @@ impl Metrics {
         }
     }
 
-    /// Purchases by strategy and outcome, their durations, and refusals, also of signed-in reads.
+    /// Purchases by strategy and outcome, their durations, and refusals, also of other requests.
     fn purchases(&self, page: &mut Page) {
         let strategies = self.purchases.stats().by_strategy();
         let help = "Purchases answered, by strategy and outcome. internal: a bug, whose request \
@@ -141,10 +143,10 @@ impl Metrics {
                  use a strategy that batches. user, address: a client is over its rate.",
             ),
             (
-                "reads",
-                &self.read_admission,
-                "Signed-in reads refused before they began, by reason. overloaded: the database \
-                 is slow, or --read-connections too few. user, address: a client is over its rate.",
+                "signed_in",
+                &self.signed_in_admission,
+                "Other requests of signed-in users refused before they began, by reason. overloaded: the \
+                 database is slow, or --read-connections too few. user, address: a client is over its rate.",
             ),
         ] {
             let mut family = page.counter(&format!("{name}_refused_total"), help);
@@ -334,6 +336,13 @@ impl Metrics {
                 "Open connections of reads to the database, by state. All in_use for long: \
                  slow or very many reads. Purchases do not wait for them.",
                 "Upper bound of connections of reads to the database: --read-connections.",
+            ),
+            (
+                &self.changes.pool,
+                "database_change_connections",
+                "Open connections on which orders are paid and cancelled, by state. All in_use for \
+                 long: the row of a sale, or of orders, is locked. Purchases do not wait for them.",
+                "Upper bound of connections on which orders are paid and cancelled.",
             ),
         ] {
             let [idle, in_use, max] = pool.usage();

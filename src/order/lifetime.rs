@@ -12,22 +12,32 @@ use std::time::Duration;
 use backon::Retryable;
 
 use super::model::{Order, OrderStatus};
+use super::process_locks::ProcessLocks;
 use super::retry::{conflict_pauses, is_conflict};
 use super::store::OrderStore;
 use crate::error::{Cause, Error};
 use crate::voucher::sales::SaleCache;
+
+/// Longest wait of a user who cancels for those before, who cancel orders of the same sale.
+const TURN_LIMIT: Duration = Duration::from_secs(3);
 
 /// Pays and cancels orders. Cheap to clone.
 #[derive(Clone)]
 pub struct Lifetime {
     pub(super) store: OrderStore,
     sales: Arc<SaleCache>,
+    /// Of users who cancel, by sale.
+    turns: Arc<ProcessLocks>,
 }
 
 impl Lifetime {
     /// Orders of this store; `sales` learns of returned stock.
     pub fn new(store: OrderStore, sales: Arc<SaleCache>) -> Self {
-        Lifetime { store, sales }
+        Lifetime {
+            store,
+            sales,
+            turns: Arc::default(),
+        }
     }
 
     /// Pays one of the user's orders; returns it as it is now.
@@ -60,6 +70,10 @@ impl Lifetime {
         if order.status() != Some(OrderStatus::Unpaid) {
             return require_cancelled(order);
         }
+        // One of a sale at a time, as its row allows no more: while it is locked, the others hold no connection.
+        let turn = self.turns.acquire(order.voucher_id.cast_unsigned());
+        let turn = tokio::time::timeout(TURN_LIMIT, turn).await;
+        let _turn = turn.map_err(|_| Error::Conflict)?;
         let ids = [order_id];
         let cancel = || self.cancel_all(order.voucher_id, &ids);
         let count = cancel

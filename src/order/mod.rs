@@ -1,7 +1,6 @@
 //! Orders: purchases, look-ups, payment and cancellation. **The path of a purchase**, in the order of the code:
 //!
-//! 1. `request/admission.rs` sheds load and limits rates; `http/auth.rs` finds the session and refuses a request that has
-//!    none.
+//! 1. `http/admission.rs` sheds load, limits rates, and finds the session.
 //! 2. [`buy`] (below) hands the purchase to [`purchase::PurchaseService`]; the sale is looked up and must be open
 //!    (`voucher/sales.rs`).
 //! 3. A client that hangs up does not stop the purchase half-way ([`crate::request::to_its_end`]).
@@ -22,11 +21,10 @@ use serde::Deserialize;
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
 use crate::error::Error;
-use crate::http::admission::{Admitted, AdmittedRead};
+use crate::http::admission::{Admitted, SignedIn};
 use crate::http::docs::OrderId;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use crate::session::CurrentUser;
 
 pub mod audit;
 pub mod batch;
@@ -84,7 +82,7 @@ enum PurchaseResponses {
 }
 
 /// Failures of both purchase routes, by code.
-const PURCHASE_CODES: [&str; 11] = [
+const PURCHASE_CODES: [&str; 9] = [
     "SOLD_OUT",
     "STOCK_CHANGED",
     "ALREADY_ORDERED",
@@ -93,8 +91,6 @@ const PURCHASE_CODES: [&str; 11] = [
     "SALE_ENDED",
     "VOUCHER_NOT_FOUND",
     "LAB_ONLY",
-    "TOO_MANY_REQUESTS",
-    "OVERLOADED",
     "OUTCOME_UNKNOWN",
 ];
 
@@ -109,24 +105,21 @@ const PURCHASE_CODES: [&str; 11] = [
 )]
 pub async fn buy(
     State(purchases): State<PurchaseService>,
-    Admitted { user_id, permit }: Admitted,
-    Path(voucher_id): Path<i64>,
+    admitted: Admitted<Path<i64>>,
 ) -> Reply<i64> {
-    Ok(
-        match purchases
-            .buy(
-                Buyer {
-                    user_id,
-                    voucher_id,
-                },
-                permit,
-            )
-            .await?
-        {
-            Purchased::Committed(id) => reply::order_id(id),
-            Purchased::Pending(id) => reply::pending_order(id),
-        },
-    )
+    let Path(voucher_id) = admitted.asked;
+    let buyer = Buyer {
+        user_id: admitted.user_id,
+        voucher_id,
+    };
+    reply_of(purchases.buy(buyer, admitted.permit).await?)
+}
+
+fn reply_of(purchased: Purchased) -> Reply<i64> {
+    Ok(match purchased {
+        Purchased::Committed(id) => reply::order_id(id),
+        Purchased::Pending(id) => reply::pending_order(id),
+    })
 }
 
 /// Buys one voucher of a flash sale, its id in the body.
@@ -138,11 +131,15 @@ pub async fn buy(
     responses(PurchaseResponses), extensions(("x-codes" = json!(PURCHASE_CODES))),
 )]
 pub async fn buy_by_body(
-    purchases: State<PurchaseService>,
-    admitted: Admitted,
-    Json(request): Json<PurchaseRequest>,
+    State(purchases): State<PurchaseService>,
+    admitted: Admitted<Json<PurchaseRequest>>,
 ) -> Reply<i64> {
-    buy(purchases, admitted, Path(request.voucher_id)).await
+    let Json(request) = admitted.asked;
+    let buyer = Buyer {
+        user_id: admitted.user_id,
+        voucher_id: request.voucher_id,
+    };
+    reply_of(purchases.buy(buyer, admitted.permit).await?)
 }
 
 /// One of the caller's own orders.
@@ -158,17 +155,16 @@ pub async fn buy_by_body(
             neither committed nor refused yet."),
     ),
     extensions(("x-codes" = json!([
-        "ORDER_NOT_FOUND", "SOLD_OUT", "ALREADY_ORDERED", "VOUCHER_NOT_FOUND", "ORDER_FAILED",
-        "TOO_MANY_REQUESTS", "OVERLOADED"
+        "ORDER_NOT_FOUND", "SOLD_OUT", "ALREADY_ORDERED", "VOUCHER_NOT_FOUND", "ORDER_FAILED"
     ]))),
 )]
 pub async fn get(
     State(purchases): State<PurchaseService>,
-    read: AdmittedRead,
+    signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Result<Response, Error> {
-    let user_id = read.user_id;
-    let found = read.run(async move { purchases.context().stream.find(user_id, id).await });
+    let user_id = signed_in.user_id;
+    let found = signed_in.run(async move { purchases.context().stream.find(user_id, id).await });
     Ok(match found.await? {
         Some(order) => reply::data(order).into_response(),
         None => reply::pending_order(id).into_response(),
@@ -180,14 +176,13 @@ pub async fn get(
     get, path = "/voucher-order/of/me", tag = "order", security(("authorization" = [])),
     params(PageRequest),
     responses((status = 200, body = Vec<Order>, description = "Newest first.")),
-    extensions(("x-codes" = json!(["TOO_MANY_REQUESTS", "OVERLOADED"]))),
 )]
 pub async fn mine(
     State(purchases): State<PurchaseService>,
-    read: AdmittedRead,
+    signed_in: SignedIn,
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
-    let user_id = read.user_id;
+    let user_id = signed_in.user_id;
     let orders = async move {
         purchases
             .context()
@@ -196,7 +191,7 @@ pub async fn mine(
             .page_of_user(user_id, page.current)
             .await
     };
-    Ok(reply::data(read.run(orders).await?))
+    Ok(reply::data(signed_in.run(orders).await?))
 }
 
 /// Pays one of the caller's orders.
@@ -212,10 +207,12 @@ pub async fn mine(
 )]
 pub async fn pay(
     State(lifetime): State<Lifetime>,
-    user: CurrentUser,
+    signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Reply<Order> {
-    Ok(reply::data(lifetime.pay(id, user.id).await?))
+    let user_id = signed_in.user_id;
+    let order = signed_in.run(async move { lifetime.pay(id, user_id).await });
+    Ok(reply::data(order.await?))
 }
 
 /// Cancels one of the caller's unpaid orders and puts its voucher back on sale.
@@ -232,8 +229,10 @@ pub async fn pay(
 )]
 pub async fn cancel(
     State(lifetime): State<Lifetime>,
-    user: CurrentUser,
+    signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Reply<Order> {
-    Ok(reply::data(lifetime.cancel(id, user.id).await?))
+    let user_id = signed_in.user_id;
+    let order = signed_in.run(async move { lifetime.cancel(id, user_id).await });
+    Ok(reply::data(order.await?))
 }

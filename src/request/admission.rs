@@ -1,9 +1,9 @@
-//! Load shedding and rate limits for the purchase routes: by client address and by the number in flight, before
-//! anything is looked up; then by user, once the session is known. A refusal by the first two costs no round trip.
-//! [`SignedInReads`] has the same limits, with counts of its own.
+//! Load shedding and rate limits for signed-in users: by client address and by the number in flight, before anything is
+//! looked up; then by user, once the session is known. A refusal by the first two costs no round trip. Purchases have counts
+//! of their own, and all other requests of signed-in users together: [`SignedInRequests`].
 //!
-//! Nothing queues here: what is too much is refused, so that the admitted ones go on at full speed. The extractor
-//! [`Admitted`](crate::http::admission::Admitted) applies all of it to a request.
+//! Nothing queues here: what is too much is refused, so that the admitted ones go on at full speed. Requests pass it in
+//! [`crate::http::admission`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,23 +57,25 @@ impl Admission {
         std::array::from_fn(|at| (REASONS[at], self.0.refused[at].load(Ordering::Relaxed)))
     }
 
-    /// Admits a request from `address`. An unlimited client, such as a load tool on
-    /// this machine, has no rate limit.
+    /// Counts a request for the address that it comes from.
     ///
     /// # Errors
-    /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
-    pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
-        let Inner {
-            free,
-            per_address,
-            refused,
-            ..
-        } = &*self.0;
-        let [overloaded, _, over_rate] = refused;
-        if !address.is_unlimited() {
-            counted(per_address.check(&address), over_rate)?;
+    /// [`Error::TooManyRequests`] for an address over its rate, unless the client is unlimited.
+    pub fn check_address(&self, address: ClientAddress) -> Result<(), Error> {
+        let [_, _, over_rate] = &self.0.refused;
+        if address.is_unlimited() {
+            return Ok(());
         }
-        let permit = free.clone().try_acquire_owned();
+        counted(self.0.per_address.check(&address), over_rate)
+    }
+
+    /// Counts a request as in flight until the permit is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`] where too many are.
+    pub fn permit(&self) -> Result<InFlightPermit, Error> {
+        let [overloaded, _, _] = &self.0.refused;
+        let permit = self.0.free.clone().try_acquire_owned();
         counted(permit.map_err(|_| Error::Overloaded), overloaded)
     }
 
@@ -82,37 +84,34 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for a user over its rate, unless the client is unlimited.
     pub fn check_user(&self, user_id: i64, address: ClientAddress) -> Result<(), Error> {
-        let Inner {
-            per_user, refused, ..
-        } = &*self.0;
+        let [_, over_rate, _] = &self.0.refused;
         if address.is_unlimited() {
-            Ok(())
-        } else {
-            counted(per_user.check(&user_id), &refused[1])
+            return Ok(());
         }
+        counted(self.0.per_user.check(&user_id), over_rate)
     }
 }
 
-/// Reads of signed-in users: their admission, apart from that of purchases, so that neither refuses the other, and the
-/// tasks that read. Cheap to clone.
+/// Requests of signed-in users but for purchases: their admission, apart from that of purchases, so that neither refuses the
+/// other, and the tasks in which their work goes on when a client hangs up. Cheap to clone.
 #[derive(Clone)]
-pub struct SignedInReads {
+pub struct SignedInRequests {
     /// Admits them.
     pub admission: Admission,
-    /// Reads, which go on when their clients hang up.
+    /// Their work.
     pub tasks: TaskTracker,
 }
 
-impl SignedInReads {
-    /// Reads that are admitted by the configured limits.
+impl SignedInRequests {
+    /// Requests that are admitted by the configured limits.
     pub fn new(limits: &SaleConfig) -> Self {
-        SignedInReads {
+        SignedInRequests {
             admission: Admission::new(limits),
             tasks: TaskTracker::new(),
         }
     }
 
-    /// Waits until no read is at work. To be called when no request can come in any more.
+    /// Waits until none is at work. To be called when no request can come in any more.
     pub async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
-use crate::http::admission::AdmittedRead;
+use crate::http::admission::SignedIn;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::request::client_address::ClientAddress;
@@ -189,14 +189,12 @@ pub async fn me(user: CurrentUser) -> Reply<CurrentUser> {
     get, path = "/user/{id}", tag = "user", security(("authorization" = [])),
     params(("id" = i64, Path, description = "The user's id.", example = 1)),
     responses((status = 200, body = Option<CurrentUser>, description = "The user, where there is one.")),
-    extensions(("x-codes" = json!(["TOO_MANY_REQUESTS", "OVERLOADED"]))),
 )]
 pub async fn get(
     State(users): State<Users>,
-    read: AdmittedRead,
+    signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Reply<CurrentUser> {
-    Ok(reply::maybe(
-        read.run(async move { users.reads.find(id).await }).await?,
-    ))
+    let found = signed_in.run(async move { users.reads.find(id).await });
+    Ok(reply::maybe(found.await?))
 }

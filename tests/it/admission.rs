@@ -1,4 +1,4 @@
-//! Load shedding of purchases, and rate limits of these and of signed-in users' reads: the limit in flight, limits per user
+//! Load shedding of purchases, and rate limits of these and of signed-in users' other requests: the limit in flight, limits per user
 //! and per address, and what a refusal costs and replies.
 
 use std::time::{Duration, Instant};
@@ -173,8 +173,8 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
     assert_eq!(count("purchases", "user").await, refused[0]);
     assert!(count("purchases", "address").await >= refused[1]);
     assert_eq!(
-        count("reads", "user").await,
+        count("signed_in", "user").await,
         refused[2] + refused[4] + refused[6]
     );
-    assert!(count("reads", "address").await >= refused[3] + refused[5] + refused[7]);
+    assert!(count("signed_in", "address").await >= refused[3] + refused[5] + refused[7]);
 }

@@ -18,6 +18,7 @@ mod deadline;
 mod docs;
 mod drain;
 mod group_commit;
+mod guards;
 mod half_open;
 mod ids;
 mod java_node;

@@ -128,6 +128,27 @@ async fn heads_and_bodies_have_bounds_by_route() {
     sent(70_000).await.refused(413, "PAYLOAD_TOO_LARGE");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_does_not_arrive_holds_no_permit_and_not_for_long() {
+    let stack = Stack::start(1, &["--max-purchases", "1"]).await;
+    let sale = stack.publish(100, "row-lock").await;
+    let users = stack.users(9).await;
+    let body = format!("{{\"voucherId\":{sale}}}");
+    let token = format!("authorization: {}\r\n", users[0].token);
+    let mut slow = connect(stack.url()).await;
+    let head = unfinished("/voucher-order/seckill", &token, body.len(), 0);
+    slow.write_all(head.as_bytes()).await.expect("sent");
+    slow.write_all(&body.as_bytes()[..5]).await.expect("sent");
+    for user in &users[1..] {
+        buy(stack.url(), user, sale).await.bought();
+    }
+    let reply = rest(&mut slow).await;
+    assert!(
+        reply.starts_with("HTTP/1.1 408 ") && reply.contains("REQUEST_TIMEOUT"),
+        "{reply}"
+    );
+}
+
 /// The whole reply of a request that is answered early, although its body goes on for long.
 #[tokio::test]
 async fn a_reply_before_the_body_was_read_reaches_its_client() {

@@ -134,8 +134,8 @@ class Manifests(unittest.TestCase):
     def test_the_autoscaler_keeps_within_what_it_documents(self):
         scaler = self.base["HorizontalPodAutoscaler"]["spec"]
         self.assertGreaterEqual(scaler["minReplicas"], 2, "one instance could not be replaced without a gap")
-        # Beside those of purchases 8 for reads (the default of --read-connections), and one for the probe.
-        most = (scaler["maxReplicas"] + 1) * (int(self.settings["DATABASE_CONNECTIONS"]) + 8 + 1)
+        # Beside those of purchases 8 for reads (the default of --read-connections), 4 for changes, and one for the probe.
+        most = (scaler["maxReplicas"] + 1) * (int(self.settings["DATABASE_CONNECTIONS"]) + 8 + 4 + 1)
         # What docs/OPERATIONS.md tells the database to allow.
         self.assertIn(f"{most} connections", (ROOT / "docs/OPERATIONS.md").read_text())
 

@@ -143,6 +143,11 @@ impl Call {
         text
     }
 
+    /// Sends it; returns the status of a complete answer.
+    pub async fn status(self) -> u16 {
+        self.raw().await.0
+    }
+
     /// Sends it and expects a complete answer, whatever it is.
     pub async fn raw(self) -> (u16, HeaderMap, String) {
         let http::Response {
