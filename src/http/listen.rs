@@ -40,8 +40,8 @@ use super::middleware::{RequestPolicy, per_request};
 /// Connections that the kernel queues until they are accepted: a sale opens with a burst of them.
 const BACKLOG: u32 = 4096;
 
-/// Connections that are open at once; further ones wait in the kernel's queue. Each can take some 40 KiB, and an instance is
-/// to live with 512 MiB.
+/// Connections that are open at once; further ones wait in the kernel's queue. Each with an unfinished request takes 10 to
+/// 20 KiB, and an instance is to live with 512 MiB.
 const MAX_CONNECTIONS: usize = 10_000;
 
 /// Longest time between a reply and the next request's last header; then the connection is closed. Longer than the proxies

@@ -60,7 +60,7 @@ async fn memory_per_connection(url: &str, connections: usize, bytes: &str) -> u6
     (most - before) / connections as u64
 }
 
-/// Of 10,000 connections, an instance that has 512 MiB.
+/// Of 10,000 connections, an instance that has 512 MiB. Half of it is what the process needs anyway when it is first at work.
 const MOST_PER_CONNECTION: u64 = 40 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
