@@ -8,25 +8,27 @@
 //! their clients close them or a limit is reached.
 //!
 //! A client that sends and never reads, or sends half a request, is cut off after a few seconds, so that it holds up no
-//! shutdown. A request that is answered before its body was read ends its connection ([`ClientStream`] says how), and the
-//! reply says so: a proxy must not send the next one on it.
+//! shutdown. Where a request is answered before its body was read, a short rest is read and discarded. After a long one the
+//! connection ends ([`ClientStream`] says how), and the reply says so: a proxy must not send the next request on it.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
+use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -51,6 +53,11 @@ const HEADER_LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes of a request's head, and of what is read of a body at a time. Many connections may each hold so much in memory.
 /// The proxies in `deploy/` refuse what is larger themselves.
 const MOST_HEAD_BYTES: usize = 8 * 1024;
+
+/// Most bytes of a body that nobody reads which are discarded before the reply, so that its connection can be used again, and
+/// the longest wait for them: as a rule they came with the head.
+const MOST_DRAINED_BYTES: u64 = 64 * 1024;
+const DRAIN_TIME_LIMIT: Duration = Duration::from_secs(1);
 
 /// What is left of the deadline, at most, when the last connections are waited for no longer: for purchases to finish.
 const RESERVED: Duration = Duration::from_secs(2);
@@ -194,11 +201,11 @@ impl Server {
         let (policy, routes) = (self.policy.clone(), self.routes.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Most requests have none, and an empty body of axum's own is not boxed.
-            let was_read = (!request.body().is_end_stream()).then(Arc::<AtomicBool>::default);
-            let mut request = request.map(|body| match &was_read {
-                Some(was_read) => Body::new(NotedBody {
-                    body,
-                    was_read: was_read.clone(),
+            let rest = (!request.body().is_end_stream()).then(Arc::<Mutex<_>>::default);
+            let mut request = request.map(|body| match &rest {
+                Some(rest) => Body::new(LentBody {
+                    body: Some(body),
+                    rest: rest.clone(),
                 }),
                 None => Body::empty(),
             });
@@ -206,7 +213,10 @@ impl Server {
             let (policy, routes) = (policy.clone(), routes.clone());
             async move {
                 let mut response = per_request(&policy, routes, request).await;
-                if was_read.is_some_and(|was_read| !was_read.load(Relaxed)) {
+                let rest = rest.and_then(|rest| rest.lock().take());
+                if let Some(rest) = rest
+                    && !is_drained(rest).await
+                {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
@@ -228,13 +238,20 @@ impl Server {
     }
 }
 
-/// A request's body, which notes that it was read to its end.
-struct NotedBody {
-    body: Incoming,
-    was_read: Arc<AtomicBool>,
+/// A request's body. Dropped before it was read to its end, as where a request is refused, it goes back to its connection.
+struct LentBody {
+    /// Until it has ended.
+    body: Option<Incoming>,
+    rest: Arc<Mutex<Option<Incoming>>>,
 }
 
-impl hyper::body::Body for NotedBody {
+impl Drop for LentBody {
+    fn drop(&mut self) {
+        *self.rest.lock() = self.body.take();
+    }
+}
+
+impl hyper::body::Body for LentBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -242,20 +259,41 @@ impl hyper::body::Body for NotedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
-            self.was_read.store(true, Relaxed);
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let frame = Pin::new(&mut *body).poll_frame(context);
+        if matches!(frame, Poll::Ready(None)) || body.is_end_stream() {
+            self.body = None;
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let ended = || SizeHint::with_exact(0);
+        self.body.as_ref().map_or_else(ended, Incoming::size_hint)
     }
+}
+
+/// Reads the rest of a body, unless that is long or does not come soon; then the connection cannot be used again.
+async fn is_drained(mut rest: Incoming) -> bool {
+    let mut left = MOST_DRAINED_BYTES;
+    if rest.size_hint().lower() > left {
+        return false;
+    }
+    let drain = async {
+        while let Some(frame) = rest.frame().await {
+            let size = frame.ok()?.data_ref().map_or(0, Bytes::len);
+            left = left.checked_sub(size as u64)?;
+        }
+        Some(())
+    };
+    let drained = tokio::time::timeout(DRAIN_TIME_LIMIT, drain).await;
+    matches!(drained, Ok(Some(())))
 }
 
 #[cfg(test)]

@@ -180,6 +180,32 @@ async fn a_reply_before_the_body_was_read_reaches_its_client() {
     }
 }
 
+/// A short body that nobody reads costs no connection: many clients send one with every request.
+#[tokio::test]
+async fn a_connection_is_used_again_after_a_short_body_that_nobody_read() {
+    let stack = Stack::start(1, &[]).await;
+    let mut client = connect(stack.url()).await;
+    for (path, length) in [
+        ("/voucher-order/seckill/1", 2),
+        ("/voucher", 2_000),
+        ("/no/such/route", 60_000),
+        ("/shop/1", 2),
+    ] {
+        let request = unfinished(path, "", length, length);
+        client.write_all(request.as_bytes()).await.expect("sent");
+        let mut reply = String::new();
+        // Up to the end of the envelope.
+        while !reply.ends_with('}') {
+            let mut bytes = [0; 1024];
+            let read = timeout(PATIENCE, client.read(&mut bytes)).await;
+            let read = read.expect("in time").expect("no reset");
+            assert!(read > 0, "{path}: closed after: {reply}");
+            reply += &String::from_utf8_lossy(&bytes[..read]);
+        }
+        assert!(!reply.contains("connection: close"), "{path}: {reply}");
+    }
+}
+
 /// Requests with a body that are answered before it is read, with the status of the answer; to be sent by nobody who is signed
 /// in. The last is a photo, which the original front-end sends.
 const EARLY: [(&str, &str, &[u16]); 8] = [
