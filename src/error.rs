@@ -201,56 +201,72 @@ impl Error {
     }
 }
 
-/// A line of the log that every request would repeat while a server is away: it is written once a second, and then says how
-/// many were left out.
+/// A line of the log that every request would repeat while a server is away. It is written when its reason changes, and else
+/// now and then, with how many were left out; those are written at level debug.
 struct RepeatedLine {
-    written: Mutex<Option<Instant>>,
+    last: Mutex<Option<(Instant, String)>>,
     left_out: AtomicU64,
 }
 
 impl RepeatedLine {
-    /// Between two lines.
-    const PAUSE: Duration = Duration::from_secs(1);
+    /// Between two lines at least, where reasons alternate.
+    const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+    /// Between two lines with the same reason.
+    const PAUSE: Duration = Duration::from_secs(10);
 
     const fn new() -> Self {
         RepeatedLine {
-            written: Mutex::new(None),
+            last: Mutex::new(None),
             left_out: AtomicU64::new(0),
         }
     }
 
     /// Takes the turn to write it: how many were left out since the last one; nothing where this one is left out, too.
-    fn take_turn(&self) -> Option<u64> {
-        let mut written = self.written.lock();
-        if written.is_some_and(|at| at.elapsed() < Self::PAUSE) {
+    fn take_turn(&self, reason: &str) -> Option<u64> {
+        let mut last = self.last.lock();
+        let is_too_early = last.as_ref().is_some_and(|(at, last_reason)| {
+            let pause = if last_reason == reason {
+                Self::PAUSE
+            } else {
+                Self::SHORTEST_PAUSE
+            };
+            at.elapsed() < pause
+        });
+        if is_too_early {
             self.left_out.fetch_add(1, Relaxed);
             return None;
         }
-        *written = Some(Instant::now());
+        *last = Some((Instant::now(), reason.to_owned()));
         Some(self.left_out.swap(0, Relaxed))
     }
-}
 
-static DATABASE_AWAY: RepeatedLine = RepeatedLine::new();
-static STATEMENT_REFUSED: RepeatedLine = RepeatedLine::new();
+    /// Writes that a server is not available.
+    fn warn(&self, error: &str, message: &'static str) {
+        match self.take_turn(error) {
+            Some(left_out) => tracing::warn!(error, left_out, "{message}"),
+            None => tracing::debug!(error, "{message}"),
+        }
+    }
+}
 
 /// The database failed before anything was committed, or on a read: nothing was done.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
+        static UNAVAILABLE: RepeatedLine = RepeatedLine::new();
+        static REFUSED: RepeatedLine = RepeatedLine::new();
         match meaning_of(&error) {
             Meaning::Conflict => Error::Conflict,
             Meaning::Row => Error::RowRefused(format!("database: {error}")),
             Meaning::Bug => Error::Internal(format!("database: {error}")),
             Meaning::Schema | Meaning::Unknown => {
-                if let Some(left_out) = STATEMENT_REFUSED.take_turn() {
+                if let Some(left_out) = REFUSED.take_turn(&error.to_string()) {
                     tracing::error!(%error, left_out, "the database refuses a statement: is a migration under way?");
                 }
                 Error::Unavailable(Cause::Database)
             }
             Meaning::NoAnswer | Meaning::ReadOnly | Meaning::Elsewhere | Meaning::Exhausted => {
-                if let Some(left_out) = DATABASE_AWAY.take_turn() {
-                    tracing::warn!(%error, left_out, "database unavailable");
-                }
+                UNAVAILABLE.warn(&error.to_string(), "database unavailable");
                 Error::Unavailable(Cause::Database)
             }
         }
@@ -262,12 +278,9 @@ macro_rules! unavailable {
     ($($error:ty => $cause:ident, $message:literal;)+) => { $(
         impl From<$error> for Error {
             fn from(error: $error) -> Self {
-                static LINE: RepeatedLine = RepeatedLine::new();
-                if let Some(left_out) = LINE.take_turn() {
-                    // With its sources.
-                    let error = format!("{:#}", anyhow::Error::from(error));
-                    tracing::warn!(error, left_out, $message);
-                }
+                static UNAVAILABLE: RepeatedLine = RepeatedLine::new();
+                // With its sources.
+                UNAVAILABLE.warn(&format!("{:#}", anyhow::Error::from(error)), $message);
                 Error::Unavailable(Cause::$cause)
             }
         }
@@ -278,4 +291,27 @@ unavailable! {
     redis::RedisError => Redis, "redis unavailable";
     lock::Error => LockServer, "lock unavailable";
     crate::id::Error => IdCounter, "no order id available";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_written_when_it_is_new_and_else_now_and_then() {
+        let line = RepeatedLine::new();
+        let later = |seconds| {
+            let mut last = line.last.lock();
+            let (at, _) = last.as_mut().expect("a line");
+            *at -= Duration::from_secs(seconds);
+        };
+        assert_eq!(line.take_turn("refused"), Some(0));
+        assert_eq!(line.take_turn("refused"), None);
+        assert_eq!(line.take_turn("reset"), None, "reasons may alternate");
+        later(2);
+        assert_eq!(line.take_turn("refused"), None);
+        assert_eq!(line.take_turn("reset"), Some(3));
+        later(11);
+        assert_eq!(line.take_turn("reset"), Some(0));
+    }
 }

@@ -197,7 +197,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     })
     .await;
     // No purchase is under way: who meets the server now is the consumer.
-    let tries = || stack.instances[0].count_repeated("database unavailable");
+    let tries = || stack.instances[0].lines_with("database unavailable").len();
     let first = tries();
     eventually("it is tried again and again", async || tries() >= first + 6).await;
     stack.database.run("SET GLOBAL read_only = 0").await;

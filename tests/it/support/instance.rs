@@ -10,6 +10,9 @@ use testkit::wait::until;
 
 use super::PATIENCE;
 
+/// With the sign-in codes, and each time that a server was not available.
+const LOG: &str = "info,seckill::user::code=debug,seckill::error=debug";
+
 const BINARY: &str = env!("CARGO_BIN_EXE_seckill");
 
 /// A running instance; killed when dropped.
@@ -68,10 +71,7 @@ impl Instance {
 
     fn clean(program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command
-            .args(args)
-            .env_clear()
-            .env("RUST_LOG", "info,seckill::user::code=debug");
+        command.args(args).env_clear().env("RUST_LOG", LOG);
         command.stdin(Stdio::null());
         command
     }
@@ -110,16 +110,6 @@ impl Instance {
             .into_iter()
             .filter(|line| line.contains(text))
             .collect()
-    }
-
-    /// How often the line with `text` was met so far, which the log writes once a second.
-    pub fn count_repeated(&self, text: &str) -> usize {
-        let left_out = |line: &String| {
-            let (_, rest) = line.split_once("left_out=")?;
-            rest.split_whitespace().next()?.parse::<usize>().ok()
-        };
-        let lines = self.lines_with(text);
-        lines.len() + lines.iter().filter_map(left_out).sum::<usize>()
     }
 
     pub fn log(&self) -> Vec<String> {
