@@ -5,8 +5,10 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use sqlx::{Connection, Executor, MySqlConnection};
 use testkit::proxy::{Mode, Proxy};
+use testkit::raw::query;
 use testkit::redis_server::RedisServer;
 use tokio::time::timeout;
+use workload::{Access, sessions};
 
 use crate::support::database::TestDatabase;
 use crate::support::{PATIENCE, eventually};
@@ -97,4 +99,69 @@ async fn a_held_commit_takes_place_although_its_client_has_gone() {
         database.number(uncommitted).await == 1
     })
     .await;
+}
+
+/// A late copy of what a client has long given up: the server executes all of it, in order, although the client is gone.
+#[tokio::test]
+async fn held_bytes_arrive_late_although_their_client_has_gone() {
+    let redis = RedisServer::start().await;
+    let proxy = Proxy::start(redis.address()).await.expect("a proxy");
+    let mut held = connect(&proxy).await;
+    ping(&mut held).await.expect("a reply");
+    proxy.set(Mode::HoldBytes);
+    let append = |text: &'static str, mut connection: MultiplexedConnection| async move {
+        let mut append = redis::cmd("APPEND");
+        append.arg("k").arg(text);
+        append.query_async::<i64>(&mut connection).await
+    };
+    let first = tokio::spawn(append("a", held.clone()));
+    eventually("the first is held", async || proxy.held() == 1).await;
+    // Whatever the mode is now, so is what the same connection sends after it.
+    proxy.set(Mode::Forward);
+    let sent = proxy.requests();
+    let second = tokio::spawn(append("b", held));
+    eventually("the second is held", async || proxy.requests() > sent).await;
+    for given_up in [first, second] {
+        given_up.abort();
+        given_up.await.expect_err("it has no reply");
+    }
+    let mut new = connect(&proxy).await;
+    append("c", new.clone())
+        .await
+        .expect("new connections work");
+    assert_eq!(text(&mut new).await, "c", "nothing has arrived");
+
+    proxy.pass_held().await;
+    assert_eq!(text(&mut new).await, "cab");
+    eventually("only the new one is open", async || {
+        let clients: String = query(&mut new, "CLIENT", &["LIST", "TYPE", "normal"]).await;
+        clients.lines().count() == 1
+    })
+    .await;
+}
+
+/// The value that the test appends to.
+async fn text(connection: &mut MultiplexedConnection) -> String {
+    query(connection, "GET", &["k"]).await
+}
+
+/// The tools sign buyers in beside faults, which may break the connection while it is being made.
+#[tokio::test]
+async fn sessions_are_written_although_the_first_connection_breaks() {
+    let redis = RedisServer::start().await;
+    let proxy = Proxy::start(redis.address()).await.expect("a proxy");
+    let access = Access {
+        database_url: String::new(),
+        redis_url: format!("redis://{}/", proxy.address),
+        admin_token: String::new(),
+        time_zone: chrono_tz::Asia::Shanghai,
+        key_style: None,
+    };
+    proxy.set(Mode::LoseReply);
+    let signed_in = sessions::signed_in(&access, 1).await;
+    assert_eq!(signed_in.expect("sessions").len(), 1);
+    assert_eq!(proxy.mode(), Mode::Forward, "no connection was closed");
+    let mut raw = redis.conn().await;
+    let written: Vec<String> = query(&mut raw, "KEYS", &["login:token:*"]).await;
+    assert_eq!(written.len(), 1);
 }

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -74,6 +76,10 @@ pub enum Mode {
     /// Keeps each COMMIT until another mode is set, and its connection to the server open until then,
     /// even when its client has closed.
     HoldCommits,
+    /// From its next request on, keeps all that a client sends, in the meantime also the close of its connection, until
+    /// [`Proxy::pass_held`]; then passes it on in that order. What the server sends is passed on all the while. A
+    /// connection that is kept stays so, whatever mode follows but [`Mode::Cut`].
+    HoldBytes,
     /// Passes each request that contains this text on after this time, as [`Mode::HoldCommits`] does.
     DelayRequests(&'static str, Duration),
 }
@@ -144,12 +150,13 @@ impl Proxy {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// How many requests it [keeps](Mode::HoldRequests), or passes on late.
+    /// How many requests it [keeps](Mode::HoldRequests), or passes on late; and how many connections' bytes.
     pub fn held(&self) -> usize {
         *self.shared.held.borrow()
     }
 
-    /// Passes on the requests that it keeps; returns when the server has answered them.
+    /// Passes on the requests that it keeps; returns when the server has answered them, or has closed the connection as its
+    /// client had before.
     pub async fn pass_held(&self) {
         self.shared.pass.notify_waiters();
         // Fails only if the proxy is gone.
@@ -253,7 +260,7 @@ impl Link {
         // The connection to the server stays open, that of the client only with `client`.
         let client = client.map(|from_client| (from_client, to_client));
         let passed = self.shared.pass.notified();
-        self.shared.held.send_modify(|number| *number += 1);
+        let held = Held::new(&self.shared.held);
         match delay {
             Some(delay) => sleep(delay).await,
             None => passed.await,
@@ -261,17 +268,19 @@ impl Link {
         to_server.write_all(&request).await.ok();
         // The reply shows that it was executed.
         from_server.read_u8().await.ok();
-        self.shared.held.send_modify(|number| *number -= 1);
+        drop(held);
         drop(client);
     }
 
-    /// Passes requests on until a connection closes, or until one is to be late, which it returns.
+    /// Passes requests on, and the client's close after them; returns when the connection is to be closed at once, or a
+    /// request is to be late.
     async fn forward_requests(
         &self,
         mut from: OwnedReadHalf,
         mut to: OwnedWriteHalf,
     ) -> Option<Late> {
         let mut buffer = vec![0; 64 * 1024];
+        let mut held = None;
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             self.shared.requests.fetch_add(1, Ordering::SeqCst);
             self.end_of(Mode::Hang).await;
@@ -311,6 +320,17 @@ impl Link {
                 Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text) if has(text) => lose(),
                 Mode::LoseReplies => lose(),
                 Mode::HoldCommits if commits() => self.end_of(Mode::HoldCommits).await,
+                Mode::HoldBytes => {
+                    let passed = self.shared.pass.notified();
+                    held = Some(Held::new(&self.shared.held));
+                    let mut bytes = request.to_vec();
+                    let has_closed = self.read_until(passed, &mut from, &mut bytes).await;
+                    if to.write_all(&bytes).await.is_err() || has_closed {
+                        break;
+                    }
+                    held = None;
+                    continue;
+                }
                 Mode::DelayRequests(text, time) if has(text) => sleep(time).await,
                 _ => {}
             }
@@ -319,10 +339,14 @@ impl Link {
             }
         }
         self.unless_half_open().await;
+        to.shutdown().await.ok();
+        // The server closes the connection when it has executed what it was sent: then the replies end.
+        let () = std::future::pending().await;
+        drop(held);
         None
     }
 
-    /// Passes replies on until a connection closes, or a reply is to be lost.
+    /// Passes replies on until the server closes the connection, or a reply is to be lost.
     async fn forward_replies(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
@@ -345,11 +369,30 @@ impl Link {
                 }
                 return;
             }
-            if to.write_all(&buffer[..length]).await.is_err() {
-                break;
-            }
+            // A client that is gone has closed the other direction as well, which ends the connection after its last request.
+            to.write_all(&buffer[..length]).await.ok();
         }
         self.unless_half_open().await;
+    }
+
+    /// Adds what the client sends to `bytes` until `passed`. Returns whether it has closed its connection.
+    async fn read_until(
+        &self,
+        passed: Notified<'_>,
+        client: &mut OwnedReadHalf,
+        bytes: &mut Vec<u8>,
+    ) -> bool {
+        let mut passed = pin!(passed);
+        loop {
+            tokio::select! {
+                () = &mut passed => return false,
+                read = client.read_buf(bytes) => if !matches!(read, Ok(1..)) {
+                    passed.await;
+                    return true;
+                },
+            }
+            self.shared.requests.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// Whether `fault` is set; if so, resets it to [`Mode::Forward`], as it is for one connection only.
@@ -379,6 +422,22 @@ impl Link {
         if self.half_opened.is_some_and(|before| before != now) {
             std::future::pending().await
         }
+    }
+}
+
+/// Counts one that is kept, for as long as it lives.
+struct Held<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Held<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|number| *number += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|number| *number -= 1);
     }
 }
 

@@ -50,10 +50,11 @@ pub fn times<'a>(answers: impl IntoIterator<Item = &'a Reply>) -> RangeInclusive
     least..=most
 }
 
-/// How long an order that was answered as pending may take to be there, before it is not changed after all.
+/// How long an order that was answered as pending, or whose outcome was unknown, may take to be there, before it is not changed
+/// after all.
 const PENDING_LIMIT: Duration = Duration::from_millis(1_500);
 /// From one look to the next.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Time limit of one request, also of one to buy.
 pub const TIMEOUT: Duration = Duration::from_secs(3);

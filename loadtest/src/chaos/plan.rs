@@ -68,6 +68,9 @@ pub fn faults(rng: &mut impl Rng, number: usize, sale: Duration, layout: Layout)
             let within = Duration::from_micros(rng.random_range(0..12_000));
             at = WAVE * rng.random_range(0..waves(sale)) + within;
         }
+        if what.is_wrong_clock() {
+            at = Duration::ZERO;
+        }
         // Drawn in any case, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts.clone()));
         if what.is_possible(layout) {
@@ -146,6 +149,10 @@ mod tests {
             let mut possible = draw(true);
             assert!(possible.iter().all(|planned| planned.at < SALE + WAVE));
             missing.retain(|what| possible.iter().all(|planned| planned.what != *what));
+            let mut wrong_clocks = possible
+                .iter()
+                .filter(|planned| planned.what.is_wrong_clock());
+            assert!(wrong_clocks.all(|planned| planned.at.is_zero() && planned.lasts > SALE));
             possible.retain(|planned| planned.what.is_possible(Layout::default()));
             assert_eq!(draw(false), possible);
         }

@@ -89,6 +89,11 @@ pub async fn run<'a>(
         redis_lost: faults
             .iter()
             .any(|planned| planned.what.makes_redis_forget(layout)),
+        ids_ahead: faults
+            .iter()
+            .map(|planned| planned.what.puts_ids_ahead())
+            .max()
+            .unwrap_or_default(),
         ..Outcome::default()
     };
     if outcome.redis_lost {
@@ -131,7 +136,11 @@ pub async fn run<'a>(
         cluster.ready().await
     };
     let selling = sales.iter_mut().zip(drawn);
-    let selling = selling.map(|(sale, (_, _, attempts))| sale.buy(begin, attempts));
+    let selling = selling.map(async |(sale, (_, _, attempts))| {
+        sale.buy(begin, attempts).await?;
+        // What is said of an order while faults still last must stay true as well.
+        sale.wait_until_decided().await
+    });
     let (ready, bought, ()) = tokio::join!(breaking, try_join_all(selling), operator.run(&times));
     let ready = ready?;
     bought?;

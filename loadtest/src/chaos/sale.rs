@@ -103,6 +103,8 @@ impl<'a> Sale<'a> {
         let ended = move |attempt: &Attempt, record: &Record| {
             let order_id = match record.observed.reply {
                 Reply::Ordered(id) | Reply::Pending(id) if !attempt.then.is_empty() => id,
+                // It is looked up at once, when a call that makes it may still be on its way.
+                Reply::Unknown { id: Some(id), .. } => id,
                 _ => return,
             };
             let (buyer, bought) = (buyers[attempt.buyer].clone(), begin + record.sent);
@@ -114,7 +116,7 @@ impl<'a> Sale<'a> {
             };
             let (then, mut reply) = (attempt.then, record.observed.reply.clone());
             let change = tokio::spawn(async move {
-                if let Reply::Pending(_) = reply {
+                if !matches!(reply, Reply::Ordered(_)) {
                     reply = owner.wait().await;
                 }
                 let ordered = matches!(reply, Reply::Ordered(_));
@@ -189,13 +191,13 @@ impl<'a> Sale<'a> {
     }
 
     /// Waits until every order that was told by id is a row or a definite no.
-    async fn wait_until_decided(&mut self) -> Result<()> {
+    pub async fn wait_until_decided(&mut self) -> Result<()> {
         let scene = PendingSale {
             access: &self.cluster.access,
             targets: &self.cluster.targets,
             buyers: &self.buyers,
             voucher_id: self.voucher_id,
-            limit: DECIDED_LIMIT,
+            limit: DECIDED_LIMIT + self.outcome.ids_ahead,
         };
         // What was told by id otherwise may be pending as well.
         let mut told = self.outcome.records.clone();

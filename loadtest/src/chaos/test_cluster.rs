@@ -5,12 +5,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    slice,
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Result, anyhow, ensure};
-use futures_util::future::try_join_all;
+use anyhow::{Context, Result, anyhow, ensure};
+use futures_util::future::{join_all, try_join_all};
 use testkit::{
     clock,
     database_server::Settings,
@@ -18,7 +19,7 @@ use testkit::{
     proxy::{Mode, Proxy},
     replicated_database::ReplicatedDatabase,
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 
 use super::{
     instance::Instance,
@@ -27,6 +28,9 @@ use super::{
 };
 use crate::report::{CheckResult, Checked};
 use workload::{Access, Target, order_rows::OrderRows};
+
+/// How long a server may take to execute what reaches it late, beside another fault.
+const EXECUTED_LIMIT: Duration = Duration::from_secs(60);
 
 /// A server that the instances need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub struct TestCluster {
     pub database: Mutex<ReplicatedDatabase>,
     /// The file that the clock of each [`ServerKind`] follows; held while it is wrong.
     pub clocks: [Mutex<PathBuf>; 2],
+    /// The same of each instance that has its servers behind proxies.
+    pub instance_clocks: Vec<Mutex<PathBuf>>,
     /// What the instances are told besides addresses.
     settings: Vec<(&'static str, &'static str)>,
     /// The servers themselves, past the proxies.
@@ -70,7 +76,9 @@ impl TestCluster {
     ) -> Result<Self> {
         let folder = Arc::new(TemporaryFolder::new()?);
         let clocks = ["redis.clock", "database.clock"].map(|name| folder.path().join(name));
-        for file in &clocks {
+        let of_instance = |number| folder.path().join(format!("instance-{number}.clock"));
+        let instance_clocks: Vec<PathBuf> = (1..=count).map(of_instance).collect();
+        for file in clocks.iter().chain(&instance_clocks) {
             clock::step(file, 0)?;
         }
         let with = Settings {
@@ -102,6 +110,7 @@ impl TestCluster {
             redis: Mutex::new(redis),
             database: Mutex::new(database),
             clocks: clocks.map(Mutex::new),
+            instance_clocks: instance_clocks.into_iter().map(Mutex::new).collect(),
             settings: settings.to_vec(),
             access,
             order_rows,
@@ -136,6 +145,14 @@ impl TestCluster {
                     ("ADMIN_TOKEN", self.access.admin_token.clone()),
                     ("UNPAID_SECONDS", unpaid_seconds.to_string()),
                 ]);
+                if proxied {
+                    let file = self.instance_clocks[number].lock().await;
+                    instance.environment.extend(clock::environment(&file));
+                    // A sale is shorter than what the library keeps of the file otherwise.
+                    instance
+                        .environment
+                        .push(("FAKETIME_NO_CACHE", "1".to_owned()));
+                }
                 // Not killed: what it still holds is not to be a fault that nobody drew.
                 instance.end().await?;
                 instance.restart().await
@@ -156,13 +173,26 @@ impl TestCluster {
 
     /// Changes what the proxies in front of a server do to the instances' connections.
     pub fn set_proxies(&self, kind: ServerKind, mode: Mode) {
+        for proxy in self.proxies(kind) {
+            proxy.set(mode);
+        }
+    }
+
+    /// Passes on what these proxies hold; returns when the server has executed it.
+    pub async fn pass_held(&self, kind: ServerKind) -> Result<()> {
+        let passing = join_all(self.proxies(kind).iter().map(Proxy::pass_held));
+        let late =
+            || format!("{kind:?} did not execute what arrived late within {EXECUTED_LIMIT:?}");
+        timeout(EXECUTED_LIMIT, passing)
+            .await
+            .with_context(late)
+            .map(drop)
+    }
+
+    fn proxies(&self, kind: ServerKind) -> &[Proxy] {
         match kind {
-            ServerKind::Redis => self
-                .redis_proxies
-                .nodes
-                .iter()
-                .for_each(|proxy| proxy.set(mode)),
-            ServerKind::Database => self.database_proxy.set(mode),
+            ServerKind::Redis => &self.redis_proxies.nodes,
+            ServerKind::Database => slice::from_ref(&self.database_proxy),
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Outcome {
     pub rows_lost: bool,
     /// Whether Redis may have lost data that it had confirmed.
     pub redis_lost: bool,
+    /// How far the time in an order's id may be ahead: so much later it is certain that there is none.
+    pub ids_ahead: Duration,
 }
 
 /// What was checked of a sale.

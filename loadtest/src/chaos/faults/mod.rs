@@ -1,6 +1,6 @@
 //! Every fault that a round can draw, in one table. A file for each group injects them.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, time::Duration};
 
 use anyhow::Result;
 use futures_util::future::LocalBoxFuture;
@@ -51,6 +51,10 @@ enum Needs {
 enum Effect {
     /// It breaks what is in flight.
     Breaks,
+    /// The clock of an instance is ahead of all others from the first buyer on, and so are its ids.
+    ClockAhead,
+    /// The clock of an instance is behind all others from the first buyer on.
+    ClockBehind,
     /// Redis forgets something that it had confirmed and that nothing but an instance's memory can replace.
     Loses,
     /// The same, where a Redis that is away is replaced by one that may not have its last writes.
@@ -70,16 +74,23 @@ macro_rules! table {
     };
 }
 
+/// By how many seconds the clock of an instance is wrong.
+const WRONG_BY: i32 = 120;
+
 /// What can be drawn where there is one Redis and one database. The order is that of a run's first rounds, which try each
 /// once; their number is no multiple of three, so that each of three strategies that take turns meets each first.
 static USUAL: &[Fault] = table! {
     "lose commits", 20..400, Nothing, Breaks, it => service::link(it, Database, LoseCommit);
     "kill -9 instance 1", 0..400, Nothing, Breaks, it => service::kill(it, 0);
+    "requests to redis arrive late", 300..4_000, Nothing, Breaks, it => service::deliver_late(it, Redis);
     "kill -9 redis, back empty", 0..400, Nothing, Loses, it => redis::kill(it, RedisData::Empty);
     "kill -9 database", 0..400, Nothing, Breaks, it => database::kill(it);
     "lose commit replies", 20..400, Nothing, Breaks, it => service::link(it, Database, LoseCommitReply);
+    "the clock of instance 1 is 120 s ahead", 3_000..8_000, Faketime, ClockAhead,
+        it => service::step_clock_of_instance(it, 0, WRONG_BY);
     "FLUSHALL", 0..1, Nothing, Loses, it => redis::empty(it);
     "database read-only", 50..1_200, Nothing, Breaks, it => database::read_only(it);
+    "requests to database arrive late", 300..4_000, Nothing, Breaks, it => service::deliver_late(it, Database);
     "delete stream.orders", 0..1, Nothing, Loses, it => redis::delete_stream(it);
     "half-open connections to database", 0..1, Nothing, Breaks, it => service::link(it, Database, HalfOpen);
     "lose replies on publishing", 0..100, Nothing, Breaks,
@@ -92,16 +103,21 @@ static USUAL: &[Fault] = table! {
     "database full", 50..1_200, Nothing, Breaks, it => database::full(it);
     "kill -9 redis, back with an old snapshot", 0..800, Nothing, Loses, it => redis::kill(it, RedisData::Old);
     "stop instance 1", 50..1_500, Nothing, Breaks, it => service::stop(it, 0);
+    "requests to redis arrive very late", 4_000..20_000, Nothing, Breaks, it => service::deliver_late(it, Redis);
     "lose replies on adding stock", 0..100, Nothing, Breaks,
         it => service::lose_replies(it, it.operator.add_stock(1));
     "database connections exhausted", 50..1_200, Nothing, Breaks, it => database::exhaust_connections(it);
     "half-open connections to redis", 0..1, Nothing, Breaks, it => service::link(it, Redis, HalfOpen);
     "delete single keys", 50..3_000, Nothing, Breaks, it => redis::delete_keys(it);
+    "the clock of instance 2 is 120 s behind", 3_000..8_000, Faketime, ClockBehind,
+        it => service::step_clock_of_instance(it, 1, -WRONG_BY);
     "step the clock of redis 10 minutes back", 1_100..2_200, OneRedisFaketime, Breaks,
         it => service::step_clock(it, Redis, -600);
     "a stranger holds the sale's row", 50..2_500, Nothing, Breaks, it => database::row_held(it);
     "lose database replies", 20..400, Nothing, Breaks, it => service::link(it, Database, LoseReplies);
     "lose replies on paying", 0..100, Nothing, Breaks, it => service::lose_replies_on(it, What::Pay);
+    "requests to database arrive very late", 4_000..20_000, Nothing, Breaks,
+        it => service::deliver_late(it, Database);
     "stop database", 50..1_500, Nothing, Breaks, it => database::stop(it);
     "kill -9 instance 2", 0..400, Nothing, Breaks, it => service::kill(it, 1);
     "lose redis replies", 20..400, Nothing, Breaks, it => service::link(it, Redis, LoseReplies);
@@ -216,10 +232,24 @@ impl Fault {
         format!("{self}  (not drawn: {reason})")
     }
 
+    /// Whether an instance's clock is wrong, from the beginning of the sale.
+    pub fn is_wrong_clock(&self) -> bool {
+        matches!(self.effect, Effect::ClockAhead | Effect::ClockBehind)
+    }
+
+    /// How far the time in the ids of orders is ahead.
+    pub fn puts_ids_ahead(&self) -> Duration {
+        if self.effect == Effect::ClockAhead {
+            Duration::from_secs(WRONG_BY.unsigned_abs().into())
+        } else {
+            Duration::ZERO
+        }
+    }
+
     /// Whether Redis forgets something that it had confirmed.
     pub fn makes_redis_forget(&self, layout: Layout) -> bool {
         match self.effect {
-            Effect::Breaks => false,
+            Effect::Breaks | Effect::ClockAhead | Effect::ClockBehind => false,
             Effect::Loses => true,
             Effect::LosesIfReplaced => layout.redis_fails_over(),
         }
@@ -254,9 +284,9 @@ mod tests {
     fn each_layout_has_its_faults_once_and_each_of_three_strategies_meets_each_first() {
         let databases = [(Replication::None, 0), (Replication::SemiSynchronous, 3)];
         let redises = [
-            (RedisLayout::Single, 37),
-            (RedisLayout::Sentinel, 40),
-            (RedisLayout::Cluster, 42),
+            (RedisLayout::Single, 43),
+            (RedisLayout::Sentinel, 46),
+            (RedisLayout::Cluster, 48),
         ];
         for (redis, faults) in redises {
             for (database, more) in databases {
@@ -278,7 +308,7 @@ mod tests {
     fn the_list_says_why_a_fault_is_not_drawn() {
         let nothing = list(Layout::default());
         assert_eq!(nothing.lines().count(), USUAL.len());
-        assert_eq!(nothing.matches("not drawn").count(), 4, "{nothing}");
+        assert_eq!(nothing.matches("not drawn").count(), 6, "{nothing}");
         let everything = list(Layout {
             faketime: true,
             ..Layout::default()

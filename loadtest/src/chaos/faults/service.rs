@@ -1,11 +1,11 @@
 //! Faults of an instance of the service, of the way to its servers, of their clocks, and lost replies to what an operator or
 //! an owner of orders does.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use testkit::{clock, proxy::Mode};
-use tokio::time::sleep;
+use tokio::{sync::Mutex, time::sleep};
 
 use crate::chaos::{
     changes::What,
@@ -16,6 +16,9 @@ use crate::chaos::{
 
 /// How long replies to an operation get lost, at least.
 const SPELL: Duration = Duration::from_millis(250);
+/// How long connections begin to be held, at most: beyond the instances' time limits, so that what they send again is held,
+/// too.
+const LONGEST_HOLD: Duration = Duration::from_millis(1_200);
 
 /// SIGKILL, then started again.
 pub async fn kill(it: Scene<'_>, which: usize) -> Result<()> {
@@ -50,11 +53,36 @@ pub async fn link(it: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<()> {
     Ok(())
 }
 
-/// A server's clock is stepped by so many seconds and, at the end, stepped back. Such faults of one server take turns.
+/// All that is sent on the connections that are in use for a while reaches the server later, when the instances may have given
+/// it up, closed these connections and gone on with others: a late copy of a command, of a statement, of a COMMIT.
+pub async fn deliver_late(it: Scene<'_>, kind: ServerKind) -> Result<()> {
+    let hold = (it.lasts / 3).min(LONGEST_HOLD);
+    it.cluster.set_proxies(kind, Mode::HoldBytes);
+    sleep(hold).await;
+    it.cluster.set_proxies(kind, Mode::Forward);
+    sleep(it.lasts - hold).await;
+    it.cluster.pass_held(kind).await
+}
+
+/// A server's clock is stepped by so many seconds and, at the end, stepped back.
 pub async fn step_clock(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<()> {
-    let file = it.cluster.clocks[of as usize].lock().await;
+    step_while(&it.cluster.clocks[of as usize], seconds, it.lasts).await
+}
+
+/// The same of an instance's clock, which it is also started with meanwhile. At the end it is restarted: its ids never step
+/// back, and would go on from the wrong time.
+pub async fn step_clock_of_instance(it: Scene<'_>, which: usize, seconds: i32) -> Result<()> {
+    step_while(&it.cluster.instance_clocks[which], seconds, it.lasts).await?;
+    let mut instance = it.cluster.instances[which].lock().await;
+    instance.end().await?;
+    instance.restart().await
+}
+
+/// Such faults of one clock take turns.
+async fn step_while(clock: &Mutex<PathBuf>, seconds: i32, lasts: Duration) -> Result<()> {
+    let file = clock.lock().await;
     clock::step(&file, seconds)?;
-    sleep(it.lasts).await;
+    sleep(lasts).await;
     Ok(clock::step(&file, 0)?)
 }
 
