@@ -57,7 +57,7 @@ pub async fn write_once(
         fingerprint,
     } = &write;
     // Dropped before it is answered to the end, it is closed, and the server rolls back.
-    let mut connection = db.bounded(db.pool.acquire_for_writes()).await?;
+    let mut connection = db.pool.acquire_for_writes(db.pool.deadline()).await?;
     db.bounded(connection.execute("START TRANSACTION")).await?;
     let insert =
         "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)";
@@ -111,12 +111,11 @@ async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, Error> {
         let query = sqlx::query_as(select)
             .bind(write.operation)
             .bind(&write.key);
-        let mut connection = db.pool.acquire_writable().await?;
-        let found: Option<(Option<i64>, Vec<u8>)> = query.fetch_optional(&mut *connection).await?;
-        connection.answered();
-        Ok(found)
+        db.ask_primary(async |c| query.fetch_optional(c).await)
+            .await
     };
-    match db.ask_until_answered(read).await {
+    let found: sqlx::Result<Option<(Option<i64>, Vec<u8>)>> = db.ask_until_answered(read).await;
+    match found {
         Ok(Some((Some(result), of))) => {
             let is_this = of == write.fingerprint;
             Error::require(is_this, "this Idempotency-Key was used for another request")?;

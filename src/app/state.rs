@@ -54,7 +54,7 @@ pub(super) async fn connect(
     let timeout = config.database.database_timeout;
     let (database, nodes, keys) = servers(config).await?;
     // Of their own, so that no number of reads holds what a purchase needs.
-    let reads = database.beside(config.sale.read_connections);
+    let reads = database.for_reads(config.sale.read_connections);
     // Payments and cancellations may wait for a row for long, and users choose when.
     let changes = database.beside(CHANGE_CONNECTIONS);
     // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.

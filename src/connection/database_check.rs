@@ -23,7 +23,7 @@ const WRITES: [&str; 3] = [
 /// The first thing that must be repaired, as a sentence for the administrator.
 pub async fn ready_to_serve(database: &Database) -> anyhow::Result<()> {
     let checks = async {
-        let mut connection = database.pool.acquire().await?;
+        let mut connection = database.pool.acquire(database.pool.deadline()).await?;
         server_check::version_and_writable(&mut connection).await?;
         let missing = migrate::missing(&mut connection).await?;
         ensure!(

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::database_url::{cannot_connect, options};
 use super::opener::Opener;
-use super::pool::Pool;
+use super::pool::{Pool, PooledConnection};
 
 /// A connection that was idle for longer is not used again: something between here and the server may have forgotten it.
 const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -40,10 +40,13 @@ pub struct Database {
 }
 
 impl Database {
-    /// Runs `work` for at most the time limit; past it, the error is that of [`Pool::timed_out`]. The pool learns from an
-    /// error that the server is read-only.
+    /// Runs `work`, on a connection that is there, for at most the time limit. The pool learns from an error that the server
+    /// is read-only, or does not answer.
+    ///
+    /// # Errors
+    /// Those of `work`; an I/O error past the limit.
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
-        self.until(Instant::now() + self.timeout, work).await
+        self.until(self.pool.deadline(), work).await
     }
 
     /// As [`Database::bounded`], until `deadline`.
@@ -52,9 +55,11 @@ impl Database {
         deadline: Instant,
         work: impl Future<Output = sqlx::Result<T>>,
     ) -> sqlx::Result<T> {
-        let result = tokio::time::timeout_at(deadline, work).await;
-        let result = result.unwrap_or_else(|_| Err(self.pool.timed_out()));
-        result.inspect_err(|error| self.pool.shared.learn_from(error))
+        let began = Instant::now();
+        match tokio::time::timeout_at(deadline, work).await {
+            Ok(result) => result.inspect_err(|error| self.pool.shared.learn_from(error)),
+            Err(_) => Err(self.pool.unanswered(began)),
+        }
     }
 
     /// The same database on connections of its own, at most so many: what is learnt of the server through the ones holds for
@@ -62,6 +67,14 @@ impl Database {
     pub fn beside(&self, connections: u32) -> Self {
         Database {
             pool: self.pool.beside(connections),
+            timeout: self.timeout,
+        }
+    }
+
+    /// As [`Database::beside`], for statements that only read: the server ends them when they are waited for no longer.
+    pub fn for_reads(&self, connections: u32) -> Self {
+        Database {
+            pool: self.pool.for_reads(connections),
             timeout: self.timeout,
         }
     }
@@ -75,9 +88,20 @@ impl Database {
     where
         F: Future<Output = sqlx::Result<T>>,
     {
-        let (deadline, pause) = (Instant::now() + self.timeout, Duration::from_millis(100));
+        let (deadline, pause) = (self.pool.deadline(), Duration::from_millis(100));
         let pauses = iter::from_fn(move || (Instant::now() < deadline).then_some(pause));
-        (|| self.bounded(ask())).retry(pauses).await
+        ask.retry(pauses).await
+    }
+
+    /// Runs `work` [in time](Database::bounded) on a connection to a server that takes writes; see
+    /// [`Pool::acquire_writable`].
+    pub async fn ask_primary<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
+    ) -> sqlx::Result<T> {
+        let deadline = self.pool.deadline();
+        let connection = self.pool.acquire_writable(deadline).await?;
+        self.run(connection, deadline, work).await
     }
 
     /// Runs one statement that does not write, or several that are no transaction, [in time](Database::bounded).
@@ -85,7 +109,13 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
-        self.run(false, work).await
+        // Boxed, so that what awaits it stays small: the future of a purchase, which is moved, has a place for it.
+        Box::pin(async {
+            let deadline = self.pool.deadline();
+            let connection = self.pool.acquire(deadline).await?;
+            self.run(connection, deadline, work).await
+        })
+        .await
     }
 
     /// Runs one statement that writes, [in time](Database::bounded), on a connection [for writes](Pool::acquire_for_writes).
@@ -93,28 +123,24 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
-        self.run(true, work).await
+        Box::pin(async {
+            let deadline = self.pool.deadline();
+            let connection = self.pool.acquire_for_writes(deadline).await?;
+            self.run(connection, deadline, work).await
+        })
+        .await
     }
 
-    /// Takes a connection, and hands it back once `work` was answered. Boxed, so that what awaits it stays small: the future of
-    /// a purchase, which is moved, has a place for it.
+    /// Hands the connection back once `work` was answered.
     async fn run<T>(
         &self,
-        writes: bool,
+        mut connection: PooledConnection,
+        deadline: Instant,
         work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
-        self.bounded(Box::pin(async {
-            let acquired = if writes {
-                self.pool.acquire_for_writes().await
-            } else {
-                self.pool.acquire().await
-            };
-            let mut connection = acquired?;
-            let result = work(&mut connection).await;
-            connection.answered_with(&result);
-            result
-        }))
-        .await
+        let result = self.until(deadline, work(&mut connection)).await;
+        connection.answered_with(&result);
+        result
     }
 }
 
@@ -139,6 +165,7 @@ pub async fn connect(
     let opener = Opener {
         options: options(url)?,
         idle_limit,
+        read_limit: None,
         shared: Arc::default(),
     };
     Ok(Database {
@@ -149,8 +176,6 @@ pub async fn connect(
 
 /// Succeeds where the database answers and takes writes; for readiness.
 pub async fn ping(database: &Database) -> sqlx::Result<()> {
-    database
-        .bounded(database.pool.acquire_writable())
-        .await
-        .map(drop)
+    let deadline = database.pool.deadline();
+    database.pool.acquire_writable(deadline).await.map(drop)
 }

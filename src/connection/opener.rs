@@ -44,6 +44,18 @@ fn begin_with() -> [String; 2] {
     ]
 }
 
+/// What a session begins with beside it that only reads: the server ends what it reads no later than it is waited for, so
+/// that no more is at work than there are connections. A statement that waits for a table is bounded apart, in whole seconds.
+fn read_limits(limit: Duration) -> String {
+    format!(
+        "SET SESSION lock_wait_timeout = {} \
+         /*M!100101 , max_statement_time = {:.3} */ /*!50708 , max_execution_time = {} */",
+        limit.as_secs_f64().ceil().max(1.0),
+        limit.as_secs_f64(),
+        limit.as_millis()
+    )
+}
+
 /// A connection is used for at most this long, then closed: what an address leads to changes.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
 
@@ -70,7 +82,19 @@ pub(super) struct Opener {
     pub options: MySqlConnectOptions,
     /// A connection that was idle for longer is not used again.
     pub idle_limit: Duration,
+    /// The longest time of a statement, where the connections are for reads.
+    pub read_limit: Option<Duration>,
     pub shared: Arc<Shared>,
+}
+
+impl Opener {
+    /// The same server, for connections that only read.
+    pub fn for_reads(&self, limit: Duration) -> Opener {
+        Opener {
+            read_limit: Some(limit),
+            ..self.clone()
+        }
+    }
 }
 
 /// A connection.
@@ -119,7 +143,7 @@ impl Shared {
     pub fn learn_from(&self, error: &sqlx::Error) {
         if is_read_only(error) {
             self.leave_server();
-        } else if matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut) {
+        } else if matches!(error, sqlx::Error::Io(_)) {
             self.broke();
         }
     }
@@ -192,7 +216,10 @@ impl Manager for Opener {
             };
             let is_refused = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(io) if io.kind() == ConnectionRefused);
             let (began, mut raw) = connect.retry(REFUSED_PAUSES).when(is_refused).await?;
-            for statement in begin_with() {
+            let begin = begin_with()
+                .into_iter()
+                .chain(self.read_limit.map(read_limits));
+            for statement in begin {
                 raw.execute(statement.as_str()).await?;
             }
             let to_primary = takes_writes(&mut raw).await?;

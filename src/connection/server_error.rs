@@ -27,6 +27,15 @@ pub fn meaning_of(error: &sqlx::Error) -> Meaning {
     }
 }
 
+/// The error of a server that did not answer in time.
+pub(super) fn no_answer_in_time() -> sqlx::Error {
+    std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        "the database did not answer in time",
+    )
+    .into()
+}
+
 /// Whether the connection that had this error can be used again, and there is no reason to try a new one.
 pub fn leaves_usable(error: &sqlx::Error) -> bool {
     use Meaning::{Elsewhere, ReadOnly, Unknown};

@@ -354,7 +354,7 @@ impl Metrics {
         let help = "Time a purchase, or another write, held a connection to the database. \
                     database_connections_max divided by it is the most there can be a second.";
         page.histogram("database_connection_hold_seconds", help)
-            .counted(&[], &self.database.pool.held.counted());
+            .counted(&[], &self.database.pool.held().counted());
         let sessions = self.sessions.stats();
         let help = "Session lookups, by the place that answered. Mostly redis for long: users \
                     with few requests each, or seckill_sessions_tracked is 0.";

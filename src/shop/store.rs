@@ -217,7 +217,7 @@ impl ShopStore {
     /// inserted.
     pub async fn seed(&self) -> Result<[u64; 2], Error> {
         let mut inserted = [0; 2];
-        let mut connection = self.db.pool.acquire().await?;
+        let mut connection = self.db.pool.acquire(self.db.pool.deadline()).await?;
         for (inserted, (table, sample)) in inserted.iter_mut().zip(SAMPLES) {
             let count = format!("SELECT COUNT(*) FROM {table}");
             if sqlx::query_scalar::<_, i64>(&count)

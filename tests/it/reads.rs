@@ -3,13 +3,17 @@
 //! [`crate::admission`].
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use seckill::connection::mysql::{Database, connect};
 use sqlx::{Executor, MySql, pool::PoolConnection};
+use testkit::proxy::{Mode, Proxy};
 use tokio::task::JoinSet;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{get, metric, metric_is};
+use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
 
@@ -201,4 +205,83 @@ async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
     })
     .await;
     purchases.join_all().await;
+}
+
+/// Clients that ask and go: the statements that their reads began are still at work in the server, and hold their
+/// connections' places.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_whose_clients_have_gone_are_not_more_than_the_connections_for_reads() {
+    const CONNECTIONS: usize = 2;
+    let stack = Stack::start(1, &["--read-connections", "2"]).await;
+    let sale = stack.publish(1, "row-lock").await;
+    let user = stack.users(1).await.remove(0);
+    // Not those of sales, which expiry and the stream look at.
+    let tables = "tb_user WRITE, tb_shop WRITE, tb_voucher WRITE";
+    let stranger = lock(&stack, tables).await;
+    let mut most = 0;
+    for n in 1..=8 {
+        let paths = [
+            format!("/shop/of/name?name={n}"),
+            format!("/shop/of/type?typeId={n}"),
+            format!("/shop/{n}"),
+            format!("/voucher/list/{n}"),
+            format!("/user/{n}"),
+        ];
+        let mut reads = JoinSet::new();
+        for path in paths {
+            let call = get(stack.url(), &path).token(&user.token);
+            reads.spawn(async move { call.send().await });
+        }
+        // All have come to the service, and one at least to the server.
+        let open = "seckill_http_connections_open";
+        eventually("they are asked", async || {
+            metric(stack.url(), open).await >= 4 && stack.database.waiting().await > 0
+        })
+        .await;
+        reads.shutdown().await;
+        metric_is(stack.url(), "seckill_http_connections_open", 1).await;
+        most = most.max(stack.database.waiting().await);
+    }
+    assert!(most <= CONNECTIONS, "{most} statements at work");
+    unlock(stranger).await;
+    metric_is(stack.url(), BUSY, 0).await;
+    get(stack.url(), "/shop/1").send().await.data();
+    stack.buy(&user, sale).await.data();
+}
+
+/// What no connection is free for says nothing of the server; what is not answered does.
+#[tokio::test]
+async fn a_wait_for_a_free_connection_closes_no_idle_one() {
+    let database = TestDatabase::migrated().await;
+    let proxy = Proxy::start(database.server().to_owned()).await.unwrap();
+    let url = database.url_through(proxy.address).into();
+    let limit = Duration::from_millis(700);
+    let purchases = connect(&url, 2, limit).await.unwrap();
+    let reads = purchases.for_reads(1);
+    let ask = async |database: &Database| {
+        let one = sqlx::query_scalar::<_, i64>("SELECT 1");
+        database.read(async |c| one.fetch_one(c).await).await
+    };
+    // Opened when the machine has the time.
+    eventually("an idle connection", async || ask(&purchases).await.is_ok()).await;
+    eventually("another", async || ask(&reads).await.is_ok()).await;
+    let only = reads
+        .pool
+        .acquire(reads.pool.deadline())
+        .await
+        .expect("the only one");
+    for _ in 0..2 {
+        let busy = ask(&reads).await;
+        assert!(matches!(busy, Err(sqlx::Error::PoolTimedOut)), "{busy:?}");
+        assert_eq!(purchases.pool.usage()[0], 1, "it is closed");
+    }
+    drop(only);
+    eventually("another", async || ask(&reads).await.is_ok()).await;
+    proxy.set(Mode::Hang);
+    let unanswered = ask(&reads).await;
+    assert!(
+        matches!(unanswered, Err(sqlx::Error::Io(_))),
+        "{unanswered:?}"
+    );
+    assert_eq!(purchases.pool.usage()[0], 0, "it is idle still");
 }

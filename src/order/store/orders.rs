@@ -80,10 +80,7 @@ impl OrderStore {
     /// [`Error::Unavailable`], also where the server is read-only, and where a transaction that inserted the order has not
     /// ended.
     pub async fn find_on_primary(&self, order_id: i64) -> Result<Option<Order>, Error> {
-        let order = self
-            .db
-            .bounded(find_for_certain(&self.db, order_id, Locked::Fail))
-            .await;
+        let order = find_for_certain(&self.db, order_id, Locked::Fail).await;
         let order = order.map_err(|error| match Error::from(error) {
             Error::Conflict => Error::Unavailable(Cause::OrderUndecided),
             other => other,
@@ -126,7 +123,7 @@ pub(super) enum Locked {
     Fail,
 }
 
-/// An order with its times in UTC; to be [bounded](Database::bounded). One that is not found does not exist:
+/// An order with its times in UTC. One that is not found does not exist:
 ///
 /// - It is looked for by a locking read. A transaction that inserted the order has the row locked until its end, also while
 ///   it is prepared and waits for a replica; a plain read does not see the row.
@@ -147,18 +144,16 @@ pub(super) async fn find_for_certain(
         ""
     };
     let locking = format!("{plain} FOR UPDATE{nowait}");
-    let mut connection = db.pool.acquire_writable().await?;
-    for sql in [&plain, &locking] {
-        let read = sqlx::query_as(sql)
-            .bind(order_id)
-            .fetch_optional(&mut *connection)
-            .await;
-        connection.answered_with(&read);
-        if let Some(order) = read? {
-            return Ok(Some(order));
+    db.ask_primary(async |connection| {
+        for sql in [&plain, &locking] {
+            let found = sqlx::query_as(sql).bind(order_id);
+            if let Some(order) = found.fetch_optional(&mut *connection).await? {
+                return Ok(Some(order));
+            }
         }
-    }
-    Ok(None)
+        Ok(None)
+    })
+    .await
 }
 
 const SELECT_ORDER: &str = "SELECT id, CAST(id AS CHAR) AS order_id, CAST(user_id AS SIGNED) AS user_id, \

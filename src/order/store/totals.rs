@@ -94,7 +94,7 @@ impl OrderStore {
         );
         // Not bounded by the request limit: it reads every order there is, and no buyer waits for it.
         Ok(sqlx::query_as(&sql)
-            .fetch_all(&mut *self.db.pool.acquire().await?)
+            .fetch_all(&mut *self.db.pool.acquire(self.db.pool.deadline()).await?)
             .await?)
     }
 }

@@ -64,11 +64,9 @@ impl Reply {
 impl OrderTransaction {
     /// Takes a connection from the pool; sends nothing yet.
     pub(super) async fn begin(db: Database, end: Option<Instant>) -> Result<Self, Error> {
-        let limit = Instant::now() + db.timeout;
+        let limit = db.pool.deadline();
         let deadline = end.map_or(limit, |end| end.min(limit));
-        // Not by the database's limit: a pool that is in use says nothing of the server.
-        let acquired = tokio::time::timeout_at(deadline, db.pool.acquire_for_writes()).await;
-        let connection = acquired.unwrap_or_else(|_| Err(db.pool.timed_out()))?;
+        let connection = db.pool.acquire_for_writes(deadline).await?;
         Ok(OrderTransaction {
             db,
             connection,
@@ -237,6 +235,12 @@ impl OrderTransaction {
             Ok(())
         };
         let error = self.db.until(self.deadline, running).await.err();
+        if error
+            .as_ref()
+            .is_some_and(|error| error.as_database_error().is_none())
+        {
+            self.connection.give_up();
+        }
         replies.drain(..usize::from(begins).min(replies.len()));
         Sent { replies, error }
     }
