@@ -2,12 +2,15 @@
 //! the database. Only here.
 //!
 //! Which clock decides what: a sale's window is checked by the **database's** clock (see `voucher/sales.rs`), so that a
-//! node whose own clock is wrong cannot open a sale early. The seconds in an order id come from the **node's** clock;
-//! ids are unique whatever it says (see `id/`).
+//! node whose own clock is wrong cannot open a sale early. The seconds in an order id come from the later of the
+//! **node's** clock and the database's: an order whose id is older than a purchase may take, by the database's clock, is not
+//! on its way any more. Ids are unique whatever the clocks say (see `id/`).
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, NaiveDateTime, TimeZone, Utc};
+use chrono::{DateTime, NaiveDateTime, TimeDelta, TimeZone, Utc};
 use chrono_tz::Tz;
 
 /// The time zone of date-times in requests and replies, and of the day that an order id's counter belongs to.
@@ -28,9 +31,28 @@ impl Zone {
         }
     }
 
+    /// As [`Zone::seconds`], by this node's clock or the database's, whichever is later.
+    pub fn latest_seconds(self, database: DatabaseClock) -> impl Fn() -> i64 + Send + Sync {
+        let node = self.seconds();
+        move || match database.now() {
+            Some(now) => node().max(self.to_local(now).and_utc().timestamp()),
+            None => node(),
+        }
+    }
+
     /// The local date-time at `instant`.
     pub fn to_local(self, instant: DateTime<Utc>) -> NaiveDateTime {
         instant.with_timezone(&self.0).naive_local()
+    }
+
+    /// The latest instant that a clock may have shown as this local date-time: of an hour that comes twice, the second. An hour
+    /// that is left out is taken as if the clock had not been turned yet.
+    pub fn latest_utc(self, local: NaiveDateTime) -> DateTime<Utc> {
+        let latest = |local: NaiveDateTime| self.0.from_local_datetime(&local).latest();
+        let day = TimeDelta::days(1);
+        let instant = latest(local).or_else(|| Some(latest(local - day)? + day));
+        // Twelve hours behind UTC is where a date ends last.
+        instant.map_or(local.and_utc() + day / 2, |at| at.with_timezone(&Utc))
     }
 
     /// The instant of a local date-time. Where clocks are turned back and it names two, the earlier; where they are
@@ -40,6 +62,46 @@ impl Zone {
             .from_local_datetime(&local)
             .earliest()
             .map(|at| at.with_timezone(&Utc))
+    }
+}
+
+/// The database's clock, as its last reply told it: never ahead of it while it runs evenly. Cheap to clone.
+#[derive(Clone)]
+pub struct DatabaseClock(Arc<Reading>);
+
+struct Reading {
+    began: Instant,
+    /// What is to be added to the time since then, µs since 1970; 0 before the first reply.
+    offset_us: AtomicI64,
+}
+
+impl Default for DatabaseClock {
+    fn default() -> Self {
+        DatabaseClock(Arc::new(Reading {
+            began: Instant::now(),
+            offset_us: AtomicI64::new(0),
+        }))
+    }
+}
+
+impl DatabaseClock {
+    fn elapsed_us(&self) -> i64 {
+        let elapsed = self.0.began.elapsed().as_micros();
+        elapsed.try_into().unwrap_or(i64::MAX)
+    }
+
+    /// A reply that has just come says that it is `now`.
+    pub fn set(&self, now: DateTime<Utc>) {
+        let offset = now.timestamp_micros() - self.elapsed_us();
+        self.0.offset_us.store(offset, Relaxed);
+    }
+
+    /// `None` before the first reply.
+    pub fn now(&self) -> Option<DateTime<Utc>> {
+        match self.0.offset_us.load(Relaxed) {
+            0 => None,
+            offset => DateTime::from_timestamp_micros(offset + self.elapsed_us()),
+        }
     }
 }
 
@@ -57,5 +119,35 @@ mod tests {
         assert!(zone.to_utc(local("2026-03-29T02:30:00")).is_none());
         let earlier = zone.to_utc(local("2026-10-25T02:30:00")).unwrap();
         assert_eq!(earlier.to_rfc3339(), "2026-10-25T00:30:00+00:00");
+    }
+    #[test]
+    fn the_age_of_a_local_time_is_not_overstated_where_clocks_are_turned() {
+        let zone = Zone(chrono_tz::Europe::Berlin);
+        let latest = |text| zone.latest_utc(local(text)).to_rfc3339();
+        assert_eq!(latest("2026-06-01T02:30:00"), "2026-06-01T00:30:00+00:00");
+        // The second half past two of that night, after which it is three.
+        assert_eq!(latest("2026-10-25T02:30:00"), "2026-10-25T01:30:00+00:00");
+        assert_eq!(latest("2026-10-25T03:00:00"), "2026-10-25T02:00:00+00:00");
+        // A second before three, local time goes on at three: it is as old as it was.
+        assert_eq!(latest("2026-03-29T01:59:59"), "2026-03-29T00:59:59+00:00");
+        assert_eq!(latest("2026-03-29T03:00:00"), "2026-03-29T01:00:00+00:00");
+        assert_eq!(latest("2026-03-29T02:30:00"), "2026-03-29T01:30:00+00:00");
+    }
+
+    #[test]
+    fn an_id_is_dated_by_the_later_clock() {
+        let zone = Zone(chrono_tz::Asia::Shanghai);
+        let database = DatabaseClock::default();
+        let seconds = zone.latest_seconds(database.clone());
+        let node = zone.seconds();
+        assert!(
+            seconds() - node() <= 1,
+            "nothing is known of the database's"
+        );
+        let two_minutes = TimeDelta::seconds(120);
+        database.set(Utc::now() + two_minutes);
+        assert!((119..=121).contains(&(seconds() - node())));
+        database.set(Utc::now() - two_minutes);
+        assert!(seconds() - node() <= 1);
     }
 }

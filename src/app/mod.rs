@@ -15,7 +15,6 @@ use crate::http::middleware::RequestPolicy;
 use crate::http::spans;
 use crate::lab::Lab;
 use crate::order::expiry;
-use crate::order::lifetime::Lifetime;
 use crate::router;
 
 mod state;
@@ -30,10 +29,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
     let state = Arc::new(state);
     let stop_expiry = CancellationToken::new();
-    // On the purchases' connections, of which it uses one at a time: users who cancel do not hold it up.
+    // On the purchases' connections, of which it uses two at most: users who cancel do not hold it up.
     let orders = state.purchases.context().parts.store.clone();
-    let expiry = Lifetime::new(orders, state.vouchers.sales.clone());
-    let expiry = expiry::run(expiry, config.sale.unpaid_seconds);
+    let expiry = expiry::run(state.lifetime.on(orders), config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
 
     // Before anybody can know that it serves: a signal that came between would end it without draining.

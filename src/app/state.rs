@@ -20,6 +20,7 @@ use crate::keys::{KeyStyle, Keys, record, rights};
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
+use crate::order::lookup::OrderLookup;
 use crate::order::parts::OrderParts;
 use crate::order::process_locks::ProcessLocks;
 use crate::order::purchase::PurchaseService;
@@ -124,7 +125,7 @@ pub(super) async fn connect(
         in_memory: config.sale.lab.then(ProcessSessions::default),
     };
     let store = OrderStore::new(database.clone(), zone);
-    let seconds = Arc::new(zone.seconds());
+    let seconds = Arc::new(zone.latest_seconds(sales.database_clock.clone()));
     let ids = IdGenerator::new(redis.clone(), seconds, keys.clone(), config.sale.id_block);
     let ids = Arc::new(ids);
     let limits = GroupCommitLimits {
@@ -133,7 +134,6 @@ pub(super) async fn connect(
         in_flight: config.sale.group_in_flight,
         timeout,
     };
-    let lifetime = Lifetime::new(OrderStore::new(changes.clone(), zone), sales.clone());
     let group_commit = GroupCommit::new(store.clone(), ids.clone(), limits);
     let parts = Arc::new(OrderParts {
         nodes: nodes.clone(),
@@ -153,11 +153,17 @@ pub(super) async fn connect(
     let stream = stream
         .await
         .context("cannot join the stream of orders on Redis")?;
+    let unsure = config.sale.stream_unsure;
+    let changed = OrderStore::new(changes.clone(), zone);
+    let lookup = OrderLookup::new(changed.clone(), stream.clone(), unsure);
+    let lifetime = Lifetime::new(changed, sales.clone(), lookup);
+    let lookup = OrderLookup::new(parts.reads.clone(), stream.clone(), unsure);
     let process_locks = ProcessLocks::default();
     let context = PurchaseContext {
         parts,
         group_commit,
         stream,
+        lookup,
         process_locks,
     };
     let admission = Admission::new(&config.sale);

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDateTime};
 use parking_lot::Mutex;
 
 use crate::connection::fresh_cache::FreshCache;
@@ -28,6 +28,12 @@ pub const EPOCH_SECONDS: i64 = 1_640_995_200;
 
 /// Bits of the counter part.
 pub const SEQUENCE_BITS: u32 = 32;
+
+/// The local date-time in an id; `None` where no clock shows it.
+pub fn local_time(id: i64) -> Option<NaiveDateTime> {
+    let at = DateTime::from_timestamp((id >> SEQUENCE_BITS) + EPOCH_SECONDS, 0)?;
+    Some(at.naive_utc())
+}
 
 const SECONDS_PER_DAY: i64 = 86_400;
 

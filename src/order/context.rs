@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::deadline::{Deadline, until};
+use super::lookup::OrderLookup;
 use super::model::{Buyer, NewOrder};
 use super::parts::OrderParts;
 use super::process_locks::{ProcessGuard, ProcessLocks};
@@ -20,6 +21,8 @@ pub struct PurchaseContext {
     pub parts: Arc<OrderParts>,
     pub group_commit: GroupCommit,
     pub stream: OrderStream,
+    /// On the connections of reads.
+    pub lookup: OrderLookup,
     /// By user.
     pub process_locks: ProcessLocks,
 }

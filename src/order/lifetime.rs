@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use backon::Retryable;
 
+use super::lookup::OrderLookup;
 use super::model::{Order, OrderStatus};
 use super::process_locks::ProcessLocks;
 use super::retry::{conflict_pauses, is_conflict};
@@ -26,45 +27,58 @@ const TURN_LIMIT: Duration = Duration::from_secs(3);
 pub struct Lifetime {
     pub(super) store: OrderStore,
     sales: Arc<SaleCache>,
+    lookup: OrderLookup,
     /// Of users who cancel, by sale.
     turns: Arc<ProcessLocks>,
 }
 
 impl Lifetime {
-    /// Orders of this store; `sales` learns of returned stock.
-    pub fn new(store: OrderStore, sales: Arc<SaleCache>) -> Self {
+    /// Orders of this store, looked up in it too; `sales` learns of returned stock.
+    pub fn new(store: OrderStore, sales: Arc<SaleCache>, lookup: OrderLookup) -> Self {
         Lifetime {
             store,
             sales,
+            lookup,
             turns: Arc::default(),
+        }
+    }
+
+    /// The same orders, cancelled on other connections.
+    pub fn on(&self, store: OrderStore) -> Self {
+        Lifetime {
+            store,
+            ..self.clone()
         }
     }
 
     /// Pays one of the user's orders; returns it as it is now.
     ///
     /// # Errors
-    /// [`Error::OrderNotFound`], [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it
-    /// may be paid.
+    /// Those of [`OrderLookup::find`]; [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it
+    /// may be paid, or is pending.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
+        let order = self.own(order_id, user_id).await?;
+        if order.status() != Some(OrderStatus::Unpaid) {
+            return require_paid(order);
+        }
         let pay = || self.store.pay(order_id, user_id);
         let paid = pay
             .retry(conflict_pauses(Duration::MAX))
             .when(is_conflict)
             .await?;
         let order = self.own_after(paid, order_id, user_id).await?;
-        match order.status() {
-            Some(OrderStatus::Paid | OrderStatus::Used) => Ok(order),
-            // Paid by this call, and refunded before it was read again.
-            _ if paid => Ok(order),
-            other => Err(refusal(other)),
+        // Paid by this call, and refunded before it was read again.
+        if paid {
+            return Ok(order);
         }
+        require_paid(order)
     }
 
     /// Cancels one of the user's orders and returns its stock; returns the order as it is now.
     ///
     /// # Errors
-    /// [`Error::OrderNotFound`], [`Error::AlreadyPaid`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it may
-    /// be cancelled.
+    /// Those of [`OrderLookup::find`]; [`Error::AlreadyPaid`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it may
+    /// be cancelled, or is pending.
     pub async fn cancel(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.own(order_id, user_id).await?;
         if order.status() != Some(OrderStatus::Unpaid) {
@@ -93,14 +107,14 @@ impl Lifetime {
     }
 
     async fn own(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        owned(self.store.find_on_primary(order_id).await?, user_id)
+        let order = self.lookup.find_current(user_id, order_id).await?;
+        // A pending order cannot be changed; whether there will be one is to be looked up.
+        order.ok_or(Error::OutcomeUnknown(Some(order_id)))
     }
 
-    /// The order after it was, or was not, changed: where it was, no error may say that nothing was done. Only a server that
-    /// takes writes is asked: while the database changes over, another one may show the order as it was before.
+    /// The order after it was, or was not, changed: where it was, no error may say that nothing was done.
     async fn own_after(&self, changed: bool, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let found = self.store.find_on_primary(order_id).await;
-        let order = found.and_then(|order| owned(order, user_id));
+        let order = self.own(order_id, user_id).await;
         if changed {
             order.map_err(|_| Error::OutcomeUnknown(Some(order_id)))
         } else {
@@ -109,9 +123,11 @@ impl Lifetime {
     }
 }
 
-fn owned(order: Option<Order>, user_id: i64) -> Result<Order, Error> {
-    let own = |order: &Order| order.user_id == user_id && !order.is_refusal();
-    order.filter(own).ok_or(Error::OrderNotFound)
+fn require_paid(order: Order) -> Result<Order, Error> {
+    match order.status() {
+        Some(OrderStatus::Paid | OrderStatus::Used) => Ok(order),
+        other => Err(refusal(other)),
+    }
 }
 
 fn require_cancelled(order: Order) -> Result<Order, Error> {

@@ -12,7 +12,7 @@
 //! On the strategy `group-commit`, a queue replaces steps 5 and 6 ([`strategy::group_commit`]). On `stream`, the id is
 //! returned before step 5, as pending ([`strategy::stream`]).
 //!
-//! After the purchase, an order is paid or cancelled by its owner ([`lifetime`]), or cancelled because it was not paid in
+//! After the purchase, an order is looked up ([`lookup`]), paid or cancelled by its owner ([`lifetime`]), or cancelled because it was not paid in
 //! time ([`expiry`]). [`audit`] checks the invariants of every sale at any time.
 
 use axum::extract::State;
@@ -32,6 +32,7 @@ pub mod context;
 mod deadline;
 pub mod expiry;
 pub mod lifetime;
+pub mod lookup;
 pub mod model;
 pub mod parts;
 pub mod process_locks;
@@ -164,7 +165,7 @@ pub async fn get(
     Path(id): Path<i64>,
 ) -> Result<Response, Error> {
     let user_id = signed_in.user_id;
-    let found = signed_in.run(async move { purchases.context().stream.find(user_id, id).await });
+    let found = signed_in.run(async move { purchases.context().lookup.find(user_id, id).await });
     Ok(match found.await? {
         Some(order) => reply::data(order).into_response(),
         None => reply::pending_order(id).into_response(),
@@ -196,13 +197,14 @@ pub async fn mine(
 
 /// Pays one of the caller's orders.
 ///
-/// No bank is called. Idempotent.
+/// No bank is called. Idempotent. A pending order is not paid, and is `OUTCOME_UNKNOWN`; a refused one gets its refusal.
 #[utoipa::path(
     post, path = "/voucher-order/{orderId}/pay", tag = "order", security(("authorization" = [])),
     params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
     responses((status = 200, body = Order, description = "The order as it is now.")),
     extensions(("x-codes" = json!([
-        "ORDER_NOT_FOUND", "ORDER_CANCELLED", "ORDER_REFUNDED", "OUTCOME_UNKNOWN"
+        "ORDER_NOT_FOUND", "ORDER_CANCELLED", "ORDER_REFUNDED", "SOLD_OUT", "ALREADY_ORDERED",
+        "VOUCHER_NOT_FOUND", "ORDER_FAILED", "OUTCOME_UNKNOWN"
     ]))),
 )]
 pub async fn pay(
@@ -217,14 +219,16 @@ pub async fn pay(
 
 /// Cancels one of the caller's unpaid orders and puts its voucher back on sale.
 ///
-/// The caller may buy again. Idempotent.
+/// The caller may buy again. Idempotent. A pending order is not cancelled, and is `OUTCOME_UNKNOWN`; a refused one gets
+/// its refusal.
 #[utoipa::path(
     post, path = "/voucher-order/{orderId}/cancel", tag = "order",
     security(("authorization" = [])),
     params(("orderId" = i64, Path, description = "The order's id.", example = 62_496_928_117_555_201_i64)),
     responses((status = 200, body = Order, description = "The order as it is now.")),
     extensions(("x-codes" = json!([
-        "ORDER_NOT_FOUND", "ALREADY_PAID", "ORDER_REFUNDED", "OUTCOME_UNKNOWN"
+        "ORDER_NOT_FOUND", "ALREADY_PAID", "ORDER_REFUNDED", "SOLD_OUT", "ALREADY_ORDERED",
+        "VOUCHER_NOT_FOUND", "ORDER_FAILED", "OUTCOME_UNKNOWN"
     ]))),
 )]
 pub async fn cancel(

@@ -130,6 +130,11 @@ impl Order {
         self.voucher_id == 0
     }
 
+    /// Whether it is this user's order of this voucher.
+    pub fn is_of(&self, buyer: Buyer) -> bool {
+        self.user_id == buyer.user_id && self.voucher_id == buyer.voucher_id
+    }
+
     /// The status by name; `None` for a number that has none.
     pub fn status(&self) -> Option<OrderStatus> {
         use OrderStatus::{Cancelled, Paid, Refunded, Refunding, Unpaid, Used};

@@ -18,6 +18,7 @@ use redis::AsyncCommands;
 
 use super::recounts::Recounts;
 use super::store::{SaleRow, VoucherStore};
+use crate::clock::DatabaseClock;
 use crate::connection::coalescer::Coalescer;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
@@ -123,6 +124,8 @@ pub struct SaleCache {
     reads: Coalescer<i64, Reading>,
     /// Sales that the strategy `stream` is to count again.
     pub recounts: Recounts,
+    /// As each read of a sale tells it.
+    pub database_clock: DatabaseClock,
 }
 
 impl SaleCache {
@@ -133,7 +136,17 @@ impl SaleCache {
         keys: Keys,
         timeout: Duration,
     ) -> Self {
-        let read = move |ids| read(store.clone(), redis.clone(), keys.clone(), ids);
+        let database_clock = DatabaseClock::default();
+        let clock = database_clock.clone();
+        let read = move |ids| {
+            read(
+                store.clone(),
+                redis.clone(),
+                keys.clone(),
+                clock.clone(),
+                ids,
+            )
+        };
         let reads = Coalescer::start(READ_AT_ONCE, read);
         let sales = FreshCache::new(FRESH_FOR, CAPACITY);
         SaleCache {
@@ -141,6 +154,7 @@ impl SaleCache {
             sales,
             reads,
             recounts: Recounts::default(),
+            database_clock,
         }
     }
 
@@ -190,6 +204,7 @@ async fn read(
     store: VoucherStore,
     redis: RoutedConnection,
     keys: Keys,
+    clock: DatabaseClock,
     ids: Vec<i64>,
 ) -> Vec<Reading> {
     let asked_at = Instant::now();
@@ -197,6 +212,9 @@ async fn read(
         Ok(rows) => rows,
         Err(error) => return ids.iter().map(|_| Err(error.clone())).collect(),
     };
+    if let Some(row) = rows.first() {
+        clock.set(row.now.and_utc());
+    }
     let (rows, redis, keys) = (&rows, &redis, &keys);
     let sale = |id: i64| async move {
         let row = rows

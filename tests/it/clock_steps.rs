@@ -2,10 +2,14 @@
 //! installs); and every combination of clocks that an order's age can be seen by. The database's clock is stepped in
 //! [`crate::slow`].
 
+use std::time::Duration;
+
+use crate::support::api::get;
 use crate::support::eventually;
-use crate::support::stack::Stack;
+use crate::support::stack::{Stack, buy};
 use testkit::clock;
 use testkit::raw::query;
+use tokio::time::Instant;
 
 /// By a clock that was stepped back, a dead consumer's entries were delivered in the future, and are not idle for an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,5 +107,49 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     }
     for (id, ages) in ids[0].iter().zip(young) {
         assert_eq!(status(&stack, *id).await, 1, "{ages:?}");
+    }
+}
+
+/// The clock of one of three instances is two minutes behind, that of another two minutes ahead. Which of them made an id, and
+/// which is asked, makes no difference: the database's clock says whether an order under it may still be on its way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_is_missing_by_the_databases_clock_whichever_instance_is_asked() {
+    assert!(clock::library().is_some(), "libfaketime is missing");
+    let mut stack = Stack::start(1, &[]).await;
+    for seconds in [-120, 120] {
+        let file = stack.redis.data().join(format!("clock{seconds}"));
+        clock::step(&file, seconds).unwrap();
+        let mut env = stack.env();
+        env.extend(clock::environment(&file));
+        stack.add_instance_with(&[], &env).await;
+    }
+    let sale = stack.publish(500, "reentrant-lock").await;
+    let users = stack.users(30).await;
+    stack.settled().await;
+    let mut buyers = users.iter();
+    let urls = stack.urls();
+    // Only the one whose clock is right is asked of its own ids: the others differ anyway.
+    for (maker, asked) in [(0, 2), (1, 0), (1, 1), (1, 2)] {
+        let told = loop {
+            let user = buyers.next().expect("no machine is as slow as that");
+            let began = Instant::now();
+            let order = buy(&urls[maker], user, sale).await.bought();
+            let path = format!("/voucher-order/{}", order + 1_000_000);
+            let told = get(&urls[asked], &path).token(&user.token).send().await;
+            // The grace is 3 s here, and a second's fraction is not in an id.
+            if began.elapsed() < Duration::from_millis(1500) {
+                break told;
+            }
+        };
+        assert_eq!(told.status, 503, "{maker} {asked} {told:?}");
+        told.refused(503, "UNAVAILABLE");
+    }
+    let old = (150_000_000_i64 << 32) + 1;
+    for url in &urls {
+        let told = get(url, &format!("/voucher-order/{old}"))
+            .token(&users[0].token)
+            .send()
+            .await;
+        told.refused(200, "ORDER_NOT_FOUND");
     }
 }

@@ -9,6 +9,7 @@ use seckill::connection::{migrate, mysql};
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::OrderStore;
+use seckill::order::store::orders::Probe;
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 use testkit::database_server::{Product, Settings};
 use testkit::process::TemporaryFolder;
@@ -111,7 +112,7 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
         matches!(store.find(77).await, Ok(None))
     })
     .await;
-    let found = store.find_on_primary(77).await;
+    let found = store.probe(77).await;
     assert!(
         matches!(found, Err(Error::Unavailable(_))),
         "the replica was believed: {found:?}"
@@ -124,8 +125,11 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     pair.promote().await.expect("promote");
     let committed = commit.await.expect("the purchase");
     assert!(matches!(committed, Ok(())), "{committed:?}");
-    let found = store.find_on_primary(77).await.expect("an answer");
-    assert_eq!(found.map(|order| order.user_id), Some(77));
+    let found = store.probe(77).await.expect("an answer");
+    assert!(
+        matches!(&found, Probe::Order(order) if order.user_id == 77),
+        "{found:?}"
+    );
     let of_promoted = doctor(&pair.url());
     assert!(
         of_promoted.contains("warn  commits do not wait for a replica"),

@@ -39,8 +39,7 @@ async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server
         stack.users(1).await.remove(0),
     );
     stack.settled().await;
-    // `pay` is not among them: its UPDATE waits for the row by itself, and longer.
-    for route in [ROUTES[0], ROUTES[1]] {
+    for route in ROUTES {
         let purchase = inserted(&stack, &user, sale).await;
         ask(&stack, &user, ORDER, route)
             .await
@@ -85,5 +84,42 @@ async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server
         ask(&stack, &user, ORDER + 1, route)
             .await
             .refused(200, "ORDER_NOT_FOUND");
+    }
+}
+
+/// An order of the stream whose sale is locked is neither paid nor cancelled, and it is not missing: before its row, while
+/// it is pending, and after its refusal every route says what is known of it.
+#[tokio::test]
+async fn a_pending_order_is_pending_and_a_refused_one_is_refused_on_every_route() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(1, "stream").await;
+    let users = stack.users(2).await;
+    let mut holder = stack.lock_sale(sale).await;
+    let order = stack.buy(&users[0], sale).await.bought();
+    for route in ROUTES {
+        let pending = ask(&stack, &users[0], order, route).await;
+        if route.0 == "GET" {
+            assert_eq!(pending.body["code"], "PENDING", "{pending:?}");
+        } else {
+            pending.refused(503, "OUTCOME_UNKNOWN");
+        }
+        assert_eq!(
+            pending.body["orderId"],
+            order.to_string(),
+            "{route:?} {pending:?}"
+        );
+        // Of another user it says nothing.
+        ask(&stack, &users[1], order, route).await.shows_no_order();
+    }
+    let sell_out = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
+    sqlx::Executor::execute(&mut *holder, sell_out.as_str())
+        .await
+        .expect("no stock");
+    holder.commit().await.expect("a commit");
+    stack.told(&users[0], order, "SOLD_OUT").await;
+    for route in ROUTES {
+        ask(&stack, &users[0], order, route)
+            .await
+            .refused(200, "SOLD_OUT");
     }
 }

@@ -9,12 +9,12 @@
 
 use std::collections::BTreeMap;
 
-use super::orders::{Locked, find_for_certain, id_list};
+use super::orders::{Locked, Probe, find_for_certain, id_list};
 use super::transaction::{OrderTransaction, Sent};
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
 use crate::error::{Cause, Error};
-use crate::order::model::{Buyer, NewOrder, Order};
+use crate::order::model::NewOrder;
 use crate::order::steps;
 use crate::request::trace;
 
@@ -118,16 +118,8 @@ async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
     let found = db
         .ask_until_answered(|| find_for_certain(db, order.id, Locked::Wait))
         .await;
-    let buyer = |Order {
-                     user_id,
-                     voucher_id,
-                     ..
-                 }| Buyer {
-        user_id,
-        voucher_id,
-    };
-    match found.map(|found| found.map(buyer)) {
-        Ok(found) if found == Some(order.buyer) => Ok(()),
+    match found {
+        Ok(Probe::Order(found)) if found.is_of(order.buyer) => Ok(()),
         Ok(_) => Err(Error::Unavailable(Cause::Database)),
         Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
     }

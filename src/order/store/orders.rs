@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, NaiveDateTime, Utc};
 use tokio::time::Instant;
 
 use super::transaction::OrderTransaction;
@@ -74,18 +75,37 @@ impl OrderStore {
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
+    /// As [`OrderStore::find`], of a server that takes writes.
+    pub async fn find_current(&self, order_id: i64) -> Result<Option<Order>, Error> {
+        let sql = format!("{SELECT_ORDER} WHERE id = ?");
+        let query = sqlx::query_as(&sql).bind(order_id);
+        let order = self
+            .db
+            .ask_primary(async |c| query.fetch_optional(c).await)
+            .await?;
+        Ok(order.map(|order| in_zone(self.zone, order)))
+    }
+
     /// One order; one that is not found does not exist. Waits for no transaction.
     ///
     /// # Errors
     /// [`Error::Unavailable`], also where the server is read-only, and where a transaction that inserted the order has not
     /// ended.
-    pub async fn find_on_primary(&self, order_id: i64) -> Result<Option<Order>, Error> {
-        let order = find_for_certain(&self.db, order_id, Locked::Fail).await;
-        let order = order.map_err(|error| match Error::from(error) {
+    pub async fn probe(&self, order_id: i64) -> Result<Probe, Error> {
+        let probe = find_for_certain(&self.db, order_id, Locked::Fail).await;
+        let probe = probe.map_err(|error| match Error::from(error) {
             Error::Conflict => Error::Unavailable(Cause::OrderUndecided),
             other => other,
         })?;
-        Ok(order.map(|order| in_zone(self.zone, order)))
+        Ok(match probe {
+            Probe::Order(order) => Probe::Order(in_zone(self.zone, order)),
+            nothing => nothing,
+        })
+    }
+
+    /// The zone of times in replies, and of the seconds in order ids.
+    pub fn zone(&self) -> Zone {
+        self.zone
     }
 
     /// A page of a user's orders, newest first; pages count from 1.
@@ -123,6 +143,18 @@ pub(super) enum Locked {
     Fail,
 }
 
+/// What a server that takes writes has under an order's id.
+#[derive(Debug)]
+pub enum Probe {
+    /// A row.
+    Order(Order),
+    /// None, nor any transaction that has inserted one.
+    Nothing {
+        /// The server's clock, just before.
+        at: DateTime<Utc>,
+    },
+}
+
 /// An order with its times in UTC. One that is not found does not exist:
 ///
 /// - It is looked for by a locking read. A transaction that inserted the order has the row locked until its end, also while
@@ -135,7 +167,7 @@ pub(super) async fn find_for_certain(
     db: &Database,
     order_id: i64,
     locked: Locked,
-) -> sqlx::Result<Option<Order>> {
+) -> sqlx::Result<Probe> {
     let plain = format!("{SELECT_ORDER} WHERE id = ?");
     // MySQL and MariaDB have no other locking read with NOWAIT in common.
     let nowait = if locked == Locked::Fail {
@@ -145,13 +177,16 @@ pub(super) async fn find_for_certain(
     };
     let locking = format!("{plain} FOR UPDATE{nowait}");
     db.ask_primary(async |connection| {
-        for sql in [&plain, &locking] {
-            let found = sqlx::query_as(sql).bind(order_id);
-            if let Some(order) = found.fetch_optional(&mut *connection).await? {
-                return Ok(Some(order));
-            }
+        let found = sqlx::query_as(&plain).bind(order_id);
+        if let Some(order) = found.fetch_optional(&mut *connection).await? {
+            return Ok(Probe::Order(order));
         }
-        Ok(None)
+        let at: NaiveDateTime = sqlx::query_scalar("SELECT UTC_TIMESTAMP(6)")
+            .fetch_one(&mut *connection)
+            .await?;
+        let found = sqlx::query_as(&locking).bind(order_id);
+        let found = found.fetch_optional(connection).await?;
+        Ok(found.map_or(Probe::Nothing { at: at.and_utc() }, Probe::Order))
     })
     .await
 }

@@ -113,6 +113,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
 
+    stack.settled().await;
     // An unknown one, and one that is none. A stranger's is in [`crate::strangers`].
     for what in ["pay", "cancel"] {
         act(one, what, &users[2], 1)

@@ -6,7 +6,7 @@
 //!    transaction ([`crate::order::batch`]), or writes the refusal of an order as a row under its id. **The database decides,
 //!    yes and no.** Then one script *resolves* the entries: takes them out of stream and hash, and gives back what a refused
 //!    one had taken.
-//! 3. `lookup`: an order is its row, or a refusal, or pending, or it does not exist and never will.
+//! 3. `lookup`: what is told of an order that is no row yet ([`crate::order::lookup`]).
 //!
 //! Beside it, `open` counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
 //! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
@@ -39,6 +39,7 @@ mod open;
 mod replies;
 mod stats;
 
+pub use replies::Standing;
 pub use stats::StreamStats;
 
 use replies::{Answer, Ask, RedisClock, StreamView};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Instant;
 
+use chrono::TimeDelta;
 use redis::Value;
 
 use crate::error::Error;
@@ -171,6 +172,19 @@ impl StreamView {
         };
         Ok((view, string(now)))
     }
+}
+
+/// An order, as the stream knows it.
+pub enum Standing {
+    /// It was refused, and this is why.
+    Refused(Error),
+    /// It is neither a row nor refused yet.
+    Pending,
+    /// The stream does not name it, which it would if it had been pending at any time since its data began.
+    Unknown {
+        /// How long ago that was, by the clock of Redis.
+        known_for: TimeDelta,
+    },
 }
 
 /// The answer of `lua/stream_admit.lua` to a purchase, and whether an earlier call, whose reply was lost, may have decided it.

@@ -1,0 +1,122 @@
+//! Look-up of an order by its id, whatever its strategy and whoever asks: its row, what the stream knows of it, and then its row
+//! for certain. **"No such order" is said here and nowhere else**, and then there will never be one.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::model::Order;
+use super::store::OrderStore;
+use super::store::orders::Probe;
+use super::strategy::stream::{OrderStream, Standing};
+use crate::error::{Cause, Error};
+use crate::id;
+
+/// Looks orders up for their buyers. Cheap to clone.
+#[derive(Clone)]
+pub struct OrderLookup {
+    store: OrderStore,
+    stream: OrderStream,
+    /// How long after an id was made an order under it may be on its way, unseen.
+    unsure: Duration,
+}
+
+/// What a row under the id says of the user's order.
+enum Row {
+    Order(Order),
+    Refusal,
+    /// Under the primary key there is no other.
+    OfAnother,
+}
+
+impl Row {
+    fn of(order: Order, user_id: i64) -> Row {
+        if order.user_id != user_id {
+            Row::OfAnother
+        } else if order.is_refusal() {
+            Row::Refusal
+        } else {
+            Row::Order(order)
+        }
+    }
+}
+
+impl OrderLookup {
+    /// Looks up in this store, and asks this process's part of the stream.
+    pub fn new(store: OrderStore, stream: OrderStream, unsure: Duration) -> Self {
+        OrderLookup {
+            store,
+            stream,
+            unsure,
+        }
+    }
+
+    /// One of the user's own orders, on whatever strategy it was bought; `None` while it is pending.
+    ///
+    /// # Errors
+    /// The refusal where the order was refused; [`Error::OrderNotFound`], and then it will never exist;
+    /// [`Error::Unavailable`], also of an order that is not found so soon after it was to be made, or after Redis lost data,
+    /// that it may still be.
+    pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
+        let row = self.store.find(order_id).await?;
+        self.judge(user_id, order_id, row).await
+    }
+
+    /// As [`OrderLookup::find`], as a server has it that takes writes: while the database changes over, another one may show the
+    /// order as it was before.
+    pub async fn find_current(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
+        let row = self.store.find_current(order_id).await?;
+        self.judge(user_id, order_id, row).await
+    }
+
+    async fn judge(
+        &self,
+        user_id: i64,
+        order_id: i64,
+        row: Option<Order>,
+    ) -> Result<Option<Order>, Error> {
+        let row = row.map(|order| Row::of(order, user_id));
+        if let Some(Row::Order(order)) = row {
+            return Ok(Some(order));
+        }
+        // Another user's order says nothing of this user's entry, which may have the same id after the counter was lost. A refusal
+        // that is pending still is a row already: why, is written when it is resolved.
+        let known_for = match self.stream.standing(user_id, order_id).await? {
+            Standing::Refused(refusal) => return Err(refusal),
+            Standing::Pending => return Ok(None),
+            Standing::Unknown { known_for } => known_for,
+        };
+        // Only after the stream was asked: what is resolved there is a row before.
+        let row = match row {
+            None => match self.store.probe(order_id).await? {
+                Probe::Order(order) => Row::of(order, user_id),
+                Probe::Nothing { at } => return Err(self.missing(order_id, at, known_for)),
+            },
+            Some(row) => row,
+        };
+        match row {
+            Row::Order(order) => Ok(Some(order)),
+            // Why, Redis does not know any more.
+            Row::Refusal => Err(Error::OrderFailed),
+            Row::OfAnother => Err(Error::OrderNotFound),
+        }
+    }
+
+    /// What is said of an order that was found nowhere, by the database's clock `at` that moment: while a call may be on its way
+    /// that makes it, or a consumer does not know yet what the others know, not that it will never exist.
+    fn missing(&self, order_id: i64, at: DateTime<Utc>, known_for: TimeDelta) -> Error {
+        let zone = self.store.zone();
+        let made = id::local_time(order_id).map(|local| zone.latest_utc(local));
+        let age = made.map_or(TimeDelta::MAX, |made| at - made);
+        let unsure = TimeDelta::from_std(self.unsure).unwrap_or(TimeDelta::MAX);
+        let day = TimeDelta::days(1);
+        // No clock is a day ahead.
+        if known_for < unsure || (-day <= age && age < unsure) {
+            return Error::Unavailable(Cause::OrderUndecided);
+        }
+        if known_for <= age && age < day {
+            self.stream.count_unknown_after_loss();
+        }
+        Error::OrderNotFound
+    }
+}
