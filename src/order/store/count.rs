@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::lifetime::OrderKey;
+use super::lifetime::{OrderKey, RETURNS};
 use super::orders::{OrderStore, id_list};
 use super::transaction::OrderTransaction;
 use crate::connection::row::from_row;
@@ -26,9 +26,6 @@ pub struct OpenSale {
 }
 
 from_row! { OpenSale: voucher_id, strategy, issued, stock, ends, has_returns }
-
-/// Rows of the outbox that are taken at a time.
-const RETURNS: usize = 10_000;
 
 /// Ids in one statement.
 const IDS: usize = 10_000;

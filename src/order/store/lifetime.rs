@@ -2,16 +2,21 @@
 //! conditional updates of the status that they start from, so of a payment and a cancellation at the same moment,
 //! one changes the row and the other finds nothing to change.
 //!
-//! A cancellation is one transaction: status 1 → 4, the stock raised by **the rows that were really changed**, and a
-//! row per order in the transactional outbox `tb_stock_return`, which says what Redis has still to learn
-//! ([`super::count`]). Two nodes that cancel the same orders wait for each other at the rows; the
+//! A cancellation is one transaction: status 1 → 4, the stock raised by **the rows that were really changed**, and, where a
+//! counter waits for it, a row per order in the transactional outbox `tb_stock_return`, which says what Redis has still to
+//! learn ([`super::count`]). Two nodes that cancel the same orders wait for each other at the rows; the
 //! second changes none and returns no stock. All statements use the primary key alone: two that reach a row by
 //! different indexes can deadlock.
+
+use std::collections::VecDeque;
 
 use super::orders::{OrderStore, id_list};
 use crate::connection::row::from_row;
 use crate::error::Error;
 use crate::id::SEQUENCE_BITS;
+
+/// Rows of the outbox that are taken at a time.
+pub(super) const RETURNS: usize = 10_000;
 
 /// An order's ids: what a cancellation, and the return of its stock, need to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +29,40 @@ pub struct OrderKey {
 
 from_row! { OrderKey: order_id, voucher_id, user_id }
 
+/// The sales whose orders are searched.
+pub enum Among<'a> {
+    /// All but these.
+    AllBut(&'a VecDeque<i64>),
+    /// This one.
+    Only(i64),
+}
+
+impl Among<'_> {
+    fn condition(&self) -> String {
+        match self {
+            Among::AllBut(sales) if sales.is_empty() => String::new(),
+            Among::AllBut(sales) => {
+                format!(
+                    "AND voucher_id NOT IN ({}) ",
+                    id_list(sales.iter().copied())
+                )
+            }
+            Among::Only(sale) => format!("AND voucher_id = {sale} "),
+        }
+    }
+}
+
 impl OrderStore {
     /// Unpaid orders that are older than `seconds` by the database's clock (`create_time`) and by this node's (the seconds
     /// in the id), at most `limit`. A clock that was stepped back shows orders in the future: for those, the other clock
     /// decides alone; where both do, nothing can be said, and the order is left out. So no step of one clock expires an
     /// order early, and none keeps one for longer than its age shows by the other.
-    pub async fn unpaid_since(&self, seconds: u64, limit: u32) -> Result<Vec<OrderKey>, Error> {
+    pub async fn unpaid_since(
+        &self,
+        seconds: u64,
+        limit: u32,
+        among: Among<'_>,
+    ) -> Result<Vec<OrderKey>, Error> {
         let now = self.local_seconds();
         // Whole seconds on both sides: `<` makes sure that none is taken early.
         let old = now
@@ -37,18 +70,21 @@ impl OrderStore {
             .max(0)
             << SEQUENCE_BITS;
         let future = (now + 1) << SEQUENCE_BITS;
-        let query = sqlx::query_as(
+        let condition = among.condition();
+        let sql = format!(
             "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
              CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order \
              WHERE status = 1 AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
              AND (id < ? OR id >= ?) AND NOT (create_time > NOW() AND id >= ?) \
-             ORDER BY create_time LIMIT ?",
-        )
-        .bind(seconds)
-        .bind(old)
-        .bind(future)
-        .bind(future)
-        .bind(limit);
+             {condition}ORDER BY create_time LIMIT ?"
+        );
+        let query = sqlx::query_as(&sql)
+            .persistent(condition.is_empty())
+            .bind(seconds)
+            .bind(old)
+            .bind(future)
+            .bind(future)
+            .bind(limit);
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
@@ -65,10 +101,21 @@ impl OrderStore {
         let lock = format!(
             "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
              CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
-             WHERE id IN ({}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE",
+             WHERE id IN ({}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE; \
+             SELECT COALESCE((strategy = 'stream' OR issued IS NULL) \
+             AND end_time > CURRENT_TIMESTAMP, 0) \
+             FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}",
             id_list(orders.iter().copied())
         );
-        let unpaid: Vec<OrderKey> = transaction.rows(&lock).await?;
+        let replies = transaction.run(&lock).await?;
+        let [unpaid, has_counter] = &replies[..] else {
+            let count = replies.len();
+            return Err(Error::Internal(format!(
+                "2 statements gave {count} results"
+            )));
+        };
+        let unpaid: Vec<OrderKey> = unpaid.all()?;
+        let has_counter = has_counter.number()? == Some(1);
         if unpaid.is_empty() {
             transaction.rollback().await?;
             return Ok(0);
@@ -86,11 +133,17 @@ impl OrderStore {
                 "{cancelled} of {locked} locked orders changed"
             )));
         }
-        let row = |order: &OrderKey| format!("({},{voucher_id},{})", order.order_id, order.user_id);
-        let rows = unpaid.iter().map(row).collect::<Vec<_>>().join(",");
-        let outbox =
-            format!("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES {rows}");
-        transaction.change(&outbox).await?;
+        if has_counter {
+            let row =
+                |order: &OrderKey| format!("({},{voucher_id},{})", order.order_id, order.user_id);
+            let rows = unpaid.iter().map(row).collect::<Vec<_>>().join(",");
+            // One that is there already is delivered as well.
+            let outbox = format!(
+                "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES {rows} \
+                 ON DUPLICATE KEY UPDATE create_time = create_time"
+            );
+            transaction.change(&outbox).await?;
+        }
         // The hot row last.
         let raise = format!(
             "UPDATE tb_seckill_voucher SET stock = stock + {cancelled} WHERE voucher_id = {voucher_id}"
@@ -119,19 +172,26 @@ impl OrderStore {
         Ok(paid)
     }
 
-    /// Removes the rows of the outbox that no sale on the stream waits for: there is no counter to set.
+    /// Removes the rows of the outbox that no sale on the stream waits for: there is no counter to set. They are read first and
+    /// deleted by their ids: a subquery of a DELETE locks the rows that it reads, and purchases would wait for those of sales.
     pub async fn delete_idle_returns(&self) -> Result<(), Error> {
-        let query = sqlx::query(
-            "DELETE FROM tb_stock_return WHERE voucher_id NOT IN (SELECT voucher_id FROM tb_seckill_voucher \
-             WHERE strategy = 'stream' AND end_time > CURRENT_TIMESTAMP)",
+        let sql = format!(
+            "SELECT r.order_id FROM tb_stock_return r LEFT JOIN tb_seckill_voucher s \
+             ON s.voucher_id = r.voucher_id AND s.strategy = 'stream' \
+             AND s.end_time > CURRENT_TIMESTAMP \
+             WHERE s.voucher_id IS NULL ORDER BY r.order_id LIMIT {RETURNS}"
         );
-        self.db.write(async |c| query.execute(c).await).await?;
-        Ok(())
+        let query = sqlx::query_scalar(&sql);
+        let idle: Vec<i64> = self.db.read(async |c| query.fetch_all(c).await).await?;
+        self.delete_returns(idle).await
     }
 
-    /// Removes delivered rows from the outbox.
-    pub async fn delete_returns(&self, delivered: &[OrderKey]) -> Result<(), Error> {
-        let ids = id_list(delivered.iter().map(|order| order.order_id));
+    /// Removes rows of these orders from the outbox.
+    pub async fn delete_returns(&self, orders: Vec<i64>) -> Result<(), Error> {
+        if orders.is_empty() {
+            return Ok(());
+        }
+        let ids = id_list(orders);
         let sql = format!("DELETE FROM tb_stock_return WHERE order_id IN ({ids})");
         let query = sqlx::query(&sql).persistent(false);
         self.db.write(async |c| query.execute(c).await).await?;

@@ -55,6 +55,15 @@ pub(super) struct Reply {
 }
 
 impl Reply {
+    /// All its rows.
+    pub(super) fn all<T>(&self) -> Result<Vec<T>, Error>
+    where
+        T: for<'r> FromRow<'r, MySqlRow>,
+    {
+        let rows = self.rows.iter().map(T::from_row);
+        Ok(rows.collect::<sqlx::Result<_>>()?)
+    }
+
     /// The number in the first row and column.
     pub(super) fn number(&self) -> Result<Option<i64>, Error> {
         Ok(self.rows.first().map(|row| row.try_get(0)).transpose()?)
@@ -271,11 +280,7 @@ impl OrderTransaction {
         T: for<'r> FromRow<'r, MySqlRow>,
     {
         let replies = self.run(query).await?;
-        let rows = replies
-            .iter()
-            .flat_map(|reply| &reply.rows)
-            .map(T::from_row);
-        Ok(rows.collect::<sqlx::Result<_>>()?)
+        replies.first().map_or(Ok(Vec::new()), Reply::all)
     }
 
     /// Runs one query; returns the number in its first row and column.

@@ -230,6 +230,59 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     );
 }
 
+/// Of the sale whose row is locked, more orders are due than are cancelled at a time, and they are the oldest.
+#[tokio::test]
+async fn a_sale_whose_row_is_locked_keeps_no_other_from_expiring_nor_the_outbox_full() {
+    let mut stack = Stack::start(1, &[]).await;
+    let locked = stack.publish(600, "row-lock").await;
+    let other = stack.publish(10, "row-lock").await;
+    old_orders(&stack, locked, 600).await;
+    old_orders(&stack, other, 5).await;
+    let younger = "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 90 MINUTE";
+    stack
+        .database
+        .run(&format!("{younger} WHERE voucher_id = {other}"))
+        .await;
+    stack.instances.clear();
+    let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id, create_time) \
+                VALUES (1, 1, 1, NOW() - INTERVAL 2 MINUTE)";
+    stack.database.run(note).await;
+    let holder = stack.lock_sale(locked).await;
+    stack.add_instance(&HOUR).await;
+    eventually("the others expire", async || unpaid(&stack).await == 600).await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
+    assert_eq!(accounts(&stack, other).await, (10, 0, 5));
+    holder.rollback().await.unwrap();
+    eventually("all expire", async || unpaid(&stack).await == 0).await;
+    assert_eq!(accounts(&stack, locked).await, (600, 0, 600));
+}
+
+/// A cancellation that stands still has locked a sale's row. Whoever looks for what is still to be returned waits for no row
+/// of a sale, and a sale that has no counter leaves nothing to be returned.
+#[tokio::test]
+async fn the_outbox_is_emptied_while_sales_are_locked_and_is_used_by_the_stream_alone() {
+    let stack = Stack::start(1, &[]).await;
+    let (sale, locked) = (
+        stack.publish(5, "row-lock").await,
+        stack.publish(5, "row-lock").await,
+    );
+    let user = stack.users(1).await.remove(0);
+    let order = stack.buy(&user, sale).await.bought();
+    let holder = stack.lock_sale(locked).await;
+    let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES";
+    stack
+        .database
+        .run(&format!("{note} (1, {locked}, 1)"))
+        .await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
+    let refuse = "CREATE TRIGGER none BEFORE INSERT ON tb_stock_return FOR EACH ROW \
+                  SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'nobody waits for it'";
+    stack.database.run(refuse).await;
+    act(stack.url(), "cancel", &user, order).await.data();
+    holder.rollback().await.unwrap();
+    assert_eq!(accounts(&stack, sale).await, (5, 0, 1));
+}
+
 async fn pending_returns_are(stack: &Stack, count: i64) -> bool {
     stack
         .database

@@ -205,9 +205,8 @@ impl Member {
         let opened = opened? == "yes";
         if opened {
             self.stats.counted.fetch_add(1, Relaxed);
-            if !returns.is_empty() {
-                self.store.delete_returns(&returns).await?;
-            }
+            let delivered = returns.iter().map(|order| order.order_id);
+            self.store.delete_returns(delivered.collect()).await?;
         }
         Ok(opened)
     }
