@@ -7,10 +7,13 @@ use seckill::clock::Zone;
 use seckill::connection;
 use seckill::order::audit::audit;
 use seckill::order::store::OrderStore;
+use secrecy::ExposeSecret;
 use serde_json::json;
+use sqlx::{Connection, MySqlConnection};
 use workload::ladder::Strategy;
 
 use crate::support::api::{Answer, post};
+use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack, buy};
 
@@ -281,6 +284,46 @@ async fn the_outbox_is_emptied_while_sales_are_locked_and_is_used_by_the_stream_
     act(stack.url(), "cancel", &user, order).await.data();
     holder.rollback().await.unwrap();
     assert_eq!(accounts(&stack, sale).await, (5, 0, 1));
+}
+
+/// A server on which a statement that writes must name a key: each of ours is run, on every safe strategy.
+#[tokio::test]
+async fn safe_updates_keep_nothing_from_being_written() {
+    let database = TestDatabase::on_own_server().await;
+    database
+        .run("SET GLOBAL init_connect = 'SET SESSION sql_safe_updates = 1'")
+        .await;
+    let mut session = MySqlConnection::connect(database.url().expose_secret())
+        .await
+        .unwrap();
+    let is_safe = sqlx::query_scalar::<_, i64>("SELECT CAST(@@sql_safe_updates AS SIGNED)")
+        .fetch_one(&mut session)
+        .await;
+    assert_eq!(is_safe.unwrap(), 1, "the user may do everything");
+    let stack = Stack::start_on(database, 1, &HOUR).await;
+    let users = stack.users(2).await;
+    for strategy in Strategy::ALL {
+        if strategy.is_unsafe() {
+            continue;
+        }
+        let sale = stack.publish(3, strategy.name()).await;
+        let [paid, dropped] = [
+            stack.buy_committed(&users[0], sale).await,
+            stack.buy_committed(&users[1], sale).await,
+        ];
+        act(stack.url(), "pay", &users[0], paid).await.data();
+        act(stack.url(), "cancel", &users[1], dropped).await.data();
+        stack.add_stock(sale, 2).await;
+    }
+    let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)";
+    stack.database.run(note).await;
+    eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
+    let sale = stack.publish(10, "row-lock").await;
+    old_orders(&stack, sale, 5).await;
+    eventually("all expire", async || {
+        accounts(&stack, sale).await == (10, 0, 5)
+    })
+    .await;
 }
 
 async fn pending_returns_are(stack: &Stack, count: i64) -> bool {
