@@ -2,7 +2,7 @@
 //!
 //! - The outcomes are what was committed: none is known before the commit.
 //! - Where a sale's stock does not suffice, its orders are served by their position in the batch.
-//! - A sale whose row cannot be changed ends the batch ([`BatchError::Sale`]); the caller tries the others without it.
+//! - Sales whose rows cannot be changed end the batch ([`BatchError::Sales`]); the caller tries the others without them.
 //! - A commit whose outcome is unknown is resolved by looking up one of its orders: the transaction happened for
 //!   all or for none.
 
@@ -53,26 +53,36 @@ impl BatchCommitter {
             .retry(conflict_pauses(self.timeout))
             .when(|error| match error {
                 BatchError::All(error) => is_conflict(error),
-                BatchError::Sale(_, error) => is_conflict(error) && sales == 1,
+                BatchError::Sales(_, error) => is_conflict(error) && sales == 1,
                 BatchError::Order(error) => is_conflict(error) && orders.len() == 1,
             })
             .await
     }
 
-    /// The second try locks the sales one by one, and so finds the one with too little left, or whose row cannot be changed.
+    /// The second try locks the sales one by one, and so finds the one with too little left, or all whose rows cannot be
+    /// changed: after a lock wait it waits no more.
     async fn commit_once(
         &self,
         orders: &[NewOrder],
         sorted: &[NewOrder],
         deadline: Instant,
     ) -> Result<Outcomes, BatchError> {
-        match self.try_once(orders, sorted, deadline, false).await? {
-            Ok(outcomes) => Ok(outcomes),
-            Err(_) => self
-                .try_once(orders, sorted, deadline, true)
-                .await?
-                .map_err(BatchError::Order),
-        }
+        let error = match self
+            .try_once(orders, sorted, deadline, Locking::Last)
+            .await?
+        {
+            Ok(outcomes) => return Ok(outcomes),
+            Err(error) => error,
+        };
+        let sales: BTreeSet<i64> = sorted.iter().map(|order| order.buyer.voucher_id).collect();
+        let locking = match error {
+            Error::Conflict if sales.len() == 1 => return Err(BatchError::Sales(sales, error)),
+            Error::Conflict => Locking::FirstWithoutWaiting,
+            _ => Locking::First,
+        };
+        self.try_once(orders, sorted, deadline, locking)
+            .await?
+            .map_err(BatchError::Order)
     }
 
     /// The inner error is what was in the way of taking from the stock; all is rolled back then.
@@ -81,14 +91,14 @@ impl BatchCommitter {
         orders: &[NewOrder],
         sorted: &[NewOrder],
         deadline: Instant,
-        locks_first: bool,
+        locking: Locking,
     ) -> Result<Result<Outcomes, Error>, BatchError> {
         let mut transaction = self
             .store
             .begin_until(deadline)
             .await
             .map_err(BatchError::All)?;
-        let states = match insert(&mut transaction, orders, sorted, locks_first).await {
+        let states = match insert(&mut transaction, orders, sorted, locking).await {
             Ok(states) => states,
             Err(error) => {
                 if !matches!(error, BatchError::All(_)) {
@@ -149,6 +159,17 @@ impl BatchCommitter {
     }
 }
 
+/// When a try locks the rows of its sales.
+#[derive(Clone, Copy, PartialEq)]
+enum Locking {
+    /// In the statement that takes from their stock, just before the commit.
+    Last,
+    /// Before that, one by one.
+    First,
+    /// The same, and what is locked by others is not waited for.
+    FirstWithoutWaiting,
+}
+
 /// What becomes of one order of a batch.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
@@ -172,13 +193,13 @@ fn of_state<'a>(
         .map(|(order, _)| order)
 }
 
-/// Inserts the orders; returns what became of each. Where `locks_first`, it also locks the sales in the order of their ids, and
-/// deletes the latest orders of those whose stock does not suffice.
+/// Inserts the orders; returns what became of each. Where the sales are locked first, it also does that, in the order of their
+/// ids, and deletes the latest orders of those whose stock does not suffice.
 async fn insert(
     transaction: &mut OrderTransaction,
     orders: &[NewOrder],
     sorted: &[NewOrder],
-    locks_first: bool,
+    locking: Locking,
 ) -> Result<Vec<State>, BatchError> {
     let inserted = transaction.insert_batch(sorted).await?;
     let mut states = vec![State::Inserted; orders.len()];
@@ -197,14 +218,15 @@ async fn insert(
             return Err(BatchError::All(Error::DuplicateId));
         }
     }
-    if !locks_first {
+    if locking == Locking::Last {
         return Ok(states);
     }
     let sale = |order: &NewOrder| order.buyer.voucher_id;
     let sales: BTreeSet<i64> = of_state(State::Inserted, orders, &states)
         .map(sale)
         .collect();
-    let mut stocks = transaction.lock_stocks(&sales).await?;
+    let waits = locking == Locking::First;
+    let mut stocks = transaction.lock_stocks(&sales, waits).await?;
     let mut delete = HashSet::new();
     for (state, order) in states
         .iter_mut()

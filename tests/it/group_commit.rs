@@ -437,6 +437,47 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     assert_eq!(node.group_commit.stats().sizes.counted().count - before, 1);
 }
 
+/// Each of them alone would delay the others by two lock waits of a second.
+#[tokio::test]
+async fn all_sales_whose_rows_are_locked_are_found_at_once() {
+    const LOCKED: i64 = 6;
+    let stack = stack_with(100).await;
+    for sale in SALE + 1..=SALE + LOCKED + 1 {
+        add_sale(&stack, sale, 5).await;
+    }
+    let node = Node::of(&stack, LIMITS).await;
+    node.sale().await;
+    let mut holder = stack.lock_sale(SALE + 1).await;
+    // One by one: with a list the server may read, and lock, the whole table.
+    for sale in SALE + 2..=SALE + LOCKED {
+        let lock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+        let lock = format!("{lock} FOR UPDATE");
+        sqlx::Executor::execute(&mut *holder, lock.as_str())
+            .await
+            .unwrap();
+    }
+    let locked_out = node.buy_of((1..=LOCKED).map(|at| (SALE + at, 1)));
+    let others = async {
+        let began = Instant::now();
+        let healthy = [(SALE, 1), (SALE + LOCKED + 1, 1)];
+        let outcomes = node.buy_of(healthy).await;
+        let took = began.elapsed();
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert!(took < Duration::from_secs(6), "{took:?}");
+        holder.rollback().await.unwrap();
+    };
+    let (locked_out, ()) = tokio::join!(locked_out, others);
+    for (sale, outcome) in (SALE + 1..).zip(&locked_out) {
+        assert!(
+            matches!(outcome, Ok(_) | Err(Error::Conflict)),
+            "{sale}: {outcome:?}"
+        );
+    }
+    // They sell again.
+    let again = node.buy_of((1..=LOCKED).map(|at| (SALE + at, 2))).await;
+    assert!(again.iter().all(Result::is_ok), "{again:?}");
+}
+
 #[tokio::test]
 async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     let stack = stack_with(100).await;

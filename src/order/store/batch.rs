@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::orders::OrderStore;
-use super::transaction::{OrderTransaction, Reply, Sent, stock_sql};
+use super::transaction::{OrderTransaction, Sent, stock_sql};
 use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
@@ -17,8 +17,8 @@ use crate::order::model::{Buyer, NewOrder};
 pub enum BatchError {
     /// An order could not be inserted, or not taken from the stock, and perhaps only that one.
     Order(Error),
-    /// The row of this sale could not be changed; the others may do without it.
-    Sale(i64, Error),
+    /// The rows of these sales could not be changed; the others may do without them.
+    Sales(BTreeSet<i64>, Error),
     /// An error that concerns all of them.
     All(Error),
 }
@@ -79,28 +79,43 @@ impl OrderTransaction {
         }
     }
 
-    /// Locks the rows of these sales, in this order; returns each one's stock, `None` where it is gone. One round trip.
+    /// Locks the rows of these sales, in this order; returns each one's stock, `None` where it is gone. One round trip. Waits
+    /// for rows that others have locked if `waits`, but for one of them only: those that are locked after it are found at
+    /// once, in a round trip each.
     pub async fn lock_stocks(
         &mut self,
         sales: &BTreeSet<i64>,
+        mut waits: bool,
     ) -> Result<HashMap<i64, Option<i64>>, BatchError> {
-        let lock = |sale: &i64| format!("{} FOR UPDATE; ", stock_sql(*sale));
-        let Sent { replies, error } = self.send(&sales.iter().map(lock).collect::<String>()).await;
-        if let Some(error) = error.map(Error::from) {
-            return Err(match sales.iter().nth(replies.len()) {
+        let mut stocks = HashMap::with_capacity(sales.len());
+        let mut locked = BTreeSet::new();
+        let mut failure = None;
+        let mut rest: Vec<i64> = sales.iter().copied().collect();
+        while !rest.is_empty() {
+            let wait = if waits { "" } else { " NOWAIT" };
+            let lock = |sale: &i64| format!("{} FOR UPDATE{wait}; ", stock_sql(*sale));
+            let text: String = rest.iter().map(lock).collect();
+            let Sent { replies, error } = self.send(&text).await;
+            for (sale, reply) in rest.iter().zip(&replies) {
+                stocks.insert(*sale, reply.number().map_err(BatchError::All)?);
+            }
+            let Some(error) = error.map(Error::from) else {
+                break;
+            };
+            match rest.get(replies.len()) {
                 Some(sale) if !matches!(error, Error::Unavailable(_)) => {
-                    BatchError::Sale(*sale, error)
+                    locked.insert(*sale);
+                    failure = Some(error);
+                    waits = false;
+                    rest.drain(..=replies.len());
                 }
-                _ => BatchError::All(error),
-            });
+                _ => return Err(BatchError::All(error)),
+            }
         }
-        let stock = |(sale, reply): (&i64, &Reply)| Ok((*sale, reply.number()?));
-        sales
-            .iter()
-            .zip(&replies)
-            .map(stock)
-            .collect::<Result<_, _>>()
-            .map_err(BatchError::All)
+        match failure {
+            None => Ok(stocks),
+            Some(error) => Err(BatchError::Sales(locked, error)),
+        }
     }
 
     /// Deletes orders that this transaction inserted; they must be there.

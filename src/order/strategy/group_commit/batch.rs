@@ -3,7 +3,8 @@
 //!
 //! - An order that cannot be inserted fails alone: each order of its batch then gets a transaction of its own, beside the
 //!   queue.
-//! - A sale whose row is locked, by a transaction of another kind, delays the others once: the batch is committed without it.
+//! - Sales whose rows are locked, by a transaction of another kind, delay the others once, all together: the batch is
+//!   committed without them.
 
 use std::collections::HashMap;
 use std::iter;
@@ -148,19 +149,23 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
                 let answers = buyers.into_iter().zip(outcomes);
                 answers.for_each(|(buyer, outcome)| buyer.answer(outcome, committed));
             }
-            Err(BatchError::Sale(sale, error))
-                if orders.iter().any(|order| order.buyer.voucher_id != sale) =>
-            {
-                tracing::warn!(voucher_id = sale, %error, "a sale is committed apart from the others");
-                let of_sale = |buyer: &mut BatchedBuyer| buyer.first.buyer.voucher_id == sale;
-                let blocked = buyers.extract_if(.., of_sale);
-                let blocked =
-                    blocked.flat_map(|buyer| iter::once(buyer.first).chain(buyer.repeated));
-                ended.blocked.push((sale, blocked.collect()));
-                orders.retain(|order| order.buyer.voucher_id != sale);
-                continue;
+            Err(BatchError::Sales(sales, error)) if is_of_several_sales(&orders) => {
+                tracing::warn!(voucher_ids = ?sales, %error, "sales are committed apart from the others");
+                for sale in &sales {
+                    let of_sale = |buyer: &mut BatchedBuyer| buyer.first.buyer.voucher_id == *sale;
+                    let blocked = buyers.extract_if(.., of_sale);
+                    let blocked =
+                        blocked.flat_map(|buyer| iter::once(buyer.first).chain(buyer.repeated));
+                    ended.blocked.push((*sale, blocked.collect()));
+                }
+                orders.retain(|order| !sales.contains(&order.buyer.voucher_id));
+                if !orders.is_empty() {
+                    continue;
+                }
             }
-            Err(BatchError::All(error) | BatchError::Sale(_, error)) => answer_all(buyers, &error),
+            Err(BatchError::All(error) | BatchError::Sales(_, error)) => {
+                answer_all(buyers, &error);
+            }
             Err(BatchError::Order(error)) if buyers.len() == 1 => answer_all(buyers, &error),
             Err(BatchError::Order(error)) => {
                 tracing::warn!(orders = orders.len(), %error, "a batch is split");
@@ -171,6 +176,11 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
         }
         return ended;
     }
+}
+
+fn is_of_several_sales(orders: &[NewOrder]) -> bool {
+    let sale = |order: &NewOrder| order.buyer.voucher_id;
+    orders.iter().any(|order| sale(order) != sale(&orders[0]))
 }
 
 fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
@@ -210,9 +220,9 @@ async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders:
     let one = |(buyer, order): (BatchedBuyer, NewOrder)| async move {
         let outcome = match context.commit(&[order], buyer.first.deadline).await {
             Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
-            Err(BatchError::Order(error) | BatchError::Sale(_, error) | BatchError::All(error)) => {
-                Err(error)
-            }
+            Err(
+                BatchError::Order(error) | BatchError::Sales(_, error) | BatchError::All(error),
+            ) => Err(error),
         };
         let committed = usize::from(outcome.is_ok());
         buyer.answer(outcome, committed);

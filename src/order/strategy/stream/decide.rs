@@ -109,7 +109,7 @@ impl Member {
                 return;
             }
             Ok(Err(
-                BatchError::All(error) | BatchError::Sale(_, error) | BatchError::Order(error),
+                BatchError::All(error) | BatchError::Sales(_, error) | BatchError::Order(error),
             )) => new.iter().map(|_| Err(error.clone())).collect(),
             Err(_) => {
                 let error = Error::Internal("a batch of the stream panicked".to_owned());
