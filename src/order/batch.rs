@@ -12,7 +12,7 @@ use std::time::Duration;
 use backon::Retryable;
 use tokio::time::Instant;
 
-use super::model::{Buyer, NewOrder};
+use super::model::NewOrder;
 use super::retry::{conflict_pauses, is_conflict};
 use super::store::batch::BatchError;
 use super::store::{OrderStore, OrderTransaction, Taken};
@@ -108,10 +108,10 @@ impl BatchCommitter {
             }
         };
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        for order in of_state(State::Inserted, orders, &states) {
+        for order in inserted(orders, &states) {
             *counts.entry(order.buyer.voucher_id).or_default() += 1;
         }
-        let ended = match of_state(State::Inserted, orders, &states).next() {
+        let ended = match inserted(orders, &states).next() {
             Some(first) => transaction.take_and_commit(first, &counts).await,
             None => transaction.rollback().await.map(|()| Taken::Committed),
         };
@@ -126,37 +126,24 @@ impl BatchCommitter {
             }
             Err(error) => return Err(BatchError::All(error)),
         };
-        Ok(Ok(self.outcomes(orders, &states, &committed).await))
+        Ok(Ok(outcomes(orders, states, &committed)))
     }
+}
 
-    async fn outcomes(
-        &self,
-        orders: &[NewOrder],
-        states: &[State],
-        committed: &Result<(), Error>,
-    ) -> Outcomes {
-        let dropped: Vec<Buyer> = of_state(State::Dropped, orders, states)
-            .map(|order| order.buyer)
-            .collect();
-        // For buyers whose order the unique index dropped: the order that they have.
-        let existing = self.store.orders_of(&dropped).await;
-        let outcome = |(order, state): (&NewOrder, &State)| match (state, committed, &existing) {
-            (State::Inserted, Ok(()), _) => Ok(order.id),
-            (State::Inserted, Err(Error::OutcomeUnknown(_)), _) => {
-                Err(Error::OutcomeUnknown(Some(order.id)))
-            }
-            (State::Inserted, Err(error), _) => Err(error.clone()),
-            // Sold out because of those that were inserted: only true once they are committed.
-            (State::Surplus, Ok(()), _) => Err(Error::SoldOut),
-            (State::Surplus, Err(_), _) => Err(Error::Unavailable(Cause::Database)),
-            (State::NoSale, ..) => Err(Error::VoucherNotFound),
-            (State::Dropped, _, Ok(existing)) => Err(existing
-                .get(&order.buyer)
-                .map_or(Error::DuplicateId, |id| Error::AlreadyOrdered(Some(*id)))),
-            (State::Dropped, _, Err(error)) => Err(error.clone()),
-        };
-        orders.iter().zip(states).map(outcome).collect()
-    }
+fn outcomes(orders: &[NewOrder], states: Vec<State>, committed: &Result<(), Error>) -> Outcomes {
+    let outcome = |(order, state): (&NewOrder, State)| match (state, committed) {
+        (State::Inserted, Ok(())) => Ok(order.id),
+        (State::Inserted, Err(Error::OutcomeUnknown(_))) => {
+            Err(Error::OutcomeUnknown(Some(order.id)))
+        }
+        (State::Inserted, Err(error)) => Err(error.clone()),
+        // Sold out because of those that were inserted: only true once they are committed.
+        (State::Surplus, Ok(())) => Err(Error::SoldOut),
+        (State::Surplus, Err(_)) => Err(Error::Unavailable(Cause::Database)),
+        (State::NoSale, _) => Err(Error::VoucherNotFound),
+        (State::Refused(refusal), _) => Err(refusal),
+    };
+    orders.iter().zip(states).map(outcome).collect()
 }
 
 /// When a try locks the rows of its sales.
@@ -171,25 +158,27 @@ enum Locking {
 }
 
 /// What becomes of one order of a batch.
-#[derive(Clone, Copy, PartialEq)]
 enum State {
     Inserted,
-    /// The unique keys refused it.
-    Dropped,
+    /// The keys of the table refused it.
+    Refused(Error),
     /// It was inserted, and deleted because the stock does not suffice.
     Surplus,
     /// It was inserted, and deleted because its sale is gone.
     NoSale,
 }
 
-fn of_state<'a>(
-    wanted: State,
-    orders: &'a [NewOrder],
-    states: &'a [State],
-) -> impl Iterator<Item = &'a NewOrder> {
+impl State {
+    fn is_inserted(&self) -> bool {
+        matches!(self, State::Inserted)
+    }
+}
+
+/// Those that are inserted.
+fn inserted<'a>(orders: &'a [NewOrder], states: &'a [State]) -> impl Iterator<Item = &'a NewOrder> {
     let pairs = orders.iter().zip(states);
     pairs
-        .filter(move |(_, state)| **state == wanted)
+        .filter(|(_, state)| state.is_inserted())
         .map(|(order, _)| order)
 }
 
@@ -201,37 +190,23 @@ async fn insert(
     sorted: &[NewOrder],
     locking: Locking,
 ) -> Result<Vec<State>, BatchError> {
-    let inserted = transaction.insert_batch(sorted).await?;
-    let mut states = vec![State::Inserted; orders.len()];
-    if inserted < orders.len() {
-        let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
-        for (state, order) in states.iter_mut().zip(orders) {
-            if rows
-                .get(&order.id)
-                .is_none_or(|(buyer, _)| *buyer != order.buyer)
-            {
-                *state = State::Dropped;
-            }
-        }
-        if of_state(State::Inserted, orders, &states).count() != inserted {
-            // Some were there before.
-            return Err(BatchError::All(Error::DuplicateId));
-        }
+    let count = transaction.insert_batch(sorted).await?;
+    let mut states: Vec<State> = orders.iter().map(|_| State::Inserted).collect();
+    if count < orders.len() {
+        find_refused(transaction, orders, &mut states, count).await?;
     }
     if locking == Locking::Last {
         return Ok(states);
     }
     let sale = |order: &NewOrder| order.buyer.voucher_id;
-    let sales: BTreeSet<i64> = of_state(State::Inserted, orders, &states)
-        .map(sale)
-        .collect();
+    let sales: BTreeSet<i64> = inserted(orders, &states).map(sale).collect();
     let waits = locking == Locking::First;
     let mut stocks = transaction.lock_stocks(&sales, waits).await?;
     let mut delete = HashSet::new();
     for (state, order) in states
         .iter_mut()
         .zip(orders)
-        .filter(|(s, _)| **s == State::Inserted)
+        .filter(|(state, _)| state.is_inserted())
     {
         match stocks.get_mut(&sale(order)) {
             Some(Some(left)) if *left > 0 => *left -= 1,
@@ -246,13 +221,48 @@ async fn insert(
         }
     }
     // Where no order is left, all is rolled back.
-    if !delete.is_empty() && states.contains(&State::Inserted) {
+    if !delete.is_empty() && states.iter().any(State::is_inserted) {
         transaction
             .delete_inserted(&delete)
             .await
             .map_err(BatchError::All)?;
     }
     Ok(states)
+}
+
+/// Finds out which orders are not among the `count` that were inserted, and why.
+async fn find_refused(
+    transaction: &mut OrderTransaction,
+    orders: &[NewOrder],
+    states: &mut [State],
+    count: usize,
+) -> Result<(), BatchError> {
+    let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
+    let mut without_row = Vec::new();
+    for (state, order) in states.iter_mut().zip(orders) {
+        match rows.get(&order.id) {
+            Some((buyer, _)) if *buyer == order.buyer => {}
+            Some(_) => *state = State::Refused(Error::DuplicateId),
+            None => without_row.push(*order),
+        }
+    }
+    let present = inserted(orders, states).count() - without_row.len();
+    if present != count {
+        // Some were there before.
+        return Err(BatchError::All(Error::DuplicateId));
+    }
+    let mut refusals = transaction
+        .refusals(&without_row)
+        .await
+        .map_err(BatchError::All)?;
+    for (state, order) in states.iter_mut().zip(orders) {
+        match refusals.remove(&order.id) {
+            Some(Some(error @ Error::RowRefused(_))) => return Err(BatchError::Order(error)),
+            Some(Some(refusal)) => *state = State::Refused(refusal),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Waits for it: what follows inserts the same orders again, and must not meet the locks of this transaction, nor deadlock

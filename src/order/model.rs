@@ -124,10 +124,15 @@ pub enum OrderStatus {
     Refunded,
 }
 
+/// Whether a row with this id and voucher is a refusal: its voucher is its own id, which no sale has. Earlier ones have 0.
+pub fn is_refusal(id: i64, voucher_id: i64) -> bool {
+    voucher_id == id || voucher_id == 0
+}
+
 impl Order {
     /// Whether this row says that an order was refused under its id; see [`crate::order::store::refusals`].
     pub fn is_refusal(&self) -> bool {
-        self.voucher_id == 0
+        is_refusal(self.id, self.voucher_id)
     }
 
     /// Whether it is this user's order of this voucher.

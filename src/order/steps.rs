@@ -38,7 +38,7 @@ fn detail(BuyerStatus { stock, order_id }: &BuyerStatus) -> String {
     )
 }
 
-/// One text checked the buyer and inserted; on unit rows, it claimed a unit as well.
+/// One text checked the buyer and inserted.
 pub fn placed(outcome: &Result<Placement, Error>) -> Step {
     let outcome = match outcome {
         Ok(Placement::Placed) => "taken",
@@ -49,6 +49,14 @@ pub fn placed(outcome: &Result<Placement, Error>) -> Step {
         Err(_) => "failed",
     };
     Step("placed", format!("outcome={outcome}"))
+}
+
+/// One text inserted and claimed a unit: there the index is what checks the buyer.
+pub fn claimed(outcome: &Result<Placement, Error>) -> Step {
+    match outcome {
+        Err(Error::AlreadyOrdered(_)) => placed(&Ok(Placement::AlreadyOrdered)),
+        outcome => placed(outcome),
+    }
 }
 
 /// One text decremented and committed (`Some(true)`), or found that too little is left (`Some(false)`).

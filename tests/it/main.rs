@@ -17,6 +17,7 @@ mod database_failover;
 mod deadline;
 mod docs;
 mod drain;
+mod foreign_keys;
 mod group_commit;
 mod guards;
 mod half_open;

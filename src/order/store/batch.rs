@@ -7,8 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::orders::OrderStore;
-use super::transaction::{OrderTransaction, Sent, stock_sql};
+use super::transaction::{OrderTransaction, Sent, insert_sql, is_duplicate, stock_sql};
 use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
@@ -23,48 +22,13 @@ pub enum BatchError {
     All(Error),
 }
 
-impl OrderStore {
-    /// The ids of the orders that these buyers have.
-    pub async fn orders_of(&self, buyers: &[Buyer]) -> Result<HashMap<Buyer, i64>, Error> {
-        if buyers.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let pairs: Vec<String> = buyers
-            .iter()
-            .map(
-                |Buyer {
-                     user_id,
-                     voucher_id,
-                 }| format!("({voucher_id},{user_id})"),
-            )
-            .collect();
-        let sql = format!(
-            "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
-             FROM tb_voucher_order WHERE (voucher_id, buyer) IN ({})",
-            pairs.join(",")
-        );
-        let query = sqlx::query_as(&sql).persistent(false);
-        let rows: Vec<(i64, i64, i64)> = self.db.read(async |c| query.fetch_all(c).await).await?;
-        let own = |(user_id, voucher_id, id)| {
-            (
-                Buyer {
-                    user_id,
-                    voucher_id,
-                },
-                id,
-            )
-        };
-        Ok(rows.into_iter().map(own).collect())
-    }
-}
-
 impl OrderTransaction {
-    /// Inserts those of `orders` that the unique keys let pass; returns how many those are. One round trip, which also
-    /// opens the transaction.
+    /// Inserts those of `orders` that the keys let pass; returns how many those are. One round trip, which also opens the
+    /// transaction.
     ///
     /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by user and sale.
     pub async fn insert_batch(&mut self, orders: &[NewOrder]) -> Result<usize, BatchError> {
-        let Sent { replies, error } = self.send(&insert_sql(orders)).await;
+        let Sent { replies, error } = self.send(&insert_batch_sql(orders)).await;
         match (error, &replies[..]) {
             (None, [inserted]) => Ok(inserted.changed as usize),
             // Perhaps the fault of one order, so that the others can be tried alone.
@@ -77,6 +41,72 @@ impl OrderTransaction {
                 Err(BatchError::All(Error::Internal(detail)))
             }
         }
+    }
+
+    /// Why the keys refused these orders, none of whose ids is another's: the order that keeps its buyer from another one, or
+    /// what the server says where the order is tried alone. `None` for one that is inserted by that.
+    pub async fn refusals(
+        &mut self,
+        orders: &[NewOrder],
+    ) -> Result<HashMap<i64, Option<Error>>, Error> {
+        let buyers: Vec<Buyer> = orders.iter().map(|order| order.buyer).collect();
+        let existing = self.orders_of(&buyers).await?;
+        let mut refusals = HashMap::with_capacity(orders.len());
+        for order in orders {
+            let refusal = match existing.get(&order.buyer) {
+                Some(id) => Some(Error::AlreadyOrdered(Some(*id))),
+                None => self.insert_alone(order).await?,
+            };
+            refusals.insert(order.id, refusal);
+        }
+        Ok(refusals)
+    }
+
+    /// Inserts an order that IGNORE dropped: it hides foreign keys too. `None` where the order is inserted.
+    async fn insert_alone(&mut self, order: &NewOrder) -> Result<Option<Error>, Error> {
+        let Some(error) = self.send(&insert_sql(order)).await.error else {
+            return Ok(None);
+        };
+        if meaning_of(&error) != Meaning::Row {
+            return Err(error.into());
+        }
+        // Of a key, the order that was in the way has gone.
+        Ok(Some(if is_duplicate(&error) {
+            Error::Conflict
+        } else {
+            error.into()
+        }))
+    }
+
+    /// The orders that keep these buyers from another one: for each the one that is not cancelled, else the last, which a key
+    /// of somebody else's may count.
+    pub async fn orders_of(&mut self, buyers: &[Buyer]) -> Result<HashMap<Buyer, i64>, Error> {
+        if buyers.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let buyer = |buyer: &Buyer| {
+            let Buyer {
+                user_id,
+                voucher_id,
+            } = buyer;
+            format!("(user_id = {user_id} AND voucher_id = {voucher_id})")
+        };
+        let buyers: Vec<String> = buyers.iter().map(buyer).collect();
+        let sql = format!(
+            "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
+             FROM tb_voucher_order WHERE {} ORDER BY status <> 4, id",
+            buyers.join(" OR ")
+        );
+        let rows: Vec<(i64, i64, i64)> = self.rows(&sql).await?;
+        let of_buyer = |(user_id, voucher_id, id)| {
+            let buyer = Buyer {
+                user_id,
+                voucher_id,
+            };
+            (buyer, id)
+        };
+        // Of several the last counts.
+        Ok(rows.into_iter().map(of_buyer).collect())
     }
 
     /// Locks the rows of these sales, in this order; returns each one's stock, `None` where it is gone. One round trip. Waits
@@ -137,8 +167,8 @@ impl OrderTransaction {
     }
 }
 
-/// IGNORE makes a duplicate key drop its row instead of failing all.
-fn insert_sql(orders: &[NewOrder]) -> String {
+/// IGNORE makes a key drop the row that it refuses instead of failing all.
+fn insert_batch_sql(orders: &[NewOrder]) -> String {
     let row = |order: &NewOrder| {
         let NewOrder {
             id,

@@ -111,7 +111,7 @@ impl OrderStore {
     /// A page of a user's orders, newest first; pages count from 1.
     pub async fn page_of_user(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
         let sql = format!(
-            "{SELECT_ORDER} WHERE user_id = ? AND voucher_id <> 0 ORDER BY id DESC LIMIT ? OFFSET ?"
+            "{SELECT_ORDER} WHERE user_id = ? AND voucher_id NOT IN (0, id) ORDER BY id DESC LIMIT ? OFFSET ?"
         );
         let offset = u64::from(page.saturating_sub(1)) * u64::from(PAGE_SIZE);
         let query = sqlx::query_as(&sql)

@@ -1,19 +1,17 @@
-//! Refusals of pending orders: a row under the order's id, with its user, the voucher 0 and the status *cancelled*. The
-//! primary key lets either the order or its refusal exist, never both; neither the unique index, which has NULL there, nor a
-//! Java node's look for an order of this user and voucher sees it.
+//! Refusals of pending orders: a row under the order's id, with its user, that id as its voucher too, and the status
+//! *cancelled*. The primary key lets either the order or its refusal exist, never both; neither the unique index, which has
+//! NULL there, nor a Java node's look for an order of this user and voucher sees it. One voucher for all refusals, such as 0,
+//! would be a user's second order of it where a table has `UNIQUE (user_id, voucher_id)`.
 
 use std::collections::HashMap;
 
 use super::orders::OrderStore;
 use crate::error::Error;
-use crate::order::model::{Buyer, NewOrder};
+use crate::order::model::{Buyer, NewOrder, is_refusal};
 
-/// Whose the row of a refusal is.
-pub fn refusal_of(buyer: Buyer) -> Buyer {
-    Buyer {
-        voucher_id: 0,
-        ..buyer
-    }
+/// Whether the row under an order's id, which is this buyer's, is its refusal.
+pub fn is_refusal_of(order: &NewOrder, row: Buyer) -> bool {
+    row.user_id == order.buyer.user_id && is_refusal(order.id, row.voucher_id)
 }
 
 impl OrderStore {
@@ -29,7 +27,7 @@ impl OrderStore {
         sorted.sort_unstable_by_key(|order| order.id);
         let rows: Vec<String> = sorted
             .iter()
-            .map(|NewOrder { id, buyer, .. }| format!("({id},{},0,4)", buyer.user_id))
+            .map(|NewOrder { id, buyer, .. }| format!("({id},{},{id},4)", buyer.user_id))
             .collect();
         let insert = format!(
             "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES {}",

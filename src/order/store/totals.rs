@@ -66,7 +66,7 @@ impl OrderStore {
              COALESCE(r.undelivered, 0) AS undelivered, \
              COALESCE(r.undelivered_seconds, 0) AS undelivered_seconds \
              FROM (SELECT voucher_id FROM tb_seckill_voucher \
-               UNION SELECT voucher_id FROM tb_voucher_order WHERE voucher_id <> 0 \
+               UNION SELECT voucher_id FROM tb_voucher_order WHERE voucher_id NOT IN (0, id) \
                UNION SELECT voucher_id FROM tb_stock_return) v \
              LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.voucher_id \
              LEFT JOIN (SELECT x.voucher_id, \

@@ -9,7 +9,7 @@
 //! Whatever fails before the commit made no order: a transaction that is dropped open closes its connection, and
 //! the server rolls back.
 
-use std::mem;
+use std::{mem, slice};
 
 use futures_util::StreamExt;
 use sqlx::mysql::MySqlRow;
@@ -22,9 +22,6 @@ use crate::error::{Cause, Error};
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Placement};
 use crate::order::steps;
 use crate::request::trace;
-
-/// The unique index that refuses a user's second order; see migration 0002.
-const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";
 
 /// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit`] or
 /// [`OrderTransaction::rollback`]. Dropped open, by an error, a time-out or a panic, it closes its connection, and the
@@ -89,16 +86,18 @@ impl OrderTransaction {
     ///
     /// Two of these at once can both insert an order of one buyer; callers prevent that with a lock.
     ///
+    /// # Errors
+    /// As of [`OrderTransaction::insert`].
+    ///
     /// # Cancellation
     /// Dropped, nothing is committed.
     pub async fn insert_if_first(&mut self, order: &NewOrder) -> Result<bool, Error> {
-        let insert = insert_sql(order);
+        let insert = insert_if_first_sql(order);
         let inserting = async {
-            let inserted = self.change(&insert).await?;
-            Ok(if inserted == 0 {
-                Placement::AlreadyOrdered
-            } else {
-                Placement::Placed
+            let inserted = self.insert_by(order, &insert).await?;
+            Ok(match inserted.first() {
+                Some(reply) if reply.changed > 0 => Placement::Placed,
+                _ => Placement::AlreadyOrdered,
             })
         };
         Ok(trace::step(inserting, steps::placed).await? == Placement::Placed)
@@ -107,24 +106,51 @@ impl OrderTransaction {
     /// Inserts the order.
     ///
     /// # Errors
-    /// [`Error::AlreadyOrdered`] where the unique index refuses it, [`Error::DuplicateId`] where the id is taken.
+    /// Where a unique key refuses it, the transaction is rolled back: [`Error::AlreadyOrdered`], or [`Error::DuplicateId`] where
+    /// the id is taken. [`Error::RowRefused`] where another rule of the table does.
     pub async fn insert(&mut self, order: &NewOrder) -> Result<(), Error> {
-        let NewOrder {
-            id,
-            buyer: Buyer {
-                user_id,
-                voucher_id,
-            },
-            unguarded,
-        } = *order;
-        let insert = format!(
-            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
-             VALUES ({id}, {user_id}, {voucher_id}, {})",
-            u8::from(unguarded)
-        );
-        trace::step(self.change(&insert), steps::ended("inserted"))
+        let insert = insert_sql(order);
+        let inserting = self.insert_by(order, &insert);
+        trace::step(inserting, steps::ended("inserted"))
             .await
             .map(drop)
+    }
+
+    /// Runs statements of which the first inserts the order.
+    pub(super) async fn insert_by(
+        &mut self,
+        order: &NewOrder,
+        statements: &str,
+    ) -> Result<Vec<Reply>, Error> {
+        let Sent { replies, error } = self.send(statements).await;
+        match error {
+            None => Ok(replies),
+            Some(error) if replies.is_empty() && is_duplicate(&error) => {
+                let refusal = self.refusal_by_key(order).await?;
+                self.run("ROLLBACK").await?;
+                self.begun = false;
+                self.connection.answered();
+                Err(refusal)
+            }
+            Some(error) => Err(error.into()),
+        }
+    }
+
+    /// Why a unique key, of whatever columns, refuses the order. The rows say it; which key it was, the server tells as text
+    /// only, and a table may have keys of somebody else.
+    async fn refusal_by_key(&mut self, order: &NewOrder) -> Result<Error, Error> {
+        let rows = self.rows_of(slice::from_ref(order)).await?;
+        if rows
+            .get(&order.id)
+            .is_some_and(|(buyer, _)| *buyer != order.buyer)
+        {
+            return Ok(Error::DuplicateId);
+        }
+        let existing = self.orders_of(slice::from_ref(&order.buyer)).await?;
+        Ok(existing
+            .get(&order.buyer)
+            // Who was in the way has gone.
+            .map_or(Error::Conflict, |id| Error::AlreadyOrdered(Some(*id))))
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive strategy.
@@ -257,13 +283,10 @@ impl OrderTransaction {
     /// Sends statements of which none may fail.
     ///
     /// # Errors
-    /// Of the first that failed. [`Error::AlreadyOrdered`] where the unique index refuses an order, [`Error::DuplicateId`]
-    /// where its id is taken.
+    /// Of the first that failed.
     pub(super) async fn run(&mut self, statements: &str) -> Result<Vec<Reply>, Error> {
         let Sent { replies, error } = self.send(statements).await;
-        error.map_or(Ok(replies), |error| {
-            Err(duplicate(&error).unwrap_or_else(|| error.into()))
-        })
+        error.map_or(Ok(replies), |error| Err(error.into()))
     }
 
     /// Runs one change; returns the rows that it changed.
@@ -296,7 +319,23 @@ pub(super) fn stock_sql(voucher_id: i64) -> String {
     format!("SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}")
 }
 
-fn insert_sql(order: &NewOrder) -> String {
+pub(super) fn insert_sql(order: &NewOrder) -> String {
+    let NewOrder {
+        id,
+        buyer: Buyer {
+            user_id,
+            voucher_id,
+        },
+        unguarded,
+    } = *order;
+    format!(
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
+         VALUES ({id}, {user_id}, {voucher_id}, {})",
+        u8::from(unguarded)
+    )
+}
+
+fn insert_if_first_sql(order: &NewOrder) -> String {
     let NewOrder {
         id,
         buyer: Buyer {
@@ -321,14 +360,9 @@ fn insert_sql(order: &NewOrder) -> String {
     )
 }
 
-/// Which unique key refused an insert.
-fn duplicate(error: &sqlx::Error) -> Option<Error> {
-    let error = error.as_database_error()?;
-    error.is_unique_violation().then(|| {
-        if error.message().contains(ONE_ORDER_PER_USER) {
-            Error::AlreadyOrdered(None)
-        } else {
-            Error::DuplicateId
-        }
-    })
+/// Whether a unique key refused the row.
+pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| error.is_unique_violation())
 }

@@ -9,21 +9,11 @@ use crate::order::model::Placement;
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let order = purchase.new_order().await?;
     let mut transaction = purchase.begin().await?;
-    let placement = transaction.place_with_unit(&order).await?;
-    if placement == Placement::Placed {
-        return transaction.commit(&order).await.map(|()| order.id);
+    match transaction.place_with_unit(&order).await? {
+        Placement::Placed => transaction.commit(&order).await.map(|()| order.id),
+        Placement::SoldOut | Placement::AlreadyOrdered => {
+            transaction.rollback().await?;
+            Err(Error::SoldOut)
+        }
     }
-    transaction.rollback().await?;
-    if placement == Placement::SoldOut {
-        return Err(Error::SoldOut);
-    }
-    // A key refused the order: the one of buyers or, after the counter of ids was lost, that of ids.
-    let status = purchase
-        .context
-        .parts
-        .store
-        .buyer_status(purchase.buyer)
-        .await?;
-    let existing = status.and_then(|status| status.order_id);
-    Err(existing.map_or(Error::DuplicateId, |id| Error::AlreadyOrdered(Some(id))))
 }

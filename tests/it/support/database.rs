@@ -119,7 +119,7 @@ impl TestDatabase {
 
     /// Whether a user has this order. A refusal of the stream, a row of voucher 0, is none.
     pub async fn has_order(&self, id: i64, user: i64) -> bool {
-        let row = format!("id = {id} AND user_id = {user} AND voucher_id <> 0");
+        let row = format!("id = {id} AND user_id = {user} AND voucher_id NOT IN (0, id)");
         self.number(&format!(
             "SELECT COUNT(*) FROM tb_voucher_order WHERE {row}"
         ))

@@ -1,0 +1,137 @@
+//! A table of orders with keys that are not ours: most forks of hm-dianping add `UNIQUE (user_id, voucher_id)`, some have
+//! foreign keys. What such a key refuses is refused for good, and costs no further ids.
+
+use redis::AsyncCommands;
+use workload::ladder::Strategy;
+
+use crate::lifetime::act;
+use crate::support::stack::Stack;
+
+/// Numbers in a block: fewer than a purchase would lease that tries again and again.
+const BLOCK: i64 = 20;
+
+async fn safe_sales(stack: &Stack, stock: i64) -> Vec<(Strategy, i64)> {
+    let mut sales = Vec::new();
+    for strategy in Strategy::ALL {
+        if !strategy.is_unsafe() {
+            sales.push((strategy, stack.publish(stock, strategy.name()).await));
+        }
+    }
+    sales
+}
+
+/// The number up to which ids are leased.
+async fn leased(stack: &Stack) -> i64 {
+    let mut redis = stack.redis.conn().await;
+    let days: Vec<String> = redis.keys("icr:order:*").await.unwrap();
+    let mut leased = 0;
+    for day in days {
+        leased += redis.get::<_, i64>(day).await.unwrap();
+    }
+    leased
+}
+
+/// How many orders there are of a sale, and what is left of it, as stock and as rows of units.
+async fn accounts(stack: &Stack, sale: i64) -> (i64, i64) {
+    let units = format!("SELECT COUNT(*) FROM tb_stock_unit WHERE voucher_id = {sale}");
+    let (orders, stock) = stack.tables(sale).await;
+    (orders, stock + stack.database.number(&units).await)
+}
+
+#[tokio::test]
+async fn a_cancelled_order_that_keeps_its_users_place_is_a_definite_refusal_and_costs_no_ids() {
+    let stack = Stack::start(1, &["--id-block", &BLOCK.to_string()]).await;
+    let user = stack.users(1).await.remove(0);
+    let sales = safe_sales(&stack, 5).await;
+    let key = "ALTER TABLE tb_voucher_order ADD UNIQUE KEY uk_user_voucher (user_id, voucher_id)";
+    stack.database.run(key).await;
+    for (strategy, sale) in sales {
+        let order = stack.buy_committed(&user, sale).await;
+        act(stack.url(), "cancel", &user, order).await.data();
+        let before = leased(&stack).await;
+        for _ in 0..5 {
+            let again = stack.buy(&user, sale).await;
+            if again.status == 202 {
+                let refused = stack.decided(&user, again.bought()).await;
+                refused.refused(200, "ALREADY_ORDERED");
+            } else {
+                again.refused(200, "ALREADY_ORDERED");
+            }
+        }
+        let used = leased(&stack).await - before;
+        assert!(used <= BLOCK, "{strategy}: {used} ids");
+        assert_eq!(accounts(&stack, sale).await, (1, 5), "{strategy}");
+    }
+}
+
+/// The user's row is not there. Beside it, in the same batch, other users buy.
+#[tokio::test]
+async fn an_order_that_a_foreign_key_refuses_is_refused_alone_and_costs_no_ids() {
+    let stack = Stack::start(1, &["--id-block", &BLOCK.to_string()]).await;
+    let users = stack.users(3).await;
+    let sales = safe_sales(&stack, 9).await;
+    for user in &users[1..] {
+        let row = format!(
+            "INSERT INTO tb_user (id, phone) VALUES ({}, '{}')",
+            user.id, user.id
+        );
+        stack.database.run(&row).await;
+    }
+    let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_user FOREIGN KEY (user_id) \
+               REFERENCES tb_user (id)";
+    stack.database.run(key).await;
+    // The counter of ids begins at random.
+    stack
+        .buy(&users[1], stack.publish(1, "row-lock").await)
+        .await
+        .bought();
+    for (strategy, sale) in sales {
+        let before = leased(&stack).await;
+        let (refused, first, second) = tokio::join!(
+            stack.buy(&users[0], sale),
+            stack.buy(&users[1], sale),
+            stack.buy(&users[2], sale)
+        );
+        first.bought();
+        second.bought();
+        if refused.status == 202 {
+            let refused = stack.decided(&users[0], refused.bought()).await;
+            refused.refused(200, "ORDER_FAILED");
+        } else {
+            refused.refused(500, "INTERNAL");
+        }
+        stack.stream_drained().await;
+        let used = leased(&stack).await - before;
+        assert!(used <= BLOCK, "{strategy}: {used} ids");
+        assert_eq!(accounts(&stack, sale).await, (2, 7), "{strategy}");
+    }
+}
+
+/// Each refusal of a pending order is a row, also a user's second one.
+#[tokio::test]
+async fn every_refusal_of_one_user_is_a_row() {
+    let stack = Stack::start(1, &[]).await;
+    let key = "ALTER TABLE tb_voucher_order ADD UNIQUE KEY uk_user_voucher (user_id, voucher_id)";
+    stack.database.run(key).await;
+    let user = stack.users(1).await.remove(0);
+    for _ in 0..2 {
+        let sale = stack.publish(1, "stream").await;
+        let mut holder = stack.lock_sale(sale).await;
+        let order = stack.buy(&user, sale).await.bought();
+        let sell_out = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
+        sqlx::Executor::execute(&mut *holder, sell_out.as_str())
+            .await
+            .unwrap();
+        holder.commit().await.unwrap();
+        stack.told(&user, order, "SOLD_OUT").await;
+        let rows = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order}");
+        assert_eq!(stack.database.number(&rows).await, 1);
+        assert_eq!(stack.orders(sale).await, 0);
+        assert!(!stack.database.has_order(order, user.id).await);
+    }
+    let mine = crate::support::api::get(stack.url(), "/voucher-order/of/me")
+        .token(&user.token)
+        .send()
+        .await;
+    assert_eq!(mine.data(), &serde_json::json!([]));
+}
