@@ -10,8 +10,8 @@ use crate::{
     rolling::RollingOptions,
     shop_cache,
 };
-use clap::{Args, Parser, Subcommand};
-use workload::{Environment, burst::BurstOptions, comparison::document::Setting};
+use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
+use workload::{Environment, burst::BurstOptions, comparison::document::Setting, ladder::Strategy};
 
 /// Drives flash sales and reads of shops, and checks every reply.
 ///
@@ -56,10 +56,15 @@ pub enum Scenario {
     Publish(PublishArgs),
 }
 
+/// A strategy by its name. The service would refuse another one too, but only once it is asked.
+fn strategy() -> PossibleValuesParser {
+    PossibleValuesParser::new(Strategy::ALL.map(Strategy::name))
+}
+
 #[derive(Debug, Args)]
 pub struct BurstArgs {
     /// The sale's strategy
-    #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
+    #[arg(long, default_value = "reentrant-lock", value_name = "NAME", value_parser = strategy())]
     pub strategy: String,
     #[command(flatten)]
     pub burst: BurstOptions,
@@ -85,7 +90,7 @@ pub struct PublishArgs {
     #[arg(long, default_value_t = 100)]
     pub stock: u32,
     /// The sale's strategy
-    #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
+    #[arg(long, default_value = "reentrant-lock", value_name = "NAME", value_parser = strategy())]
     pub strategy: String,
     #[command(flatten)]
     pub environment: Environment,

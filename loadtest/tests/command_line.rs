@@ -46,6 +46,13 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
         "--time-zone",
     );
     refused(&["dance"], &[], "Usage");
+    for command in ["burst", "publish"] {
+        refused(
+            &[command, "--strategy", "reentrant"],
+            &[],
+            "'reentrant-lock'",
+        );
+    }
     for scenario in ["stampede", "penetration", "avalanche", "updates", "read"] {
         refused(&["cache", scenario], &[], "set DATABASE_URL");
         let nodes = [("NODES", "https://127.0.0.1")];
