@@ -16,7 +16,7 @@ load() {
 
 # Their flags, for `known_flags`; loadtest/tests/command_line.rs compares them with the program's.
 BENCH_FLAGS=(--quick --scale --durable --write --only= --out= --seckill=)
-CHAOS_FLAGS=(--rounds= --redis= --database= --seed= --only-round= --buyers= --recoveries= --seckill= --list --json=)
+CHAOS_FLAGS=(--rounds= --at-once= --redis= --database= --seed= --only-round= --buyers= --recoveries= --seckill= --list --json=)
 ROLLING_FLAGS=(--instances= --rounds= --rate= --buyers= --seckill= --json=)
 
 # It runs servers of its own and needs nothing of the stack but the two binaries; and for stepped clocks a library that

@@ -14,9 +14,10 @@
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
 
-use std::time::Duration;
+use std::{cell::RefCell, ops::RangeInclusive, time::Duration};
 
 use anyhow::Result;
+use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep_until};
 
 mod changes;
@@ -37,6 +38,7 @@ mod verdict;
 use crate::report::Checked;
 pub use options::{ChaosOptions, Layout, RedisLayout};
 use report::report;
+use round::Round;
 use test_cluster::TestCluster;
 
 /// Instances of the service.
@@ -69,28 +71,38 @@ const DATABASE_ARGUMENTS: [&str; 3] = [
 /// # Errors
 /// Those of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions) -> Result<Checked> {
-    let (layout, database) = (options.layout, &DATABASE_ARGUMENTS);
-    let cluster =
-        TestCluster::start(&options.program, layout, database, INSTANCES, &SETTINGS).await?;
-    cluster.run(true, 0).await?;
-    cluster.keep_logs(run_on(&cluster, options).await)
+    let starting = (0..options.at_once).map(async |_| {
+        let (program, layout) = (&options.program, options.layout);
+        let arguments = &DATABASE_ARGUMENTS;
+        let cluster = TestCluster::start(program, layout, arguments, INSTANCES, &SETTINGS).await?;
+        cluster.run(true, 0).await?;
+        anyhow::Ok(cluster)
+    });
+    let clusters = try_join_all(starting).await?;
+    let mut run = run_on(&clusters, options).await;
+    for cluster in &clusters {
+        run = cluster.keep_logs(run);
+    }
+    run
 }
 
-async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked> {
+async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Checked> {
     println!("chaos: seed {}", options.seed);
     let (layout, only) = (options.layout, options.only_round);
-    let (mut rounds, mut quiet) = (Vec::new(), Instant::now());
-    for number in only.map_or(1..=options.rounds, |only| only..=only) {
-        let round = round::run(cluster, options, number, quiet).await;
-        let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
-        println!("{round}");
-        if round.sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
-            quiet = Instant::now() + AFTER_A_NO;
-        }
-        rounds.push(round);
+    let numbers = RefCell::new(only.map_or(1..=options.rounds, |only| only..=only));
+    let running = clusters
+        .iter()
+        .map(|cluster| run_rounds(cluster, options, &numbers));
+    let mut rounds = Vec::new();
+    let mut quiet = Instant::now();
+    for (rounds_of_one, quiet_of_one) in try_join_all(running).await? {
+        rounds.extend(rounds_of_one);
+        quiet = quiet.max(quiet_of_one);
     }
+    rounds.sort_by_key(|round| round.number);
     let mut recoveries = Vec::new();
     if options.recoveries > 0 && only.is_none() {
+        let cluster = &clusters[0];
         cluster.run(false, 0).await?;
         for strategy in plan::STRATEGIES {
             for after in faults::recoveries(layout) {
@@ -110,4 +122,27 @@ async fn run_on(cluster: &TestCluster, options: &ChaosOptions) -> Result<Checked
         }
     }
     Ok(report(options.seed, layout, &rounds, recoveries))
+}
+
+/// Runs the next of these rounds on servers of one set, until there is none; returns them, and until when what was refused
+/// must not happen.
+async fn run_rounds<'a>(
+    cluster: &'a TestCluster,
+    options: &ChaosOptions,
+    numbers: &RefCell<RangeInclusive<u32>>,
+) -> Result<(Vec<Round<'a>>, Instant)> {
+    let mut rounds = Vec::new();
+    let mut quiet = Instant::now();
+    loop {
+        let Some(number) = numbers.borrow_mut().next() else {
+            return Ok((rounds, quiet));
+        };
+        let round = round::run(cluster, options, number, quiet).await;
+        let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
+        println!("{round}");
+        if round.sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
+            quiet = Instant::now() + AFTER_A_NO;
+        }
+        rounds.push(round);
+    }
 }

@@ -60,6 +60,9 @@ pub struct ChaosOptions {
     /// Rounds to run; the strategies take turns
     #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
+    /// Rounds at a time, each on servers of its own: a round in which Redis loses data mostly waits
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=8), value_name = "ROUNDS")]
+    pub at_once: u32,
     #[command(flatten)]
     #[allow(missing_docs)] // A doc comment would become the help of the whole command.
     pub layout: Layout,
