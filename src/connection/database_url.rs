@@ -18,14 +18,17 @@ const PARAMETERS: [&str; 8] = [
     "statement-cache-capacity",
 ];
 
+/// An example of an address.
+const LOOKS_LIKE: &str = "it looks like mysql://user:password@127.0.0.1:3306/seckill";
+
 /// Connection options for `url`.
 ///
 /// # Errors
 /// It is no address of a database, or has a parameter that is not known or does nothing. The message holds no password.
 pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
     let url = url.expose_secret();
-    let form = "DATABASE_URL is not a database address; it looks like mysql://user:password@127.0.0.1:3306/seckill";
-    let (scheme, rest) = url.split_once("://").context(form)?;
+    let form = format!("DATABASE_URL is not a database address; {LOOKS_LIKE}");
+    let (scheme, rest) = url.split_once("://").context(form.clone())?;
     ensure!(
         matches!(scheme, "mysql" | "mariadb"),
         "{form}, and begins with mysql:// or mariadb://"
@@ -52,8 +55,7 @@ pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
         .map_err(|error: sqlx::Error| anyhow!("{form}: {error}"))?;
     ensure!(
         options.get_database().is_some(),
-        "DATABASE_URL names no database; {}",
-        &form[35..]
+        "DATABASE_URL names no database; {LOOKS_LIKE}"
     );
     let verifies = matches!(
         options.get_ssl_mode(),
@@ -87,7 +89,10 @@ mod tests {
         for (url, says) in [
             ("jdbc:mysql://h/d", "begins with mysql://"),
             ("mysql://u:s3cret@h:99999/d", "invalid port"),
-            ("mysql://u:s3cret@h", "names no database"),
+            (
+                "mysql://u:s3cret@h",
+                "DATABASE_URL names no database; it looks like mysql://user:password@127.0.0.1:3306/seckill",
+            ),
             (
                 "mysql://u:s3cret@h/d?ssl_mode=VERIFY_CA",
                 "the parameter ssl_mode",
