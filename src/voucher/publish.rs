@@ -1,6 +1,6 @@
 //! Validation of vouchers and sales to publish. Nothing is stored here.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, SubsecRound, Timelike, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
@@ -20,6 +20,8 @@ const MAX_VALUE: i64 = 1_000_000_000;
 
 /// The last second a TIMESTAMP column can hold, seconds since 1970.
 const TIMESTAMP_MAX: i64 = i32::MAX as i64;
+
+const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 /// The body of `POST /voucher`. Fields this service does not know are ignored.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -172,11 +174,48 @@ impl NewSeckillVoucher {
     }
 }
 
+/// The instant, as the column holds it: in whole seconds.
 fn instant(zone: Zone, local: NaiveDateTime, name: &str) -> Result<DateTime<Utc>, Error> {
+    let otherwise = format!(
+        "{name} must be a time that exists in the server's zone, from 1970 to January 2038"
+    );
+    // A leap second, `…:60`, has more than a second's nanoseconds.
+    Error::require(local.nanosecond() < NANOS_PER_SECOND, &otherwise)?;
     let in_range = |at: &DateTime<Utc>| (1..=TIMESTAMP_MAX).contains(&at.timestamp());
-    zone.to_utc(local).filter(in_range).ok_or_else(|| {
-        Error::InvalidParameter(format!(
-            "{name} must be a time that exists in the server's zone, from 1970 to January 2038"
-        ))
-    })
+    let instant = zone.to_utc(local.trunc_subsecs(0)).filter(in_range);
+    instant.ok_or(Error::InvalidParameter(otherwise))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_the_column_cannot_hold_is_refused() {
+        let zone = Zone(chrono_tz::Europe::Berlin);
+        let read = |text: &str| instant(zone, text.parse().unwrap(), "beginTime");
+        for refused in [
+            // A leap second.
+            "2026-12-31T23:59:60",
+            "2026-12-31T23:59:60.5",
+            // An hour that the zone leaves out.
+            "2026-03-29T02:30:00",
+            "1970-01-01T00:59:59",
+            "2038-01-19T04:14:08",
+            "+12026-01-01T00:00:00",
+            "-0001-01-01T00:00:00",
+        ] {
+            assert!(read(refused).is_err(), "{refused}");
+        }
+        // The column holds whole seconds, and would round up.
+        for (text, seconds) in [
+            ("2038-01-19T04:14:07.9", TIMESTAMP_MAX),
+            ("1970-01-01T01:00:01", 1),
+        ] {
+            assert_eq!(
+                read(text).unwrap(),
+                DateTime::from_timestamp(seconds, 0).unwrap()
+            );
+        }
+    }
 }
