@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use redis::AsyncCommands;
+use futures_util::future::join_all;
+use redis::{AsyncCommands, ErrorKind, RedisError, RedisResult, ServerErrorKind};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -150,19 +151,19 @@ impl SharedSessions {
     }
 }
 
-async fn renew(mut redis: RoutedConnection, tokens: Vec<Token>) -> Vec<Renewed> {
-    let mut script = SESSION_RENEW.prepare_invoke();
-    script
-        .arg(SESSION_TTL.as_secs())
-        .arg(RENEWAL_INTERVAL.as_secs());
-    for token in &tokens {
-        script.key(token.key());
-    }
-    let found: redis::RedisResult<Vec<String>> = script.invoke_async(&mut redis).await;
-    match found {
-        Ok(fields) => {
-            let mut fields = fields.into_iter();
-            tokens.iter().map(|_| Ok(user(&mut fields))).collect()
+/// Renews these sessions in one script. A key that the user may not use fails the whole script; then each is asked for alone.
+async fn renew(redis: RoutedConnection, tokens: Vec<Token>) -> Vec<Renewed> {
+    match renew_together(redis.clone(), &tokens).await {
+        Ok(renewed) => renewed,
+        Err(error) if is_forbidden(&error) && tokens.len() > 1 => {
+            let alone = tokens.iter().map(async |token| {
+                let renewed = renew_together(redis.clone(), &[*token]).await;
+                let mut renewed = renewed.unwrap_or_else(|error| vec![Err(error.into())]);
+                renewed
+                    .pop()
+                    .unwrap_or(Err(Error::Unavailable(Cause::Redis)))
+            });
+            join_all(alone).await
         }
         Err(error) => {
             let error = Error::from(error);
@@ -171,12 +172,48 @@ async fn renew(mut redis: RoutedConnection, tokens: Vec<Token>) -> Vec<Renewed> 
     }
 }
 
+fn is_forbidden(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+}
+
+async fn renew_together(
+    mut redis: RoutedConnection,
+    tokens: &[Token],
+) -> RedisResult<Vec<Renewed>> {
+    let mut script = SESSION_RENEW.prepare_invoke();
+    script
+        .arg(SESSION_TTL.as_secs())
+        .arg(RENEWAL_INTERVAL.as_secs());
+    for token in tokens {
+        script.key(token.key());
+    }
+    let fields: Vec<String> = script.invoke_async(&mut redis).await?;
+    let mut fields = fields.into_iter();
+    Ok(tokens.iter().map(|_| user(&mut fields)).collect())
+}
+
 /// The user of the next session in the script's reply; `None` where its id is no number.
-fn user(fields: &mut impl Iterator<Item = String>) -> Option<CurrentUser> {
-    let (id, nick_name, icon) = (fields.next()?, fields.next()?, fields.next()?);
-    Some(CurrentUser {
-        id: id.parse().ok()?,
+fn user(fields: &mut impl Iterator<Item = String>) -> Renewed {
+    let mut field = || fields.next().unwrap_or_default();
+    let id = field();
+    let nick_name = field();
+    let icon = field();
+    let error = field();
+    let user = id.parse().ok().map(|id| CurrentUser {
+        id,
         nick_name,
         icon,
-    })
+    });
+    match &user {
+        _ if error.is_empty() => Ok(user),
+        // It is one, for as long as it lives.
+        Some(found) => {
+            tracing::warn!(user_id = found.id, error, "a session is not renewed");
+            Ok(user)
+        }
+        None => {
+            tracing::warn!(error, "a session cannot be read");
+            Err(Error::Unavailable(Cause::Redis))
+        }
+    }
 }

@@ -164,3 +164,44 @@ async fn a_shutdown_ends_the_task_that_is_told_of_ends() {
     sessions.shutdown().await;
     eventually("they are no more", async || !sessions.stats().tracked).await;
 }
+
+/// A session whose key the user may not use fails none of those that are looked up in the same round trip. One whose time to
+/// live may not be set again is still a session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_cannot_be_renewed_fails_no_other() {
+    let mut stack = Stack::start(0, &[]).await;
+    acl(&stack.redis, "app", "~* &* +@all").await;
+    let mut env = stack.env();
+    env[1].1 = format!("redis://app:secret@{}/", stack.redis.address());
+    stack.add_instance_with(&[], &env).await;
+    let users = stack.users(60).await;
+    let mut redis = stack.redis.conn().await;
+    for user in &users {
+        let key = format!("login:token:{}", user.token);
+        redis.expire::<_, ()>(key, 1000).await.unwrap();
+    }
+    // Of sessions, only those whose token ends with a letter.
+    let others = "resetkeys ~login:token:*[a-f] ~login:code:* ~lock:* ~[a-km-z]* ~{*";
+    acl(&stack.redis, "app", others).await;
+    let asked = users.iter().map(|user| status(stack.url(), user));
+    let statuses = futures_util::future::join_all(asked).await;
+    for (user, status) in users.iter().zip(&statuses) {
+        let may_be = user
+            .token
+            .ends_with(|last: char| last.is_ascii_alphabetic());
+        assert_eq!(*status, if may_be { 200 } else { 503 }, "{}", user.token);
+        let key = format!("login:token:{}", user.token);
+        let ttl: i64 = redis.ttl(key).await.unwrap();
+        assert_eq!(ttl > 1000, may_be, "{}", user.token);
+    }
+    let found = statuses.iter().filter(|status| **status == 200).count();
+    assert!((1..users.len()).contains(&found), "{found}");
+
+    // Those are not renewed; nor is any other that is due.
+    acl(&stack.redis, "app", "~* -expire").await;
+    let asked = users.iter().map(|user| status(stack.url(), user));
+    let statuses = futures_util::future::join_all(asked).await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    let line = "a session is not renewed";
+    stack.instances[0].wait_for_line(line).await;
+}
