@@ -7,7 +7,7 @@ COMPAT_SERVERS=(mariadb mariadb-trixie mysql-sid redis redis-trixie valkey-trixi
 # Modules of tests/it. On a database: migrations, every strategy against its guarantees, what each error means, what
 # outages and lost replies do, every query of shops, vouchers, orders and the audit.
 COMPAT_DATABASE=(
-  schema law purchase group_commit lifetime late_commit database_errors resilience half_open
+  schema schema_deviations law purchase group_commit lifetime late_commit database_errors resilience half_open
   audit admin_writes shops vouchers start unit_rows database_bad_input
 )
 # On a Redis: every script, GEO, Bloom filter, sessions, ids, stream; a cluster, Sentinel, TLS, rights.

@@ -41,6 +41,8 @@ pub enum Cause {
     SaleBeingCounted,
     #[error("this version of the service does not know the sale's strategy")]
     StrategyUnknown,
+    #[error("the sale's row cannot be read")]
+    SaleUnreadable,
     #[error("the order is not decided yet")]
     OrderUndecided,
     #[error("the order's status changed meanwhile")]
@@ -258,6 +260,9 @@ impl From<sqlx::Error> for Error {
         match meaning_of(&error) {
             Meaning::Conflict => Error::Conflict,
             Meaning::Row => Error::RowRefused(format!("database: {error}")),
+            Meaning::Characters => Error::InvalidParameter(
+                "a text has characters that the database's tables cannot hold".to_owned(),
+            ),
             Meaning::Bug => Error::Internal(format!("database: {error}")),
             Meaning::Schema | Meaning::Unknown => {
                 if let Some(left_out) = REFUSED.take_turn(&error.to_string()) {

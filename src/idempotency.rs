@@ -78,7 +78,7 @@ pub async fn write_once(
         }
         Err(error) => return Err(error.into()),
     };
-    let result = work(&mut connection).await?;
+    let result = work(&mut connection).await.map_err(as_invalid)?;
     let update = sqlx::query("UPDATE tb_idempotency SET result = ? WHERE id = ?")
         .bind(result)
         .bind(row);
@@ -100,6 +100,17 @@ pub async fn write_once(
         tracing::debug!(%error, "old records of writes are left to the next write");
     }
     Ok(result)
+}
+
+/// A value that the table refuses, such as a text that is longer than its column, or a type of shop that does not exist, is
+/// the request's.
+fn as_invalid(error: Error) -> Error {
+    match error {
+        Error::RowRefused(detail) => {
+            Error::InvalidParameter(format!("the tables refuse a value ({detail})"))
+        }
+        other => other,
+    }
 }
 
 /// The result that is recorded for the write. Waits for a transaction that may still decide it: a locking read on a row that is

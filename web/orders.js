@@ -70,7 +70,9 @@ const Orders = (() => {
     const known = new Set((first.data || []).map((order) => order.orderId));
     older = [...older.map(update), ...orders.filter((order) => !known.has(order.orderId)
       && !older.some((one) => one.orderId === order.orderId))];
-    older.sort((a, b) => (b.createTime > a.createTime ? 1 : b.createTime < a.createTime ? -1 : 0));
+    // A row may have none.
+    const time = (order) => order.createTime || '';
+    older.sort((a, b) => (time(b) > time(a) ? 1 : time(b) < time(a) ? -1 : 0));
     changed();
   }
 
@@ -178,7 +180,7 @@ const Orders = (() => {
       make('div', null,
         make('strong', null, titles.get(order.voucherId) || t('orders.voucher', { id: order.voucherId })),
         make('span', { class: 'order-id' }, order.orderId),
-        make('span', { class: 'soft' }, order.createTime.replace('T', ' '))),
+        make('span', { class: 'soft' }, (order.createTime || '').replace('T', ' '))),
       make('div', { class: 'order-end' },
         make('span', { class: `badge status-${order.status}` }, t(`status.${order.status}`)),
         order.status === UNPAID ? buttons(order) : null),

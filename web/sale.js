@@ -43,7 +43,8 @@ const Sale = (() => {
   const listeners = [];
   let shop = null, chosen = null, unknownSince = null, choose = () => {};
 
-  const yuan = (cents) => `¥${(cents / 100).toLocaleString('en-US', { minimumFractionDigits: cents % 100 ? 2 : 0 })}`;
+  // A voucher may have no price.
+  const yuan = (cents = 0) => `¥${(cents / 100).toLocaleString('en-US', { minimumFractionDigits: cents % 100 ? 2 : 0 })}`;
   const isSale = (voucher) => voucher.type === 1 && voucher.beginTime && voucher.endTime;
   const begin = (voucher) => Page.instant(voucher.beginTime);
   const end = (voucher) => Page.instant(voucher.endTime);

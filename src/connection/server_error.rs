@@ -72,6 +72,8 @@ pub enum Meaning {
     Bug,
     /// The values of the row are refused: a constraint, or a trigger's own error.
     Row,
+    /// A text of the request has characters that the column's character set does not have.
+    Characters,
     /// Not in the table.
     Unknown,
 }
@@ -120,6 +122,9 @@ pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
         // Duplicate key; null; too long, out of range, of the wrong kind; foreign key; CHECK of MySQL; SIGNAL.
         1022 | 1048 | 1062 | 1169 | 1216 | 1217 | 1264 | 1265 | 1292 | 1366 | 1367 | 1369 | 1406
         | 1451 | 1452 | 1586 | 1644 | 1690 | 3819 => Meaning::Row,
+        // Collations that cannot be compared, of a text with such a character; invalid text; cannot be converted, of MySQL
+        // and of MariaDB.
+        1267 | 1270 | 1271 | 1300 | 3854 | 3988 | 1977 => Meaning::Characters,
         // CHECK of MariaDB; MySQL has another error under this number.
         4025 if sqlstate == Some("23000") => Meaning::Row,
 

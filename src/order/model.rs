@@ -88,8 +88,9 @@ pub struct Order {
     #[schema(minimum = 1, maximum = 6, example = 1)]
     pub status: i64,
     /// Local, without an offset.
-    #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
-    pub create_time: NaiveDateTime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
+    pub create_time: Option<NaiveDateTime>,
     /// Local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
@@ -103,8 +104,9 @@ pub struct Order {
     #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub refund_time: Option<NaiveDateTime>,
     /// Local, without an offset.
-    #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
-    pub update_time: NaiveDateTime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
+    pub update_time: Option<NaiveDateTime>,
 }
 
 /// `tb_voucher_order.status`.

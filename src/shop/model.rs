@@ -33,11 +33,13 @@ pub struct Shop {
     #[schema(required = true, example = "金华路 29 号")]
     pub address: String,
     /// Longitude, degrees.
-    #[schema(example = 120.149)]
-    pub x: f64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(nullable = false, example = 120.149)]
+    pub x: Option<f64>,
     /// Latitude, degrees.
-    #[schema(example = 30.316)]
-    pub y: f64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(nullable = false, example = 30.316)]
+    pub y: Option<f64>,
     /// Average price of a visit, yuan.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(nullable = false, example = 80)]
@@ -58,13 +60,21 @@ pub struct Shop {
     #[schema(nullable = false, example = "10:00-22:00")]
     pub open_hours: Option<String>,
     /// Local, without an offset.
-    #[serde(with = "chrono::serde::ts_milliseconds")]
-    #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
-    pub create_time: DateTime<Utc>,
+    #[serde(
+        with = "chrono::serde::ts_milliseconds_option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
+    pub create_time: Option<DateTime<Utc>>,
     /// Local, without an offset.
-    #[serde(with = "chrono::serde::ts_milliseconds")]
-    #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
-    pub update_time: DateTime<Utc>,
+    #[serde(
+        with = "chrono::serde::ts_milliseconds_option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    #[schema(nullable = false, value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
+    pub update_time: Option<DateTime<Utc>>,
     /// Metres to the point of the search; only with one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(nullable = false)]
@@ -76,8 +86,14 @@ impl Shop {
     pub fn view(&self, zone: Zone) -> Value {
         // Our own types always have a JSON form: no map with keys that are not text.
         let mut view = serde_json::to_value(self).unwrap_or_default();
-        view["createTime"] = json!(zone.to_local(self.create_time));
-        view["updateTime"] = json!(zone.to_local(self.update_time));
+        for (name, time) in [
+            ("createTime", self.create_time),
+            ("updateTime", self.update_time),
+        ] {
+            if let Some(time) = time {
+                view[name] = json!(zone.to_local(time));
+            }
+        }
         view
     }
 }

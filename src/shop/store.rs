@@ -6,7 +6,7 @@ use sqlx::{MySql, MySqlConnection, QueryBuilder};
 
 use super::model::{Paging, Shop, ShopChange, ShopType};
 use crate::connection::mysql::Database;
-use crate::connection::row::from_row;
+use crate::connection::row::{from_row, readable};
 use crate::error::Error;
 use crate::idempotency::{RecordedWrite, write_once};
 
@@ -22,11 +22,12 @@ const SAMPLES: [(&str, &str); 2] = [
     ("tb_shop", include_str!("sample_shops.sql")),
 ];
 
-// Casts: databases made by the Java project differ in signedness and width.
-const SELECT_SHOP: &str = "SELECT CAST(id AS SIGNED) AS id, name, CAST(type_id AS SIGNED) AS type_id, \
-     images, area, address, x, y, CAST(avg_price AS SIGNED) AS avg_price, \
-     CAST(sold AS SIGNED) AS sold, CAST(comments AS SIGNED) AS comments, \
-     CAST(score AS SIGNED) AS score, open_hours, create_time, update_time, NULL AS distance FROM tb_shop";
+// Casts: databases made by the Java project differ in signedness, width and what may be NULL. A decimal becomes a double.
+const SELECT_SHOP: &str = "SELECT CAST(id AS SIGNED) AS id, COALESCE(name, '') AS name, \
+     CAST(COALESCE(type_id, 0) AS SIGNED) AS type_id, COALESCE(images, '') AS images, area, \
+     COALESCE(address, '') AS address, x + 0E0 AS x, y + 0E0 AS y, CAST(avg_price AS SIGNED) AS avg_price, \
+     CAST(COALESCE(sold, 0) AS SIGNED) AS sold, CAST(COALESCE(comments, 0) AS SIGNED) AS comments, \
+     CAST(COALESCE(score, 0) AS SIGNED) AS score, open_hours, create_time, update_time, NULL AS distance FROM tb_shop";
 
 /// Metres between a shop and a point (longitude, latitude), by the haversine formula on the sphere that
 /// Redis's GEO commands use. Takes three parameters: y, y, x.
@@ -57,12 +58,12 @@ impl ShopStore {
 
     /// A page of a type's shops, by id.
     pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<Shop>, Error> {
-        let sql = format!("{SELECT_SHOP} WHERE type_id = ? ORDER BY id LIMIT ? OFFSET ?");
-        let query = sqlx::query_as(&sql)
+        let sql = format!("{SELECT_SHOP} WHERE type_id = ? ORDER BY tb_shop.id LIMIT ? OFFSET ?");
+        let query = sqlx::query(&sql)
             .bind(type_id)
             .bind(page.limit)
             .bind(page.offset);
-        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
+        self.shops(query).await
     }
 
     /// A page of the shops whose name contains `part` (all shops if it is empty), by id.
@@ -77,14 +78,15 @@ impl ShopStore {
                     .chain([c])
             })
             .collect();
-        let sql =
-            format!("{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY id LIMIT ? OFFSET ?");
+        let sql = format!(
+            "{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY tb_shop.id LIMIT ? OFFSET ?"
+        );
         let name = format!("%{escaped}%");
-        let query = sqlx::query_as(&sql)
+        let query = sqlx::query(&sql)
             .bind(name)
             .bind(page.limit)
             .bind(page.offset);
-        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
+        self.shops(query).await
     }
 
     /// The shops with these ids, in no order; ids that do not exist are skipped.
@@ -99,10 +101,13 @@ impl ShopStore {
             list.push_bind(id);
         }
         query.push(")");
-        Ok(self
-            .db
-            .read(async |c| query.build_query_as().fetch_all(c).await)
-            .await?)
+        self.shops(query.build()).await
+    }
+
+    /// The shops that a query finds; a row that cannot be read is left out.
+    async fn shops(&self, query: Query<'_, MySql, MySqlArguments>) -> Result<Vec<Shop>, Error> {
+        let rows = self.db.read(async |c| query.fetch_all(c).await).await?;
+        Ok(readable("tb_shop", &rows))
     }
 
     /// A page of a type's shops within `radius` metres of a point (longitude, latitude), nearest first, as
@@ -129,11 +134,14 @@ impl ShopStore {
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
-    /// Every shop of a type with its position, as (id, longitude, latitude).
+    /// Every shop of a type with its position, as (id, longitude, latitude). Without those whose position is not on the GEO
+    /// index's map: one would fail the whole index.
     pub async fn positions(&self, type_id: i64) -> Result<Vec<(i64, f64, f64)>, Error> {
-        let query =
-            sqlx::query_as("SELECT CAST(id AS SIGNED), x, y FROM tb_shop WHERE type_id = ?")
-                .bind(type_id);
+        let query = sqlx::query_as(
+            "SELECT CAST(id AS SIGNED), x + 0E0, y + 0E0 FROM tb_shop WHERE type_id = ? \
+                 AND x BETWEEN -180 AND 180 AND y BETWEEN -85.05112878 AND 85.05112878",
+        )
+        .bind(type_id);
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 

@@ -162,7 +162,8 @@ impl SaleCache {
     ///
     /// # Errors
     /// [`Error::VoucherNotFound`]; [`Error::Unavailable`] where the database did not answer in time (or Redis, for a
-    /// sale that a Java node may have published), or the sale has a strategy that this version does not know.
+    /// sale that a Java node may have published), or the sale's row cannot be read, or has a strategy that this version does
+    /// not know.
     pub async fn get(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
         // Nearly always: without a timer.
         if let Some(sale) = self.sales.fresh(&voucher_id) {
@@ -212,15 +213,16 @@ async fn read(
         Ok(rows) => rows,
         Err(error) => return ids.iter().map(|_| Err(error.clone())).collect(),
     };
-    if let Some(row) = rows.first() {
+    if let Some(row) = rows.iter().find_map(|(_, row)| row.as_ref()) {
         clock.set(row.now.and_utc());
     }
     let (rows, redis, keys) = (&rows, &redis, &keys);
     let sale = |id: i64| async move {
-        let row = rows
-            .iter()
-            .find(|row| row.voucher_id == id)
-            .ok_or(Error::VoucherNotFound)?;
+        let found = rows.iter().find(|(of, _)| *of == id);
+        let (_, row) = found.ok_or(Error::VoucherNotFound)?;
+        let row = row
+            .as_ref()
+            .ok_or(Error::Unavailable(Cause::SaleUnreadable))?;
         let is_java = row.issued.is_none() && redis.clone().exists(keys.stock(id)).await?;
         Ok(Arc::new(Sale::read(row, is_java, asked_at)?))
     };

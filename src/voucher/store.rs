@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
-use crate::connection::row::from_row;
+use crate::connection::row::{from_row, read_each, readable};
 use crate::error::Error;
 use crate::idempotency::{RecordedWrite, write_once};
 use workload::ladder::Strategy;
@@ -36,11 +36,13 @@ pub struct ListedVoucher {
     #[schema(nullable = false)]
     pub rules: Option<String>,
     /// What it costs, cents.
-    #[schema(example = 8000)]
-    pub pay_value: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = 8000)]
+    pub pay_value: Option<i64>,
     /// What it is worth, cents.
-    #[schema(example = 10000)]
-    pub actual_value: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = 10000)]
+    pub actual_value: Option<i64>,
     /// 0 an ordinary voucher, 1 a flash sale.
     #[serde(rename = "type")]
     #[schema(example = 1)]
@@ -208,17 +210,17 @@ impl VoucherStore {
     /// A shop's vouchers on the shelf, by id.
     pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<ListedVoucher>, Error> {
         let sql = format!(
-            "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
+            "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, COALESCE(v.title, '') AS title, \
              v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
-             CAST(v.actual_value AS SIGNED) AS actual_value, CAST(v.type AS SIGNED) AS kind, \
+             CAST(v.actual_value AS SIGNED) AS actual_value, CAST(COALESCE(v.type, 0) AS SIGNED) AS kind, \
              CAST(s.stock + {} AS SIGNED) AS stock, s.begin_time, s.end_time \
              FROM tb_voucher v LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id \
              WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id",
             *UNITS
         );
-        let query = sqlx::query_as(&sql).bind(shop_id);
-        let mut vouchers: Vec<ListedVoucher> =
-            self.db.read(async |c| query.fetch_all(c).await).await?;
+        let query = sqlx::query(&sql).bind(shop_id);
+        let rows = self.db.read(async |c| query.fetch_all(c).await).await?;
+        let mut vouchers: Vec<ListedVoucher> = readable("tb_voucher", &rows);
         for ListedVoucher {
             begin_time,
             end_time,
@@ -232,10 +234,11 @@ impl VoucherStore {
         Ok(vouchers)
     }
 
-    /// The sales of these vouchers, in no order; those that do not exist are left out.
-    pub async fn sales(&self, ids: &[i64]) -> Result<Vec<SaleRow>, Error> {
+    /// The sales of these vouchers, by id, in no order; those that do not exist are left out, and a row that cannot be read is
+    /// `None`.
+    pub async fn sales(&self, ids: &[i64]) -> Result<Vec<(i64, Option<SaleRow>)>, Error> {
         let mut query = QueryBuilder::<MySql>::new(format!(
-            "SELECT CAST(v.id AS SIGNED) AS voucher_id, CAST(v.status AS SIGNED) AS status, \
+            "SELECT CAST(v.id AS SIGNED) AS voucher_id, CAST(COALESCE(v.status, 0) AS SIGNED) AS status, \
              s.begin_time, s.end_time, s.strategy, \
              CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {} AS SIGNED) AS stock, \
              UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
@@ -247,8 +250,9 @@ impl VoucherStore {
             list.push_bind(id);
         }
         query.push(")");
-        let query = query.build_query_as().persistent(ids.len() == 1);
-        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
+        let query = query.build().persistent(ids.len() == 1);
+        let rows = self.db.read(async |c| query.fetch_all(c).await).await?;
+        Ok(read_each("tb_seckill_voucher", &rows))
     }
 }
 

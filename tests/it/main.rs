@@ -39,6 +39,7 @@ mod reads;
 mod redis_input;
 mod resilience;
 mod schema;
+mod schema_deviations;
 mod session_tracking;
 mod shops;
 mod sign_in;

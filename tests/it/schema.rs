@@ -5,13 +5,20 @@ use seckill::connection::migrate;
 use crate::support::database::TestDatabase;
 
 /// The tables as the Java project creates them, where that matters here: other widths and signs, zero dates as defaults,
-/// none of our columns.
+/// times that may be NULL, none of our columns. One connection runs them, because the SQL mode belongs to the session.
 const EXISTING: [&str; 6] = [
     "SET SESSION sql_mode = ''",
     "CREATE TABLE tb_user (id BIGINT(20) UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      phone VARCHAR(11) NOT NULL, password VARCHAR(128), nick_name VARCHAR(32), icon VARCHAR(255), \
      create_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
      update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY phone_key (phone))",
+    "CREATE TABLE tb_shop (id BIGINT(20) UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     name VARCHAR(128) NOT NULL, type_id BIGINT(20) UNSIGNED NOT NULL, images VARCHAR(1024) NOT NULL, \
+     area VARCHAR(128), address VARCHAR(255) NOT NULL, x DOUBLE UNSIGNED NOT NULL, y DOUBLE UNSIGNED NOT NULL, \
+     avg_price BIGINT(10) UNSIGNED, sold INT(10) UNSIGNED ZEROFILL NOT NULL, \
+     comments INT(10) UNSIGNED ZEROFILL NOT NULL, score INT(2) UNSIGNED ZEROFILL NOT NULL, \
+     open_hours VARCHAR(32), create_time TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP, \
+     update_time TIMESTAMP NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP)",
     "CREATE TABLE tb_voucher (id BIGINT(20) UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
      shop_id BIGINT(20) UNSIGNED, title VARCHAR(255) NOT NULL, sub_title VARCHAR(255), \
      rules VARCHAR(1024), pay_value BIGINT(10) UNSIGNED NOT NULL, actual_value BIGINT(10) NOT NULL, \
@@ -29,13 +36,11 @@ const EXISTING: [&str; 6] = [
      create_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, pay_time TIMESTAMP NULL, \
      use_time TIMESTAMP NULL, refund_time TIMESTAMP NULL, \
      update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
-    "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
-     VALUES (1, 7, 9, 1), (2, 7, 9, 4), (3, 8, 9, 1)",
 ];
 
-async fn existing() -> TestDatabase {
+/// A database of the Java project, without rows.
+pub async fn java_database() -> TestDatabase {
     let database = TestDatabase::empty().await;
-    // One connection, because the SQL mode belongs to the session.
     let mut connection = database.pool.acquire().await.unwrap();
     for statement in EXISTING {
         sqlx::query(statement)
@@ -43,7 +48,19 @@ async fn existing() -> TestDatabase {
             .await
             .unwrap();
     }
-    drop(connection);
+    // Its SQL mode is not the others'.
+    connection.close().await.unwrap();
+    database
+}
+
+async fn existing() -> TestDatabase {
+    let database = java_database().await;
+    database
+        .run(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
+             VALUES (1, 7, 9, 1), (2, 7, 9, 4), (3, 8, 9, 1)",
+        )
+        .await;
     database
 }
 

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::lifetime::{OrderKey, RETURNS};
 use super::orders::{OrderStore, id_list};
 use super::transaction::OrderTransaction;
-use crate::connection::row::from_row;
+use crate::connection::row::{from_row, readable};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
@@ -52,7 +52,8 @@ impl OrderStore {
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
-    /// The sales that are open, or will be; of these only some where `among` names them.
+    /// The sales that are open, or will be; of these only some where `among` names them. A row that cannot be read is left
+    /// out.
     pub async fn open_sales(&self, among: Option<Vec<i64>>) -> Result<Vec<OpenSale>, Error> {
         let mut sql = String::from(
             "SELECT CAST(voucher_id AS SIGNED) AS voucher_id, strategy, \
@@ -64,10 +65,11 @@ impl OrderStore {
         if let Some(among) = among {
             sql.push_str(&format!(" AND voucher_id IN ({})", id_list(among)));
         }
-        Ok(self
+        let rows = self
             .db
-            .read(async |c| sqlx::query_as(&sql).fetch_all(c).await)
-            .await?)
+            .read(async |c| sqlx::query(&sql).fetch_all(c).await)
+            .await?;
+        Ok(readable("tb_seckill_voucher", &rows))
     }
 
     /// Records that a sale which a Java node published is sold on the stream, and what was issued: what is left, and the
@@ -97,8 +99,9 @@ impl OrderTransaction {
         let mut found = HashMap::new();
         for orders in orders.chunks(IDS) {
             let sql = format!(
-                "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
-                 CAST(status AS SIGNED) FROM tb_voucher_order WHERE id IN ({})",
+                "SELECT CAST(id AS SIGNED), CAST(COALESCE(user_id, 0) AS SIGNED), \
+                 CAST(COALESCE(voucher_id, 0) AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED) \
+                 FROM tb_voucher_order WHERE id IN ({})",
                 id_list(orders.iter().map(|order| order.id))
             );
             let rows: Vec<(i64, i64, i64, i64)> = self.rows(&sql).await?;

@@ -20,7 +20,7 @@ impl OrderStore {
              UNION ALL \
              (SELECT id, create_time FROM tb_voucher_order WHERE status = 2 \
               ORDER BY create_time DESC LIMIT {ORDERS})\
-             ) newest GROUP BY ahead ORDER BY 2 DESC, 1",
+             ) newest WHERE UNIX_TIMESTAMP(create_time) > 0 GROUP BY ahead ORDER BY 2 DESC, 1",
         );
         Ok(self
             .db

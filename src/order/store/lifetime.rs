@@ -72,8 +72,8 @@ impl OrderStore {
         let future = (now + 1) << SEQUENCE_BITS;
         let condition = among.condition();
         let sql = format!(
-            "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
-             CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order \
+            "SELECT CAST(id AS SIGNED) AS order_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
+             CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id FROM tb_voucher_order \
              WHERE status = 1 AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
              AND (id < ? OR id >= ?) AND NOT (create_time > NOW() AND id >= ?) \
              {condition}ORDER BY create_time LIMIT ?"
@@ -99,7 +99,7 @@ impl OrderStore {
         let mut transaction = self.begin().await?;
         // Waits for any other transaction that is changing one of them.
         let lock = format!(
-            "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
+            "SELECT CAST(id AS SIGNED) AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
              CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
              WHERE id IN ({}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE; \
              SELECT COALESCE((strategy = 'stream' OR issued IS NULL) \

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::transaction::OrderTransaction;
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
-use crate::connection::row::from_row;
+use crate::connection::row::{from_row, readable};
 use crate::error::{Cause, Error};
 use crate::id::EPOCH_SECONDS;
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Order};
@@ -35,7 +35,7 @@ impl OrderStore {
     pub async fn buyer_status(&self, buyer: Buyer) -> Result<Option<BuyerStatus>, Error> {
         let query = sqlx::query_as::<_, (i64, Option<i64>)>(
             "SELECT CAST(s.stock AS SIGNED) AS stock, \
-             (SELECT o.id FROM tb_voucher_order o WHERE o.user_id = ? AND o.voucher_id = s.voucher_id \
+             (SELECT CAST(o.id AS SIGNED) FROM tb_voucher_order o WHERE o.user_id = ? AND o.voucher_id = s.voucher_id \
               AND o.status <> 4 LIMIT 1) AS order_id \
              FROM tb_seckill_voucher s WHERE s.voucher_id = ?",
         )
@@ -111,15 +111,13 @@ impl OrderStore {
     /// A page of a user's orders, newest first; pages count from 1.
     pub async fn page_of_user(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
         let sql = format!(
-            "{SELECT_ORDER} WHERE user_id = ? AND voucher_id NOT IN (0, id) ORDER BY id DESC LIMIT ? OFFSET ?"
+            "{SELECT_ORDER} WHERE user_id = ? AND voucher_id NOT IN (0, id) \
+             ORDER BY tb_voucher_order.id DESC LIMIT ? OFFSET ?"
         );
         let offset = u64::from(page.saturating_sub(1)) * u64::from(PAGE_SIZE);
-        let query = sqlx::query_as(&sql)
-            .bind(user_id)
-            .bind(PAGE_SIZE)
-            .bind(offset);
-        let orders: Vec<Order> = self.db.read(async |c| query.fetch_all(c).await).await?;
-        Ok(orders
+        let query = sqlx::query(&sql).bind(user_id).bind(PAGE_SIZE).bind(offset);
+        let rows = self.db.read(async |c| query.fetch_all(c).await).await?;
+        Ok(readable("tb_voucher_order", &rows)
             .into_iter()
             .map(|order| in_zone(self.zone, order))
             .collect())
@@ -191,9 +189,10 @@ pub(super) async fn find_for_certain(
     .await
 }
 
-const SELECT_ORDER: &str = "SELECT id, CAST(id AS CHAR) AS order_id, CAST(user_id AS SIGNED) AS user_id, \
-     CAST(voucher_id AS SIGNED) AS voucher_id, CAST(pay_type AS SIGNED) AS pay_type, \
-     CAST(status AS SIGNED) AS status, create_time, pay_time, use_time, refund_time, update_time \
+// Existing tables differ in signedness, and in what may be NULL.
+const SELECT_ORDER: &str = "SELECT CAST(id AS SIGNED) AS id, CAST(id AS CHAR) AS order_id, \
+     CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
+     CAST(COALESCE(pay_type, 1) AS SIGNED) AS pay_type, CAST(COALESCE(status, 1) AS SIGNED) AS status, create_time, pay_time, use_time, refund_time, update_time \
      FROM tb_voucher_order";
 
 // `order_id` is the id as text.
@@ -212,10 +211,10 @@ fn in_zone(zone: Zone, mut order: Order) -> Order {
         update_time,
         ..
     } = &mut order;
-    let optional = [pay_time, use_time, refund_time].into_iter().flatten();
-    optional
-        .chain([create_time, update_time])
-        .for_each(|at| *at = zone.to_local(at.and_utc()));
+    let times = [create_time, pay_time, use_time, refund_time, update_time];
+    for time in times.into_iter().flatten() {
+        *time = zone.to_local(time.and_utc());
+    }
     order
 }
 

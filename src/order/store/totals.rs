@@ -58,7 +58,7 @@ impl OrderStore {
         // An id begins with local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
         let sql = format!(
             "SELECT CAST(v.voucher_id AS SIGNED) AS voucher_id, COALESCE(s.strategy, '') AS strategy, \
-             s.issued, CAST(COALESCE(s.stock, 0) + (SELECT COUNT(*) FROM tb_stock_unit u \
+             CAST(s.issued AS SIGNED) AS issued, CAST(COALESCE(s.stock, 0) + (SELECT COUNT(*) FROM tb_stock_unit u \
                WHERE u.voucher_id = v.voucher_id) AS SIGNED) AS stock, \
              COALESCE(o.orders, 0) AS orders, COALESCE(o.cancelled, 0) AS cancelled, \
              COALESCE(o.buyers, 0) AS buyers, COALESCE(o.skipped_by_index, 0) AS skipped_by_index, \

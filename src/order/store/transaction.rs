@@ -200,7 +200,7 @@ impl OrderTransaction {
         // Two statements: under READ COMMITTED the second sees what was committed before the lock was won, which a
         // subquery of the locking statement might not.
         let statements = format!(
-            "{} FOR UPDATE; SELECT id FROM tb_voucher_order \
+            "{} FOR UPDATE; SELECT CAST(id AS SIGNED) FROM tb_voucher_order \
              WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4 LIMIT 1",
             stock_sql(voucher_id)
         );
