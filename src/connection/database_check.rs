@@ -6,44 +6,78 @@ use sqlx::Executor;
 
 use super::migrate;
 use super::mysql::Database;
+use super::schema_check::{self, Deviations, Stage};
 use super::server_check;
 
-/// One write of each kind, of the newest columns, none of which does anything. They fail without the right to it, and where
-/// the tables are of another release.
+/// One write of each kind, none of which does anything. They fail without the right to it.
 const WRITES: [&str; 3] = [
-    "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) SELECT 1, 1, 1, 0 FROM DUAL \
-     WHERE FALSE AND EXISTS (SELECT buyer FROM tb_voucher_order)",
-    "UPDATE tb_seckill_voucher SET stock = stock, issued = issued, strategy = strategy WHERE FALSE",
-    "DELETE FROM tb_idempotency WHERE FALSE AND operation = idempotency_key AND result = 1",
+    "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) SELECT 1, 1, 1, 0 FROM DUAL WHERE FALSE",
+    "UPDATE tb_seckill_voucher SET stock = stock WHERE FALSE",
+    "DELETE FROM tb_idempotency WHERE FALSE",
 ];
 
-/// Checks all of it, before an instance serves or sample data is written.
+/// What was found of a database whose server can be used.
+pub struct Examination {
+    /// How many migration steps it lacks.
+    pub missing_steps: usize,
+    /// How its tables deviate from what is needed.
+    pub deviations: Deviations,
+}
+
+/// Examines the database.
 ///
 /// # Errors
-/// The first thing that must be repaired, as a sentence for the administrator.
-pub async fn ready_to_serve(database: &Database) -> anyhow::Result<()> {
-    let checks = async {
+/// The server cannot be used, or the user lacks a right: as a sentence for the administrator.
+pub async fn examine(database: &Database) -> anyhow::Result<Examination> {
+    let examining = async {
         let mut connection = database.pool.acquire(database.pool.deadline()).await?;
         server_check::version_and_writable(&mut connection).await?;
-        let missing = migrate::missing(&mut connection).await?;
-        ensure!(
-            missing == 0,
-            "{missing} migration steps are missing: run `seckill migrate` first, on the database of DATABASE_URL"
-        );
-        for write in WRITES {
-            let refused = |error| {
-                anyhow!(
-                    "the database of DATABASE_URL fails a write that changes nothing ({error}): its user needs SELECT, INSERT, \
-                     UPDATE and DELETE, and its tables the columns of this release"
-                )
-            };
-            connection.execute(write).await.map_err(refused)?;
+        let missing_steps = migrate::missing(&mut connection).await?;
+        let stage = if missing_steps == 0 {
+            Stage::Migrated
+        } else {
+            Stage::BeforeMigration
+        };
+        let deviations = schema_check::deviations(&mut connection, stage).await?;
+        if missing_steps == 0 && deviations.refused.is_empty() {
+            for write in WRITES {
+                let refused = |error| {
+                    anyhow!(
+                        "the database of DATABASE_URL fails a write that changes nothing ({error}): its user needs SELECT, \
+                         INSERT, UPDATE and DELETE"
+                    )
+                };
+                connection.execute(write).await.map_err(refused)?;
+            }
         }
         connection.answered();
-        Ok(())
+        Ok(Examination {
+            missing_steps,
+            deviations,
+        })
     };
     let limit = database.timeout * 4;
-    let in_time = tokio::time::timeout(limit, checks).await;
+    let in_time = tokio::time::timeout(limit, examining).await;
     in_time
         .unwrap_or_else(|_| bail!("the database of DATABASE_URL did not answer within {limit:?}"))
+}
+
+/// Checks all of it, before an instance serves.
+///
+/// # Errors
+/// What must be repaired, as sentences for the administrator.
+pub async fn ready_to_serve(database: &Database) -> anyhow::Result<()> {
+    let Examination {
+        missing_steps,
+        deviations,
+    } = examine(database).await?;
+    ensure!(missing_steps == 0, migrate_first(missing_steps));
+    deviations.require_bearable()
+}
+
+/// What to do about missing migration steps.
+pub fn migrate_first(missing_steps: usize) -> String {
+    format!(
+        "{missing_steps} migration steps are missing: run `seckill migrate` first, on the database of DATABASE_URL"
+    )
 }

@@ -1,15 +1,17 @@
-//! Schema migrations, also for a database that a Java node has been using. Before anything is changed, rows that would
-//! violate a new constraint are searched for, so that the message names them instead of an error number.
+//! Schema migrations, also for a database that a Java node has been using. Before anything is changed, the tables are
+//! compared with what is needed, and rows that would violate a new constraint are searched for, so that the message names
+//! them instead of an error number.
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use include_dir::{Dir, File, include_dir};
 use secrecy::SecretString;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{Connection, MySqlConnection};
 
 use super::mysql::connect_once;
+use super::schema_check::{Stage, deviations};
 use super::server_check::version_and_writable;
 use super::server_error::{Meaning, meaning_of};
 
@@ -45,6 +47,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for another node that is migrating, seconds.
 const LOCK_WAIT_SECONDS: i64 = 60;
 
+const FOREIGN: &str =
+    "the database of DATABASE_URL was migrated by a newer release, or by another application";
+
 /// Rows shown of each kind of conflict.
 const SHOWN: i64 = 5;
 
@@ -52,14 +57,17 @@ const SHOWN: i64 = 5;
 /// second waits for the first.
 ///
 /// # Errors
-/// Where the database cannot be used or its user may not change tables; or existing rows violate a new constraint: the
-/// message names them.
+/// Where the database cannot be used or its user may not change tables; or existing tables are not what is needed, or rows
+/// violate a new constraint: the message names them.
 pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     // A connection of its own: the steps set session variables that must not reach the pool.
     let mut connection = connect_once(url, CONNECT_LIMIT).await?;
     version_and_writable(&mut connection).await?;
     lock(&mut connection).await?;
     let before = applied(&mut connection).await?;
+    refuse_newer(&mut connection).await?;
+    let found = deviations(&mut connection, Stage::BeforeMigration).await?;
+    found.require_bearable()?;
     if before == 0 {
         refuse_conflicting_rows(&mut connection).await?;
     }
@@ -69,6 +77,9 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
         .await
         .map_err(failed_migration)?;
     let after = applied(&mut connection).await?;
+    // What stood in a step's way by its name.
+    let found = deviations(&mut connection, Stage::Migrated).await?;
+    found.require_bearable()?;
     connection.close().await?;
     Ok(after - before)
 }
@@ -87,7 +98,7 @@ async fn forget_interrupted(connection: &mut MySqlConnection) -> anyhow::Result<
 }
 
 fn failed_migration(error: sqlx::migrate::MigrateError) -> anyhow::Error {
-    use sqlx::migrate::MigrateError::{Execute, ExecuteMigration, VersionMismatch, VersionMissing};
+    use sqlx::migrate::MigrateError::{Execute, ExecuteMigration, VersionMismatch};
     match &error {
         Execute(of) | ExecuteMigration(of, _) if meaning_of(of) == Meaning::Elsewhere => {
             anyhow!(
@@ -95,9 +106,7 @@ fn failed_migration(error: sqlx::migrate::MigrateError) -> anyhow::Error {
              CREATE, ALTER, INDEX, DROP, SELECT, INSERT, UPDATE and DELETE on the database, and again after a GRANT ({of})"
             )
         }
-        VersionMissing(_) | VersionMismatch(_) => anyhow!(
-            "the database of DATABASE_URL was migrated by a newer release, or by another application ({error})"
-        ),
+        VersionMismatch(_) => anyhow!("{FOREIGN} ({error})"),
         _ => anyhow!(error).context("a migration failed"),
     }
 }
@@ -128,17 +137,32 @@ pub async fn missing(connection: &mut MySqlConnection) -> anyhow::Result<usize> 
 
 /// How many of the steps were applied; the table may be another application's.
 async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
-    if !table_exists(connection, "_sqlx_migrations").await? {
-        return Ok(0);
-    }
-    let applied: Vec<i64> =
-        sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success")
-            .fetch_all(connection)
-            .await?;
+    let applied = applied_versions(connection).await?;
     Ok(steps()?
         .iter()
         .filter(|step| applied.contains(&step.version))
         .count())
+}
+
+async fn applied_versions(connection: &mut MySqlConnection) -> anyhow::Result<Vec<i64>> {
+    if !table_exists(connection, "_sqlx_migrations").await? {
+        return Ok(Vec::new());
+    }
+    let versions = sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success");
+    Ok(versions.fetch_all(connection).await?)
+}
+
+/// A newer release needs other tables than this one.
+async fn refuse_newer(connection: &mut MySqlConnection) -> anyhow::Result<()> {
+    let applied = applied_versions(connection).await?;
+    let steps = steps()?;
+    let unknown = applied
+        .iter()
+        .find(|version| steps.iter().all(|step| step.version != **version));
+    match unknown {
+        Some(version) => bail!("{FOREIGN} (step {version} is not one of this release)"),
+        None => Ok(()),
+    }
 }
 
 async fn table_exists(connection: &mut MySqlConnection, table: &str) -> sqlx::Result<bool> {

@@ -12,6 +12,7 @@ mod opener;
 pub mod pool;
 pub mod redis;
 pub mod row;
+pub mod schema_check;
 pub mod server_check;
 pub mod server_error;
 pub mod server_settings;

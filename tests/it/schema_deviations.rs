@@ -1,15 +1,232 @@
-//! Databases that people have: what deviates from the tables of the Java project and can be borne sells, and is read.
+//! Databases that people have: each deviation from the tables of the Java project either sells, or is refused by one sentence
+//! that names the column and the remedy, before anything is changed.
 
 use std::time::Duration;
 
-use seckill::connection::migrate;
+use futures_util::{StreamExt, stream};
+use seckill::connection::database_check::ready_to_serve;
+use seckill::connection::{migrate, mysql};
+use secrecy::ExposeSecret;
 use serde_json::json;
 
+use crate::database_failover::doctor;
 use crate::schema::java_database;
 use crate::support::api::{get, post};
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, sign_in};
+
+/// What the code cannot bear: the deviation, what the sentence names, and a part of its remedy.
+const REFUSED: [(&str, &str, &str); 30] = [
+    // Engines that cannot roll back.
+    (
+        "ALTER TABLE tb_voucher_order ENGINE = MyISAM",
+        "tb_voucher_order is kept by the engine MyISAM",
+        "ENGINE = InnoDB",
+    ),
+    (
+        "ALTER TABLE tb_seckill_voucher ENGINE = MyISAM",
+        "tb_seckill_voucher is kept by the engine MyISAM",
+        "ENGINE = InnoDB",
+    ),
+    (
+        "ALTER TABLE tb_user ENGINE = MEMORY",
+        "tb_user is kept by the engine MEMORY",
+        "ENGINE = InnoDB",
+    ),
+    // Times that are no instants, or that change by themselves.
+    (
+        "ALTER TABLE tb_seckill_voucher MODIFY begin_time DATETIME NULL",
+        "tb_seckill_voucher.begin_time is datetime",
+        "MODIFY begin_time TIMESTAMP",
+    ),
+    (
+        "ALTER TABLE tb_seckill_voucher MODIFY end_time DATETIME NOT NULL",
+        "tb_seckill_voucher.end_time is datetime",
+        "MODIFY end_time TIMESTAMP",
+    ),
+    (
+        "ALTER TABLE tb_seckill_voucher MODIFY end_time TIMESTAMP NOT NULL \
+         DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP",
+        "tb_seckill_voucher.end_time is set by every UPDATE",
+        "MODIFY end_time TIMESTAMP",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order MODIFY create_time DATETIME DEFAULT CURRENT_TIMESTAMP",
+        "tb_voucher_order.create_time is datetime",
+        "MODIFY create_time TIMESTAMP",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order MODIFY create_time TIMESTAMP NULL DEFAULT NULL",
+        "tb_voucher_order.create_time has not the default CURRENT_TIMESTAMP",
+        "DEFAULT CURRENT_TIMESTAMP",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order MODIFY pay_time DATETIME NULL",
+        "tb_voucher_order.pay_time is datetime",
+        "MODIFY pay_time TIMESTAMP NULL",
+    ),
+    (
+        "ALTER TABLE tb_shop MODIFY update_time DATETIME NULL",
+        "tb_shop.update_time is datetime",
+        "MODIFY update_time TIMESTAMP",
+    ),
+    // Numbers that cannot hold what they must.
+    (
+        "ALTER TABLE tb_voucher_order MODIFY id INT NOT NULL",
+        "tb_voucher_order.id is int",
+        "MODIFY id BIGINT",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order MODIFY user_id INT UNSIGNED NOT NULL",
+        "tb_voucher_order.user_id is int",
+        "MODIFY user_id BIGINT",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order MODIFY voucher_id VARCHAR(32) NOT NULL",
+        "tb_voucher_order.voucher_id is varchar",
+        "MODIFY voucher_id BIGINT",
+    ),
+    (
+        "ALTER TABLE tb_seckill_voucher MODIFY stock SMALLINT NOT NULL",
+        "tb_seckill_voucher.stock is smallint",
+        "MODIFY stock INT",
+    ),
+    (
+        "ALTER TABLE tb_voucher MODIFY pay_value DECIMAL(10, 2) NOT NULL",
+        "tb_voucher.pay_value is decimal",
+        "MODIFY pay_value BIGINT",
+    ),
+    // A new order would have no status.
+    (
+        "ALTER TABLE tb_voucher_order MODIFY status TINYINT NULL DEFAULT NULL",
+        "tb_voucher_order.status has not the default 1",
+        "DEFAULT 1",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order MODIFY status TINYINT NULL DEFAULT 1; \
+         INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES (1, 7, 9, NULL)",
+        "tb_voucher_order has rows whose status is NULL",
+        "SET status = 1 WHERE status IS NULL",
+    ),
+    // Columns that are not there, and columns that a new row would need.
+    (
+        "ALTER TABLE tb_user DROP COLUMN icon",
+        "tb_user has no column icon",
+        "ADD COLUMN icon VARCHAR(255)",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order DROP COLUMN refund_time",
+        "tb_voucher_order has no column refund_time",
+        "ADD COLUMN refund_time TIMESTAMP NULL",
+    ),
+    (
+        "ALTER TABLE tb_user ADD COLUMN email VARCHAR(64) NOT NULL",
+        "tb_user.email takes no NULL and has no default",
+        "MODIFY email varchar(64) NULL",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order ADD COLUMN amount BIGINT NOT NULL",
+        "tb_voucher_order.amount takes no NULL and has no default",
+        "MODIFY amount bigint",
+    ),
+    (
+        "ALTER TABLE tb_user MODIFY id BIGINT UNSIGNED NOT NULL",
+        "tb_user.id does not count by itself",
+        "AUTO_INCREMENT",
+    ),
+    // Keys.
+    (
+        "ALTER TABLE tb_user DROP KEY phone_key, ADD UNIQUE KEY phone_name (phone, nick_name)",
+        "tb_user has no unique key (phone)",
+        "ADD UNIQUE KEY (phone)",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order DROP PRIMARY KEY, ADD PRIMARY KEY (id, user_id)",
+        "tb_voucher_order has no unique key (id)",
+        "ADD UNIQUE KEY (id)",
+    ),
+    (
+        "ALTER TABLE tb_seckill_voucher DROP PRIMARY KEY",
+        "tb_seckill_voucher has no unique key (voucher_id)",
+        "ADD UNIQUE KEY (voucher_id)",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_sale FOREIGN KEY (voucher_id) \
+         REFERENCES tb_seckill_voucher (voucher_id)",
+        "tb_voucher_order.voucher_id has the foreign key fk_sale",
+        "DROP FOREIGN KEY fk_sale",
+    ),
+    (
+        "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_user FOREIGN KEY (user_id) \
+         REFERENCES tb_user (id) ON DELETE CASCADE ON UPDATE CASCADE",
+        "tb_voucher_order.user_id has the foreign key fk_user",
+        "DROP FOREIGN KEY fk_user",
+    ),
+    // Tables that cannot have the keys, or are none.
+    (
+        "ALTER TABLE tb_voucher_order PARTITION BY HASH (id) PARTITIONS 4",
+        "tb_voucher_order is partitioned",
+        "REMOVE PARTITIONING",
+    ),
+    (
+        "RENAME TABLE tb_shop TO shops; CREATE VIEW tb_shop AS SELECT * FROM shops",
+        "tb_shop is a view",
+        "DROP VIEW tb_shop",
+    ),
+    (
+        "ALTER TABLE tb_seckill_voucher ADD COLUMN issued INT NOT NULL",
+        "tb_seckill_voucher.issued takes no NULL",
+        "MODIFY issued int",
+    ),
+];
+
+async fn remaining_steps(database: &TestDatabase) -> i64 {
+    let tables = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() \
+                  AND table_name IN ('tb_stock_return', 'tb_idempotency', 'tb_stock_unit')";
+    database.number(tables).await
+}
+
+/// The remedies that an error names, as SQL.
+fn remedies(error: &str) -> Vec<&str> {
+    let lines = error.lines();
+    lines
+        .filter_map(|line| Some(line.split_once(" Remedy: ")?.1))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_code_cannot_bear_is_refused_before_anything_is_changed() {
+    let cases = REFUSED.into_iter().map(async |(deviation, says, remedy)| {
+        let database = java_database().await;
+        run_all(&database, &format!("SET sql_mode = ''; {deviation}")).await;
+        let Err(error) = migrate::run(&database.url()).await else {
+            return Some(format!("{deviation}: is migrated"));
+        };
+        let error = format!("{error:#}");
+        let line = error.lines().find(|line| line.contains(says));
+        if !line.is_some_and(|line| line.contains(remedy)) {
+            return Some(format!(
+                "{deviation}: no `{says}` with `{remedy}` in: {error}"
+            ));
+        }
+        if remaining_steps(&database).await != 0 {
+            return Some(format!("{deviation}: something was changed"));
+        }
+        // The remedy is one.
+        for statement in remedies(&error) {
+            run_all(&database, statement).await;
+        }
+        let migrated = migrate::run(&database.url()).await;
+        migrated
+            .err()
+            .map(|error| format!("{deviation}, mended: {error:#}"))
+    });
+    // Each has a database and connections of its own.
+    let wrong: Vec<Option<String>> = stream::iter(cases).buffer_unordered(4).collect().await;
+    let wrong: Vec<String> = wrong.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
 
 /// Runs statements on one connection, whose settings go with it.
 async fn run_all(database: &TestDatabase, statements: &str) {
@@ -22,6 +239,78 @@ async fn run_all(database: &TestDatabase, statements: &str) {
             .unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
     connection.close().await.unwrap();
+}
+
+/// What was migrated may be changed afterwards: `serve` and `doctor` look, too.
+#[tokio::test]
+async fn a_start_looks_for_the_same() {
+    let database = TestDatabase::migrated().await;
+    let pool = mysql::connect(&database.url(), 1, Duration::from_secs(20))
+        .await
+        .unwrap();
+    ready_to_serve(&pool).await.unwrap();
+    for (deviation, says, back) in [
+        (
+            "ALTER TABLE tb_voucher_order DROP KEY uk_one_order_per_user",
+            "tb_voucher_order has no unique key uk_one_order_per_user (voucher_id, buyer)",
+            "ALTER TABLE tb_voucher_order ADD UNIQUE KEY uk_one_order_per_user (voucher_id, buyer)",
+        ),
+        (
+            "ALTER TABLE tb_voucher_order MODIFY buyer BIGINT UNSIGNED NULL",
+            "tb_voucher_order.buyer is not generated",
+            "",
+        ),
+        (
+            "ALTER TABLE tb_stock_return ENGINE = MyISAM",
+            "tb_stock_return is kept by the engine MyISAM",
+            "",
+        ),
+    ] {
+        database.run(deviation).await;
+        let error = ready_to_serve(&pool).await.unwrap_err().to_string();
+        assert!(error.contains(says), "{deviation}: {error}");
+        if !back.is_empty() {
+            database.run(back).await;
+        }
+    }
+    let said = doctor(database.url().expose_secret());
+    for says in [
+        "FAIL  tb_voucher_order.buyer is",
+        "FAIL  tb_stock_return is",
+    ] {
+        assert!(said.contains(says), "{says}: {said}");
+    }
+}
+
+/// Most forks add it: then a cancelled order keeps its user's place.
+#[tokio::test]
+async fn a_unique_key_without_the_status_is_named() {
+    let database = java_database().await;
+    database
+        .run("ALTER TABLE tb_voucher_order ADD UNIQUE KEY uk_user_voucher (user_id, voucher_id)")
+        .await;
+    let url = database.url();
+    let url = url.expose_secret();
+    let env = [("DATABASE_URL", url.to_owned())];
+    let migrated = Instance::says(0, &["migrate"], &env, "5 migration steps applied");
+    for said in [migrated, doctor(url)] {
+        for says in [
+            "uk_user_voucher",
+            "(user_id, voucher_id)",
+            "ALTER TABLE tb_voucher_order DROP KEY uk_user_voucher",
+        ] {
+            assert!(said.contains(says), "{says}: {said}");
+        }
+    }
+}
+
+/// Before the first migration `doctor` says what to do, and no more.
+#[tokio::test]
+async fn before_the_first_migration_doctor_says_to_migrate() {
+    let stack = Stack::start_on(java_database().await, 0, &[]).await;
+    let said = Instance::says(1, &["doctor"], &stack.env(), "run `seckill migrate`");
+    assert!(!said.contains("ERROR"), "{said}");
+    assert!(!said.contains("is not available"), "{said}");
 }
 
 /// What is borne, all of it at once.
@@ -221,6 +510,8 @@ async fn one_row_that_cannot_be_read_fails_no_other() {
         assert!(is_named, "{named}: {}", unreadable.join("\n"));
     }
     assert_eq!(sound.len(), 4);
+    let first = format!("the first is that of voucher {}", broken[0]);
+    Instance::says(0, &["doctor"], &stack.env(), &first);
     // A stream's sale opens all the same.
     let user = stack.users(1).await.remove(0);
     let stream = stack.publish(5, "stream").await;

@@ -4,19 +4,20 @@
 use chrono::{FixedOffset, Offset, Utc};
 
 use super::findings::Findings;
-use crate::clock::Zone;
-use crate::connection::database_check::ready_to_serve;
+use crate::config::DoctorConfig;
+use crate::connection::database_check::{Examination, examine, migrate_first};
 use crate::connection::mysql::Database;
 use crate::connection::server_settings::ServerSettings;
 use crate::order::store::OrderStore;
 
-/// Checks what a start checks, durability, rights, clock and time zones.
+/// Checks what a start checks, durability, rights, clock and time zones. Says whether the tables can be used.
 pub(super) async fn check(
     findings: &mut Findings,
     database: &Database,
-    zone: Zone,
-) -> anyhow::Result<()> {
-    let is_ready = findings.end(ready_to_serve(database).await).is_some();
+    config: &DoctorConfig,
+) -> anyhow::Result<bool> {
+    let zone = config.time_zone;
+    let is_ready = check_tables(findings, database).await;
     let server = ServerSettings::of(database).await?;
     for durability in [power_cut(&server), loss_of_the_server(&server)] {
         match durability {
@@ -74,7 +75,27 @@ pub(super) async fn check(
             );
         }
     }
-    Ok(())
+    Ok(is_ready)
+}
+
+async fn check_tables(findings: &mut Findings, database: &Database) -> bool {
+    let Some(Examination {
+        missing_steps,
+        deviations,
+    }) = findings.end(examine(database).await)
+    else {
+        return false;
+    };
+    if missing_steps > 0 {
+        findings.fail(&migrate_first(missing_steps));
+    }
+    for deviation in &deviations.refused {
+        findings.fail(&deviation.to_string());
+    }
+    for deviation in &deviations.borne {
+        findings.warn(&deviation.what, &deviation.remedy);
+    }
+    missing_steps == 0 && deviations.refused.is_empty()
 }
 
 /// Good, or worth a warning: what, and the advice.

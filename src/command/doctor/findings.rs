@@ -15,12 +15,14 @@ impl Findings {
         println!("  warn  {what}\n        → {advice}");
     }
 
+    /// What must be repaired.
+    pub(super) fn fail(&mut self, what: &str) {
+        self.failures += 1;
+        println!("  FAIL  {what}");
+    }
+
     /// What a check found; where it failed, its message says what to repair.
     pub(super) fn end<T>(&mut self, check: anyhow::Result<T>) -> Option<T> {
-        let failed = |error| {
-            self.failures += 1;
-            println!("  FAIL  {error:#}");
-        };
-        check.map_err(failed).ok()
+        check.map_err(|error| self.fail(&format!("{error:#}"))).ok()
     }
 }

@@ -23,9 +23,13 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     let server = &config.database;
     let database = mysql::connect(&server.database_url, 1, server.database_timeout).await;
     let database = findings.end(database);
-    if let Some(database) = &database {
-        let checked = database::check(&mut findings, database, zone).await;
-        findings.end(checked);
+    // Of the database with tables that can be used.
+    let mut orders = None;
+    if let Some(database) = database {
+        let checked = database::check(&mut findings, &database, &config).await;
+        if findings.end(checked) == Some(true) {
+            orders = Some(OrderStore::new(database, zone));
+        }
     }
 
     println!("redis");
@@ -37,8 +41,7 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
         let mut redis = redis.commands();
         let checked = redis::check(&mut findings, &mut redis, keys.style).await;
         findings.end(checked);
-        if let Some(database) = database {
-            let store = OrderStore::new(database, zone);
+        if let Some(store) = orders {
             if let Err(error) = redis::java_sales(&findings, &store, &mut redis, &keys).await {
                 findings.warn(
                     &format!("sales of Java nodes are not read: {error:#}"),
