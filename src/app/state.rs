@@ -9,7 +9,7 @@ use lock::{LockConfig, Locks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{DatabaseConfig, ServeConfig};
+use crate::config::{CHANGE_CONNECTIONS, DatabaseConfig, ServeConfig};
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::mysql::Database;
 use crate::connection::redis::{Redis, Subscriptions};
@@ -38,9 +38,6 @@ use crate::user::store::UserStore;
 use crate::voucher::sales::SaleCache;
 use crate::voucher::store::VoucherStore;
 use crate::voucher::{self, Vouchers};
-
-/// Connections on which orders are paid and cancelled.
-const CHANGE_CONNECTIONS: u32 = 4;
 
 /// How long a start waits for servers that do not answer.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -14,7 +14,7 @@ mod tools;
 pub use networks::{ClientNetworks, Networks};
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, ServeConfig};
-pub use servers::{DatabaseConfig, LogConfig, LogFormat, RedisConfig};
+pub use servers::{CHANGE_CONNECTIONS, DatabaseConfig, LogConfig, LogFormat, RedisConfig};
 pub use sign_in::{SignInConfig, WebhookSettings};
 pub use tools::{AuditConfig, DoctorConfig, SeedConfig};
 

@@ -11,6 +11,9 @@ use super::parse;
 use crate::connection::redis;
 use crate::keys::KeyStyle;
 
+/// Connections on which orders are paid and cancelled.
+pub const CHANGE_CONNECTIONS: u32 = 4;
+
 /// Options of the database connection.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Database")]
@@ -26,6 +29,13 @@ pub struct DatabaseConfig {
     #[arg(long = "database-timeout-ms", env = "DATABASE_TIMEOUT_MS", default_value = "3000",
           value_parser = parse::milliseconds)]
     pub database_timeout: Duration,
+}
+
+impl DatabaseConfig {
+    /// Connections that one instance may open with so many for reads; one is for its readiness.
+    pub fn of_instance(&self, reads: u32) -> u32 {
+        self.database_connections + reads + CHANGE_CONNECTIONS + 1
+    }
 }
 
 /// Options of the Redis connection.

@@ -50,6 +50,10 @@ pub struct DoctorConfig {
     pub database: DatabaseConfig,
     #[command(flatten)]
     pub redis: RedisConfig,
+    /// Connections each instance may open for reads, besides --database-connections.
+    #[arg(long, env = "READ_CONNECTIONS", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub read_connections: u32,
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
     pub time_zone: Zone,

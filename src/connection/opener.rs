@@ -28,12 +28,13 @@ const IDLE_TRANSACTION_SECONDS: u32 = 5;
 /// The same on MySQL, which has one only for connections that send nothing, in a transaction or not.
 const MYSQL_WAIT_SECONDS: u32 = 30;
 
-/// What a session begins with. Of the two comments each product executes its own: MariaDB leaves out versions from 50700 to
-/// 99999, and MySQL what begins with an M. `sql_safe_updates` guards people who write statements by hand; where it is on,
-/// the server refuses to change few rows of a small table by their ids, as it would read the table.
+/// What a session begins with, whatever the server's defaults are. Of the two comments each product executes its own: MariaDB
+/// leaves out versions from 50700 to 99999, and MySQL what begins with an M. `sql_safe_updates` guards people who write
+/// statements by hand; where it is on, the server refuses to change few rows of a small table by their ids, as it would read
+/// the table.
 fn begin_with() -> [String; 2] {
     let limits = format!(
-        "SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}, sql_safe_updates = 0 \
+        "SET SESSION autocommit = 1, sql_safe_updates = 0, innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
          /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
          idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
          /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::mysql::Database;
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', \
-     'sync_binlog', 'wsrep_on') OR Variable_name LIKE 'rpl_semi_sync_%'";
+     'sync_binlog', 'wsrep_on', 'max_connections', 'max_user_connections') OR Variable_name LIKE 'rpl_semi_sync_%'";
 
 const STATUS: &str = "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'";
 

@@ -1,13 +1,18 @@
 //! The binary's command line: failed starts say why and what to do, and the other subcommands do what they say.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
+use seckill::connection::mysql;
 use secrecy::ExposeSecret;
 
 use crate::support::api::get;
-use crate::support::database::TestDatabase;
+use crate::support::database::{TestDatabase, server};
 use crate::support::instance::Instance;
 use crate::support::stack::Stack;
+use sqlx::Executor;
+use testkit::database_server::DatabaseServer;
+use testkit::raw;
 use testkit::redis_server::RedisServer;
 
 /// Three orders made just now by a node whose clock is this far ahead of UTC.
@@ -19,6 +24,33 @@ async fn orders(stack: &Stack, first_user: i64, hours_ahead: i64, status: u8) {
         );
         stack.database.run(&insert).await;
     }
+}
+
+/// Whatever a server's sessions begin with: ours commit each write, and need no key to delete rows by.
+async fn assert_sessions_have_settings_of_their_own(server: &DatabaseServer) {
+    let mut admin = server.admin().await.expect("connect");
+    let settings = "SET GLOBAL autocommit = 0, GLOBAL sql_safe_updates = 1";
+    admin.execute(settings).await.expect("settings");
+    let url = server.url().into();
+    let database = mysql::connect(&url, 1, Duration::from_secs(20)).await;
+    let database = database.expect("connect");
+    for (write, rows) in [
+        ("INSERT INTO tb_stock_unit (voucher_id) VALUES (1), (2)", 2),
+        ("DELETE FROM tb_stock_unit WHERE voucher_id + 0 = 1", 1),
+    ] {
+        let writing = database.write(async |c| c.execute(write).await);
+        let done = writing.await.expect(write);
+        assert_eq!(done.rows_affected(), rows);
+    }
+    // The connection ends, and what was not committed with it.
+    database.pool.close().await;
+    let rows: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM seckill.tb_stock_unit")
+        .fetch_one(&mut admin)
+        .await
+        .expect("a number");
+    assert_eq!(rows, 1);
+    let settings = "SET GLOBAL autocommit = 1, GLOBAL sql_safe_updates = 0";
+    admin.execute(settings).await.expect("settings");
 }
 
 #[tokio::test]
@@ -35,12 +67,63 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let mut redis = RedisServer::start().await;
     let mut env = stack.env();
     env[1].1 = redis.url();
-    Instance::says(0, &["doctor"], &env, "the append-only file is off");
+    Instance::says(0, &["doctor"], &env, "Redis keeps nothing");
+    // Snapshots, the last of which is old, are another state.
+    let config = async |name: &str, value: &str| {
+        let set = raw::command("CONFIG", &["SET", name, value]);
+        set.exec_async(&mut redis.conn().await).await.unwrap();
+    };
+    config("save", "3600 1").await;
+    Instance::says(
+        0,
+        &["doctor"],
+        &env,
+        "Redis keeps snapshots only; and has made none since its start",
+    );
+    raw::command("SAVE", &[])
+        .exec_async(&mut redis.conn().await)
+        .await
+        .unwrap();
+    Instance::says(
+        0,
+        &["doctor"],
+        &env,
+        "Redis keeps snapshots only; the last was made",
+    );
     redis.kill();
     let empty = TestDatabase::empty().await;
     env[0].1 = empty.url().expose_secret().to_owned();
     let text = Instance::says(1, &["doctor"], &env, "migration steps are missing");
     assert!(text.contains("cannot connect to Redis"), "{text}");
+
+    // The server must have room for all the connections that an instance may open.
+    let room = |connections: &str, code: i32, says: &str| {
+        let mut env = stack.env();
+        env.push(("DATABASE_CONNECTIONS", connections.to_owned()));
+        env.push(("READ_CONNECTIONS", "995".to_owned()));
+        Instance::says(code, &["doctor"], &env, says)
+    };
+    room(
+        "1000",
+        0,
+        "max_connections=3000 has room for 1 instances of 2000 connections each",
+    );
+    let text = {
+        let own = server(&["--max-connections=40"]).await.expect("a server");
+        let mut env = stack.env();
+        env[0].1 = own.url();
+        Instance::says(0, &["migrate"], &env, "");
+        assert_sessions_have_settings_of_their_own(&own).await;
+        Instance::says(1, &["doctor"], &env, "max_connections=40")
+    };
+    for says in [
+        "one instance may open 45",
+        "--database-connections 32",
+        "--read-connections 8",
+    ] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    assert!(!text.contains("ready to serve"), "{text}");
 
     let with = |name: &'static str, value: &str| {
         let mut env = stack.env();

@@ -1,16 +1,18 @@
 //! `doctor`: the database: whether it can be used, and what "committed" means on it: whether an order survives a power cut,
 //! and the loss of the server.
 
+use anyhow::ensure;
 use chrono::{FixedOffset, Offset, Utc};
 
 use super::findings::Findings;
-use crate::config::DoctorConfig;
+use crate::config::{CHANGE_CONNECTIONS, DoctorConfig};
 use crate::connection::database_check::{Examination, examine, migrate_first};
 use crate::connection::mysql::Database;
 use crate::connection::server_settings::ServerSettings;
 use crate::order::store::OrderStore;
 
-/// Checks what a start checks, durability, rights, clock and time zones. Says whether the tables can be used.
+/// Checks what a start checks, durability, room for connections, rights, clock and time zones. Says whether the tables can be
+/// used.
 pub(super) async fn check(
     findings: &mut Findings,
     database: &Database,
@@ -19,6 +21,9 @@ pub(super) async fn check(
     let zone = config.time_zone;
     let is_ready = check_tables(findings, database).await;
     let server = ServerSettings::of(database).await?;
+    if let Some(room) = findings.end(room_for_connections(&server, config)) {
+        findings.good(&room);
+    }
     for durability in [power_cut(&server), loss_of_the_server(&server)] {
         match durability {
             Ok(what) => findings.good(&what),
@@ -96,6 +101,30 @@ async fn check_tables(findings: &mut Findings, database: &Database) -> bool {
         findings.warn(&deviation.what, &deviation.remedy);
     }
     missing_steps == 0 && deviations.refused.is_empty()
+}
+
+/// Whether the server lets an instance open all the connections that it may open.
+fn room_for_connections(server: &ServerSettings, config: &DoctorConfig) -> anyhow::Result<String> {
+    let purchases = config.database.database_connections;
+    let reads = config.read_connections;
+    let of_instance = config.database.of_instance(reads);
+    let limits = ["max_connections", "max_user_connections"].into_iter();
+    let limits = limits.filter_map(|name| Some((server.text(name).parse::<u32>().ok()?, name)));
+    // 0 is no limit.
+    let lowest = limits.filter(|(most, _)| *most > 0).min();
+    let Some((most, name)) = lowest else {
+        return Ok(format!("an instance may open {of_instance} connections"));
+    };
+    ensure!(
+        most >= of_instance,
+        "{name}={most}, and one instance may open {of_instance} connections (--database-connections {purchases}, \
+         --read-connections {reads}, {CHANGE_CONNECTIONS} for payments, 1 for its readiness): purchases beyond it are answered 503. Raise it to \
+         {of_instance} for each instance, one more for a rolling restart, or lower these options"
+    );
+    let instances = most / of_instance;
+    Ok(format!(
+        "{name}={most} has room for {instances} instances of {of_instance} connections each"
+    ))
 }
 
 /// Good, or worth a warning: what, and the advice.

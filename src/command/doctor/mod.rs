@@ -41,13 +41,13 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
         let mut redis = redis.commands();
         let checked = redis::check(&mut findings, &mut redis, keys.style).await;
         findings.end(checked);
-        if let Some(store) = orders {
-            if let Err(error) = redis::java_sales(&findings, &store, &mut redis, &keys).await {
-                findings.warn(
-                    &format!("sales of Java nodes are not read: {error:#}"),
-                    "see above",
-                );
-            }
+        if let Some(store) = orders
+            && let Err(error) = redis::java_sales(&findings, &store, &mut redis, &keys).await
+        {
+            findings.warn(
+                &format!("sales of Java nodes are not read: {error:#}"),
+                "see above",
+            );
         }
     }
 

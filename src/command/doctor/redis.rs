@@ -1,6 +1,8 @@
 //! `doctor`: Redis, and the open sales that a Java node published.
 
-use redis::AsyncCommands;
+use std::collections::HashMap;
+
+use redis::{AsyncCommands, RedisResult};
 
 use super::findings::Findings;
 use crate::connection::redis::{RoutedConnection, info_field};
@@ -24,10 +26,8 @@ pub(super) async fn check(
         );
     }
     if of("aof_enabled") == "0" {
-        findings.warn(
-            "the append-only file is off",
-            "a restart loses sessions and the id counters; set appendonly yes",
-        );
+        let (what, advice) = without_log(redis, &info).await?;
+        findings.warn(&what, advice);
     }
     let replicas = of("connected_slaves");
     if !matches!(replicas, "" | "0") && of("min_slaves_good_slaves").is_empty() {
@@ -55,6 +55,49 @@ pub(super) async fn check(
         None => {}
     }
     Ok(())
+}
+
+/// What a server without an append-only file keeps, and the advice. An old snapshot is worse than nothing: it brings keys
+/// back that were deleted since, such as those of sessions that ended.
+async fn without_log(
+    redis: &mut RoutedConnection,
+    info: &str,
+) -> anyhow::Result<(String, &'static str)> {
+    let configured: RedisResult<HashMap<String, String>> = redis::cmd("CONFIG")
+        .arg("GET")
+        .arg("save")
+        .query_async(redis)
+        .await;
+    let number = |name| info_field(info, name).and_then(|value| value.parse::<i64>().ok());
+    let (now, _): (i64, i64) = redis::cmd("TIME").query_async(redis).await?;
+    let last = number("rdb_last_save_time").unwrap_or_default();
+    // A server that starts says that it has saved just then; from version 7 on it counts.
+    let started = now - number("uptime_in_seconds").unwrap_or_default();
+    let has_saved = number("rdb_saves").map_or(last > started + 1, |saves| saves > 0);
+    // The right to ask for its settings is not needed: then what it did tells.
+    let is_saving = match configured {
+        Ok(settings) => settings.get("save").is_some_and(|save| !save.is_empty()),
+        Err(_) => has_saved,
+    };
+    if !is_saving {
+        return Ok((
+            "Redis keeps nothing: no append-only file, and no snapshots".to_owned(),
+            "its restart signs everybody out, and ends pending orders; set appendonly yes",
+        ));
+    }
+    let newest = if has_saved {
+        let changes = number("rdb_changes_since_last_save").unwrap_or_default();
+        format!(
+            "the last was made {} s ago, {changes} changes before now",
+            now - last
+        )
+    } else {
+        "and has made none since its start".to_owned()
+    };
+    Ok((
+        format!("Redis keeps snapshots only; {newest}"),
+        "its restart brings back keys that were deleted, such as ended sessions; set appendonly yes, or else save \"\"",
+    ))
 }
 
 /// Says how the open sales without a recorded strategy are sold: by their counter, if there is one.
