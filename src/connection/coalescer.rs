@@ -8,11 +8,22 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A request that waits for the next batch, and where its reply goes.
-type Waiting<Q, A> = (Q, oneshot::Sender<A>);
+/// A request that waits for the next batch. Its caller is handed the receiver of the reply when a batch takes it, or is gone by
+/// then: one of the two happens, never both.
+type Waiting<Q, A> = (Q, oneshot::Sender<oneshot::Receiver<A>>);
+
+/// Why a request has no reply.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NoReply {
+    /// It was in no batch, and will be in none.
+    NotSent,
+    /// Its batch ended without it.
+    Lost,
+}
 
 /// The queue of requests and the task that sends it in batches. Cheap to clone.
 #[derive(Clone)]
@@ -46,13 +57,37 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
         }
     }
 
-    /// The reply to `request`; `None` where there is none, because of a shutdown or a failed batch. Dropping the future
-    /// does not take the request back.
+    /// The reply to `request`; `None` where there is none, because of a shutdown or a failed batch.
+    ///
+    /// # Cancellation
+    /// A request that is in no batch yet is taken back.
     pub async fn request(&self, request: Q) -> Option<A> {
-        let (reply, received) = oneshot::channel();
+        let taken = self.enqueue(request)?;
+        taken.await.ok()?.await.ok()
+    }
+
+    /// As [`Coalescer::request`]; a request that is in no batch at `deadline` is taken back.
+    ///
+    /// # Errors
+    /// See [`NoReply`].
+    pub async fn request_until(&self, request: Q, deadline: Instant) -> Result<A, NoReply> {
+        let mut taken = self.enqueue(request).ok_or(NoReply::NotSent)?;
+        let reply = match timeout_at(deadline, &mut taken).await {
+            Ok(reply) => reply.map_err(|_| NoReply::NotSent)?,
+            Err(_) => {
+                taken.close();
+                // A batch may have taken it at the last moment.
+                taken.try_recv().map_err(|_| NoReply::NotSent)?
+            }
+        };
+        reply.await.map_err(|_| NoReply::Lost)
+    }
+
+    fn enqueue(&self, request: Q) -> Option<oneshot::Receiver<oneshot::Receiver<A>>> {
+        let (taken, when_taken) = oneshot::channel();
         self.waiting.fetch_add(1, Relaxed);
-        self.queue.send((request, reply)).ok()?;
-        received.await.ok()
+        self.queue.send((request, taken)).ok()?;
+        Some(when_taken)
     }
 
     /// How many requests are in no batch yet.
@@ -80,21 +115,29 @@ async fn run<Q, A, F, T>(
     let mut waiting = Vec::with_capacity(max_batch);
     while queue.recv_many(&mut waiting, max_batch).await > 0 {
         queued.fetch_sub(waiting.len(), Relaxed);
-        let (requests, receivers): (Vec<Q>, Vec<_>) = waiting.drain(..).unzip();
+        let mut requests = Vec::with_capacity(waiting.len());
+        let mut callers = Vec::with_capacity(waiting.len());
+        for (request, taken) in waiting.drain(..) {
+            let (reply, received) = oneshot::channel();
+            if taken.send(received).is_ok() {
+                requests.push(request);
+                callers.push(reply);
+            }
+        }
+        if requests.is_empty() {
+            continue;
+        }
         // A panic costs this batch its replies, and not the batches to come.
         let replies = AssertUnwindSafe(send(requests))
             .catch_unwind()
             .await
             .unwrap_or_else(|_| {
-                tracing::error!(
-                    requests = receivers.len(),
-                    "a coalesced round trip panicked"
-                );
+                tracing::error!(requests = callers.len(), "a coalesced round trip panicked");
                 Vec::new()
             });
-        for (receiver, reply) in receivers.into_iter().zip(replies) {
+        for (caller, reply) in callers.into_iter().zip(replies) {
             // Fails where the caller has gone, which is no error.
-            receiver.send(reply).ok();
+            caller.send(reply).ok();
         }
     }
 }
@@ -102,6 +145,7 @@ async fn run<Q, A, F, T>(
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use futures_util::future::join_all;
     use tokio::sync::Semaphore;
@@ -132,9 +176,10 @@ mod tests {
         while sizes.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        // Who asks and goes is in the queue all the same.
-        assert!(coalescer.request(9).now_or_never().is_none());
-        assert_eq!(coalescer.waiting(), 1);
+        // Of these no caller waits when the next batch is taken.
+        assert!(coalescer.request(8).now_or_never().is_none());
+        let late = coalescer.request_until(9, Instant::now()).await;
+        assert_eq!((late, coalescer.waiting()), (Err(NoReply::NotSent), 2));
         permits.add_permits(9);
         let answers = join_all((1..=6).map(|request| coalescer.request(request))).await;
         assert_eq!(
@@ -144,9 +189,12 @@ mod tests {
                 .collect::<Vec<_>>()
         );
         assert_eq!((first.await.unwrap(), coalescer.waiting()), (Some(0), 0));
-        assert_eq!(*sizes.lock().unwrap(), [1, 4, 3]);
+        // Two of the second batch's places were theirs.
+        assert_eq!(*sizes.lock().unwrap(), [1, 2, 4]);
         coalescer.shutdown().await;
         assert_eq!(coalescer.request(7).await, None);
+        let late = coalescer.request_until(7, Instant::now()).await;
+        assert_eq!(late, Err(NoReply::NotSent));
     }
 
     #[tokio::test]
@@ -158,6 +206,9 @@ mod tests {
         for request in [1, 2, 3] {
             assert_eq!(coalescer.request(request).await, None);
         }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let lost = coalescer.request_until(4, deadline).await;
+        assert_eq!(lost, Err(NoReply::Lost));
         coalescer.shutdown().await;
     }
 }
