@@ -1,17 +1,17 @@
 -- Admits buyers, of whatever sales: each gets an entry in the stream, a claim, and one of the stock counter.
 --
 -- KEYS[3…]  for each sale three: seckill:stock:{voucherId}, seckill:order:{voucherId}, seckill:open:{voucherId}
--- ARGV[1]   until when this call may run, µs of this server's clock: one that a stopped server runs late admits nobody
--- ARGV[2]   how many users may have pending orders
--- ARGV[3…]  for each purchase four: its sale (1, 2, …), voucher, user, order id
+-- ARGV[1]   how many users may have pending orders
+-- ARGV[2…]  for each purchase five: its sale (1, 2, …), voucher, user, order id, and until when it may be admitted, µs of this
+--           server's clock: a call that is long on its way, or that a stopped server runs late, admits nobody
 --
 -- Returns this server's clock, then an answer for each purchase. Called again with the same order id, it counts once.
 local now = clock()
 local answers = {string.format('%.0f', now)}
 local m = mark(redis.call('EXISTS', S) == 0)
-local late, full = now > tonumber(ARGV[1]), redis.call('HLEN', P) - 2 >= tonumber(ARGV[2])
+local full = redis.call('HLEN', P) - 2 >= tonumber(ARGV[1])
 local users, values, fields = {}, {}, {}
-for at = 4 + 1, #ARGV, 4 do users[#users + 1] = ARGV[at] end
+for at = 4, #ARGV, 5 do users[#users + 1] = ARGV[at] end
 for at, value in ipairs(redis.call('HMGET', P, unpack(users))) do values[users[at]] = value end
 
 -- All that is read of the sales, before anything is written.
@@ -24,14 +24,14 @@ for key = 3, #KEYS, 3 do
     open = read[2] == m and left and redis.call('SISMEMBER', claims, m) == 1}
 end
 
-for at = 3, #ARGV, 4 do
+for at = 2, #ARGV, 5 do
   local sale, voucher, user, id = sales[tonumber(ARGV[at])], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local value = values[user]
   local own = value and string.match(' ' .. value, ' ' .. voucher .. ':(%d+):')
   local answer
   if own then
     answer = own == id and 'pending' or 'claimed ' .. own
-  elseif late then
+  elseif now > tonumber(ARGV[at + 4]) then
     answer = 'late'
   elseif not sale.open then
     answer = 'closed'

@@ -3,59 +3,60 @@
 -- KEYS[3]  seckill:stock:{voucherId}
 -- KEYS[4]  seckill:order:{voucherId}
 -- KEYS[5]  seckill:open:{voucherId}: the mark, or the opener's name for 10 s, renewed by every page
--- ARGV[1]  the step:
---   close  ARGV[2] the opener. Returns `yes`; `no` where it is open, or another opens it.
---   claim  ARGV[2] the opener; then users who have an order. Returns `yes`; `no` where the sale is not this opener's any more.
---   release  ARGV[2] the opener, which could not open it: the next one need not wait until its name expires.
---   open   ARGV[2] the mark of what follows; ARGV[3] what KEYS[5] was: the opener, or the mark; ARGV[4] when the keys
---          expire, s; the sale's row is locked, and says: ARGV[5] stock. ARGV[6] voucher; ARGV[7] the last entry that was
---          looked at; ARGV[8] how many entries have no order: then for each two, user and `voucher:order:entry`; how many
+-- ARGV[1]  the step; ARGV[2] until when it may run, µs of this server's clock: what was read before is not written later
+--   close  ARGV[3] the opener. Returns `yes`; `no` where it is open, or another opens it.
+--   claim  ARGV[3] the opener; then users who have an order. Returns `yes`; `no` where the sale is not this opener's any more.
+--   release  ARGV[3] the opener, which could not open it: the next one need not wait until its name expires.
+--   open   ARGV[3] the mark of what follows; ARGV[4] what KEYS[5] was: the opener, or the mark; ARGV[5] when the keys
+--          expire, s; the sale's row is locked, and says: ARGV[6] stock. ARGV[7] voucher; ARGV[8] the last entry that was
+--          looked at; ARGV[9] how many entries have no order: then for each two, user and `voucher:order:entry`; how many
 --          users have an order: then these; then the users whose claim is void unless they have a newer entry.
 --          Returns `yes`; `no` where the mark or KEYS[5] changed, so that all begins again.
 local m = mark(false)
+if clock() > tonumber(ARGV[2]) then return 'no' end
 local counter, claims, open = KEYS[3], KEYS[4], KEYS[5]
 local is = redis.call('GET', open)
 local whole = is == m and redis.call('EXISTS', counter) == 1 and redis.call('SISMEMBER', claims, m) == 1
 
 if ARGV[1] == 'close' then
   -- Longer than it was given: the clock was stepped back since.
-  local by_another = is and not string.find(is, ' ', 1, true) and is ~= ARGV[2] and redis.call('PTTL', open) <= 10000
+  local by_another = is and not string.find(is, ' ', 1, true) and is ~= ARGV[3] and redis.call('PTTL', open) <= 10000
   if whole or by_another then return 'no' end
-  redis.call('SET', open, ARGV[2], 'PX', 10000)
+  redis.call('SET', open, ARGV[3], 'PX', 10000)
   redis.call('UNLINK', claims)
-  redis.call('SADD', claims, ARGV[2])
+  redis.call('SADD', claims, ARGV[3])
   -- A Java node's script needs one, and refuses meanwhile.
   redis.call('SET', counter, 0)
   return 'yes'
 end
 
 if ARGV[1] == 'claim' then
-  if is ~= ARGV[2] then return 'no' end
+  if is ~= ARGV[3] then return 'no' end
   redis.call('PEXPIRE', open, 10000)
-  if #ARGV > 2 then redis.call('SADD', claims, unpack(ARGV, 3)) end
+  if #ARGV > 3 then redis.call('SADD', claims, unpack(ARGV, 4)) end
   return 'yes'
 end
 
 if ARGV[1] == 'release' then
-  if is == ARGV[2] then redis.call('DEL', open) end
+  if is == ARGV[3] then redis.call('DEL', open) end
   return 'yes'
 end
 
-if m ~= ARGV[2] or is ~= ARGV[3] or (is == m and not whole) then return 'no' end
+if m ~= ARGV[3] or is ~= ARGV[4] or (is == m and not whole) then return 'no' end
 if redis.call('SREM', claims, is) == 0 then return 'no' end  -- the claims were deleted meanwhile
-local voucher, undecided, waits = ARGV[6], 0, {}
+local voucher, undecided, waits = ARGV[7], 0, {}
 local function wait(user)
   undecided = undecided + 1
   waits[user] = true
   redis.call('SADD', claims, user)
 end
-local at = 9
-for _ = 1, tonumber(ARGV[8]) do
+local at = 10
+for _ = 1, tonumber(ARGV[9]) do
   -- Resolved since, it has given its unit back.
   if names(redis.call('HGET', P, ARGV[at]), ARGV[at + 1]) then wait(ARGV[at]) end
   at = at + 2
 end
-local newer = redis.call('XRANGE', S, '(' .. ARGV[7], '+')
+local newer = redis.call('XRANGE', S, '(' .. ARGV[8], '+')
 take_in(newer)
 for _, entry in ipairs(newer) do
   local user, of = order_of(entry)
@@ -68,7 +69,7 @@ for user = at + ordered + 1, #ARGV do
 end
 redis.call('SADD', claims, m)
 -- Below 0 where some will be refused, so that what these give back is not sold.
-redis.call('SET', counter, ARGV[5] - undecided)
+redis.call('SET', counter, ARGV[6] - undecided)
 redis.call('SET', open, m)
-for key = 3, 5 do redis.call('EXPIREAT', KEYS[key], ARGV[4]) end
+for key = 3, 5 do redis.call('EXPIREAT', KEYS[key], ARGV[5]) end
 return 'yes'

@@ -13,7 +13,7 @@ COMPAT_DATABASE=(
 # On a Redis: every script, GEO, Bloom filter, sessions, ids, stream; a cluster, Sentinel, TLS, rights.
 COMPAT_REDIS=(
   law purchase sold_out sign_in session_tracking ids shops java_node start
-  stream stream_faults stream_model stream_outages stream_rebuild
+  stream stream_admission stream_faults stream_model stream_outages stream_rebuild
   chaos cluster_style redis_sentinel redis_input
 )
 # What in the lock's tests says nothing about a server.

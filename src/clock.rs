@@ -40,6 +40,12 @@ impl Zone {
         }
     }
 
+    /// The local seconds since 1970 at this instant, in µs since 1970.
+    pub fn seconds_at(self, instant_us: i64) -> i64 {
+        let instant = DateTime::from_timestamp_micros(instant_us).unwrap_or_default();
+        self.to_local(instant).and_utc().timestamp()
+    }
+
     /// The local date-time at `instant`.
     pub fn to_local(self, instant: DateTime<Utc>) -> NaiveDateTime {
         instant.with_timezone(&self.0).naive_local()

@@ -72,7 +72,8 @@ pub struct SaleConfig {
           value_parser = parse::milliseconds)]
     pub stream_min_idle: Duration,
     /// How long after Redis lost data, or after its id was drawn, an order that is found nowhere is answered with 503 instead
-    /// of "no such order"; milliseconds. Longer than a master that was replaced may go on taking writes.
+    /// of "no such order"; milliseconds. Longer than a master that was replaced may go on taking writes, and the same on all
+    /// instances.
     #[arg(long = "stream-unsure-ms", env = "STREAM_UNSURE_MS", default_value = "30000",
           value_parser = parse::milliseconds)]
     pub stream_unsure: Duration,

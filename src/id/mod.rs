@@ -29,10 +29,12 @@ pub const EPOCH_SECONDS: i64 = 1_640_995_200;
 /// Bits of the counter part.
 pub const SEQUENCE_BITS: u32 = 32;
 
-/// The local date-time in an id; `None` where no clock shows it.
-pub fn local_time(id: i64) -> Option<NaiveDateTime> {
-    let at = DateTime::from_timestamp((id >> SEQUENCE_BITS) + EPOCH_SECONDS, 0)?;
-    Some(at.naive_utc())
+/// The local date-time in an id.
+pub fn local_time(id: i64) -> NaiveDateTime {
+    let seconds = (id >> SEQUENCE_BITS) + EPOCH_SECONDS;
+    DateTime::from_timestamp(seconds, 0)
+        .unwrap_or_default()
+        .naive_utc()
 }
 
 const SECONDS_PER_DAY: i64 = 86_400;
@@ -98,8 +100,16 @@ impl IdGenerator {
     /// # Errors
     /// See [`Error`]. If the future is dropped, a block that was being leased is lost, and no id repeats.
     pub async fn next(&self) -> Result<i64, Error> {
+        self.next_not_before(i64::MIN).await
+    }
+
+    /// The same, with a second that is not before this one of another clock, unless that is more than a day ahead of ours.
+    ///
+    /// # Errors
+    /// As of [`IdGenerator::next`].
+    pub async fn next_not_before(&self, seconds: i64) -> Result<i64, Error> {
         let mut id = [0];
-        self.fill(&mut id).await?;
+        self.fill_not_before(&mut id, seconds).await?;
         Ok(id[0])
     }
 
@@ -108,10 +118,17 @@ impl IdGenerator {
     /// # Errors
     /// As of [`IdGenerator::next`]; ids that were handed out until then are lost.
     pub async fn fill(&self, ids: &mut [i64]) -> Result<(), Error> {
+        self.fill_not_before(ids, i64::MIN).await
+    }
+
+    async fn fill_not_before(&self, ids: &mut [i64], not_before: i64) -> Result<(), Error> {
         let mut free = ids.iter_mut();
         let mut slot = free.next();
         loop {
-            let seconds = (self.clock)();
+            let mut seconds = (self.clock)();
+            if not_before < seconds + SECONDS_PER_DAY {
+                seconds = seconds.max(not_before);
+            }
             let day = {
                 let mut lease = self.lease.lock();
                 loop {

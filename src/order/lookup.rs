@@ -8,9 +8,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::model::Order;
 use super::store::OrderStore;
 use super::store::orders::Probe;
-use super::strategy::stream::{OrderStream, Standing};
+use super::strategy::stream::{OrderStream, Standing, Unnamed};
 use crate::error::{Cause, Error};
-use crate::id;
 
 /// Looks orders up for their buyers. Cheap to clone.
 #[derive(Clone)]
@@ -81,16 +80,16 @@ impl OrderLookup {
         }
         // Another user's order says nothing of this user's entry, which may have the same id after the counter was lost. A refusal
         // that is pending still is a row already: why, is written when it is resolved.
-        let known_for = match self.stream.standing(user_id, order_id).await? {
+        let unnamed = match self.stream.standing(user_id, order_id).await? {
             Standing::Refused(refusal) => return Err(refusal),
             Standing::Pending => return Ok(None),
-            Standing::Unknown { known_for } => known_for,
+            Standing::Unnamed(unnamed) => unnamed,
         };
         // Only after the stream was asked: what is resolved there is a row before.
         let row = match row {
             None => match self.store.probe(order_id).await? {
                 Probe::Order(order) => Row::of(order, user_id),
-                Probe::Nothing { at } => return Err(self.missing(order_id, at, known_for)),
+                Probe::Nothing { at } => return Err(self.missing(order_id, at, unnamed)),
             },
             Some(row) => row,
         };
@@ -102,19 +101,23 @@ impl OrderLookup {
         }
     }
 
-    /// What is said of an order that was found nowhere, by the database's clock `at` that moment: while a call may be on its way
-    /// that makes it, or a consumer does not know yet what the others know, not that it will never exist.
-    fn missing(&self, order_id: i64, at: DateTime<Utc>, known_for: TimeDelta) -> Error {
-        let zone = self.store.zone();
-        let made = id::local_time(order_id).map(|local| zone.latest_utc(local));
-        let age = made.map_or(TimeDelta::MAX, |made| at - made);
+    /// What is said of an order that was found nowhere: while a call may be on its way that makes it, or a consumer does not know
+    /// yet what the others know, not that it will never exist. Its age is judged by the two clocks that may let such a call
+    /// through, of the database and of Redis, as each said that moment.
+    fn missing(&self, order_id: i64, database: DateTime<Utc>, stream: Unnamed) -> Error {
+        let drawn = self.store.drawn_at(order_id);
         let unsure = TimeDelta::from_std(self.unsure).unwrap_or(TimeDelta::MAX);
         let day = TimeDelta::days(1);
+        let ages = [database - drawn, stream.at - drawn];
         // No clock is a day ahead.
-        if known_for < unsure || (-day <= age && age < unsure) {
+        let is_young = ages.iter().any(|age| -day <= *age && *age < unsure);
+        if stream.known_for < unsure || is_young {
             return Error::Unavailable(Cause::OrderUndecided);
         }
-        if known_for <= age && age < day {
+        if ages
+            .iter()
+            .any(|age| stream.known_for <= *age && *age < day)
+        {
             self.stream.count_unknown_after_loss();
         }
         Error::OrderNotFound

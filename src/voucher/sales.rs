@@ -59,9 +59,19 @@ pub struct Window {
 }
 
 impl Window {
+    /// The database's clock.
+    fn now(&self) -> DateTime<Utc> {
+        self.database_time + self.read_at.elapsed()
+    }
+
+    /// For how long the sale is still on.
+    pub fn ends_in(&self) -> Duration {
+        (self.end - self.now()).to_std().unwrap_or_default()
+    }
+
     /// Refuses unless the sale is on, by the database's clock.
     pub fn require_open(&self) -> Result<(), Error> {
-        let now = self.database_time + self.read_at.elapsed();
+        let now = self.now();
         match () {
             () if !self.on_shelf => Err(Error::VoucherNotFound),
             () if now < self.begin => Err(Error::SaleNotBegun),

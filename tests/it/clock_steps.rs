@@ -4,10 +4,14 @@
 
 use std::time::Duration;
 
+use redis::AsyncCommands;
+
+use crate::stream_admission::unknown_order;
 use crate::support::api::get;
 use crate::support::eventually;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{Stack, buy, buy_eventually};
 use testkit::clock;
+use testkit::proxy::Mode;
 use testkit::raw::query;
 use tokio::time::Instant;
 
@@ -40,6 +44,61 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     let taken = async || stack.orders(sale).await == pending as i64;
     eventually("they are taken over", taken).await;
     stack.stream_drained().await;
+}
+
+/// The clock of the instance that draws the id is two minutes behind, that of the one that looks it up as much ahead; and the
+/// call that admits the order is on its way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_clock_of_an_instance_makes_a_look_up_deny_an_order_that_comes() {
+    let mut stack = Stack::start(0, &[]).await;
+    let folder = stack.redis.data().to_owned();
+    let mut env = stack.env();
+    env[1].1 = format!("redis://{}/", stack.proxies.redis.address);
+    for (name, seconds) in [("behind", -120), ("ahead", 120)] {
+        let file = folder.join(name);
+        clock::step(&file, seconds).unwrap();
+        let mut env = env.clone();
+        env.extend(clock::environment(&file));
+        stack.add_instance_with(&[], &env).await;
+    }
+    let sale = stack.publish(5, "stream").await;
+    let users = stack.users(3).await;
+    let counter = stack.keys.stock(sale);
+    let mut redis = stack.redis.conn().await;
+    // The mark says nothing against a no.
+    stack.settled().await;
+    // So that the sale is not counted meanwhile.
+    let holder = stack.lock_sale(sale).await;
+    let _: () = redis.set(&counter, 0).await.unwrap();
+    let held = Mode::HoldRequestWith(users[0].id.to_string().leak());
+    stack.proxies.redis.set(held);
+    let answer = stack.buy(&users[0], sale).await;
+    let id = unknown_order(&answer);
+    let mut look_ups = Vec::new();
+    for instance in &stack.instances {
+        let path = format!("/voucher-order/{id}");
+        let look_up = get(&instance.url, &path)
+            .token(&users[0].token)
+            .send()
+            .await;
+        look_up.shows_no_order();
+        look_ups.push(look_up.status == 200);
+    }
+    let _: () = redis.set(&counter, 5).await.unwrap();
+    stack.proxies.redis.pass_held().await;
+    holder.rollback().await.unwrap();
+    stack.stream_drained().await;
+    let comes = stack.database.has_order(id, users[0].id).await;
+    println!("no such order: {look_ups:?}; it comes: {comes}");
+    if comes {
+        assert_eq!(look_ups, [false, false], "a no, and then the order");
+    }
+    // Both sell all the same.
+    for (user, url) in users[1..].iter().zip(stack.urls()) {
+        buy_eventually(&url, user, sale).await;
+    }
+    stack.stream_drained().await;
+    assert!(stack.orders(sale).await >= 2);
 }
 
 /// An order is `age` seconds old by the database's clock and `id_age` by the seconds in its id.

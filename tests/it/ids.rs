@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chrono::NaiveDateTime;
 use redis::AsyncCommands;
-use seckill::id::IdGenerator;
+use seckill::id::{EPOCH_SECONDS, IdGenerator, SEQUENCE_BITS};
 use seckill::keys::{KeyStyle, Keys};
 
 use crate::support::eventually;
@@ -249,4 +249,22 @@ async fn a_lease_that_fails_fails_for_all_who_wait() {
         first + 2,
         "more than one was sent"
     );
+}
+
+/// A node whose clock is behind takes its seconds from another clock, unless that one cannot be right either.
+#[tokio::test]
+async fn an_id_is_not_older_than_another_clock_says() {
+    let server = RedisServer::start().await;
+    let clock = Arc::new(AtomicI64::new(before_midnight()));
+    let node = node(&server, clock.clone(), 10).await;
+    let seconds_ahead = async |seconds: i64| {
+        let now = clock.load(Ordering::Relaxed);
+        let id = node.next_not_before(now + seconds).await.unwrap();
+        (id >> SEQUENCE_BITS) + EPOCH_SECONDS - now
+    };
+    assert_eq!(seconds_ahead(-60).await, 0);
+    assert_eq!(seconds_ahead(2 * 86_400).await, 0, "a clock two days ahead");
+    assert_eq!(seconds_ahead(120).await, 120, "on the next day");
+    // Ids of a node rise.
+    assert_eq!(seconds_ahead(0).await, 120);
 }

@@ -48,6 +48,7 @@ mod sold_out;
 mod start;
 mod strangers;
 mod stream;
+mod stream_admission;
 mod stream_faults;
 mod stream_model;
 mod stream_outages;

@@ -59,6 +59,8 @@ pub enum Mode {
     /// Closes the connection of the next request, and keeps the request until [`Proxy::pass_held`]; then as
     /// [`Mode::Forward`].
     HoldRequest,
+    /// As [`Mode::HoldRequest`], for the next request that contains this text.
+    HoldRequestWith(&'static str),
     /// Keeps each request that contains this text until [`Proxy::pass_held`], also when its client has closed
     /// its connection meanwhile. Its reply is lost.
     HoldRequests(&'static str),
@@ -305,6 +307,15 @@ impl Link {
             let lose = || self.losing.store(true, Ordering::SeqCst);
             let current = *self.mode.borrow();
             match current {
+                Mode::HoldRequestWith(text) if has(text) && self.take_fault(current) => {
+                    let request = request.to_vec();
+                    return Some(Late {
+                        request,
+                        to_server: to,
+                        delay: None,
+                        client: None,
+                    });
+                }
                 Mode::LoseRequest(text) if has(text) => return None,
                 Mode::HoldRequests(text) if has(text) => {
                     let request = request.to_vec();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, NaiveDateTime, Utc};
+use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::transaction::OrderTransaction;
@@ -10,7 +10,7 @@ use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, readable};
 use crate::error::{Cause, Error};
-use crate::id::EPOCH_SECONDS;
+use crate::id::{EPOCH_SECONDS, local_time};
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Order};
 
 /// Orders on a page of `GET /voucher-order/of/me`.
@@ -51,6 +51,16 @@ impl OrderStore {
     /// This node's clock, in the seconds that order ids are made of.
     pub fn local_seconds(&self) -> i64 {
         self.zone.now().and_utc().timestamp() - EPOCH_SECONDS
+    }
+
+    /// The local seconds since 1970, of which order ids are made, at this instant, in µs since 1970.
+    pub fn local_seconds_at(&self, instant_us: i64) -> i64 {
+        self.zone.seconds_at(instant_us)
+    }
+
+    /// The end of the second in the id. Where clocks are turned back and it was twice, of the later one.
+    pub fn drawn_at(&self, order_id: i64) -> DateTime<Utc> {
+        self.zone.latest_utc(local_time(order_id)) + TimeDelta::seconds(1)
     }
 
     /// A new transaction. Takes a connection from the pool, waiting for at most the time limit of one step, and sends

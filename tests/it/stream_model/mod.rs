@@ -32,18 +32,22 @@ fn the_promises_hold_on_every_walk() {
 #[test]
 fn without_any_of_its_rules_a_promise_is_broken() {
     for (rule, first) in [
-        ("a mark names its master", 409),
-        ("the stream keeps where we joined", 204),
-        ("resolved under the mark", 5961),
+        ("a mark names its master", 220),
+        ("the stream keeps where we joined", 823),
+        ("resolved under the mark", 3689),
         ("an entry counts once", 69),
-        ("a refusal is a row", 788),
-        ("no COMMIT is late", 14_882),
-        ("unsure after it was sent", 4275),
-        ("unsure under a new mark", 121_716),
-        ("ids begin at random", 125),
-        ("a late admission admits nobody", 1758),
-        ("closed where the lock was lost", 253),
-        ("claims name who writes them", 22_511),
+        ("a refusal is a row", 852),
+        ("no COMMIT is late", 29_185),
+        ("unsure after it was sent", 11_996),
+        ("unsure under a new mark", 454),
+        ("ids begin at random", 1311),
+        ("a late admission admits nobody", 421),
+        ("closed where the lock was lost", 30),
+        ("claims name who writes them", 30_238),
+        ("a refusal in doubt is not said", 3870),
+        ("a late count sets nothing", 4923),
+        ("a row is locked while its count may run", 445),
+        ("an admission ends before its order's grace", 16_652),
     ] {
         // The first such walk; another where the model is changed.
         let broken = (first..first + 50_000).find_map(|seed| Some((seed, walk(seed, rule)?)));
@@ -60,7 +64,7 @@ async fn the_scripts_do_what_the_model_does() {
     let server = RedisServer::start().await;
     let mut scripts = scripts::Scripts::load(server.conn().await).await;
     // Among them are walks on which each rule of the scripts makes a difference.
-    for seed in (1..=25).chain([31, 43, 57, 63, 81, 122, 141, 187, 482, 727]) {
+    for seed in (1..=25).chain([30, 40, 42, 57, 156, 181, 193, 236, 246, 852]) {
         let mut world = World::new(seed, "");
         (world.one_server, world.recorded) = (true, Some(Vec::new()));
         for _ in 0..STEPS {

@@ -108,6 +108,8 @@ pub struct Count {
     pub undecided: Vec<(Entry, Order)>,
     pub active: Vec<User>,
     pub void: Vec<User>,
+    /// It was on its way for longer than it may be.
+    pub late: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -431,6 +433,9 @@ impl Redis {
             ..
         } = count;
         let of_mark = self.open == Some(Open::Under(mark));
+        if count.late && without != "a late count sets nothing" {
+            return false;
+        }
         if mark != count.mark || self.open != Some(*was) || of_mark && !self.is_whole(mark) {
             return false;
         }

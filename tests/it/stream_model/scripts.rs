@@ -83,6 +83,11 @@ fn told(&(at, order): &(Entry, Order)) -> Vec<String> {
         .into()
 }
 
+/// Until when a call may run.
+fn until(late: bool) -> &'static str {
+    if late { "0" } else { "9000000000000000" }
+}
+
 /// A script with its keys and arguments, or a command.
 fn call(op: &Op) -> String {
     match op {
@@ -95,14 +100,11 @@ fn call(op: &Op) -> String {
             )
         }
         Op::Admit { orders, late } => {
-            let until = if *late { "0" } else { "9000000000000000" };
+            let until = until(*late);
             let orders = orders
                 .iter()
-                .map(|of| format!("|1|7|{}|{}", user(of.user), id(of.id)));
-            format!(
-                "admit|5|{STREAM}|{SALE}|{until}|1000{}",
-                orders.collect::<String>()
-            )
+                .map(|of| format!("|1|7|{}|{}|{until}", user(of.user), id(of.id)));
+            format!("admit|5|{STREAM}|{SALE}|1000{}", orders.collect::<String>())
         }
         Op::Read => "XREADGROUP|GROUP|g1|c1|COUNT|1|STREAMS|stream.orders|>".to_owned(),
         Op::Claim(at) => format!("XCLAIM|stream.orders|g1|c1|0|{}", entry(*at)),
@@ -132,14 +134,14 @@ fn call(op: &Op) -> String {
                 .iter()
                 .map(|of| format!("|{}", user(*of)))
                 .collect::<String>();
-            format!(
-                "open|5|{STREAM}|{SALE}|{step}|{}{users}",
-                open(Open::By(*name))
-            )
+            let name = open(Open::By(*name));
+            let until = until(false);
+            format!("open|5|{STREAM}|{SALE}|{step}|{until}|{name}{users}")
         }
         Op::Open(count) => {
             let (of, was, last) = (mark(count.mark), open(count.was), entry(count.last));
-            let mut call = format!("open|5|{STREAM}|{SALE}|open|{of}|{was}|9000000000");
+            let until = until(count.late);
+            let mut call = format!("open|5|{STREAM}|{SALE}|open|{until}|{of}|{was}|9000000000");
             call += &format!("|{}|7|{last}|{}", count.stock, count.undecided.len());
             for undecided in &count.undecided {
                 call += &format!("|{}|{}", user(undecided.1.user), name(undecided));
@@ -366,7 +368,7 @@ impl Scripts {
         let redis = &mut self.redis;
         let mut read = redis::pipe();
         // The model says when an opener's name expires.
-        read.persist("seckill:open:7").ignore();
+        read.pexpire("seckill:open:7", 10_000).ignore();
         read.hgetall("stream.orders.pending")
             .get("seckill:stock:7")
             .smembers("seckill:order:7");

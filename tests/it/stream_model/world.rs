@@ -10,6 +10,8 @@ const IDLE: u32 = 10;
 const COMMIT: u32 = 8;
 const ADMISSION: u32 = 3;
 const UNSURE: u32 = 30;
+/// Until when the call that ends a count may be run.
+const OPENING: u32 = 1;
 /// How long a master that was replaced takes writes; how far its replica may be behind.
 const APART: u32 = 15;
 const BEHIND: u32 = 10;
@@ -49,6 +51,15 @@ impl Database {
     }
 }
 
+#[derive(Clone)]
+struct Admission {
+    orders: Vec<Order>,
+    /// Until when its call may be run.
+    until: u32,
+    /// A call of it got no answer: it may have been run, or be on its way.
+    in_doubt: bool,
+}
+
 #[derive(Clone, Copy)]
 struct Attempt {
     entry: Entry,
@@ -70,6 +81,8 @@ struct Opener {
     closed: bool,
     claimed: bool,
     count: Option<(Count, BTreeSet<User>)>,
+    /// Its last call got no answer, and cannot run any more after this.
+    waits: Option<u32>,
 }
 
 #[derive(Clone, Default)]
@@ -84,7 +97,7 @@ struct Watch {
 struct Instance {
     /// Still connected to the master that was replaced.
     apart: bool,
-    admission: Option<(Vec<Order>, u32)>,
+    admission: Option<Admission>,
     mark: Option<(Mark, u32)>,
     attempt: Option<Attempt>,
     opener: Option<Opener>,
@@ -114,8 +127,12 @@ pub struct World {
     saved: (Redis, u32),
     ids: BTreeMap<u32, u32>,
     instances: [Instance; 2],
-    /// An admission that nobody waits for any more.
-    stalled: Option<(Vec<Order>, u32)>,
+    /// A call of an admission that is on its way, and whose answer nobody waits for any more.
+    stalled: Option<Admission>,
+    /// The call that ends a count, on its way, whose opener gets no answer; and that opener's instance.
+    stalled_count: Option<(Count, u32, usize)>,
+    /// How far the clock of the second instance is behind that of Redis.
+    behind: u32,
     /// An entry that a Java node's consumer has, since when, and whether it committed it.
     java: Option<(Entry, Order, u32, bool)>,
     sent: Vec<Order>,
@@ -149,6 +166,7 @@ impl World {
             },
             replica: (Redis::default(), 100),
             saved: (Redis::default(), 100),
+            behind: [0, 20, 40][seed as usize % 3],
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             ..World::default()
         };
@@ -255,6 +273,8 @@ impl World {
             15 => self.replica = (self.redis.clone(), self.now),
             16 => self.instances[instance].apart = false,
             17 => {
+                // Nothing of it is on its way then.
+                self.stalled_count.take_if(|(.., of)| *of == instance);
                 self.instances[instance] = Instance {
                     apart: self.instances[instance].apart,
                     ..Instance::default()
@@ -284,7 +304,7 @@ impl World {
                 self.call_all(Op::Lose(key));
             }
             // A row's lock is lost; an opener's name expires.
-            22 => self.database.locked_by = None,
+            22 if self.stalled_count.is_none() => self.database.locked_by = None,
             23 if matches!(self.redis.open, Some(Open::By(_))) => {
                 self.call_all(Op::Lose(Key::Open));
             }
@@ -320,61 +340,71 @@ impl World {
         } else {
             mark.number * 1000
         };
+        let drawn = self.now - [0, self.behind][instance];
         let mut orders = Vec::new();
         for _ in 0..1 + self.any(2) {
             let id = self.ids.entry(mark.number).or_insert(begin);
             *id += 1;
-            let id = (self.now, *id);
+            let id = (drawn, *id);
             orders.push(Order {
                 id,
                 user: self.any(USERS) as User,
             });
         }
         self.sent.extend(&orders);
-        self.instances[instance].admission = Some((orders, self.now + ADMISSION));
+        let mut until = self.now + ADMISSION;
+        if self.without != "an admission ends before its order's grace" {
+            until = until.min(drawn + UNSURE - 1);
+        }
+        self.instances[instance].admission = Some(Admission {
+            orders,
+            until,
+            in_doubt: false,
+        });
     }
 
     fn admits(&mut self, instance: usize) {
-        let Some((orders, until)) = self.instances[instance].admission.clone() else {
-            if let Some((orders, until)) = self.stalled.take() {
-                self.call(
-                    instance,
-                    Op::Admit {
-                        orders,
-                        late: self.now > until,
-                    },
-                );
+        let Some(mut admission) = self.instances[instance].admission.take() else {
+            if let Some(stalled) = self.stalled.take() {
+                self.calls_admission(instance, &stalled);
             }
             return;
         };
         if self.stalled.is_none() && self.any(8) == 0 {
-            // The buyers are told that nothing is known.
-            self.stalled = self.instances[instance].admission.take();
+            self.stalled = Some(admission.clone());
+            if self.any(2) == 0 {
+                // It is sent again; otherwise the buyers are told that nothing is known.
+                admission.in_doubt = true;
+                self.instances[instance].admission = Some(admission);
+            }
             return;
         }
-        let late = self.now > until;
-        let reply = self.call(
-            instance,
-            Op::Admit {
-                orders: orders.clone(),
-                late,
-            },
-        );
+        let reply = self.calls_admission(instance, &admission);
         // Its reply may be lost, and it is sent again.
         if self.any(4) == 0 {
+            admission.in_doubt = true;
+            self.instances[instance].admission = Some(admission);
             return;
         }
-        self.instances[instance].admission = None;
         let Reply::Admission(answers) = reply else {
             return;
         };
-        for (order, answer) in orders.into_iter().zip(answers) {
+        let is_unknown = admission.in_doubt && self.without != "a refusal in doubt is not said";
+        for (order, answer) in admission.orders.into_iter().zip(answers) {
             if answer == "pending" {
                 self.told_pending(order);
             } else if answer == "claimed" && !self.database.is_buyer(order.user) {
                 self.claimed.insert(order.user);
+            } else if answer == "sold out" && !is_unknown {
+                self.denies(order);
             }
         }
+    }
+
+    fn calls_admission(&mut self, instance: usize, admission: &Admission) -> Reply {
+        let orders = admission.orders.clone();
+        let late = self.now > admission.until;
+        self.call(instance, Op::Admit { orders, late })
     }
 
     fn told_pending(&mut self, order: Order) {
@@ -493,7 +523,7 @@ impl World {
                 let at = self.any(self.sent.len());
                 let order = self.sent[at];
                 let mut sending = self.instances.iter().filter_map(|of| of.admission.as_ref());
-                if sending.any(|(sent, _)| sent.contains(&order)) {
+                if sending.any(|admission| admission.orders.contains(&order)) {
                     // Nobody knows the id yet.
                     return;
                 }
@@ -528,9 +558,9 @@ impl World {
                 } else {
                     mark.since
                 };
-                let unsure = self.now < drawn.max(began) + UNSURE;
-                let is_own = self.database.has(&order);
-                if !unsure && !is_own && self.now <= asked + ADMISSION {
+                // By the clock of Redis when it was asked: what may be admitted later is younger.
+                let is_unsure = asked < drawn.max(began) + UNSURE;
+                if !is_unsure && !self.database.has(&order) {
                     self.denies(order);
                 }
             }
@@ -651,6 +681,13 @@ impl World {
     }
 
     fn opens(&mut self, instance: usize) {
+        if self.any(4) == 0
+            && let Some((mut count, until, of)) = self.stalled_count.take()
+        {
+            count.late = self.now > until;
+            self.call(of, Op::Open(count));
+            return;
+        }
         let Some(mut opener) = self.instances[instance].opener.take() else {
             let Reply::Entries(mark, entries) = self.call(instance, Op::Page(None)) else {
                 return;
@@ -672,11 +709,17 @@ impl World {
                 closed: is_open,
                 claimed: false,
                 count: None,
+                waits: None,
             };
             self.instances[instance].opener = Some(opener);
             return;
         };
+        if opener.waits.is_some_and(|until| self.now <= until) {
+            self.instances[instance].opener = Some(opener);
+            return;
+        }
         let goes_on = match (opener.name, opener.claimed, opener.count.take()) {
+            _ if opener.waits.is_some() => false,
             (Some(name), ..) if !opener.closed => {
                 opener.closed = true;
                 self.call(instance, Op::Step("close", name, BTreeSet::new())) == Reply::Yes
@@ -693,6 +736,18 @@ impl World {
                 } else {
                     true
                 }
+            }
+            // Not where the row's lock is lost, too.
+            (_, _, Some((count, _)))
+                if self.stalled_count.is_none()
+                    && self.database.locked_by == Some(instance)
+                    && self.any(8) == 0 =>
+            {
+                let until = self.now + OPENING;
+                self.stalled_count = Some((count, until, instance));
+                let waits = self.without != "a row is locked while its count may run";
+                opener.waits = waits.then_some(until);
+                waits
             }
             (_, _, Some((count, returns))) => {
                 let opened = self.call(instance, Op::Open(count)) == Reply::Yes;
@@ -754,6 +809,7 @@ impl World {
             undecided,
             active: active.map(|order| order.user).collect(),
             void: void.filter(|user| !database.is_buyer(*user)).collect(),
+            late: false,
         };
         self.claimed.clear();
         opener.count = Some((count, returns));
@@ -793,6 +849,7 @@ impl World {
     pub fn settle(&mut self) {
         self.apart = None;
         self.stalled = None;
+        self.stalled_count = None;
         self.java = None;
         self.database.locked_by = None;
         self.instances = Default::default();

@@ -1,5 +1,8 @@
 //! Admission: one call of `lua/stream_admit.lua` for all purchases, of whatever sales, that arrive while the call before it
 //! is in flight. Sent again under the same order id after a lost reply, a purchase counts once.
+//!
+//! A purchase's time is its own: its deadline and its sale's window are judged when its call is made, and again by the script,
+//! by Redis' clock. So is the age of its order's id: whoever looks the order up says by the same clock that it does not exist.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,8 +12,9 @@ use backon::{BackoffBuilder, ConstantBuilder};
 use redis_link::Outcome;
 use tokio::time::Instant;
 
-use super::replies::Answer;
+use super::admission::{Admission, Answer, Verdict};
 use super::{Member, OrderStream};
+use crate::connection::coalescer::NoReply;
 use crate::error::{Cause, Error};
 use crate::order::deadline::until;
 use crate::order::model::{Buyer, NewOrder};
@@ -22,10 +26,6 @@ const RETRIES: ConstantBuilder = ConstantBuilder::new()
     .with_delay(Duration::from_millis(50))
     .with_max_times(2);
 
-/// How long after it was sent a call may run, µs: a server that stood still must not admit a buyer who has been told since
-/// that there is no such order.
-const RUNS_WITHIN_US: i64 = 3_000_000;
-
 /// How long a purchase waits for a sale that is being counted.
 const CLOSED: Duration = Duration::from_secs(1);
 
@@ -36,56 +36,62 @@ impl OrderStream {
     /// Admits the buyer; returns the id under which the order will be committed.
     ///
     /// # Errors
-    /// Refusals; [`Error::Unavailable`] while the sale is being counted; [`Error::OutcomeUnknown`] with the id where Redis
-    /// went away in the middle.
+    /// Refusals, of a purchase that made no order and will make none; [`Error::OutcomeUnknown`] with the id of one that a call
+    /// may still admit, or has admitted.
     pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Instant) -> Result<i64, Error> {
         let member = &self.0;
         let deadline = deadline.min(Instant::now() + member.timeout);
-        let id = until(deadline, member.ids.next()).await??;
-        let order = NewOrder {
-            id,
-            buyer,
-            unguarded: false,
+        let mut purchase = PendingPurchase {
+            member,
+            admission: Admission {
+                order: member.new_order(buyer, deadline).await?,
+                window: sale.window,
+                deadline,
+            },
+            in_doubt: false,
         };
-        let mut in_doubt = false;
-        let outcome = self.admitted(order, sale, deadline, &mut in_doubt).await;
-        told(outcome, id, in_doubt)
+        match purchase.admit().await {
+            Err(_) if purchase.in_doubt => {
+                Err(Error::OutcomeUnknown(Some(purchase.admission.order.id)))
+            }
+            outcome => outcome,
+        }
     }
+}
 
-    async fn admitted(
-        &self,
-        order: NewOrder,
-        sale: &Sale,
-        deadline: Instant,
-        in_doubt: &mut bool,
-    ) -> Result<i64, Error> {
-        let NewOrder { id, buyer, .. } = order;
-        let member = &self.0;
+/// A purchase from its first call to its outcome.
+struct PendingPurchase<'a> {
+    member: &'a Member,
+    admission: Admission,
+    /// Whether a call of it, whose reply was lost, may still run, or has run.
+    in_doubt: bool,
+}
+
+impl PendingPurchase<'_> {
+    async fn admit(&mut self) -> Result<i64, Error> {
+        let member = self.member;
+        let deadline = self.admission.deadline;
         let closed_until = deadline.min(Instant::now() + CLOSED);
         let mut claim_asked = false;
         loop {
-            // Again each time: waiting for a count takes a while.
-            sale.window.require_open()?;
-            // Callers that hung up hold no permit any more, so this alone bounds what waits for a script that does not answer.
+            let NewOrder { id, buyer, .. } = self.admission.order;
+            // What waits for a script that does not answer is bounded by this too: callers that have gone hold no permit.
             if member.admissions.waiting() >= member.config.stream_backlog {
                 return Err(Error::Overloaded);
             }
-            // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
-            let answer = member.admissions.request(order).await;
-            let (answer, doubtful) = answer.unwrap_or(Err(Error::OutcomeUnknown(Some(id))))?;
-            *in_doubt |= doubtful;
-            match answer.split_once(' ').unwrap_or((&answer, "")) {
-                ("pending", _) => {
+            match self.ask().await? {
+                Verdict::Pending => {
                     member.arrived.notify_one();
                     return Ok(id);
                 }
-                ("sold", _) => return Err(Error::SoldOut),
-                ("full", _) => return Err(Error::Overloaded),
-                ("claimed", "") => {
-                    let status = member.store.buyer_status(buyer).await?;
+                Verdict::SoldOut => return Err(Error::SoldOut),
+                Verdict::Full => return Err(Error::Overloaded),
+                Verdict::ClaimedBy(other) => return Err(Error::AlreadyOrdered(Some(other))),
+                Verdict::Claimed => {
+                    let status = until(deadline, member.store.buyer_status(buyer)).await??;
                     match status.and_then(|status| status.order_id) {
-                        Some(own) if own == id => return Ok(id),
-                        Some(other) => return Err(Error::AlreadyOrdered(Some(other))),
+                        Some(existing) if existing == id => return Ok(id),
+                        Some(existing) => return Err(Error::AlreadyOrdered(Some(existing))),
                         // A claim without an order; the next count removes it.
                         None if !claim_asked => {
                             claim_asked = true;
@@ -95,14 +101,12 @@ impl OrderStream {
                         None => return Err(Error::AlreadyOrdered(None)),
                     }
                 }
-                ("claimed", other) => return Err(Error::AlreadyOrdered(other.parse().ok())),
-                ("closed", _) => member.recounts.ask(buyer.voucher_id, None),
-                ("late", _) => {}
-                _ => {
-                    return Err(Error::Internal(format!(
-                        "stream_admit.lua returned {answer:?}"
-                    )));
+                Verdict::Closed => member.recounts.ask(buyer.voucher_id, None),
+                // Under this id never; under a younger one perhaps.
+                Verdict::Late if !self.in_doubt => {
+                    self.admission.order = member.new_order(buyer, deadline).await?;
                 }
+                Verdict::Late => {}
             }
             if Instant::now() >= closed_until {
                 return Err(Error::Unavailable(Cause::SaleBeingCounted));
@@ -110,24 +114,67 @@ impl OrderStream {
             tokio::time::sleep(PAUSE).await;
         }
     }
-}
 
-/// What the buyer is told: where an earlier call may have admitted the order, nothing that would deny it unasked.
-fn told(outcome: Result<i64, Error>, id: i64, in_doubt: bool) -> Result<i64, Error> {
-    match outcome {
-        Err(Error::Unavailable(_) | Error::Overloaded | Error::SaleEnded) if in_doubt => {
-            Err(Error::OutcomeUnknown(Some(id)))
+    /// One call, of whatever purchases.
+    async fn ask(&mut self) -> Result<Verdict, Error> {
+        let Admission { deadline, .. } = self.admission;
+        let asked = self
+            .member
+            .admissions
+            .request_until(self.admission, deadline);
+        match asked.await {
+            Ok(answer) => {
+                self.in_doubt |= answer.in_doubt;
+                answer.verdict
+            }
+            Err(NoReply::NotSent) => Err(Error::Unavailable(Cause::PurchaseDeadline)),
+            // The call has panicked: the script may have been run.
+            Err(NoReply::Lost) => {
+                self.in_doubt = true;
+                Err(Error::OutcomeUnknown(None))
+            }
         }
-        outcome => outcome,
     }
 }
 
 impl Member {
-    /// An answer for each order.
-    pub(super) async fn admit(&self, orders: &[NewOrder]) -> Vec<Answer> {
-        let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
+    /// An order for this buyer under a fresh id, which is not older than Redis' clock is.
+    async fn new_order(&self, buyer: Buyer, deadline: Instant) -> Result<NewOrder, Error> {
+        let not_before = self.store.local_seconds_at(self.clock.now_us());
+        let id = until(deadline, self.ids.next_not_before(not_before)).await??;
+        Ok(NewOrder {
+            id,
+            buyer,
+            unguarded: false,
+        })
+    }
+
+    /// An answer for each purchase.
+    pub(super) async fn admit(&self, queued: &[Admission]) -> Vec<Answer> {
+        let due: Vec<Result<(), Error>> = queued.iter().map(Admission::require_due).collect();
+        let sent: Vec<Admission> = queued
+            .iter()
+            .zip(&due)
+            .filter(|(_, due)| due.is_ok())
+            .map(|(admission, _)| *admission)
+            .collect();
+        let mut answers = self.admit_all(&sent).await.into_iter();
+        due.into_iter()
+            .map(|due| match due {
+                Ok(()) => answers.next().unwrap_or_else(Answer::unknown),
+                Err(error) => Answer::refusal(error),
+            })
+            .collect()
+    }
+
+    async fn admit_all(&self, admissions: &[Admission]) -> Vec<Answer> {
+        if admissions.is_empty() {
+            return Vec::new();
+        }
+        let mut pauses = RETRIES.build();
+        let mut in_doubt = false;
         loop {
-            match self.call(orders).await {
+            match self.call(admissions).await {
                 Ok(reply) => return self.answers(&reply, in_doubt),
                 Err(error) => {
                     tracing::warn!(%error, "the admission script did not answer");
@@ -136,27 +183,25 @@ impl Member {
                 }
             }
             if !in_doubt {
-                return orders
-                    .iter()
-                    .map(|_| Err(Error::Unavailable(Cause::Redis)))
-                    .collect();
+                let refused = || Answer::refusal(Error::Unavailable(Cause::Redis));
+                return admissions.iter().map(|_| refused()).collect();
             }
             let Some(pause) = pauses.next() else {
-                let unknown = |order: &NewOrder| Err(Error::OutcomeUnknown(Some(order.id)));
-                return orders.iter().map(unknown).collect();
+                return admissions.iter().map(|_| Answer::unknown()).collect();
             };
             tokio::time::sleep(pause).await;
         }
     }
 
-    async fn call(&self, orders: &[NewOrder]) -> redis::RedisResult<Vec<String>> {
+    async fn call(&self, admissions: &[Admission]) -> redis::RedisResult<Vec<String>> {
         let mut script = scripts::STREAM_ADMIT.key(&*self.keys.stream);
         script.key(&*self.keys.pending);
-        script
-            .arg(self.clock.now_us() + RUNS_WITHIN_US)
-            .arg(self.config.stream_backlog);
-        let (keys, mut sales) = (&self.keys, HashMap::new());
-        for NewOrder { id, buyer, .. } in orders {
+        script.arg(self.config.stream_backlog);
+        let now_us = self.clock.now_us();
+        let keys = &self.keys;
+        let mut sales = HashMap::new();
+        for admission in admissions {
+            let NewOrder { id, buyer, .. } = admission.order;
             let voucher = buyer.voucher_id;
             let next = sales.len() + 1;
             let sale = *sales.entry(voucher).or_insert(next);
@@ -166,7 +211,13 @@ impl Member {
                     .key(keys.claims(voucher))
                     .key(keys.open(voucher));
             }
-            script.arg(sale).arg(voucher).arg(buyer.user_id).arg(id);
+            let runs_until = now_us + admission.runs_within().as_micros() as i64;
+            script
+                .arg(sale)
+                .arg(voucher)
+                .arg(buyer.user_id)
+                .arg(id)
+                .arg(runs_until.min(self.grace_ends_us(id) - 1));
         }
         script.invoke_async(&mut self.redis.clone()).await
     }
@@ -175,40 +226,17 @@ impl Member {
         let [now, replies @ ..] = reply else {
             return Vec::new();
         };
-        self.clock.set(now);
+        if let Ok(now_us) = now.parse() {
+            self.clock.set(now_us);
+        }
         let admitted = replies.iter().filter(|reply| *reply == "pending").count();
         self.stats.admitted.fetch_add(admitted as u64, Relaxed);
         replies
             .iter()
-            .map(|reply| Ok((reply.clone(), in_doubt)))
+            .map(|reply| Answer {
+                verdict: Verdict::parse(reply),
+                in_doubt,
+            })
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The reply was lost, and the sale ended, or was being counted, before the script could be asked again.
-    #[test]
-    fn no_refusal_that_was_not_looked_up_denies_an_order_that_may_exist() {
-        for refusal in [
-            Error::SaleEnded,
-            Error::Overloaded,
-            Error::Unavailable(Cause::Redis),
-        ] {
-            assert!(matches!(
-                told(Err(refusal.clone()), 7, true),
-                Err(Error::OutcomeUnknown(Some(7)))
-            ));
-            assert!(!matches!(
-                told(Err(refusal), 7, false),
-                Err(Error::OutcomeUnknown(_))
-            ));
-        }
-        assert!(matches!(
-            told(Err(Error::SoldOut), 7, true),
-            Err(Error::SoldOut)
-        ));
     }
 }

@@ -8,8 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use redis::AsyncCommands;
+use tokio::time::Instant;
 
 use super::Member;
 use super::replies::{Ask, Entry, Mark};
@@ -21,6 +23,9 @@ use crate::scripts;
 
 /// Users in one script.
 const CLAIMS: u32 = 5000;
+
+/// How long after it was sent a call may write what was read before.
+const RUNS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The entries of the stream that were not resolved when they were looked at, by sale.
 pub(super) struct Pass {
@@ -136,8 +141,8 @@ impl Member {
             failed => failed,
         };
         if !matches!(opened, Ok(true)) {
-            let mut release = self.open_script(sale.voucher_id);
-            release.arg("release").arg(opener);
+            let mut release = self.open_script("release", sale.voucher_id);
+            release.arg(opener);
             release.invoke_async::<()>(&mut self.redis.clone()).await?;
         }
         opened.map(drop)
@@ -172,9 +177,8 @@ impl Member {
         let buyers = locked.buyers_among(voucher_id, &void).await?;
         void.retain(|user| !buyers.contains(user));
 
-        let mut script = self.open_script(voucher_id);
+        let mut script = self.open_script("open", voucher_id);
         script
-            .arg("open")
             .arg(mark)
             .arg(was)
             .arg(sale.ends + KEPT_SECONDS)
@@ -193,7 +197,12 @@ impl Member {
             .filter(|order| own(order).is_some_and(|(_, active)| *active));
         let active: Vec<i64> = active.map(|order| order.buyer.user_id).collect();
         script.arg(active.len()).arg(active).arg(void);
+        let sent = Instant::now();
         let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
+        if opened.is_err() {
+            // It may be on its way still: the row stays locked until it cannot run any more.
+            tokio::time::sleep_until(sent + RUNS_WITHIN).await;
+        }
         // Without an answer the row's lock may have been lost before the script ran: then the count is not of one moment.
         if let Err(error) = locked.rollback().await {
             self.redis
@@ -213,8 +222,8 @@ impl Member {
 
     /// Closes the sale and writes the claims of all who have an order; says whether it is still ours to open.
     async fn claim_all(&self, voucher_id: i64, opener: &str) -> Result<bool, Error> {
-        let mut close = self.open_script(voucher_id);
-        close.arg("close").arg(opener);
+        let mut close = self.open_script("close", voucher_id);
+        close.arg(opener);
         if close
             .invoke_async::<String>(&mut self.redis.clone())
             .await?
@@ -229,8 +238,8 @@ impl Member {
                 return Ok(true);
             };
             after = *last;
-            let mut claim = self.open_script(voucher_id);
-            claim.arg("claim").arg(opener).arg(&users);
+            let mut claim = self.open_script("claim", voucher_id);
+            claim.arg(opener).arg(&users);
             if claim
                 .invoke_async::<String>(&mut self.redis.clone())
                 .await?
@@ -241,7 +250,7 @@ impl Member {
         }
     }
 
-    fn open_script(&self, voucher_id: i64) -> redis::ScriptInvocation<'static> {
+    fn open_script(&self, step: &str, voucher_id: i64) -> redis::ScriptInvocation<'static> {
         let keys = &self.keys;
         let mut script = scripts::STREAM_OPEN.prepare_invoke();
         script.key(&*keys.stream).key(&*keys.pending);
@@ -249,6 +258,8 @@ impl Member {
             .key(keys.stock(voucher_id))
             .key(keys.claims(voucher_id))
             .key(keys.open(voucher_id));
+        let runs_until_us = self.clock.now_us() + RUNS_WITHIN.as_micros() as i64;
+        script.arg(step).arg(runs_until_us);
         script
     }
 }

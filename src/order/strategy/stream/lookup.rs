@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta};
 use redis::AsyncCommands;
 
-use super::OrderStream;
-use super::replies::{Ask, Standing};
+use super::replies::{Ask, Standing, Unnamed};
+use super::{Member, OrderStream};
 use crate::error::Error;
 
 impl OrderStream {
@@ -31,15 +31,24 @@ impl OrderStream {
         if view.pending.split(' ').any(names) {
             return Ok(Standing::Pending);
         }
-        let known_for = member.clock.now_us().saturating_sub(view.mark.since_us);
-        Ok(Standing::Unknown {
-            known_for: TimeDelta::microseconds(known_for),
-        })
+        Ok(Standing::Unnamed(Unnamed {
+            known_for: TimeDelta::microseconds(view.at_us - view.mark.since_us),
+            at: DateTime::from_timestamp_micros(view.at_us).unwrap_or_default(),
+        }))
     }
 
     /// Counts an order that is said not to exist and is older than the stream's data.
     pub fn count_unknown_after_loss(&self) {
         self.0.stats.unknown_after_loss.fetch_add(1, Relaxed);
+    }
+}
+
+impl Member {
+    /// When the grace of an order that is found nowhere is over, µs of Redis' clock: from then on no call admits it, and
+    /// whoever does not find it says so. By one clock, as those of two instances differ.
+    pub(super) fn grace_ends_us(&self, order_id: i64) -> i64 {
+        let drawn_us = self.store.drawn_at(order_id).timestamp_micros();
+        drawn_us.saturating_add(self.config.stream_unsure.as_micros() as i64)
     }
 }
 

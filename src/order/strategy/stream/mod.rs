@@ -25,10 +25,10 @@ use tokio_util::task::TaskTracker;
 use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
 use crate::order::batch::BatchCommitter;
-use crate::order::model::NewOrder;
 use crate::order::parts::OrderParts;
 use crate::scripts;
 
+mod admission;
 mod admit;
 mod consume;
 mod count;
@@ -39,10 +39,11 @@ mod open;
 mod replies;
 mod stats;
 
-pub use replies::Standing;
+pub use replies::{Standing, Unnamed};
 pub use stats::StreamStats;
 
-use replies::{Answer, Ask, RedisClock, StreamView};
+use admission::{Admission, Answer};
+use replies::{Ask, RedisClock, StreamView};
 
 /// Purchases that one call admits at most, so that it never keeps Redis from others for long.
 const BATCH: usize = 64;
@@ -69,7 +70,7 @@ struct Member {
     committer: BatchCommitter,
     /// This process's name in the group.
     consumer: String,
-    admissions: Coalescer<NewOrder, Answer>,
+    admissions: Coalescer<Admission, Answer>,
     /// Sales that are being counted.
     opening: Mutex<HashSet<i64>>,
     opening_lanes: Semaphore,
@@ -105,11 +106,11 @@ impl OrderStream {
             Member {
                 committer: BatchCommitter::new(parts.store.clone(), parts.timeout),
                 consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
-                admissions: Coalescer::start(BATCH, move |orders: Vec<NewOrder>| {
+                admissions: Coalescer::start(BATCH, move |queued: Vec<Admission>| {
                     let member = member.upgrade();
                     async move {
                         match member {
-                            Some(member) => member.admit(&orders).await,
+                            Some(member) => member.admit(&queued).await,
                             None => Vec::new(),
                         }
                     }
@@ -165,8 +166,8 @@ impl Member {
             Ask::Tidy(leaves) => script.arg("tidy").arg(CONSUMER_PREFIX).arg(leaves),
         };
         let reply = script.invoke_async(&mut self.redis.clone()).await?;
-        let (view, now) = StreamView::parse(&reply)?;
-        self.clock.set(now);
+        let view = StreamView::parse(&reply)?;
+        self.clock.set(view.at_us);
         Ok(view)
     }
 

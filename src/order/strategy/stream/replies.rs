@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Instant;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use redis::Value;
 
 use crate::error::Error;
@@ -134,6 +134,8 @@ pub(super) enum Ask<'a> {
 /// The stream at one moment.
 pub(super) struct StreamView {
     pub mark: Mark,
+    /// When, µs of the master's clock.
+    pub at_us: i64,
     /// Users who have pending orders.
     pub users: u64,
     /// The pending orders of the user that was asked for.
@@ -144,8 +146,8 @@ pub(super) struct StreamView {
 }
 
 impl StreamView {
-    /// What `lua/stream_look.lua` returned, and the server's clock.
-    pub fn parse(reply: &Value) -> Result<(StreamView, &str), Error> {
+    /// What `lua/stream_look.lua` returned.
+    pub fn parse(reply: &Value) -> Result<StreamView, Error> {
         let [mark, now, users, pending, before, page] = items(reply) else {
             return Err(Error::Internal(
                 "stream_look.lua returned something else".to_owned(),
@@ -156,11 +158,12 @@ impl StreamView {
         let mut all = entries(before);
         let more = !page.is_empty();
         all.extend(page);
-        let view = StreamView {
+        Ok(StreamView {
             mark: Mark {
                 since_us: since.unwrap_or(i64::MAX),
                 text,
             },
+            at_us: string(now).parse().unwrap_or_default(),
             users: if let Value::Int(users) = users {
                 (*users).max(0) as u64
             } else {
@@ -169,8 +172,7 @@ impl StreamView {
             pending: string(pending).to_owned(),
             entries: all,
             more,
-        };
-        Ok((view, string(now)))
+        })
     }
 }
 
@@ -181,14 +183,16 @@ pub enum Standing {
     /// It is neither a row nor refused yet.
     Pending,
     /// The stream does not name it, which it would if it had been pending at any time since its data began.
-    Unknown {
-        /// How long ago that was, by the clock of Redis.
-        known_for: TimeDelta,
-    },
+    Unnamed(Unnamed),
 }
 
-/// The answer of `lua/stream_admit.lua` to a purchase, and whether an earlier call, whose reply was lost, may have decided it.
-pub(super) type Answer = Result<(String, bool), Error>;
+/// When the stream did not name an order, by the clock of Redis.
+pub struct Unnamed {
+    /// How long ago its data began.
+    pub known_for: TimeDelta,
+    /// The moment of the look.
+    pub at: DateTime<Utc>,
+}
 
 /// The master's clock, as its last reply told it: never ahead of it while it runs evenly.
 #[derive(Debug)]
@@ -215,10 +219,8 @@ impl RedisClock {
             .unwrap_or(i64::MAX)
     }
 
-    pub fn set(&self, now: &str) {
-        if let Ok(now) = now.parse::<i64>() {
-            self.offset_us.store(now - self.local_us(), Relaxed);
-        }
+    pub fn set(&self, now_us: i64) {
+        self.offset_us.store(now_us - self.local_us(), Relaxed);
     }
 
     pub fn now_us(&self) -> i64 {
