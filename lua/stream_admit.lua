@@ -6,6 +6,7 @@
 --           server's clock: a call that is long on its way, or that a stopped server runs late, admits nobody
 --
 -- Returns this server's clock, then an answer for each purchase. Called again with the same order id, it counts once.
+-- A sale whose keys hold something else is closed, and concerns no other sale.
 local now = clock()
 local answers = {string.format('%.0f', now)}
 local m = mark(redis.call('EXISTS', S) == 0)
@@ -19,9 +20,9 @@ local sales = {}
 for key = 3, #KEYS, 3 do
   local counter, claims, open = KEYS[key], KEYS[key + 1], KEYS[key + 2]
   local read = redis.call('MGET', counter, open)
-  local left = tonumber(string.match(read[1] or '', '^%-?%d+$'))
+  local left = number(read[1])
   sales[key / 3] = {counter = counter, claims = claims, left = left, sold = 0,
-    open = read[2] == m and left and redis.call('SISMEMBER', claims, m) == 1}
+    open = read[2] == m and left and redis.pcall('SISMEMBER', claims, m) == 1}
 end
 
 for at = 2, #ARGV, 5 do

@@ -14,6 +14,11 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
+-- A number that Redis can count up and down; nothing where the text is none.
+local function number(text)
+  if text == '0' or text and #text < 16 and string.find(text, '^%-?[1-9]%d*$') then return tonumber(text) end
+end
+
 local function field(info, name)
   for at = 1, #info, 2 do
     if info[at] == name then return info[at + 1] end
@@ -71,7 +76,8 @@ local function mark(lost)
     redis.call('HDEL', P, '')  -- fails as a replica does
   end
   local server = string.match(info, 'master_replid:(%x+)')
-  local text = redis.call('HGET', P, 'mark')
+  local text = redis.pcall('HGET', P, 'mark')
+  if type(text) == 'table' then text = nil end  -- no hash: written by somebody else
   local of, since, join
   if text then of, since, join = string.match(text, '^(%x+) (%d+) (%S+)$') end
   if of == server and tonumber(since) <= clock() and not lost then return text, join end

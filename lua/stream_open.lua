@@ -15,12 +15,20 @@
 local m = mark(false)
 if clock() > tonumber(ARGV[2]) then return 'no' end
 local counter, claims, open = KEYS[3], KEYS[4], KEYS[5]
-local is = redis.call('GET', open)
-local whole = is == m and redis.call('EXISTS', counter) == 1 and redis.call('SISMEMBER', claims, m) == 1
+
+-- The text in a key; nothing where it holds something else.
+local function text(key)
+  local value = redis.pcall('GET', key)
+  return type(value) == 'string' and value
+end
+
+local is = text(open)
+local whole = is == m and number(text(counter)) and redis.pcall('SISMEMBER', claims, m) == 1
 
 if ARGV[1] == 'close' then
-  -- Longer than it was given: the clock was stepped back since.
-  local by_another = is and not string.find(is, ' ', 1, true) and is ~= ARGV[3] and redis.call('PTTL', open) <= 10000
+  -- Another opener's name expires soon. One that stays longer was written by somebody else, or the clock was stepped back.
+  local left = redis.call('PTTL', open)
+  local by_another = is and not string.find(is, ' ', 1, true) and is ~= ARGV[3] and left >= 0 and left <= 10000
   if whole or by_another then return 'no' end
   redis.call('SET', open, ARGV[3], 'PX', 10000)
   redis.call('UNLINK', claims)
@@ -43,7 +51,7 @@ if ARGV[1] == 'release' then
 end
 
 if m ~= ARGV[3] or is ~= ARGV[4] or (is == m and not whole) then return 'no' end
-if redis.call('SREM', claims, is) == 0 then return 'no' end  -- the claims were deleted meanwhile
+if redis.pcall('SREM', claims, is) ~= 1 then return 'no' end  -- the claims were deleted meanwhile
 local voucher, undecided, waits = ARGV[7], 0, {}
 local function wait(user)
   undecided = undecided + 1

@@ -5,8 +5,10 @@
 -- ARGV[1]   the mark under which they were read
 -- ARGV[2]   how many became orders; then for each three: entry, user, `voucher:order:entry`
 -- then for each of the others eight: entry, user, voucher, order, outcome, code, whether the user has an order, error.
---   Outcome: `refused`, `sold out`, or `dead`, a letter of which nothing is known but its fields.
+--   Outcome: `refused`, `sold out`, or `dead`, an entry that names no order. With an error, the entry's fields are kept as a
+--   dead letter.
 --
+-- A sale whose keys hold something else is counted, so that nothing need be given back to it.
 -- An entry counts once: where XDEL finds it. Returns how many those are; -1, and does nothing, under another mark: then the
 -- entries are delivered again.
 if mark(false) ~= ARGV[1] then return -1 end
@@ -40,31 +42,36 @@ if ordered > 0 then
   if #single > 0 then redis.call('HDEL', P, unpack(single)) end
 end
 
+-- Keeps an entry's fields, or the first of very many, with the error.
+local function bury(fields, entry, detail)
+  local letter = {unpack(fields, 1, math.min(#fields, 2000))}
+  for _, value in ipairs({'entry', entry, 'error', detail}) do letter[#letter + 1] = value end
+  redis.call('XADD', KEYS[3], 'MAXLEN', '~', 10000, '*', unpack(letter))
+end
+
 local key = 4
 for at = 3 + 3 * ordered, #ARGV, 8 do
   local entry, user, voucher, id, outcome, code, has_order, detail = unpack(ARGV, at, at + 7)
   local counter, claims, open, refused = unpack(KEYS, key, key + 3)
   key = key + 4
   redis.call('XACK', S, 'g1', entry)
+  local found = detail ~= '' and redis.call('XRANGE', S, entry, entry)[1]
   local one = redis.call('XDEL', S, entry) == 1
   local left = forget(user, voucher .. ':' .. id .. ':' .. entry) or ''
   if one then
     done = done + 1
-    if detail ~= '' then
-      redis.call('XADD', KEYS[3], 'MAXLEN', '~', 10000, '*', 'userId', user, 'voucherId', voucher, 'id', id,
-        'entry', entry, 'error', detail)
-    end
+    if found then bury(found[2], entry, detail) end
     if outcome ~= 'dead' then
       redis.call('SET', refused, user .. ' ' .. code, 'EX', 86400)
       -- Another pending order of this sale would need the claim.
       if has_order == '0' and not string.find(' ' .. left, ' ' .. voucher .. ':', 1, true) then
-        redis.call('SREM', claims, user)
+        redis.pcall('SREM', claims, user)
       end
       if outcome == 'sold out' then
         redis.call('DEL', open)
         redis.call('SET', counter, 0, 'KEEPTTL')
-      elseif redis.call('GET', open) == ARGV[1] then
-        redis.call('INCR', counter)
+      elseif redis.pcall('GET', open) == ARGV[1] then
+        redis.pcall('INCR', counter)
       end
     end
   end

@@ -3,6 +3,7 @@
 
 use redis::AsyncCommands;
 use serde_json::json;
+use testkit::raw::query;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::get;
@@ -188,6 +189,13 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     let claims = vec![users[0].id, users[2].id];
     assert_eq!(counter_and_claims(&stack, sale).await, (Some(8), claims));
     assert_eq!(stack.dead_letters().await - dead, 3);
+    // With all its fields, as nobody else has them any more.
+    let letters =
+        query::<Vec<redis::Value>>(&mut redis, "XRANGE", &["stream.orders.dead", "-", "+"]);
+    let letters = format!("{:?}", letters.await);
+    for field in ["nonsense", "poison", "it names no order"] {
+        assert!(letters.contains(field), "{letters}");
+    }
     // Once the fault is removed the buyer may try again.
     stack.database.run("DROP TRIGGER poison").await;
     stack.buy_committed(&users[1], sale).await;

@@ -1,7 +1,9 @@
 //! A sale of the stream whose row is locked, or whose keys are not as we left them, delays no other, and sells again.
 
+use futures_util::future::join_all;
 use redis::AsyncCommands;
 
+use crate::resilience::while_sale_is_locked;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
@@ -174,4 +176,86 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
         .del(&open);
     replace.exec_async(&mut redis).await.unwrap();
     eventually("the other one is open again", || is_open(&open)).await;
+}
+
+/// What somebody wrote into the keys of one sale is that sale's alone: a sound sale is sold by the same calls meanwhile. The
+/// sale is named in the log, and counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_a_sale_that_hold_something_else_concern_no_other_sale_and_are_counted_anew() {
+    let stack = Stack::start(1, &[]).await;
+    let mut users = stack.users(41).await;
+    let late = users.pop().unwrap();
+    let mut redis = stack.redis.conn().await;
+    for fault in [
+        "a claims key that is a text",
+        "a counter that is a list",
+        "a counter that is too large",
+        "an open mark that is a list",
+        "an open mark by hand",
+    ] {
+        let sound = stack.publish(1000, "stream").await;
+        let sale = stack.publish(1000, "stream").await;
+        let (open, counter, claims) = (
+            stack.keys.open(sale),
+            stack.keys.stock(sale),
+            stack.keys.claims(sale),
+        );
+        let mut write = redis::pipe();
+        write.atomic();
+        match fault {
+            "a claims key that is a text" => write.del(&claims).set(&claims, "no set"),
+            "a counter that is a list" => write.del(&counter).lpush(&counter, "no text"),
+            "a counter that is too large" => write.set(&counter, "9".repeat(20)),
+            "an open mark that is a list" => write.del(&open).lpush(&open, "no text"),
+            _ => write.set(&open, "x"),
+        };
+        while_sale_is_locked(&stack, sale, async {
+            write.exec_async(&mut redis).await.unwrap();
+            let purchases = users.iter().map(async |user| {
+                let (of_sound, _) = tokio::join!(stack.buy(user, sound), stack.buy(user, sale));
+                of_sound
+            });
+            for answer in join_all(purchases).await {
+                answer.bought();
+            }
+        })
+        .await;
+        stack.buy_eventually(&late, sale).await;
+        let named = async || {
+            let lines = stack.instances[0].lines_with("a key of a sale");
+            lines
+                .iter()
+                .any(|line| line.contains(&format!("voucher_id={sale}")))
+        };
+        eventually(&format!("{fault} is logged"), named).await;
+    }
+}
+
+/// The same of what is to be undone: a refused entry gives its unit back to a sale whose keys hold something else.
+#[tokio::test]
+async fn a_refusal_is_resolved_whatever_the_keys_of_its_sale_hold() {
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(2).await;
+    let mut redis = stack.redis.conn().await;
+    let sale = stack.publish(3, "stream").await;
+    stack.buy_committed(&users[0], sale).await;
+    let id = while_sale_is_locked(&stack, sale, async {
+        // The claim is lost: the database refuses a second order.
+        let claims = stack.keys.claims(sale);
+        let _: () = redis.srem(&claims, users[0].id).await.unwrap();
+        let id = stack.buy(&users[0], sale).await.bought();
+        let mut write = redis::pipe();
+        write.atomic().del(&claims).set(&claims, "no set");
+        let counter = stack.keys.stock(sale);
+        write.del(&counter).lpush(&counter, "no text");
+        write.exec_async(&mut redis).await.unwrap();
+        id
+    })
+    .await;
+    stack.stream_drained().await;
+    let refused = stack.look_up(&users[0], id).await;
+    refused.refused(200, "ALREADY_ORDERED");
+    stack.buy_eventually(&users[1], sale).await;
+    stack.stream_drained().await;
+    assert_eq!(stack.tables(sale).await, (2, 1));
 }

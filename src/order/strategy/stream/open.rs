@@ -37,6 +37,8 @@ struct Seen {
     /// Stock and counter of sales whose counter was below the stock.
     counters: HashMap<i64, (i64, i64)>,
     closed: HashMap<i64, Instant>,
+    /// Sales with a key that holds something else.
+    foreign: HashSet<i64>,
 }
 
 impl Member {
@@ -100,6 +102,7 @@ impl Member {
             let listed: HashSet<i64> = sales.iter().map(|sale| sale.voucher_id).collect();
             seen.closed.retain(|sale, _| listed.contains(sale));
             seen.counters.retain(|sale, _| listed.contains(sale));
+            seen.foreign.retain(|sale| listed.contains(sale));
         }
         for sales in sales.chunks(PAGE) {
             let mut state = redis::pipe();
@@ -110,17 +113,18 @@ impl Member {
                     .get(keys.stock(*voucher_id));
                 state.sismember(keys.claims(*voucher_id), &mark.text);
             }
-            let state: Vec<redis::RedisResult<Option<String>>> = state
+            let values: Vec<redis::RedisResult<Option<String>>> = state
                 .ignore_errors()
                 .query_async(&mut self.redis.clone())
                 .await?;
-            let state = state
-                .into_iter()
-                .map(of_its_sale)
-                .collect::<redis::RedisResult<Vec<_>>>()?;
-            for (sale, state) in sales.iter().zip(state.chunks(3)) {
+            for (sale, values) in sales.iter().zip(values.chunks(3)) {
                 let voucher_id = sale.voucher_id;
-                let counter = state[1].as_deref().map(|left| left.parse().unwrap_or(0));
+                let SaleKeys {
+                    open,
+                    counter,
+                    has_claims,
+                    foreign,
+                } = SaleKeys::parse(values)?;
                 if sale.issued.is_none() {
                     // Without a counter a Java node of an earlier stage published it, which sells by the table alone.
                     if counter.is_some() && self.opening.lock().insert(voucher_id) {
@@ -133,18 +137,28 @@ impl Member {
                     continue;
                 }
                 if sale.strategy != Strategy::Stream.name() {
-                    if counter.is_none() || asked.contains_key(&voucher_id) {
-                        let asked_for = asked.contains_key(&voucher_id);
-                        self.set_counter(sale, asked_for).await?;
+                    let replaces = asked.contains_key(&voucher_id) || foreign == Some("counter");
+                    if counter.is_none() || replaces {
+                        self.set_counter(sale, replaces).await?;
                     }
                     continue;
                 }
-                let claims = state[2].as_deref() == Some("1");
-                let is_open = state[0].as_ref() == Some(&mark.text) && counter.is_some() && claims;
+                let is_open = open.as_ref() == Some(&mark.text) && counter.is_some() && has_claims;
                 if is_open {
                     seen.closed.remove(&voucher_id);
                 } else {
                     seen.closed.entry(voucher_id).or_insert_with(Instant::now);
+                }
+                match foreign {
+                    None => drop(seen.foreign.remove(&voucher_id)),
+                    Some(key) if seen.foreign.insert(voucher_id) => {
+                        tracing::warn!(
+                            voucher_id,
+                            key,
+                            "a key of a sale holds something else; the sale is counted"
+                        );
+                    }
+                    Some(_) => {}
                 }
                 // The counter of a busy sale changes all the time: only one that stands still is compared with the stock.
                 let before = seen.counters.remove(&voucher_id);
@@ -218,23 +232,67 @@ impl Member {
     }
 
     /// Sets the counter of a sale on another strategy: a Java node's script needs it.
-    async fn set_counter(&self, sale: &OpenSale, asked_for: bool) -> Result<(), Error> {
+    async fn set_counter(&self, sale: &OpenSale, replaces: bool) -> Result<(), Error> {
         let mut set = self.keys.set_stock(sale.voucher_id, sale.stock, sale.ends);
         // Another node may have added stock since the sale was read: then the counter stays.
-        if !asked_for {
+        if !replaces {
             set.arg("NX");
         }
         Ok(set.query_async::<()>(&mut self.redis.clone()).await?)
     }
 }
 
-/// A key of another type closes its own sale alone, whose count then fails.
-fn of_its_sale(value: redis::RedisResult<Option<String>>) -> redis::RedisResult<Option<String>> {
-    value.or_else(|error| {
-        if error.code() == Some("WRONGTYPE") {
-            Ok(None)
-        } else {
-            Err(error)
+/// What the keys of a sale hold.
+struct SaleKeys {
+    /// The mark, or an opener's name.
+    open: Option<String>,
+    counter: Option<i64>,
+    /// Whether the claims are of this mark.
+    has_claims: bool,
+    /// A key that holds something else, which somebody else wrote: it closes its own sale alone, until that is counted.
+    foreign: Option<&'static str>,
+}
+
+impl SaleKeys {
+    /// The values of open mark, counter and claims.
+    fn parse(values: &[redis::RedisResult<Option<String>>]) -> Result<SaleKeys, Error> {
+        let mut foreign = None;
+        let mut texts = Vec::with_capacity(values.len());
+        for (name, value) in ["open mark", "counter", "claims"].into_iter().zip(values) {
+            match value {
+                Ok(text) => texts.push(text.clone()),
+                Err(error) if error.code() == Some("WRONGTYPE") => {
+                    foreign = Some(name);
+                    texts.push(None);
+                }
+                Err(error) => return Err(error.clone().into()),
+            }
         }
-    })
+        let [open, counter, claims] = texts.try_into().map_err(|_| {
+            Error::Internal("Redis did not answer for every key of a sale".to_owned())
+        })?;
+        let counter = counter.and_then(|text| {
+            // As the scripts know it: what Redis can count up and down.
+            let number = text.parse::<i64>().ok();
+            let number = number.filter(|number| text.len() < 16 && number.to_string() == text);
+            if number.is_none() {
+                foreign = Some("counter");
+            }
+            number
+        });
+        if open.as_deref().is_some_and(|text| !is_open_mark(text)) {
+            foreign = Some("open mark");
+        }
+        Ok(SaleKeys {
+            open,
+            counter,
+            has_claims: claims.as_deref() == Some("1"),
+            foreign,
+        })
+    }
+}
+
+/// Whether it is a mark, or an opener's name.
+fn is_open_mark(text: &str) -> bool {
+    text.contains(' ') || uuid::Uuid::try_parse(text).is_ok()
 }
