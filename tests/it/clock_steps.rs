@@ -46,6 +46,42 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     stack.stream_drained().await;
 }
 
+/// One instance has an entry that it could not decide, as the database was away. By Redis' clock, which was stepped back, it is
+/// not idle for a minute and a half.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_decides_its_own_entries_when_the_clock_of_redis_steps_back() {
+    let mut stack = Stack::start(0, &[]).await;
+    let file = stack.redis.data().join("clock");
+    clock::step(&file, 0).unwrap();
+    stack.redis.environment = clock::environment(&file);
+    stack.redis.restart().await;
+    let args = [
+        "--stream-min-idle-ms",
+        "3000",
+        "--database-timeout-ms",
+        "1500",
+    ];
+    stack.add_proxied(&args, false).await;
+    let sale = stack.publish(5, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let holder = stack.lock_sale(sale).await;
+    stack.buy(&user, sale).await.bought();
+    stack.proxies.database.set(Mode::Cut);
+    let away = "the database does not answer; nothing is read";
+    stack.instances[0].wait_for_line(away).await;
+    let mut redis = stack.redis.conn().await;
+    clock::step(&file, -90).unwrap();
+    eventually("the clock of Redis is stepped", async || {
+        let (now, _): (i64, i64) = query(&mut redis, "TIME", &[]).await;
+        (now - chrono::Utc::now().timestamp() + 90).abs() < 30
+    })
+    .await;
+    holder.rollback().await.unwrap();
+    stack.proxies.database.set(Mode::Forward);
+    let is_there = async || stack.orders(sale).await == 1;
+    eventually("the order is committed", is_there).await;
+}
+
 /// The clock of the instance that draws the id is two minutes behind, that of the one that looks it up as much ahead; and the
 /// call that admits the order is on its way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

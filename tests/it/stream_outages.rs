@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use redis::AsyncCommands;
+use testkit::raw::query;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::eventually;
@@ -258,4 +259,58 @@ async fn a_refusal_is_resolved_whatever_the_keys_of_its_sale_hold() {
     stack.buy_eventually(&users[1], sale).await;
     stack.stream_drained().await;
     assert_eq!(stack.tables(sale).await, (2, 1));
+}
+
+/// How many requests the database gets for each read of the stream, until so many reads are done.
+async fn requests_per_read(stack: &Stack, reads: u64) -> f64 {
+    let mut redis = stack.redis.conn().await;
+    let mut count = async || {
+        let info: String = query(&mut redis, "INFO", &["commandstats"]).await;
+        let calls = info
+            .split("cmdstat_xreadgroup:calls=")
+            .nth(1)
+            .unwrap_or("0");
+        let calls: String = calls.chars().take_while(char::is_ascii_digit).collect();
+        calls.parse::<u64>().unwrap()
+    };
+    let (first, before) = (count().await, stack.proxies.database.requests());
+    let mut last = first;
+    eventually("the stream is read", async || {
+        last = count().await;
+        last >= first + reads
+    })
+    .await;
+    let requests = stack.proxies.database.requests() - before;
+    requests as f64 / (last - first) as f64
+}
+
+/// What an instance could not decide as a row was locked, another one decided.
+#[tokio::test]
+async fn an_instance_whose_entries_another_one_decided_asks_the_database_no_more_than_before() {
+    let limits = ["--database-timeout-ms", "1500"];
+    let mut stack = Stack::start(0, &[]).await;
+    stack.add_proxied(&limits, false).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(5, "stream").await;
+    let usual = requests_per_read(&stack, 20).await;
+    while_sale_is_locked(&stack, sale, async {
+        let id = stack.buy(&user, sale).await.bought();
+        let instance = &stack.instances[0];
+        instance
+            .wait_for_line("a sale's entries are not decided")
+            .await;
+        // The other one takes them over.
+        let mut redis = stack.redis.conn().await;
+        let mut take = redis::pipe();
+        take.atomic()
+            .del("stream.orders")
+            .del("stream.orders.pending");
+        take.exec_async(&mut redis).await.unwrap();
+        id
+    })
+    .await;
+    stack.opened(sale).await;
+    stack.stream_drained().await;
+    let now = requests_per_read(&stack, 40).await;
+    assert!(now < usual + 0.5, "{usual} before, {now} now");
 }

@@ -2,6 +2,9 @@
 //! are rows, and what its cancelled orders gave back.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use backon::{ConstantBuilder, Retryable};
 
 use super::lifetime::{OrderKey, RETURNS};
 use super::orders::{OrderStore, id_list};
@@ -26,6 +29,11 @@ pub struct OpenSale {
 }
 
 from_row! { OpenSale: voucher_id, strategy, issued, stock, ends, has_returns }
+
+/// Whether a row is locked is asked three times in all: a commit is over by then.
+const LOCK_TRIES: ConstantBuilder = ConstantBuilder::new()
+    .with_delay(Duration::from_millis(20))
+    .with_max_times(2);
 
 /// Ids in one statement.
 const IDS: usize = 10_000;
@@ -70,6 +78,27 @@ impl OrderStore {
             .read(async |c| sqlx::query(&sql).fetch_all(c).await)
             .await?;
         Ok(readable("tb_seckill_voucher", &rows))
+    }
+
+    /// Whether the sale's row can be locked; waits for no transaction but those that commit at this moment.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where another transaction holds it.
+    pub async fn require_unlocked(&self, voucher_id: i64) -> Result<(), Error> {
+        (|| self.try_to_lock(voucher_id))
+            .retry(LOCK_TRIES)
+            .when(|error| matches!(error, Error::Conflict))
+            .await
+    }
+
+    async fn try_to_lock(&self, voucher_id: i64) -> Result<(), Error> {
+        let mut transaction = self.begin().await?;
+        let locked = transaction.lock_stock_at_once(voucher_id).await;
+        transaction.rollback().await?;
+        match locked {
+            Ok(_) | Err(Error::VoucherNotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Records that a sale which a Java node published is sold on the stream, and what was issued: what is left, and the

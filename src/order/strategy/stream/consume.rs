@@ -5,7 +5,8 @@
 //!   back*: we claim it ourselves with an idle time of nearly `--stream-min-idle-ms`, so that the next claim, by any
 //!   instance, takes it within a second.
 //! - While the database is away, nothing is read.
-//! - A sale whose row is locked is *stuck*: it is closed, and its entries are tried one batch at a time, beside the others.
+//! - A sale whose row is locked is *stuck*: it is closed, and its entries are tried beside the others, without waiting for the
+//!   row.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,6 +37,9 @@ const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
 /// Pages of entries that are claimed at a time.
 const PAGES: usize = 20;
+
+/// For how long a sale is stuck of which no entries came since: another instance has decided them.
+const STUCK: Duration = Duration::from_secs(10);
 
 impl Member {
     /// Consumes until the process stops, then finishes what was begun.
@@ -82,6 +86,7 @@ impl Member {
                 pages += 1;
                 if next == "0-0" || pages == PAGES {
                     (pages, claim_due) = (0, begun + CLAIM_EVERY);
+                    self.stuck.lock().retain(|_, due| due.elapsed() < STUCK);
                 }
                 claim_from = next;
                 self.stats.claimed.fetch_add(entries.len() as u64, Relaxed);
@@ -171,11 +176,22 @@ impl Member {
             // Too little of the attempt's time is left.
             return self.give_back(&entries).await;
         }
-        let Attempt { undone, error, .. } = self.decide(entries, mark, begun).await;
+        let unlocked = if is_stuck {
+            self.store.require_unlocked(sale).await
+        } else {
+            Ok(())
+        };
+        let Attempt { undone, error, .. } = match unlocked {
+            Ok(()) => self.decide(entries, mark, begun).await,
+            Err(error) => Attempt::failed(entries, error),
+        };
         drop(lane);
         match error {
             None => drop(self.stuck.lock().remove(&sale)),
             Some(error) => {
+                if matches!(error, Error::Unavailable(_) | Error::OutcomeUnknown(_)) {
+                    self.database_failed.store(true, Relaxed);
+                }
                 let is_new = self
                     .stuck
                     .lock()
@@ -197,28 +213,33 @@ impl Member {
 
     /// Leaves entries to the next claim of any instance, in about [`CLAIM_EVERY`]; where that fails, after the idle limit.
     async fn give_back(&self, entries: &[Entry]) {
-        if entries.is_empty() {
-            return;
-        }
+        let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
         let idle = self.config.stream_min_idle.saturating_sub(CLAIM_EVERY);
+        if let Err(error) = self.set_idle(&ids, idle).await {
+            tracing::debug!(%error, "entries are not given back");
+        }
+    }
+
+    /// Takes entries over, as ones that have been idle for so long by Redis' clock.
+    pub(super) async fn set_idle(&self, ids: &[&str], idle: Duration) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
         let mut claim = redis::cmd("XCLAIM");
         claim
             .arg(&*self.keys.stream)
             .arg(GROUP)
             .arg(&self.consumer)
-            .arg(0);
-        for entry in entries {
-            claim.arg(&entry.id);
-        }
+            .arg(0)
+            .arg(ids);
         claim.arg("IDLE").arg(idle.as_millis() as u64).arg("JUSTID");
-        if let Err(error) = claim.query_async::<Value>(&mut self.redis.clone()).await {
-            tracing::debug!(%error, "entries are not given back");
-        }
+        claim.exec_async(&mut self.redis.clone()).await?;
+        Ok(())
     }
 
-    /// While a sale is stuck, the database may be: waits until it answers.
+    /// After an attempt that the database failed: waits until it answers.
     async fn wait_for_database(&self) {
-        if self.stuck.lock().is_empty() {
+        if !self.database_failed.swap(false, Relaxed) {
             return;
         }
         let mut away = false;

@@ -87,7 +87,10 @@ impl Member {
         pass: Arc<tokio::sync::Mutex<Pass>>,
     ) {
         let opening = async {
-            let opened = self.open(&sale, is_open, &void, &pass).await;
+            let opened = match self.require_unlocked(sale.voucher_id).await {
+                Ok(()) => self.open(&sale, is_open, &void, &pass).await,
+                Err(error) => Err(error),
+            };
             if opened.is_err() {
                 self.recounts.put_back([(sale.voucher_id, void.clone())]);
             }
@@ -121,6 +124,16 @@ impl Member {
             }
         }
         self.opening.lock().remove(&voucher_id);
+    }
+
+    /// Of a sale whose row was locked, this row is not waited for: others like it would wait in turn.
+    pub(super) async fn require_unlocked(&self, voucher_id: i64) -> Result<(), Error> {
+        let was_locked = self.locked.lock().contains(&voucher_id);
+        if was_locked {
+            self.store.require_unlocked(voucher_id).await
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts the sale; one that is not open is closed first, and opened by the count.

@@ -56,6 +56,15 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
+    /// Nothing of these is decided.
+    pub fn failed(entries: Vec<Entry>, error: Error) -> Attempt {
+        Attempt {
+            undone: entries,
+            error: Some(error),
+            ..Attempt::default()
+        }
+    }
+
     fn leave_all(&mut self, entries: impl IntoIterator<Item = Entry>, error: Option<&Error>) {
         entries
             .into_iter()

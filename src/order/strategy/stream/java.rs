@@ -6,39 +6,54 @@
 //! delivered and is not pending has an order or was dropped. We write its refusal to find out: the primary key lets only one
 //! of the two exist.
 //!
-//! We measure ourselves how long a consumer has kept an entry. Redis' idle time does not tell: a Java node asks for its
-//! unfinished entries again and again, which resets it, and it stands still after Redis' clock was stepped back.
+//! We measure ourselves how long a consumer has kept an entry, be it a Java node's, another instance's or our own. Redis' idle
+//! time does not tell: a Java node asks for its unfinished entries again and again, which resets it, and it stands still after
+//! Redis' clock was stepped back. What is kept for too long is made idle, so that the next claim takes it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use redis::AsyncCommands;
 use redis::streams::{StreamInfoConsumersReply, StreamInfoGroupsReply, StreamPendingCountReply};
-use redis::{AsyncCommands, Value};
 use tokio::time::Instant;
 
-use super::replies::{Ask, Entry, Mark, by_sale, entries};
+use super::replies::{Ask, Entry};
 use super::{CONSUMER_PREFIX, GROUP, Member};
 use crate::error::Error;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Without Java consumers in the group, only every so many rounds look for dropped entries.
-const LOOK_EVERY: u32 = 20;
+/// Without Java consumers in the group, it is looked only so often; or as often as an entry may be idle.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Entries in one page.
 const PAGE: usize = 1000;
 
-/// Entries of other consumers: whose each is, and since when.
-type ForeignEntries = HashMap<String, (String, Instant)>;
+/// Whose a pending entry is.
+#[derive(Clone, Debug, PartialEq)]
+struct Holder {
+    consumer: String,
+    /// How often it was delivered; not of a Java node, which asks again for what it has.
+    deliveries: Option<usize>,
+}
+
+/// Pending entries: whose each is, and since when.
+type KeptEntries = HashMap<String, (Holder, Instant)>;
 
 impl Member {
     pub(super) async fn watch_others(self: Arc<Self>) {
-        let (mut kept, mut round, mut logged) = (ForeignEntries::default(), 0, false);
+        let look_every = LOOK_EVERY.min(self.config.stream_min_idle);
+        let mut kept = KeptEntries::default();
+        let mut look_due = Instant::now();
+        let mut logged = false;
         while !self.is_stopped() {
-            match self.watch_once(&mut kept, round % LOOK_EVERY == 0).await {
+            let is_due = Instant::now() >= look_due;
+            if is_due {
+                look_due = Instant::now() + look_every;
+            }
+            match self.watch_once(&mut kept, is_due).await {
                 Ok(()) => logged = false,
                 Err(error) if !logged => {
                     logged = true;
@@ -46,12 +61,11 @@ impl Member {
                 }
                 Err(_) => {}
             }
-            round += 1;
             self.sleep(ROUND).await;
         }
     }
 
-    async fn watch_once(&self, kept: &mut ForeignEntries, always: bool) -> Result<(), Error> {
+    async fn watch_once(&self, kept: &mut KeptEntries, always: bool) -> Result<(), Error> {
         let consumers: StreamInfoConsumersReply = self
             .redis
             .clone()
@@ -93,9 +107,16 @@ impl Member {
         for dropped in all.chunks(PAGE) {
             self.refuse_dropped(dropped.to_vec(), &mark).await;
         }
-        let others = pending.iter().filter(|(_, of)| *of != self.consumer);
-        self.claim_kept(kept, others.cloned().collect(), mark, began)
-            .await
+        let overdue = overdue(kept, pending, began, self.config.stream_min_idle);
+        if !overdue.is_empty() {
+            let entries = overdue.len();
+            tracing::warn!(entries, "entries that a consumer kept are taken over");
+        }
+        for ids in overdue.chunks(PAGE) {
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            self.set_idle(&ids, self.config.stream_min_idle).await?;
+        }
+        Ok(())
     }
 
     async fn last_delivered(&self) -> Result<String, Error> {
@@ -106,7 +127,7 @@ impl Member {
     }
 
     /// Every pending entry, and whose it is.
-    async fn pending(&self) -> Result<Vec<(String, String)>, Error> {
+    async fn pending(&self) -> Result<Vec<(String, Holder)>, Error> {
         let (mut redis, mut all, mut from) = (self.redis.clone(), Vec::new(), "-".to_owned());
         loop {
             let stream = &*self.keys.stream;
@@ -117,62 +138,36 @@ impl Member {
                 return Ok(all);
             };
             from = format!("({}", last.id);
-            all.extend(page.ids.into_iter().map(|entry| (entry.id, entry.consumer)));
+            all.extend(page.ids.into_iter().map(|entry| {
+                let is_ours = entry.consumer.starts_with(CONSUMER_PREFIX);
+                let holder = Holder {
+                    deliveries: is_ours.then_some(entry.times_delivered),
+                    consumer: entry.consumer,
+                };
+                (entry.id, holder)
+            }));
         }
-    }
-
-    /// Claims what another consumer has had for too long, and decides it.
-    async fn claim_kept(
-        &self,
-        kept: &mut ForeignEntries,
-        pending: Vec<(String, String)>,
-        mark: Mark,
-        began: Instant,
-    ) -> Result<(), Error> {
-        let overdue = overdue(kept, pending, began, self.config.stream_min_idle);
-        for ids in overdue.chunks(PAGE) {
-            let mut claim = redis::cmd("XCLAIM");
-            claim
-                .arg(&*self.keys.stream)
-                .arg(GROUP)
-                .arg(&self.consumer)
-                .arg(0)
-                .arg(ids);
-            let begun = Instant::now();
-            let claimed: Value = claim.query_async(&mut self.redis.clone()).await?;
-            let claimed = entries(&claimed);
-            tracing::warn!(
-                entries = claimed.len(),
-                "entries that another consumer kept are claimed"
-            );
-            self.stats.claimed.fetch_add(claimed.len() as u64, Relaxed);
-            for entries in by_sale(claimed).into_values() {
-                // An entry that is not decided stays with us until any instance claims it.
-                self.decide(entries, &mark, begun).await;
-            }
-        }
-        Ok(())
     }
 }
 
-/// Takes note of what is pending now; returns what the same consumer has had for `limit`.
+/// Takes note of what is pending now; returns what the same holder has had for `limit`.
 fn overdue(
-    kept: &mut ForeignEntries,
-    pending: Vec<(String, String)>,
+    kept: &mut KeptEntries,
+    pending: Vec<(String, Holder)>,
     now: Instant,
     limit: Duration,
 ) -> Vec<String> {
     let mut before = std::mem::take(kept);
     let mut overdue = Vec::new();
-    for (id, consumer) in pending {
+    for (id, holder) in pending {
         let since = before
             .remove(&id)
-            .filter(|(of, _)| *of == consumer)
+            .filter(|(of, _)| *of == holder)
             .map_or(now, |(_, at)| at);
         if now - since >= limit {
             overdue.push(id);
         } else {
-            kept.insert(id, (consumer, since));
+            kept.insert(id, (holder, since));
         }
     }
     overdue
@@ -189,21 +184,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_overdue_once_one_consumer_has_had_it_for_long() {
-        let pending = |consumer: &str| vec![("1-0".to_owned(), consumer.to_owned())];
-        let (mut kept, limit, now) = (
-            ForeignEntries::default(),
-            Duration::from_secs(10),
-            Instant::now(),
-        );
-        assert!(overdue(&mut kept, pending("c1"), now, limit).is_empty());
-        // Another consumer begins anew.
-        assert!(overdue(&mut kept, pending("c2"), now + limit, limit).is_empty());
-        assert_eq!(
-            overdue(&mut kept, pending("c2"), now + 2 * limit, limit),
-            ["1-0"]
-        );
-        assert!(overdue(&mut kept, Vec::new(), now, limit).is_empty());
+    fn an_entry_is_overdue_once_one_holder_has_had_it_for_long() {
+        let pending = |consumer: &str, deliveries| {
+            let consumer = consumer.to_owned();
+            let holder = Holder {
+                consumer,
+                deliveries,
+            };
+            vec![("1-0".to_owned(), holder)]
+        };
+        let mut kept = KeptEntries::default();
+        let limit = Duration::from_secs(10);
+        let now = Instant::now();
+        let mut at =
+            |limits: u32, pending| overdue(&mut kept, pending, now + limits * limit, limit);
+        assert!(at(0, pending("c1", None)).is_empty());
+        // Another consumer begins anew, and so does one of ours to which it is delivered again.
+        assert!(at(1, pending("seckill-1", Some(1))).is_empty());
+        assert!(at(2, pending("seckill-1", Some(2))).is_empty());
+        assert_eq!(at(3, pending("seckill-1", Some(2))), ["1-0"]);
+        assert!(at(4, Vec::new()).is_empty());
         assert!(kept.is_empty());
     }
 }

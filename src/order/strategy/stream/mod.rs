@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -81,6 +82,8 @@ struct Member {
     /// Sales whose entries are not decided, and when each may be tried again.
     stuck: Mutex<HashMap<i64, Instant>>,
     stuck_lane: Semaphore,
+    /// An attempt found that the database does not answer.
+    database_failed: AtomicBool,
     clock: RedisClock,
     /// Something was admitted: there is something to read.
     arrived: Notify,
@@ -122,6 +125,7 @@ impl OrderStream {
                 transactions: Semaphore::new(TRANSACTIONS),
                 stuck: Mutex::default(),
                 stuck_lane: Semaphore::new(1),
+                database_failed: AtomicBool::default(),
                 clock: RedisClock::default(),
                 arrived: Notify::new(),
                 stats: StreamStats::default(),

@@ -199,6 +199,7 @@ impl Member {
 
     /// Records that a sale which a Java node published is sold on the stream. Its row may be locked: no other sale waits.
     async fn adopt(&self, voucher_id: i64) -> Result<(), Error> {
+        self.require_unlocked(voucher_id).await?;
         if self.store.adopt_sale(voucher_id).await? {
             tracing::info!(
                 voucher_id,
