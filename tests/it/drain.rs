@@ -57,7 +57,10 @@ async fn a_drain_waits_for_a_purchase_whose_client_hung_up_and_for_a_read() {
     let stranger = lock(&stack, "tb_voucher_order WRITE").await;
     let read = get(stack.url(), "/voucher-order/of/me").token(&user.token);
     let client = tokio::spawn(read.send());
-    stack.database.wait_for_statement("ORDER BY id DESC").await;
+    stack
+        .database
+        .wait_for_statement("ORDER BY tb_voucher_order.id DESC")
+        .await;
     drain_beyond_the_grace(&mut stack).await;
     unlock(stranger).await;
     assert_eq!(client.await.unwrap().data(), &json!([]));

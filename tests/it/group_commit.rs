@@ -511,7 +511,12 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
         holder.rollback().await.unwrap();
     };
     let (locked_out, ()) = tokio::join!(node.order(&sale, SALE, 13), others);
-    locked_out.expect("an order once the row is unlocked");
+    // On a slow machine it may have given up before the others were done.
+    if let Err(error) = locked_out {
+        assert!(matches!(error, Error::Conflict), "{error:?}");
+        let again = node.order(&sale, SALE, 13).await;
+        again.expect("an order once the row is unlocked");
+    }
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
     assert_eq!(stack.tables(SALE).await, (30, 70));
 

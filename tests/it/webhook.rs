@@ -44,11 +44,11 @@ async fn ask(url: &str) -> Answer {
         .await
 }
 
-/// TLS before a receiver, until the handle is dropped; then its port is free, and nobody else takes it.
+/// TLS before a receiver, until the handle is dropped; then the listener is still there, and answers nothing.
 async fn tls_before(
     receiver: SocketAddr,
     certificates: &Certificates,
-) -> (SocketAddr, AbortOnDropHandle<()>) {
+) -> (Arc<TcpListener>, AbortOnDropHandle<()>) {
     let certificate = CertificateDer::from_pem_file(certificates.path("server.crt")).unwrap();
     let key = PrivateKeyDer::from_pem_file(certificates.path("server.key")).unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -58,11 +58,11 @@ async fn tls_before(
         .with_single_cert(vec![certificate], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
-    let listener = TcpListener::bind(address).await.unwrap();
+    let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let accepting = listener.clone();
     let serve = async move {
         loop {
-            let (stream, _) = listener.accept().await.unwrap();
+            let (stream, _) = accepting.accept().await.unwrap();
             // Clients that do not trust the certificate end the handshake.
             let Ok(mut secure) = acceptor.accept(stream).await else {
                 continue;
@@ -73,7 +73,7 @@ async fn tls_before(
                 .ok();
         }
     };
-    (address, AbortOnDropHandle::new(tokio::spawn(serve)))
+    (listener, AbortOnDropHandle::new(tokio::spawn(serve)))
 }
 
 fn code_in(body: &[u8]) -> String {
@@ -230,8 +230,8 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
 async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() {
     let receiver = Receiver::start().await;
     let (trusted, others) = (Certificates::new(), Certificates::new());
-    let (address, tls) = tls_before(receiver.address, &trusted).await;
-    let url = format!("https://{address}/sms");
+    let (listener, tls) = tls_before(receiver.address, &trusted).await;
+    let url = format!("https://{}/sms", listener.local_addr().unwrap());
     let args = arguments(&url, "4000");
     let mut stack = Stack::start(0, &[]).await;
     let environment = |roots: PathBuf| {
@@ -273,7 +273,6 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     // No answer to the handshake: nothing was sent.
     tls.abort();
     assert!(tls.await.unwrap_err().is_cancelled());
-    let _silent = TcpListener::bind(address).await.unwrap();
     ask(&one).await.refused(503, "UNAVAILABLE");
     let [warning] = &warnings(&stack.instances[0]).await[..] else {
         panic!("one line")
