@@ -135,3 +135,27 @@ async fn every_refusal_of_one_user_is_a_row() {
         .await;
     assert_eq!(mine.data(), &serde_json::json!([]));
 }
+
+/// A key that was added while the service runs keeps refusals out: then none is told.
+#[tokio::test]
+async fn a_refusal_that_cannot_be_a_row_is_not_told() {
+    let stack = Stack::start(1, &[]).await;
+    let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_sale FOREIGN KEY (voucher_id) \
+               REFERENCES tb_seckill_voucher (voucher_id)";
+    stack.database.run(key).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(1, "stream").await;
+    let mut holder = stack.lock_sale(sale).await;
+    let order = stack.buy(&user, sale).await.bought();
+    let sell_out = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
+    sqlx::Executor::execute(&mut *holder, sell_out.as_str())
+        .await
+        .unwrap();
+    holder.commit().await.unwrap();
+    let refused = "the refusal of an order is no row";
+    stack.instances[0].wait_for_line(refused).await;
+    assert_eq!(stack.look_up(&user, order).await.status, 202);
+    let drop_key = "ALTER TABLE tb_voucher_order DROP FOREIGN KEY fk_sale";
+    stack.database.run(drop_key).await;
+    stack.told(&user, order, "SOLD_OUT").await;
+}

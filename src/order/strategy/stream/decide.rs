@@ -225,13 +225,24 @@ impl Member {
                     let decision = match row {
                         Some(buyer) if buyer == order.buyer => Decision::Ordered,
                         _ if !detail.is_empty() => Decision::Dead(detail),
-                        _ if matches!(error, Error::SoldOut) => {
+                        // Something else than its id keeps the refusal out: then nothing is decided.
+                        None => {
+                            let order_id = order.id;
+                            tracing::error!(
+                                order_id,
+                                "the refusal of an order is no row: is there a foreign key on voucher_id?"
+                            );
+                            let error = Error::Internal("a refusal is no row".to_owned());
+                            attempt.leave(entry, Some(error));
+                            continue;
+                        }
+                        Some(_) if matches!(error, Error::SoldOut) => {
                             Decision::Refused("sold out", error)
                         }
                         Some(buyer) if is_refusal_of(&order, buyer) => {
                             Decision::Refused("refused", error)
                         }
-                        _ => {
+                        Some(_) => {
                             tracing::error!(order_id = order.id, "an id is another buyer's");
                             Decision::Refused("refused", Error::OrderFailed)
                         }
