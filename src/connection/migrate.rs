@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use include_dir::{Dir, File, include_dir};
 use secrecy::SecretString;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::{Connection, MySqlConnection};
+use sqlx::{Connection, Executor, MySqlConnection};
 
 use super::mysql::connect_once;
 use super::schema_check::{Stage, deviations};
@@ -63,6 +63,10 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     // A connection of its own: the steps set session variables that must not reach the pool.
     let mut connection = connect_once(url, CONNECT_LIMIT).await?;
     version_and_writable(&mut connection).await?;
+    // Where it is on, the server refuses to change rows that are not named by a key.
+    connection
+        .execute("SET SESSION sql_safe_updates = 0")
+        .await?;
     lock(&mut connection).await?;
     let before = applied(&mut connection).await?;
     refuse_newer(&mut connection).await?;

@@ -300,6 +300,8 @@ async fn safe_updates_keep_nothing_from_being_written() {
         .fetch_one(&mut session)
         .await;
     assert_eq!(is_safe.unwrap(), 1, "the user may do everything");
+    let migrated = connection::migrate::run(&database.url()).await;
+    assert_eq!(migrated.expect("a second migration"), 0);
     let stack = Stack::start_on(database, 1, &HOUR).await;
     let users = stack.users(2).await;
     for strategy in Strategy::ALL {
