@@ -45,7 +45,7 @@ impl Health {
     }
 
     /// Whether this instance can sell, by probes that are shared by all who ask at the same moment. Ends within
-    /// [`PROBE_LIMIT`], whatever the servers do.
+    /// a second, whatever the servers do.
     pub async fn readiness(&self) -> Readiness {
         let Ok(mut readiness) = self.probes.get((), async || Ok(self.probe().await)).await;
         readiness.draining = self.draining.is_cancelled();

@@ -9,7 +9,7 @@
 //!
 //! A client that sends and never reads, or sends half a request, is cut off after a few seconds, so that it holds up no
 //! shutdown. Where a request is answered before its body was read, a short rest is read and discarded. After a long one the
-//! connection ends ([`ClientStream`] says how), and the reply says so: a proxy must not send the next request on it.
+//! connection ends (`client_stream` says how), and the reply says so: a proxy must not send the next request on it.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
