@@ -160,10 +160,10 @@ async fn status(stack: &Stack, order: i64) -> i64 {
         .await
 }
 
-/// Orders expire after ten minutes, if both clocks say so. A clock that was stepped back shows an order in the future: then
-/// the other one decides.
+/// Orders expire after ten minutes, if both clocks say so. Where the database's clock was stepped back and shows an order in
+/// the future, its id decides; one whose id is of the future, as a clock that was ahead dated it, waits until that has come.
 #[tokio::test]
-async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
+async fn no_step_of_one_clock_expires_an_order_early() {
     let stack = Stack::start(1, &["--unpaid-seconds", "600"]).await;
     let sale = stack.publish(100, "reentrant-lock").await;
     let hour = 3600;
@@ -176,6 +176,9 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
         // The database's clock was stepped back, or was ahead when the order was made.
         (60 - hour, 60),
         (60, 60 - hour),
+        (700, 700 - hour),
+        // The database's clock dated the id while it was ahead, and was stepped forward again.
+        (60 + hour, 60 - hour),
         // Both at once: nothing can be said, so nothing is done.
         (60 - hour, 60 - hour),
     ];
@@ -184,7 +187,6 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
         (700 + hour, 700),
         (700, 700 + hour),
         (700 - hour, 700),
-        (700, 700 - hour),
     ];
     let mut ids = [Vec::new(), Vec::new()];
     for (user, (class, (age, id_age))) in (1..).zip(
@@ -195,7 +197,7 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     ) {
         ids[class].push(order(&stack, sale, user, age, id_age).await);
     }
-    stack.database.set_sale(sale, "stock = stock - 11").await;
+    stack.database.set_sale(sale, "stock = stock - 12").await;
     for (id, ages) in ids[1].iter().zip(old) {
         let is_cancelled = async || status(&stack, *id).await == 4;
         eventually(&format!("{ages:?} is cancelled"), is_cancelled).await;

@@ -54,9 +54,10 @@ impl Among<'_> {
 
 impl OrderStore {
     /// Unpaid orders that are older than `seconds` by the database's clock (`create_time`) and by this node's (the seconds
-    /// in the id), at most `limit`. A clock that was stepped back shows orders in the future: for those, the other clock
-    /// decides alone; where both do, nothing can be said, and the order is left out. So no step of one clock expires an
-    /// order early, and none keeps one for longer than its age shows by the other.
+    /// in the id), at most `limit`. An order that the database's clock shows in the future, since it was stepped back, is judged
+    /// by its id alone. One whose id is of the future waits until that has come: the seconds in an id are the latest that any
+    /// clock said, so the database's, which may have dated it, must not decide alone. So no step of one clock expires an order
+    /// early.
     pub async fn unpaid_since(
         &self,
         seconds: u64,
@@ -69,21 +70,17 @@ impl OrderStore {
             .saturating_sub(seconds.try_into().unwrap_or(i64::MAX))
             .max(0)
             << SEQUENCE_BITS;
-        let future = (now + 1) << SEQUENCE_BITS;
         let condition = among.condition();
         let sql = format!(
             "SELECT CAST(id AS SIGNED) AS order_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
              CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id FROM tb_voucher_order \
              WHERE status = 1 AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
-             AND (id < ? OR id >= ?) AND NOT (create_time > NOW() AND id >= ?) \
-             {condition}ORDER BY create_time LIMIT ?"
+             AND id < ? {condition}ORDER BY create_time LIMIT ?"
         );
         let query = sqlx::query_as(&sql)
             .persistent(condition.is_empty())
             .bind(seconds)
             .bind(old)
-            .bind(future)
-            .bind(future)
             .bind(limit);
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
