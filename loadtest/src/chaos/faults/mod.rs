@@ -55,6 +55,8 @@ enum Effect {
     ClockAhead,
     /// The clock of an instance is behind all others from the first buyer on.
     ClockBehind,
+    /// The clock of a server is ahead of all others for a moment, and ids are dated by it.
+    ServerAhead,
     /// Redis forgets something that it had confirmed and that nothing but an instance's memory can replace.
     Loses,
     /// The same, where a Redis that is away is replaced by one that may not have its last writes.
@@ -77,6 +79,9 @@ macro_rules! table {
 /// By how many seconds the clock of an instance is wrong.
 const WRONG_BY: i32 = 120;
 
+/// By how many seconds the clock of a server is ahead.
+const SERVER_AHEAD_BY: i32 = 600;
+
 /// What can be drawn where there is one Redis and one database. The order is that of a run's first rounds, which try each
 /// once; their number is no multiple of three, so that each of three strategies that take turns meets each first.
 static USUAL: &[Fault] = table! {
@@ -98,8 +103,8 @@ static USUAL: &[Fault] = table! {
     // What it keeps is claimed after 10 s, which is looked for each second.
     "stop instance 2 longer than every takeover", 11_500..12_500, Nothing, Breaks, it => service::stop(it, 1);
     "redis out of memory", 50..1_200, Nothing, Breaks, it => redis::out_of_memory(it);
-    "step the clock of database 10 minutes on", 1_100..2_200, Faketime, Breaks,
-        it => service::step_clock(it, Database, 600);
+    "step the clock of database 10 minutes on", 1_100..2_200, Faketime, ServerAhead,
+        it => service::step_clock_on(it, Database, SERVER_AHEAD_BY);
     "database full", 50..1_200, Nothing, Breaks, it => database::full(it);
     "kill -9 redis, back with an old snapshot", 0..800, Nothing, Loses, it => redis::kill(it, RedisData::Old);
     "stop instance 1", 50..1_500, Nothing, Breaks, it => service::stop(it, 0);
@@ -129,8 +134,8 @@ static USUAL: &[Fault] = table! {
     "kill -9 redis, back intact", 0..400, Nothing, LosesIfReplaced, it => redis::kill(it, RedisData::Intact);
     "lose replies on cancelling", 0..100, Nothing, Breaks, it => service::lose_replies_on(it, What::Cancel);
     "cut redis off", 10..500, Nothing, Breaks, it => service::link(it, Redis, Cut);
-    "step the clock of redis 10 minutes on", 1_100..2_200, OneRedisFaketime, Breaks,
-        it => service::step_clock(it, Redis, 600);
+    "step the clock of redis 10 minutes on", 1_100..2_200, OneRedisFaketime, ServerAhead,
+        it => service::step_clock_on(it, Redis, SERVER_AHEAD_BY);
     "stop instance 2", 50..1_500, Nothing, Breaks, it => service::stop(it, 1);
     "stop instance 1 longer than every takeover", 11_500..12_500, Nothing, Breaks, it => service::stop(it, 0);
 };
@@ -239,17 +244,20 @@ impl Fault {
 
     /// How far the time in the ids of orders is ahead.
     pub fn puts_ids_ahead(&self) -> Duration {
-        if self.effect == Effect::ClockAhead {
-            Duration::from_secs(WRONG_BY.unsigned_abs().into())
-        } else {
-            Duration::ZERO
-        }
+        let seconds = match self.effect {
+            Effect::ClockAhead => WRONG_BY,
+            Effect::ServerAhead => SERVER_AHEAD_BY,
+            _ => 0,
+        };
+        Duration::from_secs(seconds.unsigned_abs().into())
     }
 
     /// Whether Redis forgets something that it had confirmed.
     pub fn makes_redis_forget(&self, layout: Layout) -> bool {
         match self.effect {
-            Effect::Breaks | Effect::ClockAhead | Effect::ClockBehind => false,
+            Effect::Breaks | Effect::ClockAhead | Effect::ClockBehind | Effect::ServerAhead => {
+                false
+            }
             Effect::Loses => true,
             Effect::LosesIfReplaced => layout.redis_fails_over(),
         }

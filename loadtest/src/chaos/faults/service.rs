@@ -16,6 +16,9 @@ use crate::chaos::{
 
 /// How long replies to an operation get lost, at least.
 const SPELL: Duration = Duration::from_millis(250);
+/// So long a server may still have the clock that it had before.
+const CLOCK_SEEN_WITHIN: Duration = Duration::from_millis(1_100);
+
 /// How long connections begin to be held, at most: beyond the instances' time limits, so that what they send again is held,
 /// too.
 const LONGEST_HOLD: Duration = Duration::from_millis(1_200);
@@ -67,6 +70,19 @@ pub async fn deliver_late(it: Scene<'_>, kind: ServerKind) -> Result<()> {
 /// A server's clock is stepped by so many seconds and, at the end, stepped back.
 pub async fn step_clock(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<()> {
     step_while(&it.cluster.clocks[of as usize], seconds, it.lasts).await
+}
+
+/// A server's clock is ahead for a moment. Then the instances are restarted: those that saw it date ids of the future until that
+/// time has come, and so long a look-up says no of none that is lost.
+pub async fn step_clock_on(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<()> {
+    step_clock(it, of, seconds).await?;
+    sleep(CLOCK_SEEN_WITHIN).await;
+    for instance in &it.cluster.instances {
+        let mut instance = instance.lock().await;
+        instance.end().await?;
+        instance.restart().await?;
+    }
+    Ok(())
 }
 
 /// The same of an instance's clock, which it is also started with meanwhile. At the end it is restarted: its ids never step
