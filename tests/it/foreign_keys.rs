@@ -5,7 +5,7 @@ use redis::AsyncCommands;
 use workload::ladder::Strategy;
 
 use crate::lifetime::act;
-use crate::support::stack::Stack;
+use crate::support::stack::{SignedIn, Stack};
 
 /// Numbers in a block: fewer than a purchase would lease that tries again and again.
 const BLOCK: i64 = 20;
@@ -107,6 +107,18 @@ async fn an_order_that_a_foreign_key_refuses_is_refused_alone_and_costs_no_ids()
     }
 }
 
+/// A pending order whose unit is gone by the time that it can be committed.
+async fn pending_without_stock(stack: &Stack, user: &SignedIn, sale: i64) -> i64 {
+    let mut holder = stack.lock_sale(sale).await;
+    let order = stack.buy(user, sale).await.bought();
+    let sell_out = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
+    sqlx::Executor::execute(&mut *holder, sell_out.as_str())
+        .await
+        .unwrap();
+    holder.commit().await.unwrap();
+    order
+}
+
 /// Each refusal of a pending order is a row, also a user's second one.
 #[tokio::test]
 async fn every_refusal_of_one_user_is_a_row() {
@@ -116,13 +128,7 @@ async fn every_refusal_of_one_user_is_a_row() {
     let user = stack.users(1).await.remove(0);
     for _ in 0..2 {
         let sale = stack.publish(1, "stream").await;
-        let mut holder = stack.lock_sale(sale).await;
-        let order = stack.buy(&user, sale).await.bought();
-        let sell_out = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
-        sqlx::Executor::execute(&mut *holder, sell_out.as_str())
-            .await
-            .unwrap();
-        holder.commit().await.unwrap();
+        let order = pending_without_stock(&stack, &user, sale).await;
         stack.told(&user, order, "SOLD_OUT").await;
         let rows = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order}");
         assert_eq!(stack.database.number(&rows).await, 1);
@@ -145,13 +151,7 @@ async fn a_refusal_that_cannot_be_a_row_is_not_told() {
     stack.database.run(key).await;
     let user = stack.users(1).await.remove(0);
     let sale = stack.publish(1, "stream").await;
-    let mut holder = stack.lock_sale(sale).await;
-    let order = stack.buy(&user, sale).await.bought();
-    let sell_out = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}");
-    sqlx::Executor::execute(&mut *holder, sell_out.as_str())
-        .await
-        .unwrap();
-    holder.commit().await.unwrap();
+    let order = pending_without_stock(&stack, &user, sale).await;
     let refused = "the refusal of an order is no row";
     stack.instances[0].wait_for_line(refused).await;
     assert_eq!(stack.look_up(&user, order).await.status, 202);
