@@ -11,7 +11,9 @@ use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
 use redis_link::Server;
 use sqlx::{Executor, MySqlPool};
+use testkit::redis_server::RedisServer;
 use workload::latency::Latency;
+use workload::redis_connection;
 
 use crate::bench::environment::Environment;
 use crate::bench::ratios;
@@ -37,12 +39,18 @@ pub async fn measure(
             });
         }
         ratios::LOCK_PAIRS => lock_pairs(environment, duration).await?,
-        ratios::RAW_LOCK_PAIRS => raw_lock_pairs(environment, duration).await?,
+        ratios::RAW_LOCK_PAIRS => raw_lock_pairs(&environment.redis_server, duration).await?,
         ratios::RAW_GETS => {
             let wanted = requests(duration, 40_000.0);
-            redis_benchmark(environment, wanted, 1, &["GET", "cache:shop:1"]).await?
+            redis_benchmark(
+                &environment.redis_server,
+                wanted,
+                1,
+                &["GET", "cache:shop:1"],
+            )
+            .await?
         }
-        ratios::RAW_ADMISSIONS => raw_admissions(environment, duration).await?,
+        ratios::RAW_ADMISSIONS => raw_admissions(&environment.redis_server, duration).await?,
         _ => bail!("{name} is not measured without HTTP"),
     };
     Ok(Run {
@@ -95,58 +103,55 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
 
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
 /// other. Some releases find no lock, which favours this side.
-async fn raw_lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
-    let acquire = load(
-        environment,
-        include_str!("../../../crates/lock/lua/acquire.lua"),
-    )
-    .await?;
+async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Result<f64> {
+    let acquire = load(server, include_str!("../../../crates/lock/lua/acquire.lua")).await?;
     let text = concat!(
         include_str!("../../../crates/lock/lua/notify.lua"),
         include_str!("../../../crates/lock/lua/release.lua")
     );
-    let release = load(environment, text).await?;
+    let release = load(server, text).await?;
     let owner = "00000000-0000-4000-8000-000000000000:1";
     let key = "bench:raw:__rand_int__";
-    let mut redis = environment.redis().await?;
+    let mut redis = redis_connection::connect(&server.url()).await?;
     let first = requests(duration, 60_000.0);
     let keys = (first / 10).max(1);
     let acquired = ["EVALSHA", &acquire, "1", key, "30000", owner, "1"];
-    let acquires = redis_benchmark(environment, first, keys, &acquired).await?;
+    let acquires = redis_benchmark(server, first, keys, &acquired).await?;
     let held: bool = redis.exists("bench:raw:000000000000").await?;
     ensure!(held, "redis-benchmark's keys are not what was expected");
     let channel = "redisson_lock__channel:{bench}";
     let released = [
         "EVALSHA", &release, "1", key, "PUBLISH", "0", channel, "30000", owner, "0",
     ];
-    let releases = redis_benchmark(environment, keys, keys, &released).await?;
+    let releases = redis_benchmark(server, keys, keys, &released).await?;
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
 }
 
 /// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
 /// second.
-async fn raw_admissions(environment: &Environment, duration: Duration) -> anyhow::Result<f64> {
+async fn raw_admissions(server: &RedisServer, duration: Duration) -> anyhow::Result<f64> {
     // No sale has this id.
     const SALE: &str = "999999999999";
     let text = concat!(
         include_str!("../../../lua/stream_mark.lua"),
         include_str!("../../../lua/stream_admit.lua")
     );
-    let script = load(environment, text).await?;
-    let mut redis = environment.redis().await?;
+    let script = load(server, text).await?;
+    let mut redis = redis_connection::connect(&server.url()).await?;
     let (stream, pending) = ("bench:stream", "bench:pending");
     let [stock, claims, open] =
         ["stock", "order", "open"].map(|part| format!("seckill:{part}:{SALE}"));
     let keys = [stream, pending, &stock, &claims, &open];
-    let limits = ["9000000000000000", "1000000000"];
+    let pending_limit = "1000000000";
+    let admitted_until = "9000000000000000";
     // The first call begins a mark, under which the sale is then open.
     let mut first = redis::cmd("EVALSHA");
     first
         .arg(&script)
         .arg(keys.len())
         .arg(&keys)
-        .arg(&limits)
-        .arg(&["1", SALE, "1", "1"]);
+        .arg(pending_limit)
+        .arg(&["1", SALE, "1", "1", admitted_until]);
     first.exec_async(&mut redis).await?;
     let mark: String = redis.hget(pending, "mark").await?;
     let _: () = redis::pipe()
@@ -155,10 +160,16 @@ async fn raw_admissions(environment: &Environment, duration: Duration) -> anyhow
         .sadd(&claims, &mark)
         .query_async(&mut redis)
         .await?;
-    let buyer = ["1", SALE, "__rand_int__", "__rand_int__"];
-    let call = [&["EVALSHA", &script, "5"], &keys[..], &limits, &buyer].concat();
+    let buyer = ["1", SALE, "__rand_int__", "__rand_int__", admitted_until];
+    let call = [
+        &["EVALSHA", &script, "5"],
+        &keys[..],
+        &[pending_limit],
+        &buyer,
+    ]
+    .concat();
     let wanted = requests(duration, 40_000.0);
-    let rate = redis_benchmark(environment, wanted, 1_000_000_000, &call).await?;
+    let rate = redis_benchmark(server, wanted, 1_000_000_000, &call).await?;
     let admitted: u64 = redis::cmd("XLEN")
         .arg(stream)
         .query_async(&mut redis)
@@ -175,8 +186,8 @@ fn requests(duration: Duration, per_s: f64) -> u64 {
     (duration.as_secs_f64() * per_s) as u64
 }
 
-async fn load(environment: &Environment, script: &str) -> anyhow::Result<String> {
-    let mut redis = environment.redis().await?;
+async fn load(server: &RedisServer, script: &str) -> anyhow::Result<String> {
+    let mut redis = redis_connection::connect(&server.url()).await?;
     Ok(redis::cmd("SCRIPT")
         .arg("LOAD")
         .arg(script)
@@ -186,12 +197,12 @@ async fn load(environment: &Environment, script: &str) -> anyhow::Result<String>
 
 /// Runs redis-benchmark without pipelining; requests per second. `__rand_int__` becomes one of `keys`.
 async fn redis_benchmark(
-    environment: &Environment,
+    server: &RedisServer,
     requests: u64,
     keys: u64,
     call: &[&str],
 ) -> anyhow::Result<f64> {
-    let port = environment.redis_server.port().to_string();
+    let port = server.port().to_string();
     let mut command = Command::new("redis-benchmark");
     command
         .args(["-p", &port, "--csv", "-c", &CLIENTS.to_string()])
@@ -212,4 +223,24 @@ async fn redis_benchmark(
             String::from_utf8_lossy(&output.stderr)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They fail unless the scripts do what they do for the service: their arguments are written here a second time.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn redis_benchmark_calls_the_scripts_as_the_service_does() {
+        let server = RedisServer::start().await;
+        let duration = Duration::from_millis(50);
+
+        let lock_pairs = raw_lock_pairs(&server, duration).await.expect("locks");
+        let admissions = raw_admissions(&server, duration).await.expect("admissions");
+
+        assert!(
+            lock_pairs > 0.0 && admissions > 0.0,
+            "{lock_pairs} {admissions}"
+        );
+    }
 }
