@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use chrono::Utc;
 use testkit::wait::poll;
 use tokio::time::Instant;
 
@@ -179,12 +180,15 @@ impl<'a> Sale<'a> {
         Ok(())
     }
 
-    /// Waits until what is pending is decided and no unpaid order is left; notes how many are, at the limit.
+    /// Waits until what is pending is decided and no unpaid order is left whose time has come; notes how many are, at the limit. One
+    /// that a clock has dated in the future expires when that has come.
     pub async fn wait_until_expired(&mut self) -> Result<()> {
         self.wait_until_decided().await?;
         let expired = poll(EXPIRY_LIMIT, QUIET, async || {
             let snapshot = self.cluster.order_rows.read(self.voucher_id).await?;
-            self.outcome.unexpired = unpaid(&snapshot.rows).count() as i64;
+            let now = Utc::now().with_timezone(&self.cluster.access.time_zone);
+            let due = unpaid(&snapshot.rows).filter(|row| row.local_time() <= now.naive_local());
+            self.outcome.unexpired = due.count() as i64;
             anyhow::Ok((self.outcome.unexpired == 0).then_some(()))
         });
         expired.await.map(drop)

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, NaiveDateTime};
 use serde::Serialize;
 
 use crate::reply::{ORDER_NOT_FOUND, Reply, SOLD_OUT};
@@ -49,7 +50,18 @@ pub struct OrderRow {
     pub status: u8,
 }
 
+/// Seconds from 1970 to 2022, from which the seconds in an id count.
+const EPOCH_SECONDS: i64 = 1_640_995_200;
+
 impl OrderRow {
+    /// The local time in its id.
+    pub fn local_time(&self) -> NaiveDateTime {
+        let seconds = (self.id >> 32) + EPOCH_SECONDS;
+        DateTime::from_timestamp(seconds, 0)
+            .unwrap_or_default()
+            .naive_utc()
+    }
+
     /// Whether its stock was given back.
     pub fn is_cancelled(&self) -> bool {
         self.status == CANCELLED
