@@ -29,7 +29,8 @@ const PHONE: &str = "13800000001";
 /// In the log's line of a code that the receiver did not get.
 const NOT_SENT: &str = "a sign-in code could not be sent";
 
-fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
+/// To post codes to this receiver.
+pub fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     let timeout = ["--code-webhook-timeout-ms", timeout_ms];
     [
         &["--code-webhook-url", url, "--code-webhook-secret", SECRET],

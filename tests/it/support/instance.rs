@@ -144,13 +144,19 @@ impl Instance {
 
     /// Waits until it has ended by itself, with success.
     pub async fn ended(&mut self) {
+        self.ended_with(0).await;
+    }
+
+    /// Waits until it has ended by itself, with this exit code.
+    pub async fn ended_with(&mut self, code: i32) {
         let has_ended = until(PATIENCE, async || !self.is_running()).await;
         assert!(has_ended, "did not end:\n{}", self.log().join("\n"));
         if let Some(reader) = self.reader.take() {
             reader.join().expect("read the log to its end");
         }
         let status = self.child.wait().expect("its status");
-        assert!(status.success(), "{status}:\n{}", self.log().join("\n"));
+        let log = self.log().join("\n");
+        assert_eq!(status.code(), Some(code), "{status}:\n{log}");
     }
 }
 
