@@ -189,3 +189,24 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
         assert_eq!(again.body["orderId"], id.to_string(), "{again:?}");
     }
 }
+
+/// The database is silent for longer than this takes. Two probes after each other come before a purchase is given up.
+#[tokio::test]
+async fn readiness_waits_for_a_silent_server_for_less_long_than_a_purchase() {
+    let stack = Stack::patient_behind_proxies(&[]).await;
+    let sale = stack.publish(1, "reentrant-lock").await;
+    let user = stack.users(1).await.remove(0);
+    stack.proxies.database.set(Mode::Hang);
+    let purchase = stack.start_buying(&user, sale);
+    for _ in 0..2 {
+        let ready = get(stack.url(), "/health/ready").send().await;
+        let servers = [&ready.body["database"], &ready.body["redis"]];
+        assert_eq!(
+            (ready.status, servers),
+            (503, [&json!(false), &json!(true)])
+        );
+    }
+    assert!(!purchase.is_finished(), "{:?}", purchase.await);
+    stack.proxies.database.set(Mode::Forward);
+    purchase.await.expect("an answer").bought();
+}
