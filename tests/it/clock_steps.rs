@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
+use crate::lookup::{AN_HOUR_OF_GRACE, HOUR, MINUTE, age_stream, drawn_ago};
 use crate::stream_admission::unknown_order;
 use crate::support::api::get;
 use crate::support::eventually;
@@ -204,6 +205,43 @@ async fn no_step_of_one_clock_expires_an_order_early() {
     }
     for (id, ages) in ids[0].iter().zip(young) {
         assert_eq!(status(&stack, *id).await, 1, "{ages:?}");
+    }
+}
+
+/// The clock of Redis is behind the database's, and then ahead of it. Each may let a call through that makes the order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_is_missing_once_it_is_old_by_the_clock_of_redis_and_by_the_databases() {
+    assert!(clock::library().is_some(), "libfaketime is missing");
+    let mut stack = Stack::start(0, &[]).await;
+    let file = stack.redis.data().join("clock");
+    clock::step(&file, 0).unwrap();
+    stack.redis.environment = clock::environment(&file);
+    stack.redis.restart().await;
+    stack.add_instance(&AN_HOUR_OF_GRACE).await;
+    let user = stack.users(1).await.remove(0);
+    let mut redis = stack.redis.conn().await;
+    for (offset, id_age, status) in [
+        (-HOUR, 90 * MINUTE, 503),
+        (-HOUR, 150 * MINUTE, 200),
+        (HOUR, 30 * MINUTE, 503),
+        (HOUR, 90 * MINUTE, 200),
+    ] {
+        let step = i32::try_from(offset).expect("some hours");
+        clock::step(&file, step).unwrap();
+        eventually("the clock of Redis is stepped", async || {
+            let (now, _): (i64, i64) = query(&mut redis, "TIME", &[]).await;
+            (now - chrono::Utc::now().timestamp() - offset).abs() < MINUTE
+        })
+        .await;
+        age_stream(&stack, 2 * HOUR).await;
+        let told = stack.look_up(&user, drawn_ago(id_age)).await;
+        let code = if status == 503 {
+            "UNAVAILABLE"
+        } else {
+            "ORDER_NOT_FOUND"
+        };
+        println!("the clock of Redis is {offset} s ahead, an id of {id_age} s");
+        told.refused(status, code);
     }
 }
 

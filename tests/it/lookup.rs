@@ -1,9 +1,11 @@
-//! "No such order" is said only when it is certain: not of an order whose transaction may still commit, and not by a
-//! server that takes no writes.
+//! "No such order" is said only when it is certain: not of an order whose transaction may still commit or that a call may
+//! still make, and not by a server that takes no writes.
 
+use chrono::Utc;
+use redis::AsyncCommands;
 use sqlx::{MySql, Transaction};
 
-use crate::support::api::{Answer, call};
+use crate::support::api::{Answer, call, metric};
 use crate::support::database::TestDatabase;
 use crate::support::stack::{SignedIn, Stack};
 
@@ -12,6 +14,13 @@ const ROUTES: [(&str, &str); 3] = [("GET", ""), ("POST", "/cancel"), ("POST", "/
 
 /// An id as the strategies without a stream draw them.
 const ORDER: i64 = (150_000_000 << 32) + 1;
+
+pub const MINUTE: i64 = 60;
+pub const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+/// As long as a test may take: then what it plants is young or old however busy the machine is.
+pub const AN_HOUR_OF_GRACE: [&str; 2] = ["--stream-unsure-ms", "3600000"];
 
 async fn ask(stack: &Stack, user: &SignedIn, order: i64, (method, what): (&str, &str)) -> Answer {
     let method = method.parse().expect("a method");
@@ -121,5 +130,61 @@ async fn a_pending_order_is_pending_and_a_refused_one_is_refused_on_every_route(
         ask(&stack, &users[0], order, route)
             .await
             .refused(200, "SOLD_OUT");
+        ask(&stack, &users[1], order, route).await.shows_no_order();
+    }
+}
+
+/// Makes the data of the stream this many seconds old, by the clock of Redis.
+pub async fn age_stream(stack: &Stack, seconds: i64) {
+    let mut redis = stack.redis.conn().await;
+    let pending = &*stack.keys.pending;
+    let mark: String = redis.hget(pending, "mark").await.expect("a mark");
+    let [server, _, join] = mark.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("a mark of three words: {mark}")
+    };
+    let (now, micros): (i64, i64) = testkit::raw::query(&mut redis, "TIME", &[]).await;
+    let since = (now - seconds) * 1_000_000 + micros;
+    let older = format!("{server} {since} {join}");
+    let _: () = redis.hset(pending, "mark", older).await.expect("a mark");
+}
+
+/// An id that was drawn so many seconds ago.
+pub fn drawn_ago(seconds: i64) -> i64 {
+    let now = Utc::now().with_timezone(&chrono_tz::Asia::Shanghai);
+    let local_seconds = now.naive_local().and_utc().timestamp();
+    ((local_seconds - 1_640_995_200 - seconds) << 32) + 1
+}
+
+#[tokio::test]
+async fn an_order_is_told_as_missing_once_neither_its_id_nor_the_streams_data_is_young() {
+    let stack = Stack::start(1, &AN_HOUR_OF_GRACE).await;
+    let user = stack.users(1).await.remove(0);
+    for (data_age, id_age, is_missing) in [
+        (0, 2 * HOUR, false),
+        (2 * HOUR, 0, false),
+        (30 * MINUTE, 90 * MINUTE, false),
+        (90 * MINUTE, 30 * MINUTE, false),
+        // A clock was ahead, but none is by a day.
+        (2 * HOUR, -30 * MINUTE, false),
+        (2 * HOUR, -2 * DAY, true),
+        (2 * HOUR, 90 * MINUTE, true),
+        (2 * HOUR, 2 * DAY, true),
+        // Older than the data: it may have been lost with what was before, so it is counted.
+        (2 * HOUR, 3 * HOUR, true),
+    ] {
+        age_stream(&stack, data_age).await;
+        let unknown = "seckill_stream_lost_total";
+        let before = metric(stack.url(), unknown).await;
+        let told = stack.look_up(&user, drawn_ago(id_age)).await;
+        let expected = if is_missing {
+            (200, "ORDER_NOT_FOUND")
+        } else {
+            (503, "UNAVAILABLE")
+        };
+        let outcome = (told.status, told.body["code"].as_str().unwrap_or_default());
+        let ages = format!("data of {data_age} s, an id of {id_age} s");
+        assert_eq!(outcome, expected, "{ages}: {told:?}");
+        let counted = metric(stack.url(), unknown).await - before;
+        assert_eq!(counted, u64::from(id_age == 3 * HOUR), "{ages}");
     }
 }
