@@ -10,7 +10,7 @@ use seckill::clock::Zone;
 use serde_json::json;
 
 use crate::support::api::{call, get, post};
-use crate::support::stack::{Stack, buy, buy_eventually};
+use crate::support::stack::{SignedIn, Stack, buy, buy_eventually};
 
 #[tokio::test]
 async fn an_order_is_made_once_and_can_be_looked_up() {
@@ -78,25 +78,51 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
     let second = post(one, "/voucher-order/seckill").token(&users[1].token);
     let second = second.json(json!({ "voucherId": sale })).send().await;
     assert!(second.data().as_i64().unwrap() != id);
-    let other = stack.publish(2, "reentrant-lock").await;
-    let newest = buy(one, &users[0], other).await.data().as_i64().unwrap();
-    let mine = get(two, "/voucher-order/of/me")
-        .token(&users[0].token)
-        .send()
-        .await;
-    let ids: Vec<i64> = mine
-        .data()
-        .as_array()
-        .unwrap()
+}
+
+/// The ids of a page of the user's orders.
+async fn page_of(base: &str, user: &SignedIn, page: &str) -> Vec<i64> {
+    let path = format!("/voucher-order/of/me{page}");
+    let answer = get(base, &path).token(&user.token).send().await;
+    let orders = answer.data().as_array().expect("a list");
+    orders
         .iter()
-        .map(|o| o["id"].as_i64().unwrap())
+        .map(|order| order["id"].as_i64().expect("an id"))
+        .collect()
+}
+
+/// On each page ten, cancelled ones among them. Refused orders of the stream are none.
+#[tokio::test]
+async fn a_users_orders_are_told_newest_first_each_once_without_those_that_were_refused() {
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(2).await;
+    let user = users[0].id;
+    // In no order: what was inserted last is not what was made last.
+    let mut rows: Vec<String> = [1008, 1001, 1011, 1004, 1010, 1002, 1006, 1003, 1009, 1007]
+        .iter()
+        .map(|id| format!("({id}, {user}, {}, 1)", id + 1000))
         .collect();
-    assert_eq!(ids, [newest, id]);
-    let page = get(two, "/voucher-order/of/me?current=2")
-        .token(&users[0].token)
-        .send()
-        .await;
-    assert_eq!(page.data(), &json!([]));
+    rows.push(format!("(1005, {user}, 2005, 4)"));
+    rows.push(format!("(3001, {user}, 3001, 4), (3002, {user}, 0, 4)"));
+    rows.push(format!("(3003, {}, 2001, 1)", users[1].id));
+    let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
+    let insert = format!("{insert} {}", rows.join(", "));
+    stack.database.run(&insert).await;
+    let sale = stack.publish(2, "reentrant-lock").await;
+    let newest = stack.buy(&users[0], sale).await.bought();
+    let mut expected = vec![newest];
+    expected.extend((1001..=1011).rev());
+
+    let url = stack.url();
+    let list = get(url, "/voucher-order/of/me").token(&users[0].token);
+    let listed = list.send().await.data()[0].clone();
+    assert_eq!(&listed, stack.look_up(&users[0], newest).await.data());
+    let first = page_of(url, &users[0], "").await;
+    assert_eq!(first, expected[..10], "the first page");
+    let second = page_of(url, &users[0], "?current=2").await;
+    assert_eq!(second, expected[10..], "the second page");
+    assert_eq!(page_of(url, &users[0], "?current=3").await, [0; 0]);
+    assert_eq!(page_of(url, &users[1], "?current=1").await, [3003]);
 }
 
 #[tokio::test]
