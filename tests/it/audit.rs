@@ -84,6 +84,12 @@ async fn real_orders_are_no_violations_and_others_are() {
         (Some(0), &2.into()),
         "{table}"
     );
+    // Refusals of the stream, of now and of earlier versions, are orders of no sale's.
+    let refusals = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
+    let refusals = format!("{refusals} (8001, 1, 8001, 4), (8002, 1, 0, 4)");
+    stack.database.run(&refusals).await;
+    let (code, table) = run(&stack, &[]);
+    assert_eq!(code, Some(0), "{table}");
     stack
         .database
         .run(&format!("{row} (3, 4710, 3, NOW() - INTERVAL 5 MINUTE)"))
