@@ -1,6 +1,5 @@
 //! Publishing and listing vouchers, and what may not be published.
 
-use redis::AsyncCommands;
 use serde_json::{Value, json};
 use workload::ladder::Strategy;
 
@@ -103,16 +102,27 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
     stack.redis.restart().await;
     stack.ready().await;
 
+    // The list may be remembered for a moment, but not beyond a write on the same instance.
+    let listed = async || {
+        let list = get(stack.url(), "/voucher/list/1").send().await;
+        list.data().as_array().expect("a list").len()
+    };
+    let off = "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, status) \
+               VALUES (1, 'off the shelf', 1, 1, 2)";
+    stack.database.run(off).await;
+    assert_eq!(listed().await, 0);
     let plain = post(stack.url(), "/voucher")
         .admin()
         .json(ordinary())
         .send()
         .await;
     let plain = plain.data().as_i64().unwrap();
+    assert_eq!(listed().await, 1);
     let flash = stack.publish(7, "reentrant-lock").await;
-    let off = "INSERT INTO tb_voucher (shop_id, title, pay_value, actual_value, status) \
-               VALUES (1, 'off the shelf', 1, 1, 2)";
-    stack.database.run(off).await;
+    assert_eq!(listed().await, 2);
+    // The stock counter has the stock, by which Java nodes admit, and the audit has what was issued.
+    assert_eq!(stack.counter(flash).await, Some(7));
+    stack.add_stock(flash, 2).await;
     let list = get(stack.url(), "/voucher/list/1").send().await;
     assert_eq!(
         list.data(),
@@ -120,7 +130,7 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
             { "id": plain, "shopId": 1, "title": "代金券", "subTitle": "周末可用", "rules": "无",
               "payValue": 4750, "actualValue": 5000, "type": 0 },
             { "id": flash, "shopId": 1, "title": "秒杀", "payValue": 100, "actualValue": 1000,
-              "type": 1, "stock": 7, "beginTime": "2022-01-01T00:00:00",
+              "type": 1, "stock": 9, "beginTime": "2022-01-01T00:00:00",
               "endTime": "2037-01-01T00:00:00" },
         ])
     );
@@ -129,16 +139,7 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
         &json!([])
     );
 
-    // The stock counter has the stock, by which Java nodes admit, and the audit has what was issued.
-    let stock: String = stack
-        .redis
-        .conn()
-        .await
-        .get(format!("seckill:stock:{flash}"))
-        .await
-        .unwrap();
-    assert_eq!(stock, "7");
-    assert_eq!(stack.database.of_sale(flash, "issued").await, 7);
+    assert_eq!(stack.database.of_sale(flash, "issued").await, 9);
     // Local time in, UTC stored.
     let begin = "begin_time = '2021-12-31 16:00:00'";
     assert_eq!(stack.database.of_sale(flash, begin).await, 1);
