@@ -1,7 +1,10 @@
 //! Faults during cancellation: a node that is killed, a database that loses a commit, a Redis that is away. The stock is
 //! returned once all the same.
 
+use redis::AsyncCommands;
+
 use super::{HOUR, accounts, act, old_orders, pending_returns_are, unpaid};
+use crate::reads::{lock, unlock};
 use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack};
 use testkit::proxy::Mode;
@@ -95,6 +98,36 @@ async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
     }
 }
 
+/// The order is paid, and cannot be read again: somebody has locked the table as soon as the payment was committed.
+#[tokio::test]
+async fn a_payment_that_was_made_is_not_told_as_not_made() {
+    let stack = Stack::behind_proxies(&["--database-timeout-ms", "1500"]).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(1, "row-lock").await;
+    stack.buy_eventually(&user, sale).await;
+    let order = stack
+        .database
+        .number("SELECT MAX(id) FROM tb_voucher_order")
+        .await;
+    stack.proxies.database.set(Mode::HoldCommits);
+    let pay = act(stack.url(), "pay", &user, order);
+    let locked_meanwhile = async {
+        let status = format!("SELECT status FROM tb_voucher_order WHERE id = {order}");
+        let is_changed = async || stack.database.uncommitted(&status).await == 2;
+        eventually("it is about to be paid", is_changed).await;
+        let commit = async {
+            let is_waiting = async || stack.database.waiting().await == 1;
+            eventually("somebody waits for the table", is_waiting).await;
+            stack.proxies.database.set(Mode::Forward);
+        };
+        tokio::join!(lock(&stack, "tb_voucher_order WRITE"), commit).0
+    };
+    let (answer, stranger) = tokio::join!(pay, locked_meanwhile);
+    unlock(stranger).await;
+    answer.refused(503, "OUTCOME_UNKNOWN");
+    assert_eq!(answer.body["orderId"], order.to_string());
+}
+
 #[tokio::test]
 async fn the_claim_in_redis_is_returned_once() {
     let stack = Stack::start(2, &[]).await;
@@ -110,9 +143,14 @@ async fn the_claim_in_redis_is_returned_once() {
     }
     counted(&stack, sale, 8, &users[1..]).await;
 
-    // Delivered a second time, after the user was admitted again: nothing happens.
-    stack.buy(&users[0], sale).await.bought();
+    // A claim that is left over does not make the cancelled order one that its user has.
+    let mut redis = stack.redis.conn().await;
+    let claims = stack.keys.claims(sale);
+    let _: () = redis.sadd(claims, users[0].id).await.unwrap();
+    stack.buy_eventually(&users[0], sale).await;
     stack.stream_drained().await;
+
+    // Delivered a second time, after the user was admitted again: nothing happens.
     let note = format!(
         "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES ({}, {sale}, {})",
         orders[0], users[0].id

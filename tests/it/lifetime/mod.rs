@@ -29,13 +29,18 @@ pub async fn act(base: &str, what: &str, user: &SignedIn, order: i64) -> Answer 
         .await
 }
 
-/// Asserts that the audit finds every sale correct; returns stock, orders and cancelled orders of one.
-async fn accounts(stack: &Stack, sale: i64) -> (i64, i64, i64) {
+/// The orders, as an instance reaches them.
+async fn order_store(stack: &Stack) -> OrderStore {
     let limit = Duration::from_secs(20);
     let database = connection::mysql::connect(&stack.database.url(), 1, limit)
         .await
         .unwrap();
-    let store = OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai));
+    OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai))
+}
+
+/// Asserts that the audit finds every sale correct; returns stock, orders and cancelled orders of one.
+async fn accounts(stack: &Stack, sale: i64) -> (i64, i64, i64) {
+    let store = order_store(stack).await;
     for finding in audit(&store, None).await.unwrap() {
         assert!(!finding.is_broken(), "{finding:?}");
     }
@@ -138,6 +143,11 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
         act(one, what, &users[0], paid).await.refused(200, code);
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
+    // One that was used is paid.
+    let used = format!("UPDATE tb_voucher_order SET status = 3 WHERE id = {paid}");
+    stack.database.run(&used).await;
+    let order = act(one, "pay", &users[0], paid).await;
+    assert_eq!(order.data()["status"], 3, "{order:?}");
 
     let safe = Strategy::ALL
         .into_iter()
@@ -168,6 +178,57 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
         .await;
         stack.stream_drained().await;
         assert_eq!(accounts(&stack, sale).await, (0, 1, 2), "{strategy}");
+    }
+}
+
+/// Its id is larger than that of the order which the user has: two instances drew them in one second.
+#[tokio::test]
+async fn a_cancelled_order_is_not_told_as_the_one_that_its_user_has() {
+    let stack = Stack::start(1, &[]).await;
+    let user = stack.users(1).await.remove(0);
+    for strategy in Strategy::ALL {
+        if strategy.is_unsafe() {
+            continue;
+        }
+        let sale = stack.publish(3, strategy.name()).await;
+        let order = stack.buy_committed(&user, sale).await;
+        let cancelled = format!(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
+             VALUES ({order} + 1000000, {}, {sale}, 4), (1000000 + {sale}, {}, {sale}, 4)",
+            user.id, user.id
+        );
+        stack.database.run(&cancelled).await;
+        let again = stack.buy(&user, sale).await;
+        again.refused(200, "ALREADY_ORDERED");
+        assert_eq!(again.body["orderId"], order.to_string(), "{strategy}");
+    }
+}
+
+/// Between the search for unpaid orders and their cancellation one is paid, and another one is cancelled.
+#[tokio::test]
+async fn a_cancellation_returns_the_stock_of_those_orders_alone_that_it_changes() {
+    let stack = Stack::start(1, &[]).await;
+    let store = order_store(&stack).await;
+    for strategy in ["row-lock", "stream"] {
+        let sale = stack.publish(10, strategy).await;
+        let other = stack.publish(10, strategy).await;
+        old_orders(&stack, sale, 4).await;
+        old_orders(&stack, other, 1).await;
+        let id = |sale: i64, user: i64| sale * 1_000_000 + user;
+        assert!(store.pay(id(sale, 1), 1).await.expect("it is paid"));
+        let cancelled = store.cancel(sale, &[id(sale, 2)]).await;
+        assert_eq!(cancelled.expect("it is cancelled"), 1);
+        let mut batch: Vec<i64> = (1..=4).map(|user| id(sale, user)).collect();
+        batch.push(id(other, 1));
+        let cancelled = store.cancel(sale, &batch).await;
+        assert_eq!(cancelled.expect("two are cancelled"), 2, "{strategy}");
+        assert_eq!(accounts(&stack, sale).await, (9, 1, 3), "{strategy}");
+        assert_eq!(accounts(&stack, other).await, (9, 1, 0), "{strategy}");
+        let paid = store.pay(id(sale, 3), 3).await;
+        assert!(
+            !paid.expect("an answer"),
+            "{strategy}: a cancelled order is paid"
+        );
     }
 }
 
@@ -261,7 +322,7 @@ async fn a_sale_whose_row_is_locked_keeps_no_other_from_expiring_nor_the_outbox_
 }
 
 /// A cancellation that stands still has locked a sale's row. Whoever looks for what is still to be returned waits for no row
-/// of a sale, and a sale that has no counter leaves nothing to be returned.
+/// of a sale, and a sale that has no counter, or none any more, leaves nothing to be returned.
 #[tokio::test]
 async fn the_outbox_is_emptied_while_sales_are_locked_and_is_used_by_the_stream_alone() {
     let stack = Stack::start(1, &[]).await;
@@ -269,13 +330,15 @@ async fn the_outbox_is_emptied_while_sales_are_locked_and_is_used_by_the_stream_
         stack.publish(5, "row-lock").await,
         stack.publish(5, "row-lock").await,
     );
+    let ended = stack.publish(5, "stream").await;
+    stack.database.set_sale(ended, "end_time = NOW()").await;
     let user = stack.users(1).await.remove(0);
     let order = stack.buy(&user, sale).await.bought();
     let holder = stack.lock_sale(locked).await;
     let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES";
     stack
         .database
-        .run(&format!("{note} (1, {locked}, 1)"))
+        .run(&format!("{note} (1, {locked}, 1), (2, {ended}, 1)"))
         .await;
     eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
     let refuse = "CREATE TRIGGER none BEFORE INSERT ON tb_stock_return FOR EACH ROW \
