@@ -7,7 +7,8 @@ use seckill::voucher::sales::FRESH_FOR;
 use serde_json::json;
 use workload::ladder::Strategy;
 
-use crate::support::api::post;
+use crate::lifetime::act;
+use crate::support::api::{get, post};
 use crate::support::eventually;
 use crate::support::stack::{Proxies, Stack, buy, buy_eventually};
 
@@ -38,6 +39,53 @@ async fn a_sold_out_reply_costs_no_round_trip() {
             "{strategy}: {asked:?} for 200 replies"
         );
     }
+}
+
+/// The other node has just read all of it. It hears of no change: whoever asks a second later sees them, on a busy machine too.
+#[tokio::test]
+async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing_off_the_shelf() {
+    let stack = Stack::start(2, &[]).await;
+    let users = stack.users(3).await;
+    let elsewhere = &stack.instances[1].url;
+    let added = stack.publish(1, "reentrant-lock").await;
+    let returned = stack.publish(1, "reentrant-lock").await;
+    let shelf = stack.publish(9, "reentrant-lock").await;
+    stack.buy(&users[0], added).await.bought();
+    let order = stack.buy(&users[0], returned).await.bought();
+    let listed = async || {
+        let list = get(elsewhere, "/voucher/list/1").send().await;
+        let vouchers = list.data().as_array().expect("a list");
+        vouchers
+            .iter()
+            .map(|voucher| (voucher["id"].as_i64(), voucher["stock"].as_i64()))
+            .collect::<Vec<_>>()
+    };
+    for sale in [added, returned] {
+        buy(elsewhere, &users[1], sale)
+            .await
+            .refused(200, "SOLD_OUT");
+    }
+    buy(elsewhere, &users[1], shelf).await.bought();
+    let before = [(added, 0), (returned, 0), (shelf, 8)];
+    assert_eq!(
+        listed().await,
+        before.map(|(sale, left)| (Some(sale), Some(left)))
+    );
+
+    stack.add_stock(added, 2).await;
+    act(stack.url(), "cancel", &users[0], order).await.data();
+    let off = format!("UPDATE tb_voucher SET status = 2 WHERE id = {shelf}");
+    stack.database.run(&off).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let after = [(added, 2), (returned, 1)];
+    assert_eq!(
+        listed().await,
+        after.map(|(sale, left)| (Some(sale), Some(left)))
+    );
+    buy(elsewhere, &users[1], added).await.bought();
+    buy(elsewhere, &users[1], returned).await.bought();
+    let refused = buy(elsewhere, &users[2], shelf).await;
+    refused.refused(200, "VOUCHER_NOT_FOUND");
 }
 
 /// By the strategy, and, once this is remembered, without it. An instance that did not sell the order may say "sold out":
@@ -122,6 +170,12 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
             .await;
         answer.refused(400, "INVALID_PARAMETER");
     }
+    // In all, also with what is sold already.
+    stack.database.set_sale(sale, "stock = 0").await;
+    let most = post(stack.url(), &path).admin();
+    let most = most.json(json!({ "add": 9_999_996 })).send().await;
+    most.refused(400, "INVALID_PARAMETER");
+    stack.database.set_sale(sale, "stock = 5").await;
     let nowhere = post(stack.url(), "/voucher/seckill/999/stock")
         .admin()
         .json(body)
