@@ -148,3 +148,31 @@ async fn or_delayed<T>(admitted: Result<T, Error>) -> Result<T, Error> {
     }
     admitted
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_comes_150_to_350_ms_late_and_each_at_a_time_of_its_own() {
+        let mut delays = Vec::new();
+        for _ in 0..1000 {
+            let began = Instant::now();
+            let refused = or_delayed(Err::<(), _>(Error::Overloaded)).await;
+            assert!(matches!(refused, Err(Error::Overloaded)));
+            delays.push(began.elapsed().as_millis());
+        }
+        delays.sort_unstable();
+        // The timer rounds up to a millisecond.
+        let bounds = (delays[0], delays[delays.len() - 1]);
+        assert!(bounds.0 >= 150 && bounds.1 <= 351, "{bounds:?}");
+        delays.dedup();
+        assert!(delays.len() > 100, "only {} different times", delays.len());
+
+        let began = Instant::now();
+        assert!(or_delayed(Ok(())).await.is_ok());
+        assert_eq!(began.elapsed(), Duration::ZERO, "what is admitted waits");
+    }
+}
