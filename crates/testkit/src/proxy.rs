@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,6 +22,9 @@ use tokio::time::sleep;
 
 /// Where clients come from.
 const CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// For how long [`Proxy::pass_held`] waits for the server's answers.
+const PASS_LIMIT: Duration = Duration::from_secs(60);
 
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
@@ -103,6 +106,8 @@ struct Shared {
     /// For each address that connections come from.
     modes: Mutex<HashMap<IpAddr, Arc<watch::Sender<Mode>>>>,
     requests: AtomicU64,
+    /// Of the requests with one of these texts, how many there were.
+    counted: Mutex<HashMap<&'static str, u64>>,
     half_opened: AtomicU64,
     /// How many requests are kept.
     held: watch::Sender<usize>,
@@ -111,6 +116,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn counted(&self) -> MutexGuard<'_, HashMap<&'static str, u64>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn mode(&self, from: IpAddr) -> Arc<watch::Sender<Mode>> {
         let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
         modes
@@ -129,6 +138,7 @@ impl Proxy {
             server: watch::Sender::new(server),
             modes: Mutex::default(),
             requests: AtomicU64::new(0),
+            counted: Mutex::default(),
             half_opened: AtomicU64::new(0),
             held: watch::Sender::new(0),
             pass: Notify::new(),
@@ -152,22 +162,30 @@ impl Proxy {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
+    /// From now on also counts the requests that contain this text, from 0.
+    pub fn count(&self, text: &'static str) {
+        self.shared.counted().insert(text, 0);
+    }
+
+    /// How many requests with this text there were since [`Proxy::count`].
+    pub fn counted(&self, text: &str) -> u64 {
+        self.shared.counted()[text]
+    }
+
     /// How many requests it [keeps](Mode::HoldRequests), or passes on late; and how many connections' bytes.
     pub fn held(&self) -> usize {
         *self.shared.held.borrow()
     }
 
     /// Passes on the requests that it keeps; returns when the server has answered them, or has closed the connection as its
-    /// client had before.
+    /// client had before. Panics where it does neither within a minute.
     pub async fn pass_held(&self) {
         self.shared.pass.notify_waiters();
-        // Fails only if the proxy is gone.
-        self.shared
-            .held
-            .subscribe()
-            .wait_for(|number| *number == 0)
-            .await
-            .ok();
+        let mut held = self.shared.held.subscribe();
+        let all_passed = held.wait_for(|number| *number == 0);
+        if tokio::time::timeout(PASS_LIMIT, all_passed).await.is_err() {
+            panic!("{} requests are not answered", self.held());
+        }
     }
 
     /// Leads new connections to this server; those that are open stay where they are.
@@ -288,6 +306,7 @@ impl Link {
             self.end_of(Mode::Hang).await;
             self.unless_half_open().await;
             let request = &buffer[..length];
+            self.count(request);
             let delay = self.take_fault(Mode::DelayRequest).then_some(LATE_BY);
             if delay.is_some() || self.take_fault(Mode::HoldRequest) {
                 let request = request.to_vec();
@@ -298,11 +317,7 @@ impl Link {
                     client: None,
                 });
             }
-            let has = |text: &str| {
-                request
-                    .windows(text.len())
-                    .any(|part| part == text.as_bytes())
-            };
+            let has = |text: &str| contains(request, text);
             let commits = || COMMITS.into_iter().any(has);
             let lose = || self.losing.store(true, Ordering::SeqCst);
             let current = *self.mode.borrow();
@@ -386,6 +401,12 @@ impl Link {
         self.unless_half_open().await;
     }
 
+    fn count(&self, request: &[u8]) {
+        for (text, number) in self.shared.counted().iter_mut() {
+            *number += u64::from(contains(request, text));
+        }
+    }
+
     /// Adds what the client sends to `bytes` until `passed`. Returns whether it has closed its connection.
     async fn read_until(
         &self,
@@ -434,6 +455,12 @@ impl Link {
             std::future::pending().await
         }
     }
+}
+
+fn contains(request: &[u8], text: &str) -> bool {
+    request
+        .windows(text.len())
+        .any(|part| part == text.as_bytes())
 }
 
 /// Counts one that is kept, for as long as it lives.

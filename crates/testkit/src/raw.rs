@@ -16,7 +16,8 @@ pub async fn query<T: FromRedisValue>(
     name: &str,
     args: &[&str],
 ) -> T {
-    command(name, args).query_async(raw).await.expect(name)
+    let reply = command(name, args).query_async(raw).await;
+    reply.unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
 }
 
 /// How many times the server has run `command` since its start or the last `CONFIG RESETSTAT`.

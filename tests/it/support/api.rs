@@ -1,5 +1,6 @@
 //! HTTP client for tests: one request on a connection of its own, the answer as JSON.
 
+use std::fmt;
 use std::time::Duration;
 
 use hyper::Method;
@@ -16,16 +17,34 @@ pub const ADMIN_TOKEN: &str = "the-tests-admin-token";
 /// No request of a test may hang longer.
 const LIMIT: Duration = Duration::from_secs(45);
 
-#[derive(Debug)]
 pub struct Answer {
+    /// What was asked, such as `GET http://127.0.0.1:8081/shop/1`.
+    pub request: String,
     pub status: u16,
     pub headers: HeaderMap,
     /// The body, `null` where it is empty.
     pub body: Value,
 }
 
+/// As the failures of the tests show it.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Answer {
+            request,
+            status,
+            headers,
+            body,
+        } = self;
+        write!(
+            f,
+            "{request} was answered {status} {body}, with {headers:?}"
+        )
+    }
+}
+
 impl Answer {
     /// Asserts a plain success; returns its data.
+    #[track_caller]
     pub fn data(&self) -> &Value {
         assert_eq!(
             (self.status, &self.body["success"]),
@@ -36,12 +55,16 @@ impl Answer {
         &self.body["data"]
     }
 
+    #[track_caller]
     fn omits_what_is_absent(&self) {
-        let members = self.body.as_object().expect("the envelope");
+        let Value::Object(members) = &self.body else {
+            panic!("not the envelope: {self:?}");
+        };
         assert!(members.values().all(|value| !value.is_null()), "{self:?}");
     }
 
     /// Asserts that a voucher was bought, be the order committed or pending; returns its id.
+    #[track_caller]
     pub fn bought(&self) -> i64 {
         let outcome = (self.status, self.body["code"].as_str());
         assert!(
@@ -49,12 +72,15 @@ impl Answer {
             "{self:?}"
         );
         assert_eq!(self.body["success"], true, "{self:?}");
-        let id = self.body["data"].as_i64().expect("an order's id");
+        let Some(id) = self.body["data"].as_i64() else {
+            panic!("no order's id: {self:?}");
+        };
         assert_eq!(self.body["orderId"], id.to_string(), "{self:?}");
         id
     }
 
     /// Asserts a failure with this status and code, and that it says when to try again; returns its text.
+    #[track_caller]
     pub fn refused(&self, status: u16, code: &str) -> &str {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.body["success"], false, "{self:?}");
@@ -71,10 +97,14 @@ impl Answer {
                 "{self:?}"
             );
         }
-        self.body["errorMsg"].as_str().expect("a text for people")
+        let Some(text) = self.body["errorMsg"].as_str() else {
+            panic!("no text for people: {self:?}");
+        };
+        text
     }
 
     /// Asserts that a look-up showed no order: there is none for this user, or it is not decided yet whose the row is.
+    #[track_caller]
     pub fn shows_no_order(&self) {
         match self.status {
             503 => self.refused(503, "UNAVAILABLE"),
@@ -138,8 +168,9 @@ impl Call {
 
     /// Sends it and expects a complete answer that is no JSON.
     pub async fn text(self) -> String {
+        let request = self.described();
         let (status, _, text) = self.raw().await;
-        assert_eq!(status, 200);
+        assert_eq!(status, 200, "{request}: {text}");
         text
     }
 
@@ -160,6 +191,7 @@ impl Call {
     }
 
     pub async fn send(self) -> Answer {
+        let request = self.described();
         let http::Response {
             status,
             headers,
@@ -167,11 +199,11 @@ impl Call {
         } = self.exchange().await;
         let body = match &*body {
             b"" => Value::Null,
-            json => {
-                serde_json::from_slice(json).unwrap_or_else(|error| panic!("{error}: {body:?}"))
-            }
+            json => serde_json::from_slice(json)
+                .unwrap_or_else(|error| panic!("{request}: {error}: {body:?}")),
         };
         Answer {
+            request,
             status,
             headers,
             body,
@@ -179,19 +211,27 @@ impl Call {
     }
 
     async fn exchange(self) -> http::Response {
+        let request = self.described();
         let mut connection = http::Connection::new(self.target, LIMIT);
         let answer = connection.send(&self.call).await;
-        answer.unwrap_or_else(|failure| panic!("no complete answer: {failure}"))
+        answer.unwrap_or_else(|failure| panic!("{request}: no complete answer: {failure}"))
+    }
+
+    /// The request for a failure's text.
+    fn described(&self) -> String {
+        let http::Call { method, path, .. } = &self.call;
+        format!("{method} {}{path}", self.target)
     }
 }
 
 pub async fn metric(base: &str, name: &str) -> u64 {
     let text = get(base, "/metrics").text().await;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name}"))
+    let value = line.unwrap_or_else(|| panic!("no {name} in:\n{text}"));
+    value
         .trim()
         .parse()
-        .unwrap()
+        .unwrap_or_else(|error| panic!("{name}{value}: {error}"))
 }
 
 /// Waits until the metric is this.

@@ -109,6 +109,7 @@ impl Nginx {
         }
         let body = serde_json::from_str(body).unwrap_or_else(|_| Value::from(body));
         Answer {
+            request: request.lines().next().unwrap_or_default().to_owned(),
             status,
             headers,
             body,
