@@ -86,7 +86,9 @@ impl Node {
             .commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let keys = Keys::new(KeyStyle::Default);
-        let ids = IdGenerator::new(redis.clone(), Arc::new(zone.seconds()), keys.clone(), 1000);
+        // It stands still, so that the ids of a block follow each other.
+        let second = zone.seconds()();
+        let ids = IdGenerator::new(redis.clone(), Arc::new(move || second), keys.clone(), 1000);
         let sales = SaleCache::new(
             VoucherStore::new(database.clone()),
             redis,
@@ -127,6 +129,16 @@ impl Node {
     async fn order(&self, sale: &Sale, voucher_id: i64, user_id: i64) -> Result<i64, Error> {
         // Not what ends it.
         let deadline = Instant::now() + 6 * LIMITS.timeout;
+        self.order_until(deadline, sale, voucher_id, user_id).await
+    }
+
+    async fn order_until(
+        &self,
+        deadline: Instant,
+        sale: &Sale,
+        voucher_id: i64,
+        user_id: i64,
+    ) -> Result<i64, Error> {
         self.group_commit
             .order(
                 Buyer {
@@ -147,6 +159,7 @@ fn told(outcomes: &[Result<i64, Error>]) -> Vec<String> {
         Ok(_) => "ORDERED".to_owned(),
         Err(Error::AlreadyOrdered(Some(id))) => format!("ALREADY_ORDERED {id}"),
         Err(Error::OutcomeUnknown(None)) => "OUTCOME_UNKNOWN without an id".to_owned(),
+        Err(Error::DuplicateId) => "DUPLICATE_ID".to_owned(),
         Err(error) => error.code().to_owned(),
     });
     told.collect()
@@ -220,7 +233,13 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
         ))
         .await;
     let anew = one.buy([5]).await;
-    assert!(matches!(anew[0], Ok(new) if new != id), "{anew:?}");
+    let Ok(new) = anew[0] else {
+        panic!("no order after a cancelled one: {anew:?}");
+    };
+    assert_ne!(new, id);
+    // Of the two, the refusal names the one that keeps its buyer from another.
+    let refused = told(&two.buy([5, 5]).await);
+    assert_eq!(refused, [&*format!("ALREADY_ORDERED {new}"); 2]);
 }
 
 /// The same buyers first, of which the database may roll one batch back; then others, until all is sold out.
@@ -377,13 +396,27 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     assert_eq!(tables(&stack).await, [(4, 96), (2, 0), (3, 48)]);
 }
 
+/// How often a batch was begun since the proxy counts.
+const BATCHES: &str = "INSERT IGNORE INTO tb_voucher_order";
+/// How often a batch of several orders was begun.
+const SEVERAL: &str = "),(";
+/// How often sales were locked without waiting for their rows.
+const AT_ONCE: &str = "FOR UPDATE NOWAIT";
+
 #[tokio::test]
 async fn a_sale_whose_row_is_locked_delays_the_others_once() {
+    const LOCKED: i64 = GONE + 1;
     let stack = stack_with_several().await;
-    let node = Node::of(&stack, LIMITS).await;
+    add_sale(&stack, LOCKED, 100).await;
+    let proxy = &stack.proxies.database;
+    let url = stack.database.url_through(proxy.address).into();
+    let node = Node::at(&url, &stack, LIMITS).await;
     node.sale().await;
-    let holder = stack.lock_sale(SCARCE).await;
-    let locked_out = node.buy_of([(SCARCE, 1)]);
+    let holder = stack.lock_sale(LOCKED).await;
+    // Who is in the way is looked for without waiting a second time.
+    proxy.set(Mode::LoseRequest("FOR UPDATE; "));
+    proxy.count(BATCHES);
+    let locked_out = node.buy_of([(LOCKED, 1), (LOCKED, 1)]);
     let others = async {
         // One batch with the sale that is locked.
         let first = node.buy_of([(SALE, 1), (OTHER, 11)]).await;
@@ -393,45 +426,32 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
             1,
             "the others share a commit"
         );
-        // In one queue with it, each of these would wait for the lock, twice 1 s. On a slow machine some take long anyway.
-        let mut took = Vec::new();
-        for user in 2..=9 {
-            let began = Instant::now();
-            let waiting = node.buy_of([(SALE, user), (SCARCE, user), (OTHER, 10 + user)]);
-            let sold = eventually("the others sell", async || {
-                tables(&stack).await[2].0 == user + 1
-            });
-            tokio::select! {
-                outcomes = waiting => {
-                    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
-                }
-                () = sold => {}
-            }
-            took.push(began.elapsed());
-        }
-        took.sort();
-        assert!(took[4] < Duration::from_secs(2), "{took:?}");
-        holder.rollback().await.unwrap();
+        // It waits for the row, finds which sale that is, and goes on without it.
+        assert_eq!(proxy.counted(BATCHES), 3, "tried once more with all");
     };
     let (locked_out, ()) = tokio::join!(locked_out, others);
-    // Those that were queued later may be committed first, and little is left.
-    let no = |error: &Error| {
-        matches!(
-            error,
-            Error::Conflict | Error::Unavailable(_) | Error::SoldOut
-        )
-    };
-    assert!(
-        locked_out[0].as_ref().err().is_none_or(no),
-        "{locked_out:?}"
-    );
+    assert_eq!(told(&locked_out), ["UNAVAILABLE"; 2], "{locked_out:?}");
+    eventually("its batch has ended", async || {
+        node.group_commit.depth().batches == 0
+    })
+    .await;
+    // It keeps a queue of its own for as long as it is locked.
+    proxy.count(AT_ONCE);
+    let waiting = node.buy_of([(LOCKED, 2)]);
+    let others = node.buy_of([(SALE, 2), (OTHER, 12)]);
+    tokio::select! {
+        others = others => assert!(others.iter().all(Result::is_ok), "{others:?}"),
+        waiting = waiting => panic!("told while the row is locked: {waiting:?}"),
+    }
+    assert_eq!(proxy.counted(AT_ONCE), 0, "a batch has met the locked row");
+    holder.rollback().await.unwrap();
     // It sells again, and then shares batches with the others.
-    let again = node.buy_of([(SCARCE, 77)]).await;
-    assert!(matches!(again[0], Ok(_) | Err(Error::SoldOut)), "{again:?}");
+    let again = node.buy_of([(LOCKED, 3)]).await;
+    assert!(again[0].is_ok(), "{again:?}");
     node.group_commit.finished().await;
     let before = node.group_commit.stats().sizes.counted().count;
-    let together = node.buy_of([(SCARCE, 78), (SALE, 78), (OTHER, 78)]).await;
-    assert!(together[1].is_ok() && together[2].is_ok(), "{together:?}");
+    let together = node.buy_of([(LOCKED, 4), (SALE, 4), (OTHER, 4)]).await;
+    assert!(together.iter().all(Result::is_ok), "{together:?}");
     assert_eq!(node.group_commit.stats().sizes.counted().count - before, 1);
 }
 
@@ -476,6 +496,29 @@ async fn all_sales_whose_rows_are_locked_are_found_at_once() {
     assert!(again.iter().all(Result::is_ok), "{again:?}");
 }
 
+/// The counter was lost, and what another node inserts has the ids of this one.
+#[tokio::test]
+async fn an_id_that_was_given_before_is_refused_alone_and_a_buyers_own_for_the_batch() {
+    let stack = stack_with(100).await;
+    let node = Node::of(&stack, LIMITS).await;
+    let first = *node.buy([1]).await[0].as_ref().expect("an order");
+    let insert = async |id: i64, user: i64| {
+        let order = format!("({id}, {user}, {SALE})");
+        let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
+        stack.database.run(&format!("{insert} {order}")).await;
+    };
+    // The ids of a batch follow each other. The second one's is another buyer's.
+    insert(first + 2, 99).await;
+    let outcomes = told(&node.buy([2, 3, 4]).await);
+    assert_eq!(outcomes, ["ORDERED", "DUPLICATE_ID", "ORDERED"]);
+    assert_eq!(stack.tables(SALE).await, (4, 97));
+    // An order that this batch has not inserted is not counted as its own.
+    insert(first + 5, 6).await;
+    let outcomes = told(&node.buy([5, 6, 7]).await);
+    assert_eq!(outcomes, ["DUPLICATE_ID"; 3]);
+    assert_eq!(stack.tables(SALE).await, (5, 97));
+}
+
 #[tokio::test]
 async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     let stack = stack_with(100).await;
@@ -499,8 +542,11 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
         timeout: 6 * LIMITS.timeout,
         ..LIMITS
     };
-    let node = Node::of(&stack, patient).await;
+    let proxy = &stack.proxies.database;
+    let url = stack.database.url_through(proxy.address).into();
+    let node = Node::at(&url, &stack, patient).await;
     let sale = node.sale().await;
+    proxy.count(SEVERAL);
     // Queued together: this runtime has one thread.
     let others = async {
         let others = (1..=30).filter(|user| *user != 13);
@@ -508,6 +554,7 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
             outcome.expect("an order while the row of another is locked");
         }
         assert_eq!(stack.tables(SALE).await, (29, 71));
+        assert_eq!(proxy.counted(SEVERAL), 1, "tried once more with all");
         holder.rollback().await.unwrap();
     };
     let (locked_out, ()) = tokio::join!(node.order(&sale, SALE, 13), others);
@@ -536,6 +583,45 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     }
     assert_eq!(stack.tables(SALE).await, (29, 71));
     assert_eq!(node.group_commit.stats().splits.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_purchase_past_its_time_is_refused_before_anything_is_sent() {
+    let stack = stack_with(100).await;
+    let proxy = &stack.proxies.database;
+    let url = stack.database.url_through(proxy.address).into();
+    let limits = GroupCommitLimits {
+        in_flight: 1,
+        timeout: Duration::from_secs(2),
+        ..LIMITS
+    };
+    let node = Node::at(&url, &stack, limits).await;
+    let sale = node.sale().await;
+    proxy.count(BATCHES);
+    // A batch ends at the first deadline of its purchases.
+    let now = Instant::now();
+    let later = now + 6 * LIMITS.timeout;
+    let both = tokio::join!(
+        node.order_until(now, &sale, SALE, 1),
+        node.order_until(later, &sale, SALE, 2),
+    );
+    assert_eq!(told(&[both.0, both.1]), ["UNAVAILABLE"; 2]);
+    assert_eq!(proxy.counted(BATCHES), 0);
+
+    // One that waits for longer than a step of the database may take is not begun.
+    proxy.set(Mode::HoldCommits);
+    let first = node.order(&sale, SALE, 3);
+    let second = async {
+        eventually("the first batch has begun", async || {
+            proxy.counted(BATCHES) == 1
+        })
+        .await;
+        node.order(&sale, SALE, 4).await
+    };
+    let (_, second) = tokio::join!(first, second);
+    assert_eq!(told(&[second]), ["UNAVAILABLE"]);
+    assert_eq!(proxy.counted(BATCHES), 1);
+    proxy.set(Mode::Forward);
 }
 
 #[tokio::test]

@@ -241,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_set_apart_is_served_in_order_of_arrival() {
+        let queues = Queues::new(LIMITS);
+        assert!(queues.set_apart(1, vec![(1, 0), (1, 1)]), "no worker");
+        assert_eq!(queues.next_batch(Some(1), 0), Some(vec![(1, 0), (1, 1)]));
+        let starts = queues.enqueue(1, (1, 2)).expect("the queue has room");
+        assert!(starts.is_none(), "a second worker");
+        assert_eq!(queues.next_batch(Some(1), 2), Some(vec![(1, 2)]));
+        assert_eq!(queues.next_batch(Some(1), 1), None);
+    }
+
+    #[test]
     fn a_worker_pauses_after_a_large_batch_while_few_wait() {
         let queues = Queues::new(GroupCommitLimits {
             batch: 32,
