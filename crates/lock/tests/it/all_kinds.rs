@@ -9,7 +9,7 @@ use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, LockUsage, Locks, LostReason, Owner, Server};
 
 use super::{
-    LEASE, TIMEOUT, eventually, losing_reply, nothing_left, query, renewed, soon, start,
+    LEASE, TIMEOUT, connected, eventually, losing_reply, nothing_left, query, renewed, soon, start,
     start_behind_proxy, wait_for,
 };
 use testkit::redis_cluster::RedisCluster;
@@ -371,8 +371,8 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
     async fn one<K: LockKind>(cluster: &RedisCluster, lock: impl Fn(&Locks) -> Lock<K>) {
         let server = || Server::cluster(cluster.urls()).unwrap();
         let config = LockConfig::default().with_lease(TIMEOUT * 6);
-        let here = Locks::connect(server(), config.clone()).await.unwrap();
-        let there = Locks::connect(server(), config).await.unwrap();
+        let here = connected(server(), config.clone()).await.unwrap();
+        let there = connected(server(), config).await.unwrap();
         let owner = here.owner();
         let guard = lock(&here).acquire_as(&owner).await.unwrap();
         let again = lock(&here).acquire_as(&owner).await.unwrap();
@@ -407,7 +407,7 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
         one(&cluster, |locks| locks.read_write(name).write().clone()).await;
     }
     // Of names on several nodes.
-    let locks = Locks::connect(
+    let locks = connected(
         Server::cluster(cluster.urls()).unwrap(),
         LockConfig::default(),
     );

@@ -7,7 +7,9 @@ use redisson_lock::{ChannelRefusals, Lock, LockConfig, Locks, Server};
 
 use super::loss_at_once::held_and_tracked;
 use super::users::{connections_of, set_user};
-use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, renewed, soon, subscribers, wait_for};
+use super::{
+    LEASE, LONG_LEASE, calls_of, connected, eventually, locks, renewed, soon, subscribers, wait_for,
+};
 use testkit::raw::connections;
 use testkit::redis_server::RedisServer;
 
@@ -26,7 +28,7 @@ async fn user(server: &RedisServer, name: &str, channels: &[&str]) -> Locks {
     let url = format!("redis://{name}:secret@{}/", server.address());
     let client = redis::Client::open(url).unwrap();
     let config = LockConfig::default().with_poll_interval(Duration::from_millis(50));
-    Locks::connect(client, config).await.unwrap()
+    connected(client, config).await.unwrap()
 }
 
 #[tokio::test]
@@ -77,7 +79,7 @@ async fn the_rights_in_the_readme_are_enough() {
     let app = Server::from(server.client())
         .with_login(Some("app"), "secret")
         .unwrap();
-    let locks = Locks::connect(app, LockConfig::default().with_lease(LONG_LEASE))
+    let locks = connected(app, LockConfig::default().with_lease(LONG_LEASE))
         .await
         .unwrap();
     held_and_tracked(&server, &locks, "lock")
@@ -91,7 +93,7 @@ async fn the_rights_in_the_readme_are_enough() {
 /// Locks of the user `app`, with whom every kind works, and who is refused nothing.
 pub(super) async fn every_kind_as_app(server: Server) -> Locks {
     let app = server.with_login(Some("app"), "secret").unwrap();
-    let locks = Locks::connect(app, LockConfig::default().with_lease(LEASE))
+    let locks = connected(app, LockConfig::default().with_lease(LEASE))
         .await
         .unwrap();
     every_kind(&locks).await;
@@ -147,7 +149,7 @@ async fn a_forbidden_channel_does_not_disturb_the_others() {
     let mut raw = server.conn().await;
     // Its holds are not tracked: that would be one more connection.
     let config = LockConfig::default().with_client_tracking(false);
-    let there = Locks::connect(server.client(), config).await.unwrap();
+    let there = connected(server.client(), config).await.unwrap();
     let here = user(&server, "app", &[&format!("&{CHANNEL}")]).await;
     let guard = there.lock(NAME).acquire().await.unwrap();
     let forbidden = there.lock(OTHER).acquire().await.unwrap();

@@ -5,13 +5,13 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use redisson_lock::{Guard, LockConfig, Locks, Server};
 use tokio::task::JoinHandle;
 
-use super::{eventually, nothing_left, query, soon, wait_for};
+use super::{connected, eventually, nothing_left, query, soon, wait_for};
 use testkit::redis_cluster::RedisCluster;
 
 /// One node is enough to find the others.
 async fn connect(cluster: &RedisCluster) -> Locks {
     let server = Server::cluster([cluster.nodes[2].url()]).unwrap();
-    Locks::connect(server, LockConfig::default())
+    connected(server, LockConfig::default())
         .await
         .expect("connect")
 }

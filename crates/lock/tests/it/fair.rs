@@ -11,7 +11,7 @@ use redisson_lock::{Error, FairLock, LockConfig, Locks, Owner};
 use tokio::task::JoinHandle;
 
 use super::{
-    LONG_LEASE, calls_of, eventually, locks, messages, nothing_left, query, soon, start,
+    LONG_LEASE, calls_of, connected, eventually, locks, messages, nothing_left, query, soon, start,
     start_behind_proxy, wait_for,
 };
 use testkit::proxy::Mode;
@@ -275,7 +275,7 @@ fn waiter_in_its_own_runtime(server: &RedisServer, lease: Duration) -> tokio::ru
     let client = server.client();
     runtime.spawn(async move {
         let config = LockConfig::default().with_lease(lease);
-        let locks = Locks::connect(client, config).await.unwrap();
+        let locks = connected(client, config).await.unwrap();
         let guard = locks.fair(NAME).acquire().await.unwrap();
         panic!("it acquired the lock: {guard:?}");
     });

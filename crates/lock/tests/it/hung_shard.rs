@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use redisson_lock::{Error, Guard, LockConfig, Locks, Server};
 
-use super::{eventually, query, wait_for};
+use super::{connected, eventually, query, wait_for};
 use testkit::redis_cluster::RedisCluster;
 
 /// Acquires so many locks with this hash tag.
@@ -27,7 +27,7 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     const TRIES: usize = 2000;
     let cluster = RedisCluster::start().await;
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(2));
-    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config)
+    let locks = connected(Server::cluster(cluster.urls()).unwrap(), config)
         .await
         .unwrap();
     let (hanging, _) = cluster.name_on(0).await;

@@ -7,7 +7,7 @@ use redis::RedisConnectionInfo;
 use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, Locks, Server};
 
-use super::{TIMEOUT, eventually, start_behind_proxy};
+use super::{TIMEOUT, connected, eventually, start_behind_proxy};
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_sentinel::MASTER;
 use testkit::redis_server::{RedisServer, Role};
@@ -53,7 +53,7 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
     let backend = Server::sentinel([sentinel.url()], MASTER, login).unwrap();
     // That of the releases; all else has to be answered within it.
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
-    let locks = Locks::connect(backend, config).await.unwrap();
+    let locks = connected(backend, config).await.unwrap();
     spares_the_next_hold(&proxy, &locks, &locks.lock(NAME)).await;
     spares_the_next_hold(&proxy, &locks, &locks.fair("fair:late")).await;
     let lock = locks.read_write("read-write:late");

@@ -54,7 +54,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use redis::aio::{MultiplexedConnection, PubSubStream};
 use redisson_lock::kind::LockKind;
-use redisson_lock::{Guard, Lock, LockConfig, LockStats, LockUsage, Locks};
+use redisson_lock::{Guard, Lock, LockConfig, LockStats, LockUsage, Locks, Server};
 use tokio::task::JoinHandle;
 
 use testkit::proxy::{Mode, Proxy};
@@ -72,6 +72,25 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// was told of.
 const LONG_LEASE: Duration = Duration::from_secs(120);
 
+/// No test takes so long: what still waits then fails with [`Error::Closed`](redisson_lock::Error::Closed).
+const LONGEST_TEST: Duration = Duration::from_secs(120);
+
+/// Locks on a server of a test. No call waits for longer than a test may take, so that a lock which nobody releases fails
+/// the test where it waits, and does not hang all of them.
+async fn connected(
+    server: impl Into<Server>,
+    config: LockConfig,
+) -> Result<Locks, redisson_lock::Error> {
+    let locks = Locks::connect(server, config).await?;
+    let waiting = locks.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(LONGEST_TEST).await;
+        eprintln!("the test takes longer than {LONGEST_TEST:?}: its waiting calls end");
+        waiting.shutdown().await;
+    });
+    Ok(locks)
+}
+
 /// Starts a server; with a connection to it, and the locks of so many processes.
 async fn start<const N: usize>(
     lease: Duration,
@@ -85,7 +104,7 @@ async fn start_with<const N: usize>(
 ) -> (RedisServer, MultiplexedConnection, [Locks; N]) {
     let server = RedisServer::start().await;
     let raw = server.conn().await;
-    let connect = |_| Locks::connect(server.client(), config.clone());
+    let connect = |_| connected(server.client(), config.clone());
     let processes = join_all((0..N).map(connect)).await;
     let processes: Result<Vec<Locks>, _> = processes.into_iter().collect();
     (
@@ -99,16 +118,14 @@ async fn start_with<const N: usize>(
 async fn start_behind_proxy(config: LockConfig) -> (RedisServer, Proxy, Locks) {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
-    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let locks = connected(proxy.redis(), config).await.unwrap();
     (server, proxy, locks)
 }
 
 /// Locks on `server`.
 async fn locks(server: &RedisServer, lease: Duration) -> Locks {
     let config = LockConfig::default().with_lease(lease);
-    Locks::connect(server.client(), config)
-        .await
-        .expect("connect")
+    connected(server.client(), config).await.expect("connect")
 }
 
 /// The messages on the channels of this pattern, from now on.

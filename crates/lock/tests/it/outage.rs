@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Error, LockConfig, Locks};
 
 use super::{LEASE, eventually, nothing_left, start};
+use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 
@@ -149,7 +150,10 @@ fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
 
 #[tokio::test]
 async fn a_guard_outlives_its_locks_handle() {
-    let (server, _, [locks]) = start(LEASE).await;
+    let server = RedisServer::start().await;
+    let config = LockConfig::default().with_lease(LEASE);
+    // Not by the fixture, which keeps a handle.
+    let locks = Locks::connect(server.client(), config).await.unwrap();
     let guard = locks.lock(NAME).acquire().await.unwrap();
     drop(locks);
     // The watchdog goes on, and dropping the guard releases the lock.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{ChannelRefusals, LockConfig, LockUsage, Locks};
 
 use super::channel_rights::every_kind;
-use super::{LEASE, LONG_LEASE, calls_of, eventually, locks, query, soon, wait_for};
+use super::{LEASE, LONG_LEASE, calls_of, connected, eventually, locks, query, soon, wait_for};
 use testkit::raw::connections;
 use testkit::redis_server::{RedisServer, Role};
 
@@ -14,7 +14,7 @@ const NAME: &str = "lock:order:1";
 /// Locks that do without messages.
 async fn polling(server: &RedisServer, config: LockConfig) -> Locks {
     let config = config.with_pubsub(false).with_client_tracking(false);
-    Locks::connect(server.client(), config).await.unwrap()
+    connected(server.client(), config).await.unwrap()
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let connect = async || {
         let config = LockConfig::default().with_client_tracking(false);
         let config = config.with_poll_interval(Duration::from_millis(50));
-        Locks::connect(server.client(), config).await.unwrap()
+        connected(server.client(), config).await.unwrap()
     };
     let (here, there) = (connect().await, connect().await);
     let held = there.lock(NAME).acquire().await.unwrap();

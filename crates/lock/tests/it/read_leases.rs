@@ -92,6 +92,11 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
         .acquire_as(&owner)
         .await
         .unwrap();
+    // The key lives as long as the longest hold, whichever number that has.
+    let third = read.acquire().await.unwrap();
+    third.release().await.unwrap();
+    let (key, _) = expiries(&mut raw, &owner).await;
+    assert!((50_000..=60_000).contains(&key), "{key} ms for the lock");
     outer.release().await.unwrap();
     let (key, hold) = expiries(&mut raw, &owner).await;
     assert!(
@@ -105,6 +110,32 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     );
     inner.release().await.unwrap();
     other.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// One of them has less left than the other: that is no loss.
+#[tokio::test]
+async fn every_hold_of_a_reader_is_renewed_and_the_longest_counts() {
+    let (server, mut raw, [locks]) = start(Duration::from_secs(6)).await;
+    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let outer = read.acquire_as(&owner).await.unwrap();
+    let inner = read.acquire_as(&owner).await.unwrap();
+    let second = format!("{{{NAME}}}:{owner}:rwlock_timeout:2");
+    // Still there when they are renewed, 2 s later.
+    let _: bool = raw.pexpire(&second, 3_500).await.unwrap();
+    let change = Duration::from_millis(500);
+    let end = Instant::now() + outer.valid_for();
+    eventually("the end is another", async || {
+        let now = Instant::now() + outer.valid_for();
+        now > end + change || now + change < end
+    })
+    .await;
+    let valid = outer.valid_for();
+    assert!(valid > Duration::from_secs(2), "{valid:?}");
+    let left: i64 = raw.pttl(&second).await.unwrap();
+    assert!(left > 2_000, "{left} ms for the second hold");
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 

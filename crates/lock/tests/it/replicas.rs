@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redisson_lock::{Error, LockConfig, Locks, Server};
 
-use super::{nothing_left, query};
+use super::{connected, nothing_left, query};
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync, replication_says};
 use testkit::redis_server::{RedisServer, Role};
@@ -29,7 +29,7 @@ fn config(count: u32, timeout: Duration) -> LockConfig {
 }
 
 async fn connect(master: &RedisServer, count: u32, timeout: Duration) -> Locks {
-    Locks::connect(master.client(), config(count, timeout))
+    connected(master.client(), config(count, timeout))
         .await
         .expect("connect")
 }
@@ -132,9 +132,7 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
     let cluster = RedisCluster::start_with_replicas(Duration::from_secs(60)).await;
     let connect = async |count, timeout| {
         let server = Server::cluster(cluster.urls()).unwrap();
-        Locks::connect(server, config(count, timeout))
-            .await
-            .unwrap()
+        connected(server, config(count, timeout)).await.unwrap()
     };
     let enough = connect(1, GENEROUS).await;
     let too_few = connect(2, Duration::from_millis(100)).await;
@@ -188,8 +186,8 @@ async fn replicas_of_the_master_acknowledge_before_and_after_a_failover() {
     in_sync(new, &next).await;
     let login = redis::RedisConnectionInfo::default();
     let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
-    let too_few = Locks::connect(server.clone(), config(2, Duration::from_millis(100))).await;
-    let locks = Locks::connect(server, config(1, Duration::from_millis(300)))
+    let too_few = connected(server.clone(), config(2, Duration::from_millis(100))).await;
+    let locks = connected(server, config(1, Duration::from_millis(300)))
         .await
         .unwrap();
     let lock = locks.lock(NAME);

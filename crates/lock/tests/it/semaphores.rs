@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
 use super::{
-    LEASE, LONG_LEASE, TIMEOUT, calls_of, eventually, losing_reply, query, soon, start,
+    LEASE, LONG_LEASE, TIMEOUT, calls_of, connected, eventually, losing_reply, query, soon, start,
     start_behind_proxy,
 };
 use testkit::redis_cluster::RedisCluster;
@@ -354,7 +354,7 @@ async fn a_release_wakes_a_waiter_on_every_cluster_node<G: Gate>() {
     let connect = async || {
         let server = Server::cluster(cluster.urls()).unwrap();
         let config = LockConfig::default().with_lease(TIMEOUT * 6);
-        Locks::connect(server, config).await.expect("connect")
+        connected(server, config).await.expect("connect")
     };
     let (here, there) = (connect().await, connect().await);
     // Names in slots of all nodes; one of them with a hash tag of its own.

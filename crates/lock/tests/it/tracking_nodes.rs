@@ -10,7 +10,7 @@ use super::all_kinds::hold_as_another_owner;
 use super::loss_at_once::{held_and_tracked, tracked};
 use super::majority::{acquire_on_all, nothing_left_on, process_with, servers};
 use super::users::set_user;
-use super::{eventually, nothing_left, renewed, soon, start_with};
+use super::{connected, eventually, nothing_left, renewed, soon, start_with};
 use testkit::proxy::{Mode, Proxy};
 use testkit::raw::info;
 use testkit::redis_cluster::RedisCluster;
@@ -21,7 +21,7 @@ use testkit::redis_server::RedisServer;
 async fn long_leases(server: impl Into<Server>) -> Locks {
     let config = LockConfig::default().with_lease(Duration::from_secs(120));
     let config = config.with_command_timeout(Duration::from_secs(3));
-    Locks::connect(server, config).await.unwrap()
+    connected(server, config).await.unwrap()
 }
 
 async fn reported(guard: &Guard) -> LostReason {
@@ -63,7 +63,7 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
         set_user(&server, user, &["~*", "&*", "+@all", without]).await;
         let url = format!("redis://{user}:secret@{}/", server.address());
         let client = redis::Client::open(url).unwrap();
-        let locks = Locks::connect(client, config.clone()).await.unwrap();
+        let locks = connected(client, config.clone()).await.unwrap();
         let guard = locks.lock("lock").acquire().await.unwrap();
         eventually("it is refused", async || locks.refusals().tracking > 0).await;
         let _: () = raw.del("lock").await.unwrap();

@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LockConfig, Locks, Server};
 
 use super::channel_rights::{every_kind_as_app, rights};
-use super::{eventually, query, soon};
+use super::{connected, eventually, query, soon};
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::{MASTER, RedisSentinel};
 use testkit::redis_server::RedisServer;
@@ -51,7 +51,7 @@ async fn a_refused_login_ends_every_call() {
     let server = RedisServer::start().await;
     set_user(&server, "app", &["~*", "&*", "+@all"]).await;
     let rejected = |error: &Error| matches!(error, Error::Rejected { cause, .. } if cause.to_string().contains("authentication failed"));
-    let error = Locks::connect(login(&server, "wrong"), LockConfig::default())
+    let error = connected(login(&server, "wrong"), LockConfig::default())
         .await
         .unwrap_err();
     assert!(rejected(&error), "{error:?}");
@@ -72,7 +72,7 @@ async fn a_login_that_was_refused_is_tried_again() {
     let server = RedisServer::start().await;
     set_user(&server, "app", &["~*", "&*", "+@all"]).await;
     let mut raw = server.conn().await;
-    let locks = Locks::connect(login(&server, "secret"), LockConfig::default())
+    let locks = connected(login(&server, "secret"), LockConfig::default())
         .await
         .unwrap();
     let lock = locks.lock(NAME);

@@ -83,6 +83,10 @@ impl World {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // The explorer has ended, and a second panic would hide why.
+        if std::thread::panicking() {
+            return;
+        }
         self.0.change(|server| {
             server.free += self.1;
             // One message, however many permits; delivered only to a subscriber.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use redisson_lock::{Guard, LockConfig, Locks, LostReason, Server};
+use redisson_lock::{Guard, LockConfig, LostReason, Server};
 
 use crate::hung_shard::acquire;
-use crate::{soon, stats_of};
+use crate::{connected, soon, stats_of};
 use testkit::redis_cluster::RedisCluster;
 
 const HOLDS: usize = 10_000;
@@ -19,7 +19,7 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
     let config = LockConfig::default()
         .with_lease(LEASE)
         .with_command_timeout(LEASE / 3);
-    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config)
+    let locks = connected(Server::cluster(cluster.urls()).unwrap(), config)
         .await
         .unwrap();
     let (mut hanging, mut healthy) = (Vec::new(), Vec::new());
