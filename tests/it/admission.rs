@@ -11,6 +11,10 @@ use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, call, get, metric, metric_is};
 use crate::support::stack::{Proxies, Stack, buy};
 use testkit::proxy::Mode;
+use testkit::raw::calls_of;
+
+/// What the script that finds sessions calls once for each, and nothing else on a sale without locks in Redis.
+const SESSION_LOOK_UP: &str = "hmget";
 
 #[tokio::test]
 async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases_no_permit() {
@@ -27,7 +31,12 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
         .map(|user| stack.start_buying(user, sale))
         .collect();
     metric_is(&url, "seckill_purchases_in_flight", 2).await;
-    let before = (redis.requests(), database.requests());
+    let mut raw = stack.redis.conn().await;
+    let before = (
+        calls_of(&mut raw, SESSION_LOOK_UP).await,
+        redis.requests(),
+        database.requests(),
+    );
     // Each has a session that is not cached. All at once, because a refusal is delayed.
     let began = Instant::now();
     let late = users[2..].iter().map(|user| buy(&url, user, sale));
@@ -39,13 +48,16 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
         "{:?}",
         began.elapsed()
     );
-    let asked = (redis.requests() - before.0, database.requests() - before.1);
+    let asked = (redis.requests() - before.1, database.requests() - before.2);
     // Some are sent every second all the same.
     let others = 20 + 30 * began.elapsed().as_secs();
     assert!(
         asked.0 < others && asked.1 < others,
         "{asked:?} for 98 refusals"
     );
+    // Many sessions are looked up in one request.
+    let looked_up = calls_of(&mut raw, SESSION_LOOK_UP).await - before.0;
+    assert_eq!(looked_up, 0, "sessions for 98 refusals");
     assert_eq!(
         metric(
             &url,
@@ -74,9 +86,12 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
             hanging.await.expect_err("it was aborted");
         }
         // Long enough for the server to have noticed: each refusal takes 150 ms at least.
+        let began = Instant::now();
         for _ in 0..8 {
             buy(&url, &users[2], sale).await.refused(503, "OVERLOADED");
         }
+        let took = began.elapsed();
+        assert!(took >= 8 * Duration::from_millis(150), "{took:?}");
     })
     .await;
     metric_is(&url, "seckill_purchases_in_flight", 0).await;

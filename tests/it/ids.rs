@@ -184,7 +184,8 @@ async fn a_lost_counter_does_not_begin_with_numbers_that_were_given() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight()));
     let key = "icr:order:2026:07:01";
-    let (mut ids, lower_half) = (Vec::new(), 1..1_i64 << 31);
+    let lower_half = 0..1_i64 << 31;
+    let mut ids = Vec::new();
     for _ in 0..20 {
         let ids_of_node = node(&server, clock.clone(), 1).await;
         for _ in 0..2 {
@@ -193,10 +194,7 @@ async fn a_lost_counter_does_not_begin_with_numbers_that_were_given() {
         // A Java node's INCR goes on from there.
         let counter: i64 = server.conn().await.get(key).await.unwrap();
         assert_eq!(counter, ids.last().unwrap() & 0xffff_ffff);
-        assert!(
-            lower_half.contains(&(counter - 2)) || counter == 2,
-            "{counter}"
-        );
+        assert!(lower_half.contains(&(counter - 2)), "{counter}");
         let _: () = server.conn().await.del(key).await.unwrap();
     }
     assert_unique(&ids);
