@@ -64,14 +64,16 @@ fn violation(found: &(Option<i32>, Value, String), field: &str, number: i64, say
     }
 }
 
+const INSERT_SALE: &str =
+    "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, end_time) VALUES";
+
+/// Rows of the last moment are on their way.
 #[tokio::test]
-async fn real_orders_are_no_violations_and_others_are() {
-    let mut stack = Stack::start(0, &[]).await;
-    // An outbox that nobody empties. Rows of the last moment are on their way.
-    let sale = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, end_time) VALUES";
+async fn an_outbox_that_nobody_empties_is_a_violation() {
+    let stack = Stack::start(0, &[]).await;
     stack
         .database
-        .run(&format!("{sale} (4710, 5, 5, '2037-01-01')"))
+        .run(&format!("{INSERT_SALE} (4710, 5, 5, '2037-01-01')"))
         .await;
     let row = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id, create_time) VALUES";
     stack
@@ -104,9 +106,13 @@ async fn real_orders_are_no_violations_and_others_are() {
         "{:?}",
         found.1
     );
+}
 
-    // More orders than were put on sale. Of a sale that a Java node published, only the stock tells.
-    let sales = format!("{sale} (1, -1, 1, '2037-01-01'), (2, -3, NULL, '2037-01-01')");
+/// Of a sale that a Java node published, only the stock tells.
+#[tokio::test]
+async fn more_orders_than_were_put_on_sale_are_a_violation() {
+    let stack = Stack::start(0, &[]).await;
+    let sales = format!("{INSERT_SALE} (1, -1, 1, '2037-01-01'), (2, -3, NULL, '2037-01-01')");
     stack.database.run(&sales).await;
     for user in [7, 8] {
         plant(&stack, 1, user, user, false, "0 SECOND").await;
@@ -114,12 +120,18 @@ async fn real_orders_are_no_violations_and_others_are() {
     violation(&audit(&stack, 1), "oversold", 1, "VIOLATION\n");
     violation(&audit(&stack, 2), "oversold", 3, "VIOLATION\n");
 
-    for table in ["tb_stock_return", "tb_seckill_voucher", "tb_voucher_order"] {
-        stack.database.run(&format!("DELETE FROM {table}")).await;
-    }
+    // Orders without a sale row.
+    plant(&stack, 4711, 7, 12, false, "0 SECOND").await;
+    let found = audit(&stack, 4711);
+    violation(&found, "none", 0, "no sale");
+    let orders = (&found.1["orders"], &found.1["noSale"]);
+    assert_eq!(orders, (&1.into(), &true.into()), "{:?}", found.1);
+}
 
-    // Real orders, also where a lab sale oversold as its strategy allows.
-    stack.add_instance(&["--lab"]).await;
+/// Also where a sale of the lab is oversold, as its strategy allows.
+#[tokio::test]
+async fn real_orders_are_no_violation_whatever_the_strategy() {
+    let stack = Stack::lab(1).await;
     for strategy in Strategy::ALL {
         let sale = stack.publish(3, strategy.name()).await;
         for user in stack.users(2).await {
@@ -142,8 +154,11 @@ async fn real_orders_are_no_violations_and_others_are() {
     let (code, text) = run(&stack, &["--voucher-id", "999"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("no flash sale"), "{text}");
+}
 
-    // Stock that is lost, or of a cancelled order returned twice or never.
+#[tokio::test]
+async fn stock_that_is_lost_or_returned_twice_or_never_is_a_violation() {
+    let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(3, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
     let order = stack.buy(&user, sale).await.bought();
@@ -160,7 +175,11 @@ async fn real_orders_are_no_violations_and_others_are() {
         violation(&found, "unaccounted", unaccounted, "VIOLATION\n");
         assert_eq!(found.1["cancelled"], 1);
     }
+}
 
+#[tokio::test]
+async fn second_orders_and_unguarded_rows_are_told_by_their_strategy() {
+    let stack = Stack::lab(1).await;
     // A user's second order, as an unsafe strategy writes them: the unique index skips them.
     let sale = stack.publish(10, "conditional").await;
     for (n, user) in [(1, 7), (2, 7), (3, 7), (4, 8)] {
@@ -190,16 +209,13 @@ async fn real_orders_are_no_violations_and_others_are() {
     plant(&stack, sale, 7, 11, true, "0 SECOND").await;
     take(&stack, sale, 1).await;
     violation(&audit(&stack, sale), "unguarded", 1, "unguarded");
+}
 
-    // Orders without a sale row.
-    plant(&stack, 4711, 7, 12, false, "0 SECOND").await;
-    let found = audit(&stack, 4711);
-    violation(&found, "none", 0, "no sale");
-    let orders = (&found.1["orders"], &found.1["noSale"]);
-    assert_eq!(orders, (&1.into(), &true.into()), "{:?}", found.1);
-
-    // Orders before the window and after it. What both clocks say counts, so one that was admitted in time and
-    // written late, as by `stream` after an outage, is none. No strategy may do that, not even one that is meant to fail.
+/// What both clocks say counts, so one that was admitted in time and written late, as by `stream` after an outage, is none. No
+/// strategy may do that, not even one that is meant to fail.
+#[tokio::test]
+async fn orders_before_the_window_and_after_it_are_a_violation() {
+    let stack = Stack::lab(1).await;
     let window = async |begin: &str, end: &str| {
         let sale = stack.publish(10, "naive").await;
         let window = format!("begin_time = NOW() {begin}, end_time = NOW() {end}");

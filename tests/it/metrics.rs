@@ -50,16 +50,21 @@ fn labels(series: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
+const ARGS: [&str; 5] = [
+    "--lab",
+    "--database-connections",
+    "4",
+    "--group-in-flight",
+    "1",
+];
+
+fn held(page: &Page, kind: &str) -> f64 {
+    page.get(&format!("seckill_locks_held{{kind=\"{kind}\"}}"))
+}
+
 #[tokio::test]
 async fn values_change_and_dashboard_and_rules_query_what_is_there() {
-    let args = [
-        "--lab",
-        "--database-connections",
-        "4",
-        "--group-in-flight",
-        "1",
-    ];
-    let stack = Stack::start(1, &args).await;
+    let stack = Stack::start(1, &ARGS).await;
     let users = stack.users(2).await;
     for strategy in workload::ladder::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
@@ -73,8 +78,6 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
     get(stack.url(), "/shop/1").send().await.data();
     let url = stack.url();
     let kinds = ["reentrant", "setnx", "process"];
-    let held =
-        |page: &Page, kind: &str| page.get(&format!("seckill_locks_held{{kind=\"{kind}\"}}"));
     eventually("all locks are released", async || {
         let page = Page::of(url).await;
         kinds.into_iter().all(|kind| held(&page, kind) == 0.0)
@@ -142,8 +145,12 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
     let age = now.as_secs_f64() - page.get("process_start_time_seconds");
     assert!((0.0..600.0).contains(&age), "{age} s");
     queries_are_answered(&page);
+}
 
-    // A held lock, a queue and a busy pool are measured.
+#[tokio::test]
+async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
+    let stack = Stack::start(1, &ARGS).await;
+    let url = stack.url();
     let grouped = stack.publish(50, "group-commit").await;
     let locked = stack.publish(50, "reentrant-lock").await;
     let users = stack.users(6).await;

@@ -10,7 +10,7 @@ use seckill::clock::Zone;
 use serde_json::json;
 
 use crate::support::api::{call, get, post};
-use crate::support::stack::{SignedIn, Stack, buy, buy_eventually};
+use crate::support::stack::{SignedIn, Stack, buy};
 
 #[tokio::test]
 async fn an_order_is_made_once_and_can_be_looked_up() {
@@ -126,193 +126,150 @@ async fn a_users_orders_are_told_newest_first_each_once_without_those_that_were_
 }
 
 #[tokio::test]
-async fn every_refusal_has_the_contracts_text_and_bad_input_has_no_effect() {
+async fn every_refusal_has_the_contracts_text_on_every_strategy() {
     let stack = Stack::lab(1).await;
-    let users = stack.users(3).await;
-    let url = stack.url();
+    let users = stack.users(2).await;
+    let refused = async |user: usize, sale: i64, code: &str, text: &str| {
+        let answer = stack.buy(&users[user], sale).await;
+        assert_eq!(answer.refused(200, code), text, "{answer:?}");
+        answer
+    };
     for strategy in workload::ladder::Strategy::ALL {
-        let sale = stack.publish(1, strategy.name()).await;
-        buy(url, &users[0], sale).await.bought();
-        let late = buy(url, &users[1], sale).await;
-        assert_eq!(late.refused(200, "SOLD_OUT"), "库存不足！", "{strategy}");
+        let name = strategy.name();
+        let sale = stack.publish(1, name).await;
+        stack.buy(&users[0], sale).await.bought();
+        refused(1, sale, "SOLD_OUT", "库存不足！").await;
         // A buyer who has an order gets it, even when the sale is sold out.
-        let again = buy(url, &users[0], sale).await;
-        assert_eq!(
-            again.refused(200, "ALREADY_ORDERED"),
-            "不能重复下单！",
-            "{strategy}"
-        );
-        assert!(again.body["orderId"].is_string(), "{strategy}");
+        let again = refused(0, sale, "ALREADY_ORDERED", "不能重复下单！").await;
+        assert!(again.body["orderId"].is_string(), "{again:?}");
 
-        let with = |begin: &str, end: &str| {
-            let mut body = Stack::sale(5, strategy.name());
-            (body["beginTime"], body["endTime"]) = (json!(begin), json!(end));
-            body
-        };
-        let early = stack
-            .publish_as(with("2037-01-01T00:00:00", "2037-02-01T00:00:00"))
-            .await;
-        let answer = buy(url, &users[0], early).await;
-        assert_eq!(
-            answer.refused(200, "SALE_NOT_BEGUN"),
-            "秒杀尚未开始！",
-            "{strategy}"
-        );
-        let over = stack
-            .publish_as(with("2022-01-01T00:00:00", "2022-02-01T00:00:00"))
-            .await;
-        let answer = buy(url, &users[0], over).await;
-        assert_eq!(
-            answer.refused(200, "SALE_ENDED"),
-            "秒杀已经结束！",
-            "{strategy}"
-        );
-
-        let off = stack.publish(5, strategy.name()).await;
-        stack
-            .database
-            .run(&format!(
-                "UPDATE tb_voucher SET status = 2 WHERE id = {off}"
-            ))
-            .await;
-        let answer = buy(url, &users[0], off).await;
-        assert_eq!(
-            answer.refused(200, "VOUCHER_NOT_FOUND"),
-            "优惠券不存在！",
-            "{strategy}"
-        );
+        let early = publish_for(&stack, name, "2037-01-01", "2037-02-01").await;
+        refused(0, early, "SALE_NOT_BEGUN", "秒杀尚未开始！").await;
+        let over = publish_for(&stack, name, "2022-01-01", "2022-02-01").await;
+        refused(0, over, "SALE_ENDED", "秒杀已经结束！").await;
+        let off = stack.publish(5, name).await;
+        let take_off = format!("UPDATE tb_voucher SET status = 2 WHERE id = {off}");
+        stack.database.run(&take_off).await;
+        refused(0, off, "VOUCHER_NOT_FOUND", "优惠券不存在！").await;
     }
+}
 
-    // A unit test of `voucher/sales.rs` shows that the clock is the database's, not the node's.
-    let mut body = Stack::sale(5, "reentrant-lock");
-    (body["beginTime"], body["endTime"]) =
-        (json!("2037-01-01T00:00:00"), json!("2037-02-01T00:00:00"));
-    let sale = stack.publish_as(body).await;
-    buy(url, &users[0], sale)
-        .await
-        .refused(200, "SALE_NOT_BEGUN");
+/// A sale that is on from the first of these days to the second.
+async fn publish_for(stack: &Stack, strategy: &str, begin: &str, end: &str) -> i64 {
+    let mut body = Stack::sale(5, strategy);
+    body["beginTime"] = json!(format!("{begin}T00:00:00"));
+    body["endTime"] = json!(format!("{end}T00:00:00"));
+    stack.publish_as(body).await
+}
+
+/// A unit test of `voucher/sales.rs` shows that the clock is the database's, not the node's.
+#[tokio::test]
+async fn nothing_is_sold_before_the_sale_begins() {
+    let stack = Stack::start(1, &[]).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = publish_for(&stack, "reentrant-lock", "2037-01-01", "2037-02-01").await;
+    stack.buy(&user, sale).await.refused(200, "SALE_NOT_BEGUN");
     stack
         .database
         .set_sale(sale, "begin_time = NOW() + INTERVAL 2 SECOND")
         .await;
-    buy_eventually(url, &users[0], sale).await;
+    stack.buy_eventually(&user, sale).await;
     let sold = format!(
         "SELECT COUNT(*) FROM tb_voucher_order o JOIN tb_seckill_voucher s USING (voucher_id) \
          WHERE o.voucher_id = {sale} AND o.create_time >= s.begin_time"
     );
     assert_eq!(stack.database.number(&sold).await, 1);
+}
 
-    // Bad input is refused in the envelope, without effect.
-    let (sale, before) = (
-        stack.publish(1, "group-commit").await,
-        stack.all_orders().await,
-    );
-    buy(url, &users[0], sale).await.data();
+#[tokio::test]
+async fn bad_input_is_refused_in_the_envelope_without_effect() {
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(2).await;
+    let url = stack.url();
+    let sale = stack.publish(1, "group-commit").await;
+    stack.buy(&users[0], sale).await.data();
     let token = &users[1].token;
-    for (id, status, code) in [
-        (&*format!("00{sale}"), 200, "SOLD_OUT"),
-        ("", 404, "NOT_FOUND"),
-    ] {
-        let answer = post(url, &format!("/voucher-order/seckill/{id}"))
-            .token(token)
-            .send()
-            .await;
+
+    let json = "application/json";
+    let huge = format!(r#"{{"voucherId":{}}}"#, " ".repeat(100_000));
+    let bodies = [
+        (json, "{", 400, "MALFORMED_JSON"),
+        (json, "", 400, "MALFORMED_JSON"),
+        (json, "[]", 400, "INVALID_PARAMETER"),
+        (json, r#"{"voucherId":"x"}"#, 400, "INVALID_PARAMETER"),
+        (json, r#"{"voucherId":1e99}"#, 400, "INVALID_PARAMETER"),
+        (json, "{}", 400, "INVALID_PARAMETER"),
+        ("text/plain", "{}", 415, "UNSUPPORTED_MEDIA_TYPE"),
+        (json, &huge, 413, "PAYLOAD_TOO_LARGE"),
+    ];
+    for (kind, body, status, code) in bodies {
+        let purchase = post(url, "/voucher-order/seckill").token(token);
+        let answer = purchase.body(kind, body.to_owned()).send().await;
         answer.refused(status, code);
     }
-    for id in ["0", "-1", "999999", "9223372036854775807"] {
-        let answer = post(url, &format!("/voucher-order/seckill/{id}"))
-            .token(token)
-            .send()
-            .await;
-        assert_eq!(
-            answer.refused(200, "VOUCHER_NOT_FOUND"),
-            "优惠券不存在！",
-            "{id}"
-        );
+
+    let with_zeros = format!("00{sale}");
+    let ids = [
+        (&*with_zeros, 200, "SOLD_OUT"),
+        ("", 404, "NOT_FOUND"),
+        ("0", 200, "VOUCHER_NOT_FOUND"),
+        ("-1", 200, "VOUCHER_NOT_FOUND"),
+        ("999999", 200, "VOUCHER_NOT_FOUND"),
+        ("9223372036854775807", 200, "VOUCHER_NOT_FOUND"),
+        ("9223372036854775808", 400, "INVALID_PARAMETER"),
+        ("99999999999999999999999", 400, "INVALID_PARAMETER"),
+        ("+", 400, "INVALID_PARAMETER"),
+        ("abc", 400, "INVALID_PARAMETER"),
+        ("1.5", 400, "INVALID_PARAMETER"),
+        ("%00", 400, "INVALID_PARAMETER"),
+        ("1;DROP", 400, "INVALID_PARAMETER"),
+        // A wide 1.
+        ("%EF%BC%91", 400, "INVALID_PARAMETER"),
+    ];
+    for (id, status, code) in ids {
+        let purchase = post(url, &format!("/voucher-order/seckill/{id}")).token(token);
+        purchase.send().await.refused(status, code);
     }
-    // The last is a wide 1.
-    let bad = "+ abc 1.5 9223372036854775808 99999999999999999999999 %00 1;DROP %EF%BC%91";
-    for id in bad.split(' ') {
-        let answer = post(url, &format!("/voucher-order/seckill/{id}"))
-            .token(token)
-            .send()
-            .await;
+    for page in ["-1", "x"] {
+        let path = format!("/voucher-order/of/me?current={page}");
+        let answer = get(url, &path).token(token).send().await;
         answer.refused(400, "INVALID_PARAMETER");
     }
-    let body = |kind: &str, text: &str| {
-        post(url, "/voucher-order/seckill")
-            .token(token)
-            .body(kind, text.to_owned())
-            .send()
+    let far = get(url, "/voucher-order/of/me?current=4294967295");
+    assert_eq!(far.token(token).send().await.data(), &json!([]));
+    assert_eq!(stack.all_orders().await, 1, "the first one");
+}
+
+#[tokio::test]
+async fn unknown_routes_methods_and_callers_are_refused_and_every_reply_has_an_id() {
+    let stack = Stack::start(1, &[]).await;
+    let url = stack.url();
+    let refusals = [
+        (Method::GET, "/no/such/route", 404, "NOT_FOUND"),
+        (Method::DELETE, "/shop/1", 405, "METHOD_NOT_ALLOWED"),
+        (Method::GET, "/user/login", 405, "METHOD_NOT_ALLOWED"),
+        (
+            Method::POST,
+            "/voucher-order/seckill/1",
+            401,
+            "UNAUTHORIZED",
+        ),
+        (Method::POST, "/user/logout", 401, "UNAUTHORIZED"),
+    ];
+    for (method, path, status, code) in refusals {
+        let answer = call(method, url, path).send().await;
+        answer.refused(status, code);
+        assert!(answer.headers.contains_key("x-request-id"), "{answer:?}");
+    }
+    // A valid id is taken from the proxy, else one is made.
+    let live = async |id: &str| {
+        let call = get(url, "/health/live").header("x-request-id", id);
+        let answer = call.send().await;
+        let id = answer.headers["x-request-id"].to_str();
+        id.expect("a text").to_owned()
     };
-    body("application/json", "{")
-        .await
-        .refused(400, "MALFORMED_JSON");
-    body("application/json", "")
-        .await
-        .refused(400, "MALFORMED_JSON");
-    body("application/json", "[]")
-        .await
-        .refused(400, "INVALID_PARAMETER");
-    body("application/json", r#"{"voucherId":"x"}"#)
-        .await
-        .refused(400, "INVALID_PARAMETER");
-    body("application/json", r#"{"voucherId":1e99}"#)
-        .await
-        .refused(400, "INVALID_PARAMETER");
-    body("application/json", "{}")
-        .await
-        .refused(400, "INVALID_PARAMETER");
-    body("text/plain", "{}")
-        .await
-        .refused(415, "UNSUPPORTED_MEDIA_TYPE");
-    let huge = format!(r#"{{"voucherId":{}}}"#, " ".repeat(100_000));
-    body("application/json", &huge)
-        .await
-        .refused(413, "PAYLOAD_TOO_LARGE");
-
-    let nowhere = get(url, "/no/such/route").send().await;
-    nowhere.refused(404, "NOT_FOUND");
-    assert!(nowhere.headers.contains_key("x-request-id"));
-    call(Method::DELETE, url, "/shop/1")
-        .send()
-        .await
-        .refused(405, "METHOD_NOT_ALLOWED");
-    call(Method::GET, url, "/user/login")
-        .send()
-        .await
-        .refused(405, "METHOD_NOT_ALLOWED");
-    for path in ["/voucher-order/seckill/1", "/user/logout"] {
-        post(url, path).send().await.refused(401, "UNAUTHORIZED");
-    }
-    for path in [
-        "/voucher-order/of/me?current=-1",
-        "/voucher-order/of/me?current=x",
-    ] {
-        get(url, path)
-            .token(token)
-            .send()
-            .await
-            .refused(400, "INVALID_PARAMETER");
-    }
-    let far = get(url, "/voucher-order/of/me?current=4294967295")
-        .token(token)
-        .send()
-        .await;
-    assert_eq!(far.data(), &json!([]));
-
-    // A valid request id is taken from the proxy, else one is made.
-    let given = get(url, "/health/live")
-        .header("x-request-id", "abc-123")
-        .send()
-        .await;
-    assert_eq!(given.headers["x-request-id"], "abc-123");
-    let long = get(url, "/health/live")
-        .header("x-request-id", &"a".repeat(100))
-        .send()
-        .await;
-    assert_eq!(long.headers["x-request-id"].len(), 16);
-    assert_eq!(stack.all_orders().await, before + 1, "the first one");
+    assert_eq!(live("abc-123").await, "abc-123");
+    assert_eq!(live(&"a".repeat(100)).await.len(), 16);
 }
 
 /// The counter of the ids, and a lock that somebody holds.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use workload::ladder::Strategy;
 
-use crate::support::api::{get, post};
+use crate::support::api::{Answer, get, post};
 use crate::support::stack::Stack;
 
 pub fn ordinary() -> Value {
@@ -11,98 +11,82 @@ pub fn ordinary() -> Value {
             "payValue": 4750, "actualValue": 5000, "type": 0, "status": 1 })
 }
 
-#[tokio::test]
-async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sales() {
-    let mut stack = Stack::start(1, &[]).await;
-    // An instance without a token refuses even an empty one, and names the variable to set.
-    let mut env = stack.env();
-    env.retain(|(name, _)| *name != "ADMIN_TOKEN");
-    stack.add_instance_with(&[], &env).await;
-    let open = &stack.instances[1].url;
-    let answer = post(open, "/voucher")
-        .header("x-admin-token", "")
-        .json(ordinary())
-        .send()
-        .await;
-    assert!(answer.refused(403, "FORBIDDEN").contains("ADMIN_TOKEN"));
+/// Publishes a sale at the first instance.
+async fn publish(stack: &Stack, body: Value) -> Answer {
+    let publish = post(stack.url(), "/voucher/seckill").admin();
+    publish.json(body).send().await
+}
 
-    for (change, status, code) in [
-        (json!({ "stock": -1 }), 400, "INVALID_PARAMETER"),
-        (json!({ "stock": 0 }), 400, "INVALID_PARAMETER"),
-        (json!({ "stock": 1.5 }), 400, "INVALID_PARAMETER"),
-        (json!({ "stock": "many" }), 400, "INVALID_PARAMETER"),
-        (
-            json!({ "beginTime": "yesterday" }),
-            400,
-            "INVALID_PARAMETER",
-        ),
-        (json!({ "strategy": "hope" }), 400, "INVALID_PARAMETER"),
-        (json!({ "stock": 10_000_001 }), 400, "INVALID_PARAMETER"),
-        (
-            json!({ "strategy": "unit-rows", "stock": 10_001 }),
-            400,
-            "INVALID_PARAMETER",
-        ),
-        (
-            json!({ "beginTime": "1950-01-01T00:00:00" }),
-            400,
-            "INVALID_PARAMETER",
-        ),
-        (
-            json!({ "endTime": "2022-01-01T00:00:00" }),
-            400,
-            "INVALID_PARAMETER",
-        ),
-        (
-            json!({ "endTime": "2039-01-01T00:00:00" }),
-            400,
-            "INVALID_PARAMETER",
-        ),
-        (json!({ "title": " " }), 400, "INVALID_PARAMETER"),
-        (
-            json!({ "title": "长".repeat(256) }),
-            400,
-            "INVALID_PARAMETER",
-        ),
-        (json!({ "payValue": -1 }), 400, "INVALID_PARAMETER"),
-        (json!({ "status": 9 }), 400, "INVALID_PARAMETER"),
-        (json!({ "shopId": 999 }), 200, "SHOP_NOT_FOUND"),
-    ] {
+#[tokio::test]
+async fn what_cannot_be_sold_is_not_published() {
+    let stack = Stack::start(1, &[]).await;
+    let changes = [
+        json!({ "stock": -1 }),
+        json!({ "stock": 0 }),
+        json!({ "stock": 1.5 }),
+        json!({ "stock": "many" }),
+        json!({ "stock": 10_000_001 }),
+        json!({ "strategy": "unit-rows", "stock": 10_001 }),
+        json!({ "strategy": "hope" }),
+        json!({ "beginTime": "yesterday" }),
+        json!({ "beginTime": "1950-01-01T00:00:00" }),
+        json!({ "endTime": "2022-01-01T00:00:00" }),
+        json!({ "endTime": "2039-01-01T00:00:00" }),
+        json!({ "title": " " }),
+        json!({ "title": "长".repeat(256) }),
+        json!({ "payValue": -1 }),
+        json!({ "status": 9 }),
+    ];
+    let changed = |change: &Value| {
         let mut body = Stack::sale(5, "reentrant-lock");
-        for (key, value) in change.as_object().unwrap() {
+        for (key, value) in change.as_object().expect("an object") {
             body[key] = value.clone();
         }
-        let answer = post(stack.url(), "/voucher/seckill")
-            .admin()
-            .json(body)
-            .send()
-            .await;
-        let text = answer.refused(status, code);
-        assert!(!text.is_empty(), "{change}");
+        body
+    };
+    for change in changes {
+        let answer = publish(&stack, changed(&change)).await;
+        let text = answer.refused(400, "INVALID_PARAMETER");
+        assert!(!text.is_empty(), "{change}: {answer:?}");
     }
+    let nowhere = publish(&stack, changed(&json!({ "shopId": 999 }))).await;
+    nowhere.refused(200, "SHOP_NOT_FOUND");
+    assert_eq!(vouchers(&stack).await, [0, 0]);
+}
 
-    // In the database and in Redis, or in neither.
-    stack.redis.kill();
-    let body = Stack::sale(5, "reentrant-lock");
-    let answer = post(stack.url(), "/voucher/seckill")
-        .admin()
-        .json(body)
-        .send()
-        .await;
-    answer.refused(503, "UNAVAILABLE");
-    for table in ["tb_voucher", "tb_seckill_voucher"] {
-        assert_eq!(
-            stack
-                .database
-                .number(&format!("SELECT COUNT(*) FROM {table}"))
-                .await,
-            0
-        );
+/// How many vouchers there are, and how many sales.
+async fn vouchers(stack: &Stack) -> [i64; 2] {
+    let mut counts = [0; 2];
+    for (count, table) in counts.iter_mut().zip(["tb_voucher", "tb_seckill_voucher"]) {
+        let rows = format!("SELECT COUNT(*) FROM {table}");
+        *count = stack.database.number(&rows).await;
     }
+    counts
+}
+
+#[tokio::test]
+async fn a_sale_is_published_in_the_database_and_in_redis_or_in_neither() {
+    let mut stack = Stack::start(1, &[]).await;
+    stack.redis.kill();
+    let answer = publish(&stack, Stack::sale(5, "reentrant-lock")).await;
+    answer.refused(503, "UNAVAILABLE");
+    assert_eq!(vouchers(&stack).await, [0, 0]);
     stack.redis.restart().await;
     stack.ready().await;
 
-    // The list may be remembered for a moment, but not beyond a write on the same instance.
+    let sale = stack.publish(7, "reentrant-lock").await;
+    // The stock counter has the stock, by which Java nodes admit, and the audit has what was issued.
+    assert_eq!(stack.counter(sale).await, Some(7));
+    assert_eq!(stack.database.of_sale(sale, "issued").await, 7);
+    // Local time in, UTC stored.
+    let begin = "begin_time = '2021-12-31 16:00:00'";
+    assert_eq!(stack.database.of_sale(sale, begin).await, 1);
+}
+
+/// The list may be remembered for a moment, but not beyond a write on the same instance.
+#[tokio::test]
+async fn a_shops_vouchers_are_listed_with_their_sales_and_with_each_write_at_once() {
+    let stack = Stack::start(1, &[]).await;
     let listed = async || {
         let list = get(stack.url(), "/voucher/list/1").send().await;
         list.data().as_array().expect("a list").len()
@@ -111,18 +95,13 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
                VALUES (1, 'off the shelf', 1, 1, 2)";
     stack.database.run(off).await;
     assert_eq!(listed().await, 0);
-    let plain = post(stack.url(), "/voucher")
-        .admin()
-        .json(ordinary())
-        .send()
-        .await;
-    let plain = plain.data().as_i64().unwrap();
+    let plain = post(stack.url(), "/voucher").admin().json(ordinary());
+    let plain = plain.send().await.data().clone();
     assert_eq!(listed().await, 1);
     let flash = stack.publish(7, "reentrant-lock").await;
     assert_eq!(listed().await, 2);
-    // The stock counter has the stock, by which Java nodes admit, and the audit has what was issued.
-    assert_eq!(stack.counter(flash).await, Some(7));
     stack.add_stock(flash, 2).await;
+    assert_eq!(stack.database.of_sale(flash, "issued").await, 9);
     let list = get(stack.url(), "/voucher/list/1").send().await;
     assert_eq!(
         list.data(),
@@ -134,29 +113,28 @@ async fn what_may_be_published_is_and_a_shops_vouchers_are_listed_with_their_sal
               "endTime": "2037-01-01T00:00:00" },
         ])
     );
-    assert_eq!(
-        get(stack.url(), "/voucher/list/999").send().await.data(),
-        &json!([])
-    );
+    let elsewhere = get(stack.url(), "/voucher/list/999").send().await;
+    assert_eq!(elsewhere.data(), &json!([]));
+}
 
-    assert_eq!(stack.database.of_sale(flash, "issued").await, 9);
-    // Local time in, UTC stored.
-    let begin = "begin_time = '2021-12-31 16:00:00'";
-    assert_eq!(stack.database.of_sale(flash, begin).await, 1);
+#[tokio::test]
+async fn outside_the_lab_no_unsafe_strategy_is_published_or_sold() {
+    let mut stack = Stack::start(1, &[]).await;
+    // An instance without a token refuses even an empty one, and names the variable to set.
+    let mut env = stack.env();
+    env.retain(|(name, _)| *name != "ADMIN_TOKEN");
+    stack.add_instance_with(&[], &env).await;
+    let open = &stack.instances[1].url;
+    let empty = post(open, "/voucher").header("x-admin-token", "");
+    let answer = empty.json(ordinary()).send().await;
+    assert!(answer.refused(403, "FORBIDDEN").contains("ADMIN_TOKEN"));
 
-    for strategy in Strategy::ALL
-        .into_iter()
-        .filter(|strategy| strategy.is_unsafe())
-    {
-        let body = Stack::sale(5, strategy.name());
-        let answer = post(stack.url(), "/voucher/seckill")
-            .admin()
-            .json(body)
-            .send()
-            .await;
+    let all = Strategy::ALL.into_iter();
+    for strategy in all.filter(|strategy| strategy.is_unsafe()) {
+        let answer = publish(&stack, Stack::sale(5, strategy.name())).await;
         assert!(answer.refused(403, "LAB_ONLY").contains("--lab"));
     }
-    // Nor are they sold by an instance outside the lab, if another published them; nor one that this version does not know.
+    // Nor is one sold that an instance of the lab has published, or one that this version does not know.
     let user = &stack.users(1).await[0];
     for (strategy, status, code) in [("naive", 403, "LAB_ONLY"), ("later", 503, "UNAVAILABLE")] {
         let sale = stack.publish(5, "reentrant-lock").await;
