@@ -110,15 +110,14 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     .await;
 
     // The safe strategies hold on two instances.
-    for strategy in [
+    let safe = [
         Strategy::SetnxLock,
         Strategy::ReentrantLock,
         Strategy::Stream,
         Strategy::GroupCommit,
-    ] {
-        let options = law::options(&stack, strategy, 60, 20);
-        law::assert_holds(&law::run(&stack, &options).await);
-    }
+    ];
+    let sales = safe.map(async |strategy| law::assert_holds(&law::sale(&stack, strategy).await));
+    law::at_once(sales).await;
     for instance in &stack.instances {
         let slots = instance.lines_with("CROSSSLOT");
         assert!(slots.is_empty(), "{slots:?}");
