@@ -93,6 +93,10 @@ pub enum Op {
     Step(&'static str, u32, BTreeSet<User>),
     Open(Count),
     Lose(Key),
+    /// A Java node creates the group, for all that is in the stream.
+    Join,
+    /// It admits a buyer, whose entry gets this number.
+    Add(Entry, Order),
     Save,
     /// Another server has these data, which were saved.
     Replace(Box<Redis>),
@@ -262,6 +266,16 @@ impl Redis {
                         }
                     }
                 }
+                Reply::None
+            }
+            Op::Join => {
+                self.stream.get_or_insert_default().group = Some((0, BTreeMap::new()));
+                Reply::None
+            }
+            Op::Add(entry, order) => {
+                let stream = self.stream.get_or_insert_default();
+                stream.entries.insert(*entry, *order);
+                stream.last = *entry;
                 Reply::None
             }
             Op::Save => Reply::None,

@@ -175,6 +175,29 @@ impl World {
         world
     }
 
+    /// A Java node has sold before we came: an order that it acknowledged, one that its consumer has, one that nobody read. And
+    /// it goes on.
+    pub fn begin_beside_java(&mut self) {
+        self.call(0, Op::Join);
+        let order = |number: u32| Order {
+            id: (99, number),
+            user: (number as User - 1) % USERS as User,
+        };
+        for number in 1..=3 {
+            self.call(0, Op::Add(number, order(number)));
+        }
+        for number in 1..=2 {
+            if let Reply::Entry(entry, order) = self.call(0, Op::Read) {
+                self.java = Some((entry, order, self.now, false));
+            }
+            if number == 1 {
+                self.java_acknowledges();
+            }
+        }
+        self.call(0, Op::Look);
+        self.call(0, Op::Add(4, order(4)));
+    }
+
     fn any(&mut self, below: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
