@@ -6,10 +6,11 @@
 use std::convert::Infallible;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
+use tokio::time::Instant;
 
 /// Values that are fresh for a moment. Cheap to clone.
 #[derive(Clone)]

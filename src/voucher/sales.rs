@@ -157,6 +157,18 @@ impl SaleCache {
                 ids,
             )
         };
+        Self::reading(read, database_clock, timeout)
+    }
+
+    /// Caches what `read` returns for these ids, in their order.
+    fn reading<T>(
+        read: impl Fn(Vec<i64>) -> T + Send + Sync + 'static,
+        database_clock: DatabaseClock,
+        timeout: Duration,
+    ) -> Self
+    where
+        T: Future<Output = Vec<Reading>> + Send + 'static,
+    {
         let reads = Coalescer::start(READ_AT_ONCE, read);
         let sales = FreshCache::new(FRESH_FOR, CAPACITY);
         SaleCache {
@@ -241,30 +253,81 @@ async fn read(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
     use super::*;
     use chrono::TimeDelta;
+
+    /// A sale with these times, on a database whose clock says `now`.
+    fn sale(
+        voucher_id: i64,
+        begin_time: DateTime<Utc>,
+        end_time: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Sale {
+        let row = SaleRow {
+            voucher_id,
+            status: 1,
+            begin_time,
+            end_time,
+            strategy: "reentrant-lock".to_owned(),
+            issued: Some(1),
+            now: now.naive_utc(),
+            stock: 1,
+        };
+        Sale::read(&row, false, Instant::now()).unwrap()
+    }
+
+    /// Sales that count how often the database is asked.
+    fn counted_sales() -> (Arc<SaleCache>, Arc<AtomicU32>) {
+        let reads = Arc::new(AtomicU32::new(0));
+        let counter = reads.clone();
+        let read = move |ids: Vec<i64>| {
+            counter.fetch_add(1, Relaxed);
+            let now = Utc::now();
+            let read = |id: &i64| Ok(Arc::new(sale(*id, now, now, now)));
+            std::future::ready(ids.iter().map(read).collect())
+        };
+        let limit = Duration::from_secs(1);
+        let sales = SaleCache::reading(read, DatabaseClock::default(), limit);
+        (Arc::new(sales), reads)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sale_is_read_once_a_second_or_a_little_more_often_however_many_ask() {
+        let (sales, reads) = counted_sales();
+        for _ in 0..1000 {
+            for asked in join_all((0..5).map(|_| sales.get(1))).await {
+                asked.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let reads = reads.load(Relaxed);
+        assert!((10..=20).contains(&reads), "{reads} reads in 10 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sale_is_read_anew_when_its_stock_changed_or_is_found_to_be_empty() {
+        let (sales, reads) = counted_sales();
+        let first = sales.get(1).await.unwrap();
+        sales.found_sold_out(&first);
+        let second = sales.get(1).await.unwrap();
+        // A purchase that is slower than others tells nothing new.
+        sales.found_sold_out(&first);
+        sales.get(1).await.unwrap();
+        assert_eq!(reads.load(Relaxed), 2);
+        sales.stock_changed(1);
+        let third = sales.get(1).await.unwrap();
+        assert_eq!(reads.load(Relaxed), 3);
+        assert!(!Arc::ptr_eq(&second, &third));
+        assert!(sales.recounts.take().contains_key(&1), "a count is due");
+    }
 
     #[test]
     fn the_window_is_judged_by_the_databases_clock_not_the_nodes() {
         for hours in [-1000, 0, 1000] {
             let (now, hour) = (Utc::now() + TimeDelta::hours(hours), TimeDelta::hours(1));
-            // Of a sale with these times, on a database whose clock says `now`.
-            let require_open = |begin_time, end_time| {
-                let row = SaleRow {
-                    voucher_id: 1,
-                    status: 1,
-                    begin_time,
-                    end_time,
-                    strategy: "reentrant-lock".to_owned(),
-                    issued: Some(1),
-                    now: now.naive_utc(),
-                    stock: 1,
-                };
-                Sale::read(&row, false, Instant::now())
-                    .unwrap()
-                    .window
-                    .require_open()
-            };
+            let require_open = |begin, end| sale(1, begin, end, now).window.require_open();
             assert!(require_open(now - hour, now + hour).is_ok());
             let early = require_open(now + TimeDelta::seconds(5), now + hour);
             assert!(matches!(early, Err(Error::SaleNotBegun)));
