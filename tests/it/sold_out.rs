@@ -11,6 +11,7 @@ use crate::lifetime::act;
 use crate::support::api::{get, post};
 use crate::support::eventually;
 use crate::support::stack::{Proxies, Stack, buy, buy_eventually};
+use testkit::raw::calls_of;
 
 /// The strategies that cache that a sale is sold out.
 fn safe() -> impl Iterator<Item = Strategy> {
@@ -86,6 +87,41 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
     buy(elsewhere, &users[1], returned).await.bought();
     let refused = buy(elsewhere, &users[2], shelf).await;
     refused.refused(200, "VOUCHER_NOT_FOUND");
+}
+
+/// An instance that is not asked finds by itself what changed, in a round through all sales. Each look at one asks whether its
+/// claims are there.
+#[tokio::test]
+async fn added_and_returned_stock_is_counted_before_the_next_round_through_all_sales() {
+    const OTHERS: i64 = 12;
+    let stack = Stack::start(1, &[]).await;
+    let user = stack.users(1).await.remove(0);
+    let mut redis = stack.redis.conn().await;
+    stack.publish_each(1, (0..OTHERS).map(|_| "stream")).await;
+    let sale = stack.publish(2, "stream").await;
+    for change in ["added", "returned"] {
+        eventually(
+            &format!("it is {change}, and counted at once"),
+            async || {
+                let order = stack.buy_committed(&user, sale).await;
+                let left = stack.stock(sale).await + 1;
+                let before = calls_of(&mut redis, "sismember").await;
+                if change == "added" {
+                    stack.add_stock(sale, 1).await;
+                } else {
+                    act(stack.url(), "cancel", &user, order).await.data();
+                }
+                stack.counted(sale, left).await;
+                let looks = calls_of(&mut redis, "sismember").await - before;
+                if change == "added" {
+                    act(stack.url(), "cancel", &user, order).await.data();
+                    stack.counted(sale, left + 1).await;
+                }
+                looks < OTHERS
+            },
+        )
+        .await;
+    }
 }
 
 /// By the strategy, and, once this is remembered, without it. An instance that did not sell the order may say "sold out":
