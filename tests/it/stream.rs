@@ -1,6 +1,7 @@
 //! The strategy `stream`, step by step: pending, committed and refused orders, and entries that are written by a Java
 //! node, repeated or invalid. Faults during a sale are in `stream_faults` and `stream_outages`.
 
+use futures_util::future::join_all;
 use redis::AsyncCommands;
 use serde_json::json;
 use testkit::raw::query;
@@ -8,6 +9,7 @@ use testkit::raw::query;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::get;
 use crate::support::eventually;
+use crate::support::hold::Hold;
 use crate::support::stack::Stack;
 
 async fn counter_and_claims(stack: &Stack, sale: i64) -> (Option<i64>, Vec<i64>) {
@@ -133,6 +135,9 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
         first.to_string(),
         "the existing order"
     );
+    stack.look_up(&users[1], second).await.shows_no_order();
+    let kept: i64 = redis.ttl(stack.keys.refused(second)).await.unwrap();
+    assert!((80_000..=86_400).contains(&kept), "for a day: {kept} s");
     assert_eq!(
         counter_and_claims(&stack, sale).await,
         (Some(1), vec![users[0].id])
@@ -290,6 +295,50 @@ async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_f
     }
     let present: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
     assert_eq!(present.len(), 0);
+}
+
+/// The stream is lost while an order of it is being inserted, and the sale is counted without that order.
+#[tokio::test]
+async fn a_sale_is_counted_again_when_an_order_is_committed_whose_entry_was_lost() {
+    let stack = Stack::start(1, &[]).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(2, "stream").await;
+    let is_of_sale = format!("NEW.voucher_id = {sale}");
+    let insert = "AFTER INSERT ON tb_voucher_order";
+    let hold = Hold::first(&stack.database, insert, &is_of_sale).await;
+    let id = stack.buy(&user, sale).await.bought();
+    stack.wait_for_insert(&user).await;
+    let mut redis = stack.redis.conn().await;
+    let keys = ["stream.orders", "stream.orders.pending"];
+    let _: () = redis.del(&keys).await.unwrap();
+    stack.counted(sale, 2).await;
+    hold.release().await;
+    stack.decided(&user, id).await.data();
+    stack.counted(sale, 1).await;
+}
+
+/// One call admits what arrived during the call before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_of_one_user_for_several_sales_are_pending_when_one_call_admits_them() {
+    let stack = Stack::start(1, &[]).await;
+    let user = stack.users(1).await.remove(0);
+    let sales = stack.publish_each(1, ["stream"; 6]).await;
+    let mut holder = stack.lock_sale(sales[0]).await;
+    for sale in &sales[1..] {
+        let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+        let lock = sqlx::query(lock).bind(sale);
+        lock.execute(&mut *holder).await.unwrap();
+    }
+    let purchases = sales.iter().map(|sale| stack.buy(&user, *sale));
+    for bought in join_all(purchases).await {
+        let pending = stack.look_up(&user, bought.bought()).await;
+        assert_eq!(pending.status, 202, "{pending:?}");
+    }
+    holder.rollback().await.unwrap();
+    stack.stream_drained().await;
+    for sale in sales {
+        assert_eq!(stack.tables(sale).await, (1, 0));
+    }
 }
 
 #[tokio::test]

@@ -23,23 +23,30 @@ pub fn unknown_order(answer: &Answer) -> i64 {
     id.parse().expect("a number")
 }
 
-/// The first call is held on its way and its connection is closed; a second one is answered with a refusal, whose cause then
-/// goes; and the first arrives.
+/// The first call is held on its way and its connection is closed; a second one is answered with a refusal or a failure, whose
+/// cause then goes; and the first arrives.
 #[tokio::test]
 async fn a_purchase_that_may_still_be_admitted_is_not_told_a_refusal() {
     let stack = Stack::patient_behind_proxies(&[]).await;
-    let users = stack.users(2).await;
+    let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
     let sale = stack.publish(5, "stream").await;
+    // Then the session is in memory.
+    let me = get(stack.url(), "/user/me").token(&users[2].token);
+    me.send().await.data();
     let (counter, claims) = (stack.keys.stock(sale), stack.keys.claims(sale));
     // So that the sale is not counted meanwhile.
     let holder = stack.lock_sale(sale).await;
     let mut ids = Vec::new();
-    for (user, refusal) in users.iter().zip(["sold out", "claimed"]) {
+    for (user, refusal) in users.iter().zip(["sold out", "claimed", "no replica"]) {
         let mut refuse = redis::pipe();
         match refusal {
             "sold out" => refuse.set(&counter, 0),
-            _ => refuse.sadd(&claims, user.id),
+            "claimed" => refuse.sadd(&claims, user.id),
+            // Redis says of all later calls that it has done nothing.
+            _ => refuse
+                .cmd("CONFIG")
+                .arg(&["SET", "min-replicas-to-write", "1"]),
         };
         refuse.exec_async(&mut redis).await.unwrap();
         let held = Mode::HoldRequestWith(user.id.to_string().leak());
@@ -48,6 +55,9 @@ async fn a_purchase_that_may_still_be_admitted_is_not_told_a_refusal() {
         assert_eq!(stack.proxies.redis.held(), 1, "{refusal}");
         ids.push(unknown_order(&answer));
         let mut allow = redis::pipe();
+        allow
+            .cmd("CONFIG")
+            .arg(&["SET", "min-replicas-to-write", "0"]);
         allow.set(&counter, 4).srem(&claims, user.id);
         allow.exec_async(&mut redis).await.unwrap();
         stack.proxies.redis.pass_held().await;
@@ -106,6 +116,32 @@ async fn a_purchase_that_was_never_sent_is_refused_within_its_limit_and_none_is_
     eventually("the sale has ended", has_ended).await;
     stack.proxies.redis.set(Mode::Forward);
     stack.proxies.redis.pass_held().await;
+    stack.stream_drained().await;
+    assert_eq!(stack.orders(sale).await, 0);
+}
+
+/// It was sent while the sale was on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purchase_that_reaches_redis_after_the_sales_end_is_not_admitted() {
+    let stack = Stack::patient_behind_proxies(&[]).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(5, "stream").await;
+    stack.counted(sale, 5).await;
+    let ends = "end_time = NOW() + INTERVAL 2 SECOND";
+    stack.database.set_sale(sale, ends).await;
+    let admit = sha1_of(include_str!("../../lua/stream_admit.lua"));
+    stack.proxies.redis.set(Mode::HoldRequests(admit));
+    let buying = stack.start_buying(&user, sale);
+    eventually("the call is on its way", async || {
+        stack.proxies.redis.held() > 0 || buying.is_finished()
+    })
+    .await;
+    let has_ended = async || stack.database.of_sale(sale, "NOW() >= end_time").await == 1;
+    eventually("the sale has ended", has_ended).await;
+    stack.proxies.redis.set(Mode::Forward);
+    stack.proxies.redis.pass_held().await;
+    let answer = buying.await.unwrap();
+    assert_eq!(answer.body["success"], false, "{answer:?}");
     stack.stream_drained().await;
     assert_eq!(stack.orders(sale).await, 0);
 }

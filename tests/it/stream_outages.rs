@@ -2,7 +2,8 @@
 
 use futures_util::future::join_all;
 use redis::AsyncCommands;
-use testkit::raw::query;
+use testkit::proxy::Mode;
+use testkit::raw::calls_of;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::eventually;
@@ -12,7 +13,9 @@ use crate::support::stack::Stack;
 /// is never empty here, and stranded stock is found all the same.
 #[tokio::test]
 async fn sales_whose_rows_are_locked_delay_no_other_sale() {
-    let stack = Stack::start(1, &["--stream-batch", "4"]).await;
+    // What could not be committed does not wait until it would be taken from a consumer that keeps it.
+    let idle = ["--stream-min-idle-ms", "600000"];
+    let stack = Stack::start(1, &[&["--stream-batch", "4"][..], &idle].concat()).await;
     let users = stack.users(60).await;
     let locked = stack.publish_each(60, ["stream"; 6]).await;
     let (free, stranded) = (
@@ -33,12 +36,18 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     for (sale, buyers) in locked.iter().zip([60, 1, 1, 1, 1, 1]) {
         pending.push(stack.pending_orders(&users[..buyers], *sale).await.len() as i64);
     }
+    let mut redis = stack.redis.conn().await;
+    let open = stack.keys.open(locked[0]);
+    let is_closed = async || {
+        let mark: Option<String> = redis.get(&open).await.unwrap();
+        !mark.is_some_and(|mark| mark.contains(' '))
+    };
+    eventually("a sale closes whose buyers would only wait", is_closed).await;
     for user in &users[1..6] {
         let id = stack.buy(user, free).await.bought();
         stack.decided(user, id).await.data();
     }
     // As if an order had been cancelled and Redis had never got its stock back.
-    let mut redis = stack.redis.conn().await;
     let _: () = redis.set(stack.keys.stock(stranded), 0).await.unwrap();
     for user in &users[..2] {
         stack.buy_eventually(user, stranded).await;
@@ -156,11 +165,14 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
             .unwrap()
     })
     .await;
-    // From here on the opener's name goes only if the opener takes it away.
-    let _: () = redis.persist(&open).await.unwrap();
     let _: () = redis.del("stream.orders.pending").await.unwrap();
     holder.rollback().await.unwrap();
-    eventually("its opener cannot", || is_open(&open)).await;
+    eventually("its opener cannot", async || {
+        // The opener's name goes only if the opener takes it away.
+        let _: bool = redis.pexpire(&open, 9000).await.unwrap();
+        is_open(&open).await
+    })
+    .await;
     stack.buy(&users[1], sale).await.bought();
 
     // A purchase would ask for it: a Java node's script needs its counter.
@@ -264,15 +276,7 @@ async fn a_refusal_is_resolved_whatever_the_keys_of_its_sale_hold() {
 /// How many requests the database gets for each read of the stream, until so many reads are done.
 async fn requests_per_read(stack: &Stack, reads: u64) -> f64 {
     let mut redis = stack.redis.conn().await;
-    let mut count = async || {
-        let info: String = query(&mut redis, "INFO", &["commandstats"]).await;
-        let calls = info
-            .split("cmdstat_xreadgroup:calls=")
-            .nth(1)
-            .unwrap_or("0");
-        let calls: String = calls.chars().take_while(char::is_ascii_digit).collect();
-        calls.parse::<u64>().unwrap()
-    };
+    let mut count = async || calls_of(&mut redis, "xreadgroup").await.cast_unsigned();
     let (first, before) = (count().await, stack.proxies.database.requests());
     let mut last = first;
     eventually("the stream is read", async || {
@@ -313,4 +317,30 @@ async fn an_instance_whose_entries_another_one_decided_asks_the_database_no_more
     stack.stream_drained().await;
     let now = requests_per_read(&stack, 40).await;
     assert!(now < usual + 0.5, "{usual} before, {now} now");
+}
+
+/// Its consumer would keep from the others what it cannot commit.
+#[tokio::test]
+async fn an_instance_reads_no_entries_while_its_database_is_away() {
+    let stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
+    let sale = stack.publish(5, "stream").await;
+    let mut redis = stack.redis.conn().await;
+    stack.proxies.database.set(Mode::Cut);
+    // Admitted by a node that reaches the database.
+    let entry = [("userId", 7), ("voucherId", sale), ("id", 71)];
+    let _: String = redis.xadd("stream.orders", "*", &entry).await.unwrap();
+    let mut raw = redis.clone();
+    eventually("it does not read while it looks for others", async || {
+        let reads = calls_of(&mut raw, "xreadgroup").await;
+        let looks = calls_of(&mut raw, "xinfo|consumers").await;
+        eventually("it looks for other consumers", async || {
+            calls_of(&mut redis, "xinfo|consumers").await >= looks + 8
+        })
+        .await;
+        calls_of(&mut raw, "xreadgroup").await == reads
+    })
+    .await;
+    stack.proxies.database.set(Mode::Forward);
+    stack.stream_drained().await;
+    assert_eq!(stack.tables(sale).await, (1, 4));
 }
