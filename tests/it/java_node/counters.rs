@@ -106,11 +106,13 @@ async fn a_counter_that_is_lost_is_there_again_without_a_purchase() {
     let hour = since.parse::<u64>().unwrap() + 3_600_000_000;
     let later = format!("{of} {hour} {join}");
     let _: () = redis
-        .hset("stream.orders.pending", "mark", later)
+        .hset("stream.orders.pending", "mark", &later)
         .await
         .unwrap();
     let _: () = redis.del(format!("seckill:stock:{sale}")).await.unwrap();
     stack.counted(sale, 3).await;
+    let mark: String = redis.hget("stream.orders.pending", "mark").await.unwrap();
+    assert_ne!(mark, later, "nothing would be denied for an hour");
     stack.buy_eventually(&users[0], sale).await;
 
     // Redis lost everything: the counters are there again before anybody buys at our nodes.

@@ -105,6 +105,20 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     stack.counted(sale, 0).await;
     assert!(!has_claim(&stack, sale, &users[1]).await);
 
+    // More are pending than are left, and all are dropped: of what they give back only what is left is sold.
+    let sale = stack.publish(1, "stream").await;
+    let mut held = Vec::new();
+    for (user, order) in users.iter().zip(101..) {
+        held.push(java.hold(user.id, sale, order, true).await);
+    }
+    let mut redis = stack.redis.conn().await;
+    let _: () = redis.del(stack.keys.stock(sale)).await.unwrap();
+    stack.counted(sale, 1 - 3).await;
+    for delivered in &held {
+        java.acknowledge(delivered).await;
+    }
+    assert_eq!(stack.drained(sale).await, (0, 1, Some(1)));
+
     // A drop is found though its consumer has left the group: while only ours are in it, less often.
     let sale = stack.publish(5, "stream").await;
     let held = java.hold(users[0].id, sale, 92, false).await;
@@ -118,6 +132,14 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         .await
         .unwrap();
     stack.told(&users[0], held.order, "ORDER_FAILED").await;
+
+    // Somebody deletes one entry of several: its order is not pending for good.
+    let deleted = java.hold(users[1].id, sale, 93, true).await;
+    java.hold(users[2].id, sale, 94, true).await;
+    let _: u64 = redis.xdel("stream.orders", &[deleted.entry]).await.unwrap();
+    stack.told(&users[1], 93, "ORDER_NOT_FOUND").await;
+    stack.told(&users[2], 94, "PENDING").await;
+    stack.counted(sale, 4).await;
 }
 
 /// A consumer that goes round and round with an entry that it cannot commit, which keeps the entry young.
@@ -145,10 +167,17 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     // good, and what ours tries later comes to nothing.
     let sale = stack.publish(5, "stream").await;
     let delivered = java.hold(user.id, sale, 73, true).await;
+    let mut redis = stack.redis.conn().await;
     while_sale_is_locked(&stack, sale, async {
         eventually("taken over", || async { java.pending().await == 0 }).await;
+        let _: () = redis.del(stack.keys.open(sale)).await.unwrap();
+        stack.counted(sale, 0).await;
         java.acknowledge(&delivered).await;
         stack.told(&user, 73, "ORDER_FAILED").await;
+        stack.stream_drained().await;
+        // What it gave back is counted once the sale opens, and is not sold by a Java node before.
+        let counter = stack.counter(sale).await;
+        assert_eq!(counter, Some(0), "of a sale that is closed");
     })
     .await;
     stack.stream_drained().await;

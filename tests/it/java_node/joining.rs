@@ -4,6 +4,7 @@ use redis::AsyncCommands;
 
 use super::{JavaNode, Reply, drops_were_looked_for, has_claim};
 use crate::support::eventually;
+use crate::support::hold::Hold;
 use crate::support::stack::Stack;
 
 /// Entries that the Java node acknowledged, of whose orders nothing is left.
@@ -43,13 +44,21 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     let committed = java.hold(users[1].id, sale, 72, false).await;
     java.commit(&committed).await;
     java.hold(users[2].id, sale, 73, false).await;
-    assert!(matches!(
-        java.buy(users[3].id, sale).await,
-        Reply::Admitted(_)
-    ));
+    let Reply::Admitted(unread) = java.buy(users[3].id, sale).await else {
+        panic!("not admitted")
+    };
 
     let left = stack.stock(sale).await;
+    let is_unread = format!("NEW.user_id = {}", users[3].id);
+    let insert = "AFTER INSERT ON tb_voucher_order";
+    let hold = Hold::first(&stack.database, insert, &is_unread).await;
     stack.add_instance(&["--stream-min-idle-ms", "1500"]).await;
+    let pending = stack.look_up(&users[3], unread).await;
+    assert_eq!(pending.status, 202, "{pending:?}");
+    stack.opened(sale).await;
+    let counter = stack.counter(sale).await;
+    assert_eq!(counter, Some(left - 2), "both that count are in flight");
+    hold.release().await;
     eventually("what counts is committed", || async {
         stack.orders(sale).await == 3
     })
