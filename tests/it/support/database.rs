@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::eventually;
+use super::{PATIENCE, eventually};
 use secrecy::SecretString;
 use sqlx::mysql::{MySqlPoolOptions, MySqlRow};
 use sqlx::{Connection, Executor, MySql, MySqlConnection, MySqlPool, Row, Transaction};
@@ -193,6 +193,13 @@ impl TestDatabase {
     async fn pool(url: &str) -> MySqlPool {
         let options = MySqlPoolOptions::new().max_connections(4);
         let options = options.acquire_timeout(Duration::from_secs(20));
+        // A table that somebody holds fails what changes it; by the server's default it would wait for a day.
+        let options = options.after_connect(|connection, _| {
+            Box::pin(async move {
+                let limit = format!("SET SESSION lock_wait_timeout = {}", PATIENCE.as_secs());
+                connection.execute(limit.as_str()).await.map(drop)
+            })
+        });
         options
             .connect(url)
             .await
