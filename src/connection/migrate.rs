@@ -50,6 +50,9 @@ const LOCK_WAIT_SECONDS: i64 = 60;
 const FOREIGN: &str =
     "the database of DATABASE_URL was migrated by a newer release, or by another application";
 
+/// The step that adds the unique keys of `tb_voucher_order` and `tb_user`.
+const ADDS_UNIQUE_KEYS: i64 = 2;
+
 /// Rows shown of each kind of conflict.
 const SHOWN: i64 = 5;
 
@@ -72,7 +75,8 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     refuse_newer(&mut connection).await?;
     let found = deviations(&mut connection, Stage::BeforeMigration).await?;
     found.require_bearable()?;
-    if before == 0 {
+    let applied_before = applied_versions(&mut connection).await?;
+    if !applied_before.contains(&ADDS_UNIQUE_KEYS) {
         refuse_conflicting_rows(&mut connection).await?;
     }
     forget_interrupted(&mut connection).await?;

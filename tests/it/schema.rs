@@ -1,8 +1,10 @@
 //! Migrations: on an empty database, a second time, and over the tables and rows of an existing hm-dianping database.
 
+use futures_util::{StreamExt, stream};
 use seckill::connection::migrate;
 
 use crate::support::database::TestDatabase;
+use crate::support::read;
 
 /// The tables as the Java project creates them, where that matters here: other widths and signs, zero dates as defaults,
 /// times that may be NULL, none of our columns. One connection runs them, because the SQL mode belongs to the session.
@@ -157,4 +159,118 @@ async fn rows_that_violate_a_new_constraint_are_named_and_nothing_is_changed() {
         .await;
     let error = migrate::run(&database.url()).await.unwrap_err().to_string();
     assert!(error.contains("one phone number"), "{error}");
+}
+
+/// The statements of each step, without comments.
+fn steps() -> Vec<Vec<String>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort_unstable();
+    let statements = |name: &String| {
+        let text = read(&format!("migrations/{name}"));
+        let lines = text.lines().filter(|line| !line.starts_with("--"));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let statements = text.split(";\n").map(str::trim);
+        let statements = statements.filter(|statement| !statement.is_empty());
+        statements.map(str::to_owned).collect()
+    };
+    names.iter().map(statements).collect()
+}
+
+/// The columns and indexes of all tables, a line each.
+async fn tables(database: &TestDatabase) -> Vec<String> {
+    let tables = "SELECT CONCAT_WS(' ', table_name, column_name, column_type, extra, generation_expression) \
+         FROM information_schema.columns WHERE table_schema = DATABASE() UNION ALL \
+         SELECT CONCAT_WS(' ', table_name, index_name, seq_in_index, column_name, non_unique) \
+         FROM information_schema.statistics WHERE table_schema = DATABASE() ORDER BY 1";
+    sqlx::query_scalar(tables)
+        .fetch_all(&database.pool)
+        .await
+        .unwrap()
+}
+
+/// A database of the Java project on which the migration ended within this step, counted from 0, after so many of its
+/// statements. `migrated` is one on which it did not.
+async fn cut_short(migrated: &TestDatabase, step: usize, statements: usize) -> TestDatabase {
+    let database = java_database().await;
+    let steps = steps();
+    let done = steps[..step].iter().flatten();
+    let done = done.chain(&steps[step][..statements]);
+    let mut connection = database.pool.acquire().await.unwrap();
+    for statement in done {
+        sqlx::raw_sql(statement)
+            .execute(&mut *connection)
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    connection.close().await.unwrap();
+    let record = format!("{}._sqlx_migrations", migrated.name());
+    let create = format!("CREATE TABLE _sqlx_migrations LIKE {record}");
+    database.run(&create).await;
+    let insert = format!(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         SELECT version, description, version <= {step}, checksum, execution_time \
+         FROM {record} WHERE version <= {step} + 1"
+    );
+    database.run(&insert).await;
+    database
+}
+
+/// Each change of a table commits by itself. What a process had done that ended within a step is not done again, and the next
+/// migration does the rest: in whatever statement it ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_was_cut_short_anywhere_is_finished_by_the_next() {
+    let migrated = &java_database().await;
+    migrate::run(&migrated.url()).await.unwrap();
+    let expected = &tables(migrated).await;
+    let steps = steps();
+    let changes =
+        |statement: &String| statement.starts_with("EXECUTE") || statement.starts_with("CREATE");
+    let mut cases = Vec::new();
+    for (step, statements) in steps.iter().enumerate().skip(1) {
+        let ends = (1..)
+            .zip(statements)
+            .filter(|(_, statement)| changes(statement));
+        cases.extend(ends.map(|(end, _)| (step, end)));
+    }
+    assert!(cases.len() >= 13, "{cases:?}");
+    let remaining = steps.len();
+    let finished = cases.iter().map(async |(step, statements)| {
+        let database = cut_short(migrated, *step, *statements).await;
+        let case = format!("step {}, after {statements} statements", step + 1);
+        let mut connection = database.pool.acquire().await.unwrap();
+        let missing = migrate::missing(&mut connection).await.unwrap();
+        drop(connection);
+        if missing != remaining - step {
+            return Some(format!("{case}: {missing} steps are missing"));
+        }
+        if let Err(error) = migrate::run(&database.url()).await {
+            return Some(format!("{case}: {error:#}"));
+        }
+        let found = tables(&database).await;
+        (found != *expected).then(|| format!("{case}: {found:#?}"))
+    });
+    let wrong: Vec<Option<String>> = stream::iter(finished).buffer_unordered(4).collect().await;
+    let wrong: Vec<String> = wrong.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{}\nnot {expected:#?}", wrong.join("\n"));
+}
+
+/// Also where an earlier migration had begun, and a Java node went on writing rows.
+#[tokio::test]
+async fn rows_that_violate_a_new_constraint_are_named_after_a_migration_was_cut_short() {
+    let migrated = java_database().await;
+    migrate::run(&migrated.url()).await.unwrap();
+    let database = cut_short(&migrated, 1, 1).await;
+    let orders =
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 8, 9), (2, 8, 9)";
+    database.run(orders).await;
+    let error = migrate::run(&database.url()).await.unwrap_err().to_string();
+    assert!(error.contains("user 8, voucher 9: 2 orders"), "{error}");
+    database
+        .run("DELETE FROM tb_voucher_order WHERE id = 2")
+        .await;
+    migrate::run(&database.url()).await.unwrap();
 }

@@ -83,6 +83,11 @@ impl TestDatabase {
         at(&self.server, &self.name).into()
     }
 
+    /// Its name on its server.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// `host:port` of its server.
     pub fn server(&self) -> &str {
         let (_, rest) = self.server.split_once('@').expect("a user");
