@@ -11,14 +11,14 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection, SendError};
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisResult,
     Value,
 };
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::memory::SessionMemory;
 use super::token::{KEY_PREFIX, Token};

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quick_cache::sync::{Cache, GuardResult};
+use tokio::time::Instant;
 
 use super::token::Token;
 use super::user::CurrentUser;
@@ -159,5 +160,33 @@ mod tests {
         };
         memory.confirm(long_ago);
         assert!(!memory.is_tracked(Instant::now()));
+    }
+
+    /// Its time to live goes down in Redis while this process answers for it: a session in use must not end.
+    #[tokio::test(start_paused = true)]
+    async fn a_session_in_use_is_looked_up_often_enough_to_be_renewed() {
+        let memory = SessionMemory::new(8);
+        let token = Token::random();
+        let user = CurrentUser {
+            id: 1,
+            nick_name: String::new(),
+            icon: String::new(),
+        };
+        let mut looked_up = Instant::now();
+        for _ in 0..7200 {
+            // No end is ever missing, so nothing else makes this process ask.
+            memory.confirm(Instant::now());
+            if memory.get(&token).is_none() {
+                let found = async { Ok(Some(user.clone())) };
+                memory.read(&token, found).await.unwrap();
+                looked_up = Instant::now();
+            }
+            let answered_alone = looked_up.elapsed();
+            assert!(
+                answered_alone < Duration::from_secs(600),
+                "{answered_alone:?}"
+            );
+            tokio::time::advance(Duration::from_millis(500)).await;
+        }
     }
 }

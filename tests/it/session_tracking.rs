@@ -52,7 +52,7 @@ async fn refused_in_time(base: &str, user: &SignedIn) {
 }
 
 /// How many sessions an instance has looked up in Redis.
-async fn lookups(base: &str) -> u64 {
+pub async fn lookups(base: &str) -> u64 {
     metric(base, "seckill_session_lookups_total{answered_by=\"redis\"}").await
 }
 

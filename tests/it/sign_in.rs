@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use serde_json::json;
 
+use crate::session_tracking::lookups;
 use crate::support::api::{Answer, get, post};
 use crate::support::database::TestDatabase;
 use crate::support::eventually;
@@ -20,6 +21,24 @@ async fn code(stack: &Stack, phone: &str) -> String {
         .await
         .data();
     sent_code(stack, phone).await
+}
+
+/// A code that is not the phone's.
+fn wrong_for(right: &str) -> &'static str {
+    if right == "000000" {
+        "000001"
+    } else {
+        "000000"
+    }
+}
+
+/// Signs in from this address, which is limited.
+async fn login_from(stack: &Stack, address: &str, phone: &str, code: &str) -> Answer {
+    post(stack.url(), "/user/login")
+        .json(json!({ "phone": phone, "code": code }))
+        .header("x-forwarded-for", address)
+        .send()
+        .await
 }
 
 async fn sent_code(stack: &Stack, phone: &str) -> String {
@@ -71,15 +90,21 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
     let unknown = get(one, "/user/999999999").token(&user.token).send().await;
     assert_eq!(unknown.body, json!({ "success": true }));
 
-    // Also by one on a public route.
+    // Also by one on a public route, when more than ten minutes of its time are gone; before, nothing is written.
     for path in ["/shop/1", "/user/me"] {
-        let _: bool = redis.expire(&key, 60).await.unwrap();
-        // The node is told of the change, or looks the session up again soon; otherwise only after minutes.
-        eventually("the session is renewed", async || {
-            get(one, path).token(&user.token).send().await.data();
-            redis.ttl::<_, i64>(&key).await.unwrap() > 60
-        })
-        .await;
+        for (minutes_gone, is_renewed) in [(11, true), (9, false)] {
+            let seconds = (36_000 - minutes_gone) * 60;
+            let _: bool = redis.expire(&key, seconds).await.unwrap();
+            let looked_up = lookups(one).await;
+            // The node is told of the change, or looks the session up again soon; otherwise only after minutes.
+            eventually("the session is looked up", async || {
+                get(one, path).token(&user.token).send().await.data();
+                lookups(one).await > looked_up
+            })
+            .await;
+            let left: i64 = redis.ttl(&key).await.unwrap();
+            assert_eq!(left > seconds, is_renewed, "{path}: {left} of {seconds} s");
+        }
     }
 
     post(one, "/user/logout")
@@ -204,47 +229,39 @@ fn refused_for_two_minutes(answer: &Answer) {
 #[tokio::test]
 async fn a_stranger_locks_a_phone_for_two_minutes_at_most_and_not_by_guesses_from_one_address() {
     let stack = Stack::start(1, &[]).await;
-    let login_from = async |address: &str, phone: &str, code: &str| {
-        let login = json!({ "phone": phone, "code": code });
-        let call = post(stack.url(), "/user/login").json(login);
-        call.header("x-forwarded-for", address).send().await
-    };
-    let wrong_for = |right: &str| {
-        if right == "000000" {
-            "000001"
-        } else {
-            "000000"
-        }
-    };
     let phone = "13800000003";
     let right = code(&stack, phone).await;
     let wrong = wrong_for(&right);
     for _ in 0..5 {
-        let guess = login_from("203.0.113.1", phone, wrong).await;
+        let guess = login_from(&stack, "203.0.113.1", phone, wrong).await;
         guess.refused(200, "CODE_INVALID");
     }
-    // Not even the right one.
-    for guess in [wrong, &right] {
-        refused_for_two_minutes(&login_from("203.0.113.1", phone, guess).await);
+    // Not even the right one; and however often it is refused, the code goes on to work for others.
+    for guess in [wrong, wrong, wrong, wrong, wrong, &right] {
+        refused_for_two_minutes(&login_from(&stack, "203.0.113.1", phone, guess).await);
     }
     // Another phone's code is not concerned.
-    login_from("203.0.113.1", "13800000009", "123456")
+    login_from(&stack, "203.0.113.1", "13800000009", "123456")
         .await
         .refused(200, "CODE_INVALID");
-    login_from("203.0.113.2", phone, &right).await.data();
+    login_from(&stack, "203.0.113.2", phone, &right)
+        .await
+        .data();
 
     // Many addresses do make a code worthless: it cannot be found by guessing. A new one works.
     let right = code(&stack, phone).await;
     let wrong = wrong_for(&right);
     for guess in 0..10 {
         let address = format!("203.0.113.{}", 10 + guess / 4);
-        let guess = login_from(&address, phone, wrong).await;
+        let guess = login_from(&stack, &address, phone, wrong).await;
         guess.refused(200, "CODE_INVALID");
     }
-    let late = login_from("203.0.113.2", phone, &right).await;
+    let late = login_from(&stack, "203.0.113.2", phone, &right).await;
     late.refused(200, "CODE_INVALID");
     let right = code(&stack, phone).await;
-    login_from("203.0.113.2", phone, &right).await.data();
+    login_from(&stack, "203.0.113.2", phone, &right)
+        .await
+        .data();
 
     // Codes that are sent are limited, each phone by itself; the last one works for as long as no other is sent.
     let phone = "13800000004";
@@ -263,6 +280,94 @@ async fn a_stranger_locks_a_phone_for_two_minutes_at_most_and_not_by_guesses_fro
     refused_for_two_minutes(&refused);
     login(&stack, phone, &right).await.data();
     code(&stack, "13800000005").await;
+}
+
+/// What counts against an address and a code is a wrong guess at that code, once.
+#[tokio::test]
+async fn right_and_refused_guesses_count_for_nothing_and_a_new_code_begins_without_any() {
+    let limits = ["--code-guesses-per-address", "7", "--code-sends", "100"];
+    let stack = Stack::start(1, &limits).await;
+    let phone = "13800000006";
+
+    // Six wrong guesses, three at each of two codes; then the right one.
+    let mut right = String::new();
+    for _ in 0..2 {
+        right = code(&stack, phone).await;
+        for _ in 0..3 {
+            let guess = login_from(&stack, "203.0.113.1", phone, wrong_for(&right)).await;
+            guess.refused(200, "CODE_INVALID");
+        }
+    }
+    login_from(&stack, "203.0.113.1", phone, &right)
+        .await
+        .data();
+
+    // More sign-ins than an address may guess wrong.
+    for _ in 0..9 {
+        let right = code(&stack, phone).await;
+        let sign_in = login_from(&stack, "203.0.113.2", phone, &right).await;
+        sign_in.data();
+    }
+
+    // More refusals, too: five were wrong, the others were not looked at.
+    let right = code(&stack, phone).await;
+    let wrong = wrong_for(&right);
+    for at in 0..9 {
+        let guess = login_from(&stack, "203.0.113.3", phone, wrong).await;
+        match at {
+            0..5 => drop(guess.refused(200, "CODE_INVALID")),
+            _ => refused_for_two_minutes(&guess),
+        }
+    }
+    let other_phone = "13800000007";
+    let right = code(&stack, other_phone).await;
+    let sign_in = login_from(&stack, "203.0.113.3", other_phone, &right).await;
+    sign_in.data();
+}
+
+/// Seconds for which a key lives.
+async fn seconds_left(stack: &Stack, key: &str) -> i64 {
+    stack.redis.conn().await.ttl(key).await.unwrap()
+}
+
+/// If each began the window anew, somebody who comes regularly would never get in again after a refusal.
+#[tokio::test]
+async fn what_is_counted_ends_with_the_window_in_which_its_first_was_counted() {
+    let stack = Stack::start(1, &["--code-sends", "100"]).await;
+    let phone = "13800000008";
+    let code_key = format!("login:code:{phone}");
+    let send = async || {
+        let path = format!("/user/code?phone={phone}");
+        let call = post(stack.url(), &path).header("x-forwarded-for", "203.0.113.4");
+        call.send().await.data();
+    };
+    let guess_wrong = async || {
+        let right = sent_code(&stack, phone).await;
+        let guess = login_from(&stack, "203.0.113.4", phone, wrong_for(&right)).await;
+        guess.refused(200, "CODE_INVALID");
+    };
+    send().await;
+    guess_wrong().await;
+    for (key, window) in [
+        ("login:code:sends:from:203.0.113.4".to_owned(), 600),
+        (format!("{{{code_key}}}:sends"), 120),
+        ("login:code:guesses:from:203.0.113.4".to_owned(), 600),
+        // Guesses do not make a code live longer.
+        (code_key.clone(), 120),
+    ] {
+        let left = seconds_left(&stack, &key).await;
+        assert!((window - 60..=window).contains(&left), "{key}: {left} s");
+        let _: bool = stack.redis.conn().await.expire(&key, 50).await.unwrap();
+        if key.contains("sends") {
+            send().await;
+        }
+        guess_wrong().await;
+        let left = seconds_left(&stack, &key).await;
+        assert!((1..=50).contains(&left), "{key}: {left} s after one more");
+    }
+    // What accompanies a code ends with it.
+    let left = seconds_left(&stack, &format!("{{{code_key}}}:guesses")).await;
+    assert!((1..=50).contains(&left), "guesses: {left} s");
 }
 
 #[tokio::test]
