@@ -1,10 +1,14 @@
 //! The shipped nginx configurations, run by a real nginx in front of small HTTP servers: what is public, nginx's own
 //! errors, and which kind of node gets which request.
 
+use std::sync::{Arc, Mutex};
+
 use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{Method, Uri};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::instance::Instance;
@@ -247,6 +251,97 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
         .request("GET", "/blog/hot", "")
         .await
         .refused(503, "UNAVAILABLE");
+}
+
+/// A node that reads each request, and ends the connection or answers 503; the heads that it got.
+struct FailingNode {
+    address: String,
+    heads: Arc<Mutex<Vec<String>>>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl FailingNode {
+    async fn start(reply: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let heads = Arc::<Mutex<Vec<_>>>::default();
+        let seen = heads.clone();
+        let serving = tokio::spawn(async move {
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") && client.read_buf(&mut head).await.unwrap() > 0
+                {
+                }
+                let head = String::from_utf8(head).unwrap().to_lowercase();
+                seen.lock().unwrap().push(head);
+                client.write_all(reply.as_bytes()).await.unwrap();
+            }
+        });
+        FailingNode {
+            address,
+            heads,
+            _serving: AbortOnDropHandle::new(serving),
+        }
+    }
+
+    /// The heads of the requests since the last call.
+    fn take_heads(&self) -> Vec<String> {
+        std::mem::take(&mut self.heads.lock().unwrap())
+    }
+}
+
+/// The node may have done what it was asked for before its connection ended, or said 503.
+#[tokio::test]
+async fn a_request_that_a_node_has_read_is_sent_again_only_if_it_reads() {
+    const AWAY: &str =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    for reply in ["", AWAY] {
+        let nodes = [
+            FailingNode::start(reply).await,
+            FailingNode::start(reply).await,
+        ];
+        let [one, two] = [&nodes[0].address, &nodes[1].address];
+        let mixed = [("NGX_SECKILL", one.clone()), ("NGX_JAVA", two.clone())];
+        for nginx in [
+            Nginx::before([one, two]).await,
+            Nginx::start("nginx-mixed.conf", &mixed).await,
+        ] {
+            for (method, code) in [("POST", "OUTCOME_UNKNOWN"), ("GET", "UNAVAILABLE")] {
+                let path = match method {
+                    "POST" => "/api/voucher-order/seckill/7",
+                    _ => "/api/shop/7",
+                };
+                let forged = "x-forwarded-for: 198.51.100.1\r\n";
+                let answer = nginx.request(method, path, forged).await;
+                let heads = nodes.iter().flat_map(FailingNode::take_heads);
+                let heads: Vec<String> = heads.collect();
+                let (sent, case) = (
+                    heads.len(),
+                    format!("{method}, answered `{reply}`: {answer:?}, {heads:?}"),
+                );
+                if reply.is_empty() {
+                    answer.refused(503, code);
+                    assert_eq!(sent, if method == "POST" { 1 } else { 2 }, "{case}");
+                } else {
+                    assert_eq!(
+                        (answer.status, answer.body.to_string()),
+                        (503, "{}".to_owned()),
+                        "{case}"
+                    );
+                    assert_eq!(sent, 1, "{case}");
+                }
+                // Whose request it is says nginx alone.
+                for head in heads {
+                    assert!(
+                        head.contains("\r\nx-forwarded-for: 127.0.0.1\r\n"),
+                        "{case}"
+                    );
+                    assert!(head.contains("\r\nhost: test\r\n"), "{case}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]
