@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use redis::RedisConnectionInfo;
-use redis_link::{Outcome, Server};
+use redis_link::{Outcome, Redis, Server};
 use testkit::raw::query;
 use testkit::redis_sentinel::{MASTER, RedisSentinel};
+use testkit::redis_server::{RedisServer, Role};
 
 use super::{
     LATE, LIMIT, PATIENT, TIMEOUT, assert_outcome, behind, count, eventually, is_on, soon,
@@ -80,6 +81,36 @@ async fn one_sentinel_that_answers_is_enough() {
     count(&redis, "n").await.unwrap();
     assert!(started.elapsed() < PATIENT, "it waited for one that hangs");
     sentinel.sentinels[1].resume();
+}
+
+/// A sentinel that asks for a login, with the rights that users are told to give, of a master that asks for none.
+#[tokio::test]
+async fn a_sentinel_that_asks_for_a_login_gets_its_own() {
+    let master = RedisServer::start().await;
+    let monitor = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", master.port());
+    let sentinel = RedisServer::start_as(Role::Sentinel(monitor)).await;
+    let mut raw = sentinel.conn().await;
+    let watcher = "SETUSER watcher on >p/w +sentinel|master +sentinel|get-master-addr-by-name";
+    for user in [watcher, "SETUSER default off"] {
+        let words: Vec<&str> = user.split(' ').collect();
+        let () = query(&mut raw, "ACL", &words).await;
+    }
+    let count_behind = async |login: &str| {
+        let url = format!("redis-sentinel://{}/{MASTER}{login}", sentinel.address());
+        let server = Server::from_url(&url).unwrap();
+        let redis = Redis::new(server, PATIENT, PATIENT).unwrap();
+        soon("an answer", count(&redis, "n")).await
+    };
+    count_behind("?sentinel_user=watcher&sentinel_password=p%2Fw")
+        .await
+        .unwrap();
+    for login in [
+        "",
+        "?sentinel_password=p%2Fw",
+        "?sentinel_user=watcher&sentinel_password=x",
+    ] {
+        assert_outcome(count_behind(login).await, Outcome::NotExecuted);
+    }
 }
 
 #[tokio::test]

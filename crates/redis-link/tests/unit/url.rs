@@ -49,4 +49,18 @@ fn every_form_is_read() {
     assert_eq!(addresses(&sentinels), ["a:26379", "b:7000"]);
     assert_eq!(login(sentinels[0].redis_settings()), (None, Some("p/w"), 0));
     assert_eq!(login(&of_master), (Some("app"), Some("secret"), 2));
+
+    let url = "redis-sentinel://a,b/m?sentinel_user=watch%40er&sentinel_password=p%2Fw";
+    let Server {
+        nodes: sentinels,
+        topology: Topology::Sentinel(_, of_master),
+    } = Server::from_url(url).unwrap()
+    else {
+        panic!("not Sentinel")
+    };
+    for sentinel in &sentinels {
+        let login = login(sentinel.redis_settings());
+        assert_eq!(login, (Some("watch@er"), Some("p/w"), 0));
+    }
+    assert_eq!(login(&of_master), (None, None, 0));
 }
