@@ -1,6 +1,7 @@
 """The shop page in a real browser."""
 
 import os
+import re
 import unittest
 import urllib.error
 import urllib.request
@@ -30,6 +31,40 @@ class Shop(BrowserTest):
         expect(page.locator("#stock")).to_have_text("9")
         page.get_by_role("button", name="Pay").click()
         expect(page.locator("#orders .badge")).to_have_text("paid")
+
+    def hold(self, page, path):
+        """The requests by such a path, which go on when they are told to."""
+        requests = []
+        page.route(re.compile(path), lambda route: requests.append(route))
+        return requests
+
+    def press_twice(self, page, button, requests, says):
+        """Presses a button again before its request is answered: that sends no other."""
+        button.dblclick()
+        expect(page.locator("main")).to_contain_text(says)
+        page.keyboard.press("Enter")
+        self.assertEqual(len(requests), 1)
+        requests[0].continue_()
+
+    def test_two_clicks_are_one_request(self):
+        sale = Sale()
+        page = self.open(sale.path)
+        paths = ("/user/code", "/user/login", "/voucher-order/seckill/", "/cancel")
+        held = {path: self.hold(page, path) for path in paths}
+        page.locator("input[name=phone]").fill(phone())
+        submit = page.locator(".sign-in button[type=submit]")
+        self.press_twice(page, submit, held["/user/code"], "Sending…")
+        expect(page.locator("input[name=code]")).to_have_value(re.compile(r"^\d{6}$"))
+        self.press_twice(page, submit, held["/user/login"], "Signing in…")
+        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        self.press_twice(page, page.locator("#buy"), held["/voucher-order/seckill/"], "Buying…")
+        expect(page.locator("#buy")).to_have_text("You got it")
+        page.get_by_role("button", name="Cancel").click()
+        self.press_twice(page, page.get_by_role("button", name="Yes, cancel it"), held["/cancel"], "Cancelling…")
+        expect(page.locator("#orders .badge")).to_have_text("cancelled")
+        # None came later, either.
+        for path, requests in held.items():
+            self.assertEqual(len(requests), 1, path)
 
     def test_a_cancelled_order_can_be_bought_again(self):
         page = self.open(Sale(stock=1).path)
