@@ -350,6 +350,76 @@ mod tests {
         String::from_utf8_lossy(&reply).into_owned()
     }
 
+    /// Serves until the test ends.
+    fn serve_here(tcp: TcpListener) {
+        let drain = drain(CancellationToken::new(), LIMIT);
+        tokio::spawn(serve(tcp, policy(), here(), TaskTracker::new(), drain));
+    }
+
+    /// After its first reply, and after a part of the next head. The clock stands still but for what is waited for, so no
+    /// machine is too slow.
+    #[tokio::test]
+    async fn a_connection_is_closed_that_sends_no_complete_head_for_ten_seconds() {
+        for part in ["", "GET / HTTP/1.1\r\nhost: x\r\n"] {
+            let (tcp, mut client) = connected().await;
+            serve_here(tcp);
+            answered(&mut client).await;
+            client.write_all(part.as_bytes()).await.expect("send");
+            tokio::time::pause();
+            let begin = Instant::now();
+            let closed =
+                tokio::time::timeout(LIMIT * 10, client.read_to_end(&mut Vec::new())).await;
+            closed.expect("an end").expect("no reset");
+            let seconds = begin.elapsed().as_secs_f64();
+            assert!(
+                (9.0..=11.0).contains(&seconds),
+                "after {part:?}: {seconds} s"
+            );
+            tokio::time::resume();
+        }
+    }
+
+    /// Sends a request, and reads the reply to its end.
+    async fn answered(client: &mut TcpStream) {
+        client.write_all(REQUEST).await.expect("send");
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"here") {
+            let read = tokio::time::timeout(LIMIT, client.read_buf(&mut reply)).await;
+            assert!(read.expect("in time").expect("a reply") > 0, "closed");
+        }
+    }
+
+    /// One connection in place of ten thousand.
+    #[tokio::test]
+    async fn a_connection_too_many_waits_until_another_is_closed() {
+        let pages = include_str!("../../docs/OPERATIONS.md").replace('\n', " ");
+        assert!(pages.contains("at most 10,000 are open"));
+        assert_eq!(MAX_CONNECTIONS, 10_000, "docs/OPERATIONS.md says so");
+        let (tcp, mut first) = connected().await;
+        let address = tcp.local_addr().expect("its address");
+        let server = Server {
+            policy: Arc::new(policy()),
+            routes: here(),
+            graceful: GracefulShutdown::new(),
+            slots: Arc::new(Semaphore::new(1)),
+            connections: TaskTracker::new(),
+        };
+        tokio::spawn(async move { server.accept(tcp, std::future::pending()).await });
+        answered(&mut first).await;
+        let mut second = TcpStream::connect(address).await.expect("connect");
+        second.write_all(REQUEST).await.expect("send");
+        for _ in 0..20 {
+            answered(&mut first).await;
+            let read = second.try_read(&mut [0]);
+            let waits = read
+                .as_ref()
+                .is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            assert!(waits, "{read:?}");
+        }
+        drop(first);
+        assert_eq!(status(&mut second).await, "HTTP/1.1 200");
+    }
+
     /// A reply that is larger than all buffers of the system, and nothing is read.
     #[tokio::test]
     async fn a_client_that_never_reads_is_cut_off() {
