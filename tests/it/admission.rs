@@ -8,6 +8,7 @@ use hyper::Method;
 
 use crate::reads::PATHS;
 use crate::resilience::while_sale_is_locked;
+use crate::session_tracking::lookups;
 use crate::support::api::{Answer, call, get, metric, metric_is};
 use crate::support::stack::{Proxies, Stack, buy};
 use testkit::proxy::Mode;
@@ -168,6 +169,7 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
             .map(|user| ask_from(&address, &user.token));
         refused.push(assert_limited(&join_all(flood).await, began));
         // An unknown session from there is refused, too, and late; a client on this machine is not limited.
+        let looked_up = lookups(stack.url()).await;
         let nobody = "a".repeat(32);
         let unknown = (0..30).map(async |_| {
             let asked = Instant::now();
@@ -186,6 +188,9 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
             fastest.is_some_and(|time| time >= delay),
             "{path}: {limited:?}"
         );
+        // Those that are limited were not looked for.
+        let looked_up = lookups(stack.url()).await - looked_up;
+        assert_eq!(looked_up, others.len() as u64, "{path}: sessions looked up");
         let direct = (0..30).map(|_| ask(storm).send());
         assert!(
             join_all(direct)
