@@ -6,6 +6,7 @@ use std::time::Duration;
 use seckill::connection::mysql;
 use secrecy::ExposeSecret;
 
+use crate::support::acl;
 use crate::support::api::get;
 use crate::support::database::{TestDatabase, server};
 use crate::support::instance::Instance;
@@ -13,7 +14,8 @@ use crate::support::stack::Stack;
 use sqlx::Executor;
 use testkit::database_server::DatabaseServer;
 use testkit::raw;
-use testkit::redis_server::RedisServer;
+use testkit::redis_sentinel::in_sync;
+use testkit::redis_server::{RedisServer, Role};
 
 /// Three orders made just now by a node whose clock is this far ahead of UTC.
 async fn orders(stack: &Stack, first_user: i64, hours_ahead: i64, status: u8) {
@@ -53,6 +55,20 @@ async fn assert_sessions_have_settings_of_their_own(server: &DatabaseServer) {
     admin.execute(settings).await.expect("settings");
 }
 
+/// A database's clock that is ahead of this machine's or behind, for everybody but its administrators.
+async fn assert_another_clock_is_named(server: &DatabaseServer, env: &[(&str, String)]) {
+    let mut admin = server.admin().await.expect("connect");
+    for difference in ["- 3600", "+ 3600"] {
+        let step = format!("SET @@timestamp = UNIX_TIMESTAMP() {difference}");
+        let step = format!("SET GLOBAL init_connect = '{step}'");
+        admin.execute(step.as_str()).await.expect("a step");
+        let text = Instance::says(1, &["doctor"], env, "the database's clock is 3");
+        assert!(text.contains("run a time service"), "{text}");
+    }
+    let back = "SET GLOBAL init_connect = ''";
+    admin.execute(back).await.expect("stepped back");
+}
+
 #[tokio::test]
 async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     let mut stack = Stack::start(0, &[]).await;
@@ -63,6 +79,9 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         "the user has the rights",
     ] {
         assert!(text.contains(line), "{line}: {text}");
+    }
+    for problem in ["maxmemory-policy", "clock", "replicas", "may not publish"] {
+        assert!(!text.contains(problem), "{problem}: {text}");
     }
     let mut redis = RedisServer::start().await;
     let mut env = stack.env();
@@ -90,6 +109,26 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         &env,
         "Redis keeps snapshots only; the last was made",
     );
+    // What evicts keys, takes writes of which no replica knows, and lets nobody hear of released locks.
+    config("maxmemory-policy", "allkeys-lru").await;
+    let replica = RedisServer::start_as(Role::ReplicaOf(redis.port())).await;
+    in_sync(&redis, &replica).await;
+    acl(&redis, "app", "~* resetchannels &cache:invalidate +@all").await;
+    env[1].1 = format!("redis://app:secret@{}/", redis.address());
+    let text = Instance::says(0, &["doctor"], &env, "maxmemory-policy is allkeys-lru");
+    for says in [
+        "use noeviction",
+        "1 replicas, and the master takes writes when it has lost them",
+        "the user may not publish on the locks' channels",
+    ] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    config("maxmemory-policy", "noeviction").await;
+    config("min-replicas-to-write", "1").await;
+    let text = Instance::says(0, &["doctor"], &env, "ready to serve");
+    for problem in ["maxmemory-policy", "replicas, and"] {
+        assert!(!text.contains(problem), "{problem}: {text}");
+    }
     redis.kill();
     let empty = TestDatabase::empty().await;
     env[0].1 = empty.url().expose_secret().to_owned();
@@ -114,6 +153,7 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         env[0].1 = own.url();
         Instance::says(0, &["migrate"], &env, "");
         assert_sessions_have_settings_of_their_own(&own).await;
+        assert_another_clock_is_named(&own, &env).await;
         Instance::says(1, &["doctor"], &env, "max_connections=40")
     };
     for says in [
