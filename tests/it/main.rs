@@ -28,6 +28,7 @@ mod late_commit;
 mod law;
 mod lifetime;
 mod load_tool;
+mod logs;
 mod lookup;
 mod metrics;
 mod nginx;
