@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::support::api::Answer;
 use crate::support::instance::Instance;
 use crate::support::nginx::Nginx;
 use crate::support::read;
@@ -25,6 +26,13 @@ async fn upstream(name: &'static str) -> (String, AbortOnDropHandle<()>) {
     };
     let (address, serving) = serve(Router::new().fallback(answer)).await;
     (address.to_string(), serving)
+}
+
+/// Asserts that it is a reply of nginx itself, which has one id, as every reply.
+fn refused_by_nginx(answer: &Answer, status: u16, code: &str) {
+    answer.refused(status, code);
+    let ids = answer.headers.get_all("x-request-id").iter();
+    assert_eq!(ids.count(), 1, "{answer:?}");
 }
 
 #[tokio::test]
@@ -46,10 +54,8 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
         "/api/docs/openapi.json",
         "/api/../docs/",
     ] {
-        nginx
-            .request("GET", path, "")
-            .await
-            .refused(404, "NOT_FOUND");
+        let answer = nginx.request("GET", path, "").await;
+        refused_by_nginx(&answer, 404, "NOT_FOUND");
     }
     for (path, passed) in [
         ("/shop/1", "/shop/1"),
@@ -66,9 +72,8 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
 
     let send = async |request: String| nginx.send_from("127.0.0.1", &request).await;
     let long = "a".repeat(40_000);
-    send(format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n"))
-        .await
-        .refused(414, "URI_TOO_LONG");
+    let answer = send(format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+    refused_by_nginx(&answer, 414, "URI_TOO_LONG");
     for bad in [
         format!("GET / HTTP/1.1\r\nhost: x\r\nx-long: {long}\r\n\r\n"),
         "GET / HTTP/1.1\r\n\r\n".to_owned(),
@@ -78,23 +83,19 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
         "GET /../.. HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
         "G?T / HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
     ] {
-        send(bad).await.refused(400, "BAD_REQUEST");
+        let answer = send(bad).await;
+        refused_by_nginx(&answer, 400, "BAD_REQUEST");
     }
     let trace = send("TRACE / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned()).await;
-    trace.refused(405, "METHOD_NOT_ALLOWED");
+    refused_by_nginx(&trace, 405, "METHOD_NOT_ALLOWED");
     let large = "POST /user/login HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n";
-    send(large.to_owned())
-        .await
-        .refused(413, "PAYLOAD_TOO_LARGE");
+    let answer = send(large.to_owned()).await;
+    refused_by_nginx(&answer, 413, "PAYLOAD_TOO_LARGE");
     drop(serving);
-    nginx
-        .request("GET", "/shop/1", "")
-        .await
-        .refused(503, "UNAVAILABLE");
-    nginx
-        .request("POST", "/voucher-order/seckill/1", "")
-        .await
-        .refused(503, "OUTCOME_UNKNOWN");
+    let answer = nginx.request("GET", "/shop/1", "").await;
+    refused_by_nginx(&answer, 503, "UNAVAILABLE");
+    let answer = nginx.request("POST", "/voucher-order/seckill/1", "").await;
+    refused_by_nginx(&answer, 503, "OUTCOME_UNKNOWN");
 }
 
 #[tokio::test]
@@ -227,10 +228,8 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
         "/docs/",
         "/api/docs/openapi.json",
     ] {
-        nginx
-            .request("GET", path, "")
-            .await
-            .refused(404, "NOT_FOUND");
+        let answer = nginx.request("GET", path, "").await;
+        refused_by_nginx(&answer, 404, "NOT_FOUND");
     }
     // What both have is served while one of them is away; a read of what that one alone has is refused.
     drop(serving_java);
@@ -247,10 +246,8 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
             (200, &json!(format!("ours POST {path}")))
         );
     }
-    nginx
-        .request("GET", "/blog/hot", "")
-        .await
-        .refused(503, "UNAVAILABLE");
+    let answer = nginx.request("GET", "/blog/hot", "").await;
+    refused_by_nginx(&answer, 503, "UNAVAILABLE");
 }
 
 /// A node that reads each request, and ends the connection or answers 503; the heads that it got.
@@ -312,16 +309,15 @@ async fn a_request_that_a_node_has_read_is_sent_again_only_if_it_reads() {
                     "POST" => "/api/voucher-order/seckill/7",
                     _ => "/api/shop/7",
                 };
-                let forged = "x-forwarded-for: 198.51.100.1\r\n";
-                let answer = nginx.request(method, path, forged).await;
+                let headers = "x-forwarded-for: 198.51.100.1\r\nx-request-id: abc-123\r\n";
+                let answer = nginx.request(method, path, headers).await;
                 let heads = nodes.iter().flat_map(FailingNode::take_heads);
                 let heads: Vec<String> = heads.collect();
-                let (sent, case) = (
-                    heads.len(),
-                    format!("{method}, answered `{reply}`: {answer:?}, {heads:?}"),
-                );
+                let case = format!("{method}, answered `{reply}`: {answer:?}, {heads:?}");
+                let sent = heads.len();
                 if reply.is_empty() {
-                    answer.refused(503, code);
+                    refused_by_nginx(&answer, 503, code);
+                    assert_eq!(answer.headers["x-request-id"], "abc-123", "{case}");
                     assert_eq!(sent, if method == "POST" { 1 } else { 2 }, "{case}");
                 } else {
                     assert_eq!(
