@@ -162,7 +162,15 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     fail(&stack, sale, "INSERT", 1064).await;
     fail(&stack, direct, "INSERT", 1064).await;
     let bought = buy_all(&stack, users, sale).await;
-    stack.buy(&users[0], direct).await.refused(500, "INTERNAL");
+    let answer = stack.buy(&users[0], direct).await;
+    answer.refused(500, "INTERNAL");
+    // The detail is in the log alone, under the id that the reply has.
+    let id = answer.body["requestId"].as_str().expect("an id");
+    assert_eq!(answer.headers["x-request-id"], id);
+    let line = stack.instances[0].wait_for_line(id).await;
+    let detail = "a planted error";
+    assert!(line.contains("ERROR") && line.contains(detail), "{line}");
+    assert!(!answer.body.to_string().contains(detail), "{answer:?}");
     failed(&stack, sale, 12).await;
     assert_eq!(stack.dead_letters().await, 0);
     stack.database.run("DELETE FROM planted").await;

@@ -164,7 +164,11 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
         "{line}"
     );
 
-    login(&stack, PHONE, &first).await.data();
+    let signed_in = login(&stack, PHONE, &first).await;
+    let token = signed_in.data().as_str().unwrap();
+    // The session lives as long although nobody asks by it.
+    let left = seconds_left(&stack, &format!("login:token:{token}")).await;
+    assert!((36_000 * 60 - 60..=36_000 * 60).contains(&left), "{left} s");
     assert_eq!(
         login(&stack, PHONE, &first)
             .await

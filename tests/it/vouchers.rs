@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use workload::ladder::Strategy;
 
-use crate::support::api::{Answer, get, post};
+use crate::support::api::{ADMIN_TOKEN, Answer, get, post};
 use crate::support::stack::Stack;
 
 pub fn ordinary() -> Value {
@@ -128,6 +128,12 @@ async fn outside_the_lab_no_unsafe_strategy_is_published_or_sold() {
     let empty = post(open, "/voucher").header("x-admin-token", "");
     let answer = empty.json(ordinary()).send().await;
     assert!(answer.refused(403, "FORBIDDEN").contains("ADMIN_TOKEN"));
+    // Nor does any other take what is nearly its token.
+    let longer = format!("{ADMIN_TOKEN}x");
+    for token in ["", &ADMIN_TOKEN[..10], &longer, &ADMIN_TOKEN.to_uppercase()] {
+        let call = post(stack.url(), "/voucher").header("x-admin-token", token);
+        call.json(ordinary()).send().await.refused(403, "FORBIDDEN");
+    }
 
     let all = Strategy::ALL.into_iter();
     for strategy in all.filter(|strategy| strategy.is_unsafe()) {
