@@ -203,7 +203,7 @@ async fn no_line_of_any_level_has_a_token_a_password_a_body_or_a_query() {
             line.split(|character: char| !character.is_ascii_alphanumeric() && character != '.')
         });
         let words: HashSet<&str> = words.collect();
-        let is_logged = |code: &String| words.contains(code.as_str());
-        assert!(!codes.iter().all(is_logged), "the codes {codes:?}");
+        let logged = codes.iter().filter(|code| words.contains(code.as_str()));
+        assert!(logged.count() < codes.len(), "the codes {codes:?}");
     }
 }

@@ -169,15 +169,23 @@ fn steps() -> Vec<Vec<String>> {
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort_unstable();
-    let statements = |name: &String| {
-        let text = read(&format!("migrations/{name}"));
-        let lines = text.lines().filter(|line| !line.starts_with("--"));
-        let text = lines.collect::<Vec<_>>().join("\n");
-        let statements = text.split(";\n").map(str::trim);
-        let statements = statements.filter(|statement| !statement.is_empty());
-        statements.map(str::to_owned).collect()
-    };
-    names.iter().map(statements).collect()
+    names.iter().map(|name| statements_of(name)).collect()
+}
+
+fn statements_of(step: &str) -> Vec<String> {
+    let text = read(&format!("migrations/{step}"));
+    let lines = text.lines().filter(|line| !line.starts_with("--"));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let statements = text.split(";\n").map(str::trim);
+    statements
+        .filter(|statement| !statement.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Whether a statement changes a table; the others prepare such a one.
+fn changes_a_table(statement: &str) -> bool {
+    statement.starts_with("EXECUTE") || statement.starts_with("CREATE")
 }
 
 /// The columns and indexes of all tables, a line each.
@@ -227,24 +235,22 @@ async fn a_migration_that_was_cut_short_anywhere_is_finished_by_the_next() {
     migrate::run(&migrated.url()).await.unwrap();
     let expected = &tables(migrated).await;
     let steps = steps();
-    let changes =
-        |statement: &String| statement.starts_with("EXECUTE") || statement.starts_with("CREATE");
     let mut cases = Vec::new();
     for (step, statements) in steps.iter().enumerate().skip(1) {
-        let ends = (1..)
-            .zip(statements)
-            .filter(|(_, statement)| changes(statement));
-        cases.extend(ends.map(|(end, _)| (step, end)));
+        for (end, statement) in (1..).zip(statements) {
+            if changes_a_table(statement) {
+                cases.push((step, end));
+            }
+        }
     }
     assert!(cases.len() >= 13, "{cases:?}");
-    let remaining = steps.len();
     let finished = cases.iter().map(async |(step, statements)| {
         let database = cut_short(migrated, *step, *statements).await;
         let case = format!("step {}, after {statements} statements", step + 1);
         let mut connection = database.pool.acquire().await.unwrap();
         let missing = migrate::missing(&mut connection).await.unwrap();
         drop(connection);
-        if missing != remaining - step {
+        if missing != steps.len() - step {
             return Some(format!("{case}: {missing} steps are missing"));
         }
         if let Err(error) = migrate::run(&database.url()).await {
