@@ -10,9 +10,10 @@ use crate::bench::environment::{BUYERS, Database, Environment, PLAIN};
 use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::Plan;
+use crate::bench::ratios;
 use crate::bench::run::{Figure, ORDERS_PER_S, P99, SERVERS_US};
 use crate::bench::servers::{self, Server};
-use crate::spread::beside;
+use crate::spread::{Spread, beside};
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
@@ -28,6 +29,10 @@ const SETUPS: [(&str, Database); 3] = [
         (Replication::SemiSynchronous, &[]),
     ),
 ];
+
+/// Ratio D: what is left of the orders per second of [`RATED`] in each setup but the first; floor and aim.
+const BOUNDS: [[f64; 2]; 2] = [[0.8, 0.95], [0.6, 0.85]];
+const RATED: &str = "group-commit";
 
 /// Measures, and prints the table: a row for each strategy.
 pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
@@ -50,6 +55,7 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
         ));
     }
     let mut rows = Vec::new();
+    let mut rated = Vec::new();
     for strategy in STRATEGIES {
         let one = async |_: usize, (_, instance, environment): &(&str, Server, Environment)| {
             Plan::new(strategy, environment, instance).run().await
@@ -64,15 +70,24 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
             figures.collect::<Vec<_>>().join(" / ")
         };
         // Beside those without a binary log of the same rounds.
-        let shares = all
+        let shares: Vec<Spread> = all
             .iter()
             .skip(1)
-            .map(|runs| beside(runs, &all[0], ORDERS_PER_S.1).to_string());
+            .map(|runs| beside(runs, &all[0], ORDERS_PER_S.1))
+            .collect();
+        if strategy == RATED {
+            for ((share, [floor, aim]), (setup, ..)) in shares.iter().zip(BOUNDS).zip(&setups[1..])
+            {
+                let status = ratios::status(Some(floor), Some(aim), false, Some(*share));
+                rated.push(format!("D, {RATED} with {setup}: {share}, {status}"));
+            }
+        }
         let mut row = vec![
             format!("`{strategy}`"),
             figure(ORDERS_PER_S.median(&all[0])),
         ];
-        row.extend(shares.chain([each(P99), each(SERVERS_US), commits.join(" / ")]));
+        row.extend(shares.iter().map(Spread::to_string));
+        row.extend([each(P99), each(SERVERS_US), commits.join(" / ")]);
         rows.push(row);
     }
     let shares: Vec<_> = setups
@@ -90,7 +105,7 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let table = markdown::table(&titles, &rows);
     let conditions = setups[0].2.conditions(began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");
-    println!("{text}");
+    println!("{text}\n{}", rated.join("\n"));
     if args.write {
         markdown::write(&markdown::path("BENCHMARKS.md"), section, &text)?;
         println!("Written: docs/BENCHMARKS.md");

@@ -15,13 +15,14 @@ use crate::bench::options::say;
 use crate::bench::plan::{Plan, Stock};
 use crate::bench::ratios::*;
 use crate::bench::run::Run;
-use crate::bench::servers::Servers;
+use crate::bench::servers::{Servers, instance};
 
 /// The runs of a round. Pairs are compared closely: they are made A B B A in one round and B A A B in the next, so that a
 /// drift of the machine affects both alike.
 const ROUND: &[&[&str]] = &[
     &[ORDERS, BARE, LOCKED, TRANSACTION, ORDERS_16, ORDERS_1024],
     &[ORDERS_BESIDE, STREAM],
+    &[ORDERS_UNKNOWN, ORDERS_KNOWN],
     &[COMMIT, ORDERS_OPEN, SOLD_OUT, BARE_SOLD_OUT],
     &[ORDERS_DIRECT, ORDERS_PROXIED],
     &[BARE_DIRECT, BARE_PROXIED],
@@ -33,6 +34,9 @@ const ROUND: &[&[&str]] = &[
 
 /// Open loops: attempts arrive at a multiple of the orders per second of the round's last run of another name.
 const OPEN_LOOPS: [(&str, f64, &str); 2] = [(ORDERS_OPEN, 0.7, ORDERS), (OVERLOAD, 3.0, PEAK)];
+
+/// Longest sale that ends when all its buyers have had their turn.
+const LONGEST_SALE: Duration = Duration::from_secs(20);
 
 /// Longest run of the warm-up.
 const WARM_UP: Duration = Duration::from_millis(400);
@@ -138,6 +142,9 @@ async fn run(
             ..one()
         },
         ORDERS_PROXIED => on(nginx),
+        ORDERS_UNKNOWN | ORDERS_KNOWN => {
+            return run_of_buyers(environment, name, duration).await;
+        }
         ORDERS_QUIET => on(quiet),
         PEAK => on(strict),
         OVERLOAD => clients(1024, on(strict)),
@@ -183,6 +190,34 @@ async fn run(
         },
         _ => plan.run().await,
     }
+}
+
+/// A sale whose buyers come once each, on an instance that was just started and has sold to others; or the next sale to
+/// the same buyers.
+async fn run_of_buyers(
+    environment: &Environment,
+    name: &'static str,
+    duration: Duration,
+) -> anyhow::Result<Run> {
+    const BUYERS: usize = 20_000;
+    const OTHERS: usize = 2_000;
+    let server = instance(environment, "new", &[]).await?;
+    let sale = |name, count, turn| Plan {
+        name,
+        part: Some((count, turn)),
+        duration,
+        ..Plan::new("group-commit", environment, &server)
+    };
+    sale("to others", OTHERS, 1).run().await?;
+    if name == ORDERS_KNOWN {
+        // To its end: all of them are known then.
+        let first = Plan {
+            duration: LONGEST_SALE,
+            ..sale("to the buyers", BUYERS, 0)
+        };
+        first.run().await?;
+    }
+    sale(name, BUYERS, 0).run().await
 }
 
 /// Scrapes metrics and polls as a shop's page does, each every second, and as the lab's page does, four times as often.
