@@ -29,6 +29,42 @@ const PASS_LIMIT: Duration = Duration::from_secs(60);
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
 
+/// Whether these are replies of MySQL's protocol to some statements of a text, and not all: of the last packet, if it is an OK or
+/// the end of rows, the flag SERVER_MORE_RESULTS_EXISTS. Cut off before, a server may not run the rest.
+fn more_results_follow(mut replies: &[u8]) -> bool {
+    const MORE_RESULTS: u8 = 8;
+    let mut more = false;
+    while let [a, b, c, _, rest @ ..] = replies {
+        let length = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
+        let Some((packet, after)) = rest.split_at_checked(length) else {
+            return more;
+        };
+        replies = after;
+        more = match packet {
+            // Rows changed and the last id, as length-encoded numbers; then the status.
+            [0, numbers @ ..] => {
+                let status = skip_number(skip_number(numbers));
+                status.first().is_some_and(|flags| flags & MORE_RESULTS > 0)
+            }
+            [0xfe, _, _, flags, _] => flags & MORE_RESULTS > 0,
+            [0xff, ..] => false,
+            // Columns and rows: their end follows.
+            _ => true,
+        };
+    }
+    more
+}
+
+fn skip_number(bytes: &[u8]) -> &[u8] {
+    let length = match bytes.first() {
+        Some(0xfc) => 3,
+        Some(0xfd) => 4,
+        Some(0xfe) => 9,
+        _ => 1,
+    };
+    bytes.get(length..).unwrap_or_default()
+}
+
 /// The request COMMIT of MySQL's protocol: a query's code and its text, or the last of several statements in one text. The
 /// word alone is part of READ COMMITTED, which every new connection sets.
 const COMMITS: [&str; 2] = ["\x03COMMIT", "; COMMIT"];
@@ -44,7 +80,7 @@ pub enum Mode {
     HangReplies,
     /// Closes every connection, also new ones.
     Cut,
-    /// Closes the connection in place of the reply to a COMMIT.
+    /// Closes the connection in place of the reply to a COMMIT, once the server has run it.
     LoseCommitReply,
     /// As [`Mode::LoseCommitReply`] once, then as [`Mode::Cut`].
     LoseCommitReplyThenCut,
@@ -375,6 +411,7 @@ impl Link {
     /// Passes replies on until the server closes the connection, or a reply is to be lost.
     async fn forward_replies(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
         let mut buffer = vec![0; 64 * 1024];
+        let mut lost = Vec::new();
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
             self.end_of(Mode::HangReplies).await;
             self.end_of(Mode::Hang).await;
@@ -387,6 +424,10 @@ impl Link {
                 return;
             }
             if self.losing.load(Ordering::SeqCst) {
+                lost.extend_from_slice(&buffer[..length]);
+                if more_results_follow(&lost) {
+                    continue;
+                }
                 if matches!(
                     current,
                     Mode::LoseCommitReplyThenCut | Mode::LoseReplyToThenCut(_)
