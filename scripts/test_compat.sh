@@ -8,7 +8,7 @@ COMPAT_SERVERS=(mariadb mariadb-trixie mysql-sid redis redis-trixie valkey-trixi
 # outages and lost replies do, every query of shops, vouchers, orders and the audit.
 COMPAT_DATABASE=(
   schema schema_deviations law purchase group_commit lifetime late_commit database_errors resilience half_open
-  audit admin_writes shops vouchers start unit_rows database_bad_input foreign_keys lookup
+  audit admin_writes shops vouchers start unit_rows database_bad_input foreign_keys lookup decided
 )
 # On a Redis: every script, GEO, Bloom filter, sessions, ids, stream; a cluster, Sentinel, TLS, rights.
 COMPAT_REDIS=(

@@ -6,12 +6,12 @@
 //! **node's** clock and the database's: an order whose id is older than a purchase may take, by the database's clock, is not
 //! on its way any more. Ids are unique whatever the clocks say (see `id/`).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta, TimeZone, Utc};
 use chrono_tz::Tz;
+
+use crate::connection::database_clock::DatabaseClock;
 
 /// The time zone of date-times in requests and replies, and of the day that an order id's counter belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -68,46 +68,6 @@ impl Zone {
             .from_local_datetime(&local)
             .earliest()
             .map(|at| at.with_timezone(&Utc))
-    }
-}
-
-/// The database's clock, as its last reply told it: never ahead of it while it runs evenly. Cheap to clone.
-#[derive(Clone)]
-pub struct DatabaseClock(Arc<Reading>);
-
-struct Reading {
-    began: Instant,
-    /// What is to be added to the time since then, µs since 1970; 0 before the first reply.
-    offset_us: AtomicI64,
-}
-
-impl Default for DatabaseClock {
-    fn default() -> Self {
-        DatabaseClock(Arc::new(Reading {
-            began: Instant::now(),
-            offset_us: AtomicI64::new(0),
-        }))
-    }
-}
-
-impl DatabaseClock {
-    fn elapsed_us(&self) -> i64 {
-        let elapsed = self.0.began.elapsed().as_micros();
-        elapsed.try_into().unwrap_or(i64::MAX)
-    }
-
-    /// A reply that has just come says that it is `now`.
-    pub fn set(&self, now: DateTime<Utc>) {
-        let offset = now.timestamp_micros() - self.elapsed_us();
-        self.0.offset_us.store(offset, Relaxed);
-    }
-
-    /// `None` before the first reply.
-    pub fn now(&self) -> Option<DateTime<Utc>> {
-        match self.0.offset_us.load(Relaxed) {
-            0 => None,
-            offset => DateTime::from_timestamp_micros(offset + self.elapsed_us()),
-        }
     }
 }
 

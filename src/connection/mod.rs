@@ -3,6 +3,7 @@
 
 pub mod coalescer;
 pub mod database_check;
+pub mod database_clock;
 pub mod database_url;
 pub mod fresh_cache;
 pub mod http_post;

@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use sqlx::{Connection, MySqlConnection};
 use tokio::time::Instant;
 
+use super::database_clock::DatabaseClock;
 use super::database_url::{cannot_connect, options};
 use super::opener::Opener;
 use super::pool::{Pool, PooledConnection};
@@ -62,6 +63,11 @@ impl Database {
         }
     }
 
+    /// The server's clock.
+    pub fn clock(&self) -> &DatabaseClock {
+        &self.pool.shared.clock
+    }
+
     /// The same database on connections of its own, at most so many: what is learnt of the server through the ones holds for
     /// the others.
     pub fn beside(&self, connections: u32) -> Self {
@@ -84,9 +90,9 @@ impl Database {
     ///
     /// # Errors
     /// The last one.
-    pub async fn ask_until_answered<T, F>(&self, ask: impl Fn() -> F) -> sqlx::Result<T>
+    pub async fn ask_until_answered<T, E, F>(&self, ask: impl Fn() -> F) -> Result<T, E>
     where
-        F: Future<Output = sqlx::Result<T>>,
+        F: Future<Output = Result<T, E>>,
     {
         let (deadline, pause) = (self.pool.deadline(), Duration::from_millis(100));
         let pauses = iter::from_fn(move || (Instant::now() < deadline).then_some(pause));

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable};
+use chrono::NaiveDateTime;
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult, WeakPool};
 use parking_lot::{Mutex, RwLock};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection, Executor, MySqlConnection};
 
+use super::database_clock::DatabaseClock;
 use super::server_check::takes_writes;
 use super::server_error::is_read_only;
 
@@ -113,6 +115,8 @@ pub(super) struct Opened {
 pub(super) struct Shared {
     pub pools: Mutex<Vec<WeakPool<Opener>>>,
     known: RwLock<Known>,
+    /// As the newest connection told it at its opening, and whoever asked it since.
+    pub clock: DatabaseClock,
     /// Why the newest connection could not be opened; none where it could.
     not_opened: Mutex<Option<NotOpened>>,
 }
@@ -224,6 +228,10 @@ impl Manager for Opener {
             for statement in begin {
                 raw.execute(statement.as_str()).await?;
             }
+            let now: NaiveDateTime = sqlx::query_scalar("SELECT UTC_TIMESTAMP(6)")
+                .fetch_one(&mut raw)
+                .await?;
+            self.shared.clock.set(now.and_utc());
             let to_primary = takes_writes(&mut raw).await?;
             if to_primary {
                 let mut known = self.shared.known.write();

@@ -53,6 +53,39 @@ pub fn is_read_only(error: &sqlx::Error) -> bool {
     meaning_of(error) == Meaning::ReadOnly
 }
 
+/// Whether a unique key refused the row.
+pub fn is_duplicate(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| error.is_unique_violation())
+}
+
+/// Whether a check of ours failed: the largest integer, plus one.
+pub fn is_out_of_range(error: &sqlx::Error) -> bool {
+    number(error) == Some(1690)
+}
+
+/// Whether it is about a statement that the server ran, so that the statements behind it were not. What breaks or interrupts a
+/// connection may come from a proxy that has lost its server, in place of replies of statements that were run.
+pub fn is_of_its_statement(error: &sqlx::Error) -> bool {
+    match meaning_of(error) {
+        Meaning::Conflict
+        | Meaning::ReadOnly
+        | Meaning::Schema
+        | Meaning::Bug
+        | Meaning::Row
+        | Meaning::Characters => true,
+        Meaning::Exhausted => !matches!(number(error), Some(1317 | 1969 | 3024)),
+        Meaning::NoAnswer | Meaning::Elsewhere | Meaning::Unknown => false,
+    }
+}
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?;
+    let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(error.number())
+}
+
 /// What an error says, and so what to do about it. Whatever it is, nothing was committed, unless it is the commit's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {

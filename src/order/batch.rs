@@ -1,12 +1,11 @@
 //! Commits a batch of orders in one transaction: of several sales for group commit, of one for the consumers of the stream.
 //!
+//! - The usual batch is one text that commits ([`Text`]). What is in the way of it is found out in its transaction.
 //! - The outcomes are what was committed: none is known before the commit.
 //! - Where a sale's stock does not suffice, its orders are served by their position in the batch.
 //! - Sales whose rows cannot be changed end the batch ([`BatchError::Sales`]); the caller tries the others without them.
-//! - A commit whose outcome is unknown is resolved by looking up one of its orders: the transaction happened for
-//!   all or for none.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use backon::Retryable;
@@ -15,11 +14,20 @@ use tokio::time::Instant;
 use super::model::NewOrder;
 use super::retry::{conflict_pauses, is_conflict};
 use super::store::batch::BatchError;
-use super::store::{OrderStore, OrderTransaction, Taken};
+use super::store::{Ended, Kind, Obstacle, OrderStore, OrderTransaction, Text};
 use crate::error::{Cause, Error};
 
 /// Each order's outcome: its id once it is committed.
 pub type Outcomes = Vec<Result<i64, Error>>;
+
+/// Whose orders are committed; see [`Kind`].
+#[derive(Clone, Copy)]
+pub enum Committed {
+    /// Purchases that wait for the reply.
+    Purchases,
+    /// Entries of the stream.
+    Entries,
+}
 
 /// Commits batches. Cheap to clone.
 #[derive(Clone)]
@@ -27,17 +35,24 @@ pub struct BatchCommitter {
     store: OrderStore,
     /// No retry begins later than this after the first try.
     timeout: Duration,
+    committed: Committed,
 }
 
 impl BatchCommitter {
     /// Commits to `store`; retries conflicts for at most `timeout`.
-    pub fn new(store: OrderStore, timeout: Duration) -> Self {
-        BatchCommitter { store, timeout }
+    pub fn new(store: OrderStore, timeout: Duration, committed: Committed) -> Self {
+        BatchCommitter {
+            store,
+            timeout,
+            committed,
+        }
     }
 
     /// Commits these orders; returns each one's outcome. Conflicts that concern all are retried, and so are those of a batch
     /// of one. On an error, nothing was done; likewise where the commit has not begun at `deadline`.
     /// [`Error::DuplicateId`] of all says that some of these orders were there before.
+    ///
+    /// Of entries, an outcome that is [`Error::Unavailable`] may have been committed.
     pub async fn commit(
         &self,
         orders: &[NewOrder],
@@ -67,67 +82,124 @@ impl BatchCommitter {
         sorted: &[NewOrder],
         deadline: Instant,
     ) -> Result<Outcomes, BatchError> {
-        let error = match self
-            .try_once(orders, sorted, deadline, Locking::Last)
-            .await?
-        {
-            Ok(outcomes) => return Ok(outcomes),
-            Err(error) => error,
+        let blocked_by = match self.commit_text(orders, sorted, deadline).await? {
+            Attempt::Done(outcomes) => return Ok(outcomes),
+            Attempt::Blocked(error) => error,
         };
         let sales: BTreeSet<i64> = sorted.iter().map(|order| order.buyer.voucher_id).collect();
-        let locking = match error {
-            Error::Conflict if sales.len() == 1 => return Err(BatchError::Sales(sales, error)),
-            Error::Conflict => Locking::FirstWithoutWaiting,
-            _ => Locking::First,
+        let waits = match blocked_by {
+            Error::Conflict if sales.len() == 1 => {
+                return Err(BatchError::Sales(sales, Error::Conflict));
+            }
+            Error::Conflict => false,
+            _ => true,
         };
-        self.try_once(orders, sorted, deadline, locking)
-            .await?
-            .map_err(BatchError::Order)
+        match self.commit_locked(orders, sorted, deadline, waits).await? {
+            Attempt::Done(outcomes) => Ok(outcomes),
+            Attempt::Blocked(error) => Err(BatchError::Order(error)),
+        }
     }
 
-    /// The inner error is what was in the way of taking from the stock; all is rolled back then.
-    async fn try_once(
+    /// Tries the whole batch as one text, and goes on in its transaction where the keys refuse some of the orders.
+    async fn commit_text(
         &self,
         orders: &[NewOrder],
         sorted: &[NewOrder],
         deadline: Instant,
-        locking: Locking,
-    ) -> Result<Result<Outcomes, Error>, BatchError> {
-        let mut transaction = self
-            .store
-            .begin_until(deadline)
-            .await
-            .map_err(BatchError::All)?;
-        let states = match insert(&mut transaction, orders, sorted, locking).await {
-            Ok(states) => states,
-            Err(error) => {
-                if !matches!(error, BatchError::All(_)) {
-                    roll_back(transaction).await;
+    ) -> Result<Attempt, BatchError> {
+        let Some(first) = sorted.first() else {
+            return Ok(Attempt::Done(Outcomes::new()));
+        };
+        let transaction = self.begin(deadline).await?;
+        let text = Text::default().insert_all(sorted).take(sorted);
+        let ended = transaction.commit_with(text, self.kind(first)).await;
+        let states = orders.iter().map(|_| State::Inserted).collect();
+        match ended {
+            Ok(Ended::Stopped(mut open, Obstacle::Inserted(count))) => {
+                match find_refused(&mut open, orders, states, count).await {
+                    Ok(states) => self.commit_states(*open, orders, states).await,
+                    Err(error) => Err(roll_back_unless_all(*open, error).await),
                 }
-                return Err(error);
             }
-        };
-        let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
-        for order in inserted(orders, &states) {
-            *counts.entry(order.buyer.voucher_id).or_default() += 1;
+            ended => attempt_of(orders, states, ended).await,
         }
-        let ended = match inserted(orders, &states).next() {
-            Some(first) => transaction.take_and_commit(first, &counts).await,
-            None => transaction.rollback().await.map(|()| Taken::Committed),
-        };
-        let committed = match ended {
-            Ok(Taken::Committed) => Ok(()),
-            // The server's state, which concerns all sales, and is answered order by order.
-            Ok(Taken::Not(_, error @ Error::Unavailable(_)))
-            | Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => Err(error),
-            Ok(Taken::Not(open, error)) => {
-                roll_back(*open).await;
-                return Ok(Err(error));
-            }
-            Err(error) => return Err(BatchError::All(error)),
-        };
-        Ok(Ok(outcomes(orders, states, &committed)))
     }
+
+    /// The same, step by step: the sales are locked, in the order of their ids, before their stock is known.
+    async fn commit_locked(
+        &self,
+        orders: &[NewOrder],
+        sorted: &[NewOrder],
+        deadline: Instant,
+        waits: bool,
+    ) -> Result<Attempt, BatchError> {
+        let mut transaction = self.begin(deadline).await?;
+        match insert_within_stock(&mut transaction, orders, sorted, waits).await {
+            Ok(states) => self.commit_states(transaction, orders, states).await,
+            Err(error) => Err(roll_back_unless_all(transaction, error).await),
+        }
+    }
+
+    /// Takes those that are inserted from the stock, and commits.
+    async fn commit_states(
+        &self,
+        transaction: OrderTransaction,
+        orders: &[NewOrder],
+        states: Vec<State>,
+    ) -> Result<Attempt, BatchError> {
+        let ended = match inserted(orders, &states).next() {
+            None => transaction.rollback().await.map(|()| Ended::Committed),
+            Some(first) => {
+                let text = Text::default().take(inserted(orders, &states));
+                transaction.commit_with(text, self.kind(first)).await
+            }
+        };
+        attempt_of(orders, states, ended).await
+    }
+
+    async fn begin(&self, deadline: Instant) -> Result<OrderTransaction, BatchError> {
+        let beginning = self.store.begin_until(deadline);
+        beginning.await.map_err(BatchError::All)
+    }
+
+    fn kind<'a>(&self, first: &'a NewOrder) -> Kind<'a> {
+        match self.committed {
+            Committed::Purchases => Kind::Purchase(first),
+            Committed::Entries => Kind::Entries,
+        }
+    }
+}
+
+/// What a try came to.
+enum Attempt {
+    Done(Outcomes),
+    /// This was in the way of taking from the stock; all is rolled back.
+    Blocked(Error),
+}
+
+/// What the end of a transaction says of its orders, which were in these states.
+async fn attempt_of(
+    orders: &[NewOrder],
+    states: Vec<State>,
+    ended: Result<Ended, Error>,
+) -> Result<Attempt, BatchError> {
+    let committed = match ended {
+        Ok(Ended::Committed) => Ok(()),
+        // The server's state, which concerns all sales, and is answered order by order.
+        Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => Err(error),
+        Err(error @ Error::RowRefused(_)) => return Err(BatchError::Order(error)),
+        Err(error) => return Err(BatchError::All(error)),
+        Ok(Ended::Stopped(open, obstacle)) => {
+            roll_back(*open).await;
+            return match obstacle {
+                Obstacle::SoldOut => Ok(Attempt::Blocked(Error::SoldOut)),
+                // Perhaps the fault of one order, so that the others can be tried alone.
+                Obstacle::InsertConflict => Err(BatchError::Order(Error::Conflict)),
+                _ => Ok(Attempt::Blocked(Error::Conflict)),
+            };
+        }
+    };
+    Ok(Attempt::Done(outcomes(orders, states, &committed)))
 }
 
 fn outcomes(orders: &[NewOrder], states: Vec<State>, committed: &Result<(), Error>) -> Outcomes {
@@ -140,26 +212,18 @@ fn outcomes(orders: &[NewOrder], states: Vec<State>, committed: &Result<(), Erro
         // Sold out because of those that were inserted: only true once they are committed.
         (State::Surplus, Ok(())) => Err(Error::SoldOut),
         (State::Surplus, Err(_)) => Err(Error::Unavailable(Cause::Database)),
+        (State::ThereBefore, _) => Ok(order.id),
         (State::NoSale, _) => Err(Error::VoucherNotFound),
         (State::Refused(refusal), _) => Err(refusal),
     };
     orders.iter().zip(states).map(outcome).collect()
 }
 
-/// When a try locks the rows of its sales.
-#[derive(Clone, Copy, PartialEq)]
-enum Locking {
-    /// In the statement that takes from their stock, just before the commit.
-    Last,
-    /// Before that, one by one.
-    First,
-    /// The same, and what is locked by others is not waited for.
-    FirstWithoutWaiting,
-}
-
 /// What becomes of one order of a batch.
 enum State {
     Inserted,
+    /// An earlier copy of the text has committed it.
+    ThereBefore,
     /// The keys of the table refused it.
     Refused(Error),
     /// It was inserted, and deleted because the stock does not suffice.
@@ -182,25 +246,21 @@ fn inserted<'a>(orders: &'a [NewOrder], states: &'a [State]) -> impl Iterator<It
         .map(|(order, _)| order)
 }
 
-/// Inserts the orders; returns what became of each. Where the sales are locked first, it also does that, in the order of their
-/// ids, and deletes the latest orders of those whose stock does not suffice.
-async fn insert(
+/// Inserts the orders, locks their sales, in the order of their ids, and deletes the latest orders of those whose stock does not
+/// suffice; returns what became of each.
+async fn insert_within_stock(
     transaction: &mut OrderTransaction,
     orders: &[NewOrder],
     sorted: &[NewOrder],
-    locking: Locking,
+    waits: bool,
 ) -> Result<Vec<State>, BatchError> {
     let count = transaction.insert_batch(sorted).await?;
     let mut states: Vec<State> = orders.iter().map(|_| State::Inserted).collect();
     if count < orders.len() {
-        find_refused(transaction, orders, &mut states, count).await?;
-    }
-    if locking == Locking::Last {
-        return Ok(states);
+        states = find_refused(transaction, orders, states, count).await?;
     }
     let sale = |order: &NewOrder| order.buyer.voucher_id;
     let sales: BTreeSet<i64> = inserted(orders, &states).map(sale).collect();
-    let waits = locking == Locking::First;
     let mut stocks = transaction.lock_stocks(&sales, waits).await?;
     let mut delete = HashSet::new();
     for (state, order) in states
@@ -234,9 +294,9 @@ async fn insert(
 async fn find_refused(
     transaction: &mut OrderTransaction,
     orders: &[NewOrder],
-    states: &mut [State],
+    mut states: Vec<State>,
     count: usize,
-) -> Result<(), BatchError> {
+) -> Result<Vec<State>, BatchError> {
     let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
     let mut without_row = Vec::new();
     for (state, order) in states.iter_mut().zip(orders) {
@@ -246,7 +306,10 @@ async fn find_refused(
             None => without_row.push(*order),
         }
     }
-    let present = inserted(orders, states).count() - without_row.len();
+    let present = inserted(orders, &states).count() - without_row.len();
+    if present == orders.len() && count == 0 {
+        return Ok(orders.iter().map(|_| State::ThereBefore).collect());
+    }
     if present != count {
         // Some were there before.
         return Err(BatchError::All(Error::DuplicateId));
@@ -262,7 +325,15 @@ async fn find_refused(
             _ => {}
         }
     }
-    Ok(())
+    Ok(states)
+}
+
+/// An error that concerns all closes the connection, which may be in any state.
+async fn roll_back_unless_all(transaction: OrderTransaction, error: BatchError) -> BatchError {
+    if !matches!(error, BatchError::All(_)) {
+        roll_back(transaction).await;
+    }
+    error
 }
 
 /// Waits for it: what follows inserts the same orders again, and must not meet the locks of this transaction, nor deadlock

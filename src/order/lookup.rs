@@ -1,23 +1,35 @@
 //! Look-up of an order by its id, whatever its strategy and whoever asks: its row, what the stream knows of it, and then its row
 //! for certain. **"No such order" is said here and nowhere else**, and then there will never be one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
+use tokio::sync::Semaphore;
 
 use super::model::Order;
 use super::store::OrderStore;
-use super::store::orders::Probe;
+use super::store::decide::Probe;
 use super::strategy::stream::{OrderStream, Standing, Unnamed};
+use crate::connection::fresh_cache::FreshCache;
 use crate::error::{Cause, Error};
+
+/// Transactions of look-ups at once, and ids of which the last result is kept for those who wait for it.
+const PROBES_AT_ONCE: usize = 4;
+const PROBES_KEPT: usize = 256;
+
+/// Longest wait for one to begin.
+const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// Looks orders up for their buyers. Cheap to clone.
 #[derive(Clone)]
 pub struct OrderLookup {
     store: OrderStore,
     stream: OrderStream,
-    /// How long after an id was made an order under it may be on its way, unseen.
+    /// How long after an id was made an order under it may be on its way to the stream, unseen.
     unsure: Duration,
+    probes: FreshCache<i64, Probe, Error>,
+    probes_at_once: Arc<Semaphore>,
 }
 
 /// What a row under the id says of the user's order.
@@ -47,6 +59,8 @@ impl OrderLookup {
             store,
             stream,
             unsure,
+            probes: FreshCache::new(Duration::ZERO, PROBES_KEPT),
+            probes_at_once: Arc::new(Semaphore::new(PROBES_AT_ONCE)),
         }
     }
 
@@ -87,9 +101,9 @@ impl OrderLookup {
         };
         // Only after the stream was asked: what is resolved there is a row before.
         let row = match row {
-            None => match self.store.probe(order_id).await? {
+            None => match self.probe(order_id, user_id).await? {
                 Probe::Order(order) => Row::of(order, user_id),
-                Probe::Nothing { at } => return Err(self.missing(order_id, at, unnamed)),
+                Probe::Nothing => return Err(self.missing(order_id, unnamed)),
             },
             Some(row) => row,
         };
@@ -101,23 +115,33 @@ impl OrderLookup {
         }
     }
 
-    /// What is said of an order that was found nowhere: while a call may be on its way that makes it, or a consumer does not know
-    /// yet what the others know, not that it will never exist. Its age is judged by the two clocks that may let such a call
-    /// through, of the database and of Redis, as each said that moment.
-    fn missing(&self, order_id: i64, database: DateTime<Utc>, stream: Unnamed) -> Error {
+    /// One for an id at a time, of which those who ask meanwhile share the result, and a few in all: a look-up is no purchase, and
+    /// strangers may ask for any id.
+    async fn probe(&self, order_id: i64, user_id: i64) -> Result<Probe, Error> {
+        let probe = async || {
+            let waiting = tokio::time::timeout(PROBE_WAIT, self.probes_at_once.acquire());
+            let Ok(_place) = waiting.await else {
+                return Err(Error::Unavailable(Cause::OrderUndecided));
+            };
+            self.store.probe(order_id, user_id).await
+        };
+        self.probes.get(order_id, probe).await
+    }
+
+    /// What is said of an order whose id will never be a row of the database: while a call may be on its way that admits it to
+    /// the stream, or the stream's consumers do not know yet what the others know, not that it will never exist. Its age is judged by
+    /// the clock that lets such a call through, as Redis said it that moment; by the database's clock it is old.
+    fn missing(&self, order_id: i64, stream: Unnamed) -> Error {
         let drawn = self.store.drawn_at(order_id);
         let unsure = TimeDelta::from_std(self.unsure).unwrap_or(TimeDelta::MAX);
         let day = TimeDelta::days(1);
-        let ages = [database - drawn, stream.at - drawn];
+        let age = stream.at - drawn;
         // No clock is a day ahead.
-        let is_young = ages.iter().any(|age| -day <= *age && *age < unsure);
+        let is_young = -day <= age && age < unsure;
         if stream.known_for < unsure || is_young {
             return Error::Unavailable(Cause::OrderUndecided);
         }
-        if ages
-            .iter()
-            .any(|age| stream.known_for <= *age && *age < day)
-        {
+        if stream.known_for <= age && age < day {
             self.stream.count_unknown_after_loss();
         }
         Error::OrderNotFound

@@ -48,17 +48,6 @@ impl BuyerStatus {
     }
 }
 
-/// What became of an order within its transaction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Placement {
-    /// It is inserted, and one is taken from the stock.
-    Placed,
-    /// Nothing was done: the buyer has a committed order.
-    AlreadyOrdered,
-    /// It is inserted, but the stock was used up.
-    SoldOut,
-}
-
 /// The answer to a successful purchase.
 #[derive(Clone, Copy, Debug)]
 pub enum Purchased {

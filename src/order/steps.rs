@@ -1,7 +1,7 @@
 //! The names of a purchase's steps in a traced request's header ([`crate::request::trace`]) and in the lab's timeline,
 //! and the detail that each of them shows. Nothing is decided here. The names are part of the header's format.
 
-use super::model::{BuyerStatus, Placement};
+use super::model::BuyerStatus;
 use crate::error::Error;
 use crate::request::trace::Step;
 
@@ -38,34 +38,26 @@ fn detail(BuyerStatus { stock, order_id }: &BuyerStatus) -> String {
     )
 }
 
-/// One text checked the buyer and inserted.
-pub fn placed(outcome: &Result<Placement, Error>) -> Step {
-    let outcome = match outcome {
-        Ok(Placement::Placed) => "taken",
-        Ok(Placement::AlreadyOrdered) => "ordered-before",
-        Ok(Placement::SoldOut) => "nothing-left",
+/// The buyer was checked and the order inserted, in a transaction that is open.
+pub fn inserted_if_first(inserted: &Result<u64, Error>) -> Step {
+    placed(match inserted {
+        Ok(0) => "ordered-before",
+        Ok(_) => "taken",
         // Another request of this buyer inserted one meanwhile, so no lock kept the two apart.
         Err(Error::AlreadyOrdered(_)) => "index-refused",
         Err(_) => "failed",
-    };
+    })
+}
+
+/// The order was inserted, or was not.
+pub fn placed(outcome: &str) -> Step {
     Step("placed", format!("outcome={outcome}"))
 }
 
-/// One text inserted and claimed a unit: there the index is what checks the buyer.
-pub fn claimed(outcome: &Result<Placement, Error>) -> Step {
-    match outcome {
-        Err(Error::AlreadyOrdered(_)) => placed(&Ok(Placement::AlreadyOrdered)),
-        outcome => placed(outcome),
-    }
-}
-
-/// One text decremented and committed (`Some(true)`), or found that too little is left (`Some(false)`).
-pub fn taken(committed: Option<bool>) -> Step {
-    match committed {
-        Some(true) => Step("committed", String::new()),
-        Some(false) => Step("placed", "outcome=nothing-left".to_owned()),
-        None => Step("committed", "outcome=failed".to_owned()),
-    }
+/// The transaction was committed, or was not.
+pub fn committed(is_committed: bool) -> Step {
+    let outcome = if is_committed { "" } else { "outcome=failed" };
+    Step("committed", outcome.to_owned())
 }
 
 /// One was taken from the stock, if the condition held.

@@ -18,8 +18,8 @@ use redis::AsyncCommands;
 
 use super::recounts::Recounts;
 use super::store::{SaleRow, VoucherStore};
-use crate::clock::DatabaseClock;
 use crate::connection::coalescer::Coalescer;
+use crate::connection::database_clock::DatabaseClock;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::{Cause, Error};
@@ -134,7 +134,7 @@ pub struct SaleCache {
     reads: Coalescer<i64, Reading>,
     /// Sales that the strategy `stream` is to count again.
     pub recounts: Recounts,
-    /// As each read of a sale tells it.
+    /// As each read of a sale tells it, and each new connection.
     pub database_clock: DatabaseClock,
 }
 
@@ -146,7 +146,7 @@ impl SaleCache {
         keys: Keys,
         timeout: Duration,
     ) -> Self {
-        let database_clock = DatabaseClock::default();
+        let database_clock = store.clock();
         let clock = database_clock.clone();
         let read = move |ids| {
             read(

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
+use crate::connection::database_clock::DatabaseClock;
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, read_each, readable};
 use crate::error::Error;
@@ -101,6 +102,11 @@ impl VoucherStore {
     /// A store on this database.
     pub fn new(db: Database) -> Self {
         VoucherStore { db }
+    }
+
+    /// The database's clock.
+    pub fn clock(&self) -> DatabaseClock {
+        self.db.clock().clone()
     }
 
     /// Inserts an ordinary voucher; returns its id, or that of the request with the same key.

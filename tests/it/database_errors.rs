@@ -7,7 +7,7 @@ use seckill::clock::Zone;
 use seckill::connection::mysql::{self, Database};
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
-use seckill::order::store::OrderStore;
+use seckill::order::store::{OrderStore, Text};
 use secrecy::ExposeSecret;
 use testkit::proxy::{Mode, Proxy};
 
@@ -304,7 +304,7 @@ async fn an_id_that_another_buyer_got_is_no_success() {
         .expect("connect");
     let store = OrderStore::new(db, Zone(chrono_tz::Asia::Shanghai));
     let order = NewOrder {
-        id: 77,
+        id: store.local_seconds() << 32,
         buyer: Buyer {
             user_id: 1,
             voucher_id: 1,
@@ -315,10 +315,13 @@ async fn an_id_that_another_buyer_got_is_no_success() {
     transaction.insert(&order).await.expect("an insert");
     proxy.set(Mode::Cut);
     // Waits until the server has rolled the lost transaction back.
-    let other = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (77, 2, 1)";
-    database.run(other).await;
+    let other = format!(
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES ({}, 2, 1)",
+        order.id
+    );
+    database.run(&other).await;
     proxy.set(Mode::Forward);
-    let committed = transaction.commit(&order).await;
+    let committed = transaction.place(&order, Text::default()).await;
     assert!(
         matches!(committed, Err(Error::Unavailable(_))),
         "{committed:?}"

@@ -8,8 +8,8 @@ use seckill::clock::Zone;
 use seckill::connection::{migrate, mysql};
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
-use seckill::order::store::OrderStore;
-use seckill::order::store::orders::Probe;
+use seckill::order::store::decide::Probe;
+use seckill::order::store::{OrderStore, Text};
 use sqlx::{Connection, Executor, MySqlConnection, Row};
 use testkit::database_server::{Product, Settings};
 use testkit::process::TemporaryFolder;
@@ -53,13 +53,14 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
         .await
         .expect("connect");
     let store = OrderStore::new(db, Zone(chrono_tz::Asia::Shanghai));
-    let order = |id| {
+    let now = store.local_seconds() << 32;
+    let order = move |number| {
         let buyer = Buyer {
-            user_id: id,
+            user_id: number,
             voucher_id: 1,
         };
         NewOrder {
-            id,
+            id: now + number,
             buyer,
             unguarded: false,
         }
@@ -83,7 +84,7 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
         .execute("SET GLOBAL read_only = 1")
         .await
         .expect("read-only");
-    let refused = transaction.commit(&order(76)).await;
+    let refused = transaction.place(&order(76), Text::default()).await;
     primary
         .execute("SET GLOBAL read_only = 0")
         .await
@@ -94,8 +95,8 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     transaction.insert(&order(77)).await.expect("an insert");
     pair.stop_applying().await.expect("stop");
     proxy.set(Mode::LoseCommitReplyThenCut);
-    let commit = tokio::spawn(async move { transaction.commit(&order(77)).await });
-    let row = "SELECT COUNT(*) FROM seckill.tb_voucher_order WHERE id = 77";
+    let commit = tokio::spawn(async move { transaction.place(&order(77), Text::default()).await });
+    let row = "SELECT COUNT(*) FROM seckill.tb_voucher_order WHERE user_id = 77 AND status = 1";
     eventually("it is committed", async || {
         primary
             .fetch_one(row)
@@ -109,10 +110,10 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     pair.lead_to_replica();
     proxy.set(Mode::Forward);
     eventually("the replica is read, and does not have it", async || {
-        matches!(store.find(77).await, Ok(None))
+        matches!(store.find(order(77).id).await, Ok(None))
     })
     .await;
-    let found = store.probe(77).await;
+    let found = store.probe(order(77).id, 77).await;
     assert!(
         matches!(found, Err(Error::Unavailable(_))),
         "the replica was believed: {found:?}"
@@ -124,8 +125,11 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     );
     pair.promote().await.expect("promote");
     let committed = commit.await.expect("the purchase");
-    assert!(matches!(committed, Ok(())), "{committed:?}");
-    let found = store.probe(77).await.expect("an answer");
+    assert!(
+        matches!(committed, Ok(id) if id == order(77).id),
+        "{committed:?}"
+    );
+    let found = store.probe(order(77).id, 77).await.expect("an answer");
     assert!(
         matches!(&found, Probe::Order(order) if order.user_id == 77),
         "{found:?}"

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use seckill::clock::Zone;
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
-use seckill::order::store::OrderStore;
+use seckill::order::store::{OrderStore, Text};
 use tokio::time::Instant;
 
 use crate::support::PATIENCE;
@@ -69,7 +69,7 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
     let connected = seckill::connection::mysql::connect(&database.url(), 2, PATIENCE).await;
     let store = OrderStore::new(connected.unwrap(), Zone(chrono_tz::Asia::Shanghai));
     let order = NewOrder {
-        id: 7,
+        id: store.local_seconds() << 32,
         buyer: Buyer {
             user_id: 11,
             voucher_id: sale,
@@ -81,9 +81,8 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
     assert!(transaction.insert_if_first(&order).await.unwrap());
     tokio::time::sleep_until(deadline).await;
     let outcome = transaction
-        .take_and_commit(&order, &[(sale, 1)].into())
-        .await
-        .map(drop);
+        .place(&order, Text::default().take([&order]))
+        .await;
     assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
     assert_eq!(
         database

@@ -397,7 +397,7 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
 }
 
 /// How often a batch was begun since the proxy counts.
-const BATCHES: &str = "INSERT IGNORE INTO tb_voucher_order";
+const BATCHES: &str = "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
 /// How often a batch of several orders was begun.
 const SEVERAL: &str = "),(";
 /// How often sales were locked without waiting for their rows.

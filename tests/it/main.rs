@@ -15,6 +15,8 @@ mod database_bad_input;
 mod database_errors;
 mod database_failover;
 mod deadline;
+mod decide_model;
+mod decided;
 mod docs;
 mod drain;
 mod foreign_keys;

@@ -248,8 +248,24 @@ async fn a_start_looks_for_the_same() {
     let pool = mysql::connect(&database.url(), 1, Duration::from_secs(20))
         .await
         .unwrap();
+    database
+        .run("INSERT INTO tb_user (phone) VALUES ('13800000000')")
+        .await;
     ready_to_serve(&pool).await.unwrap();
+    assert_eq!(
+        database
+            .number("SELECT COUNT(*) FROM tb_voucher_order")
+            .await,
+        0,
+        "the refusal that was tried"
+    );
     for (deviation, says, back) in [
+        (
+            "CREATE TRIGGER picky BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
+             IF NEW.status = 4 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF",
+            "not this one",
+            "DROP TRIGGER picky",
+        ),
         (
             "ALTER TABLE tb_voucher_order DROP KEY uk_one_order_per_user",
             "tb_voucher_order has no unique key uk_one_order_per_user (voucher_id, buyer)",

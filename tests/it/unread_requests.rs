@@ -88,7 +88,7 @@ async fn unfinished_requests_without_a_session_take_little_memory() {
             ),
         ),
     ] {
-        let bytes = memory_per_connection(&urls.next().expect("one of five"), 400, &bytes).await;
+        let bytes = memory_per_connection(&urls.next().expect("one of five"), 1_200, &bytes).await;
         println!("{what} that is not finished: {bytes} bytes");
         most = most.max(bytes);
     }

@@ -55,6 +55,22 @@ fn more_results_follow(mut replies: &[u8]) -> bool {
     more
 }
 
+/// The first two packets of these replies, and an error of no known number in place of the third.
+fn failed_reply(replies: &[u8]) -> Vec<u8> {
+    const ERROR: &[u8] = b"\xff\x51\x04#HY000lost connection to the server";
+    let mut end = 0;
+    for _ in 0..2 {
+        if let Some([a, b, c]) = replies.get(end..end + 3) {
+            end += 4 + (usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16);
+        }
+    }
+    let mut failed = replies.get(..end).unwrap_or(replies).to_vec();
+    // Length, and the number of the packet in this reply.
+    failed.extend([ERROR.len() as u8, 0, 0, 3]);
+    failed.extend(ERROR);
+    failed
+}
+
 fn skip_number(bytes: &[u8]) -> &[u8] {
     let length = match bytes.first() {
         Some(0xfc) => 3,
@@ -90,6 +106,9 @@ pub enum Mode {
     LoseReplyTo(&'static str),
     /// As [`Mode::LoseReplyTo`] once, then as [`Mode::Cut`].
     LoseReplyToThenCut(&'static str),
+    /// Passes on the first two results of MySQL's protocol to a request that contains this text, once the server has run all of
+    /// it, and then an error, as a proxy does that has lost its server; then as [`Mode::Forward`].
+    FailReplyTo(&'static str),
     /// Closes the connection in place of the next reply; then as [`Mode::Forward`].
     LoseReply,
     /// Closes the connection of the next request, and passes the request on a moment later, when the
@@ -379,7 +398,13 @@ impl Link {
                 }
                 Mode::LoseCommit if commits() => return None,
                 Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => lose(),
-                Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text) if has(text) => lose(),
+                Mode::LoseReplyTo(text)
+                | Mode::LoseReplyToThenCut(text)
+                | Mode::FailReplyTo(text)
+                    if has(text) =>
+                {
+                    lose();
+                }
                 Mode::LoseReplies => lose(),
                 Mode::HoldCommits if commits() => self.end_of(Mode::HoldCommits).await,
                 Mode::HoldBytes => {
@@ -426,6 +451,12 @@ impl Link {
             if self.losing.load(Ordering::SeqCst) {
                 lost.extend_from_slice(&buffer[..length]);
                 if more_results_follow(&lost) {
+                    continue;
+                }
+                if matches!(current, Mode::FailReplyTo(_)) && self.take_fault(current) {
+                    self.losing.store(false, Ordering::SeqCst);
+                    to.write_all(&failed_reply(&lost)).await.ok();
+                    lost.clear();
                     continue;
                 }
                 if matches!(

@@ -1,14 +1,13 @@
-//! Many orders, of one sale or of several, in one transaction. The usual batch is two round trips:
-//! [`OrderTransaction::insert_batch`], which also opens the transaction, then [`OrderTransaction::take_and_commit`]. The
-//! other statements are for batches that meet a buyer who has an order already, or more buyers than stock.
+//! Many orders, of one sale or of several, in one transaction: the statements for batches that meet a buyer who has an order
+//! already, or more buyers than stock. Every other batch is one text that commits ([`super::commit`]).
 //!
 //! Statements with lists of ids or rows are text, not prepared: one statement then fits a batch of any size, where prepared
 //! ones would need one shape per size. Everything put into the text is an integer.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::transaction::{OrderTransaction, Sent, insert_sql, is_duplicate, stock_sql};
-use crate::connection::server_error::{Meaning, meaning_of};
+use super::transaction::{OrderTransaction, Reply, Sent, insert_sql, stock_sql};
+use crate::connection::server_error::{Meaning, is_duplicate, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
@@ -30,7 +29,7 @@ impl OrderTransaction {
     pub async fn insert_batch(&mut self, orders: &[NewOrder]) -> Result<usize, BatchError> {
         let Sent { replies, error } = self.send(&insert_batch_sql(orders)).await;
         match (error, &replies[..]) {
-            (None, [inserted]) => Ok(inserted.changed as usize),
+            (None, [inserted]) => Ok(inserted.changed() as usize),
             // Perhaps the fault of one order, so that the others can be tried alone.
             (Some(error), _) if matches!(meaning_of(&error), Meaning::Row | Meaning::Conflict) => {
                 Err(BatchError::Order(error.into()))
@@ -155,7 +154,7 @@ impl OrderTransaction {
         let deleted = self
             .run(&ids.iter().map(delete).collect::<String>())
             .await?;
-        let deleted: u64 = deleted.iter().map(|reply| reply.changed).sum();
+        let deleted: u64 = deleted.iter().map(Reply::changed).sum();
         if deleted == ids.len() as u64 {
             Ok(())
         } else {
@@ -168,7 +167,7 @@ impl OrderTransaction {
 }
 
 /// IGNORE makes a key drop the row that it refuses instead of failing all.
-fn insert_batch_sql(orders: &[NewOrder]) -> String {
+pub(super) fn insert_batch_sql(orders: &[NewOrder]) -> String {
     let row = |order: &NewOrder| {
         let NewOrder {
             id,

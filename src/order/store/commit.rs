@@ -1,102 +1,284 @@
-//! The end of a purchase's transaction, and what became of it where the reply was lost.
+//! The text that commits a purchase. Wherever nothing has to be read in between, it is the whole transaction, in one round
+//! trip: `ROLLBACK; START TRANSACTION; INSERT; check; deadline; UPDATE of the hot row; check; COMMIT`.
 //!
-//! The hot row, the sale's stock, is changed in the request that commits ([`OrderTransaction::take_and_commit`]), because
-//! all buyers of the sale queue for that row: it is locked while the server runs the text, and not while a reply and the
-//! next request travel. Every transaction changes the rows of several sales in the order of their ids, so that no two wait
-//! for each other.
+//! - The server runs a text up to the first statement that fails. A *check* is a statement that fails unless a condition
+//!   holds: the largest integer, plus one, is out of range (error 1690).
+//! - The hot row, the sale's stock, is changed last, because all buyers of the sale queue for it: it is locked while the
+//!   server runs the rest of the text, and not while a reply and the next request travel. Every transaction changes the rows
+//!   of several sales in the order of their ids, so that no two wait for each other.
+//! - A text that is long on its way does not commit: the *deadline* is a check by the server's own clock. It stands behind
+//!   the INSERT, which may wait for another transaction; the UPDATE may wait past it, as by then the order's row is locked.
+//! - A failed check, a refused row, a lost deadlock or lock wait and a read-only server say where a text stopped. What breaks
+//!   or interrupts a connection is a lost reply, however many replies came before it: a proxy that has lost its server
+//!   sends an error too. What became of the text is then decided by a row under the order's id ([`super::decide`]).
 //!
 //! Only here can a purchase end in [`Error::OutcomeUnknown`].
 
 use std::collections::BTreeMap;
+use std::mem;
+use std::time::Duration;
 
-use super::orders::{Locked, Probe, find_for_certain, id_list};
-use super::transaction::{OrderTransaction, Sent};
-use crate::connection::mysql::Database;
-use crate::connection::server_error::is_read_only;
+use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
+use tokio::time::Instant;
+
+use super::batch::insert_batch_sql;
+use super::decide::Decision;
+use super::orders::{OrderStore, drawn_at, id_list};
+use super::transaction::{OrderTransaction, Reply, Sent, insert_if_first_sql, insert_sql};
+use crate::connection::server_error::{
+    Meaning, is_duplicate, is_of_its_statement, is_out_of_range, is_read_only, meaning_of,
+};
 use crate::error::{Cause, Error};
 use crate::order::model::NewOrder;
 use crate::order::steps;
-use crate::request::trace;
+use crate::request::trace::{self, Step};
 
-/// What came of a request that takes from the stock of sales and commits.
-pub enum Taken {
+/// A purchase commits within this time of the second in its id, by the database's clock.
+pub const COMMITS_WITHIN: TimeDelta = TimeDelta::seconds(20);
+
+/// What bounds a text, and what is done when its reply is lost. Every text ends with its attempt as well.
+#[derive(Clone, Copy)]
+pub enum Kind<'a> {
+    /// Of a purchase: it commits within [`COMMITS_WITHIN`], and a lost reply is decided at once, by the id of this order, which
+    /// must be one that the text leaves as a row.
+    Purchase(&'a NewOrder),
+    /// Of the stream's entries, whose ids may be old. A lost reply leaves them pending, and the next attempt meets their keys.
+    Entries,
+}
+
+/// A statement of a text, by what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Insert,
+    AllInserted,
+    Claim,
+    Claimed,
+    InTime,
+    Take,
+    AllTaken,
+    Commit,
+}
+
+/// What came of a text that commits.
+pub enum Ended {
     /// All of it was done.
     Committed,
-    /// Less is left of a sale ([`Error::SoldOut`]), or its row could not be changed. The transaction is to be rolled back.
-    Not(Box<OrderTransaction>, Error),
+    /// It stopped, and the transaction is open: to be continued or rolled back.
+    Stopped(Box<OrderTransaction>, Obstacle),
+}
+
+impl Ended {
+    /// What it means for the only order of the transaction: its id, or the refusal. Ends the transaction.
+    pub(super) async fn outcome_of(self, order: &NewOrder) -> Result<i64, Error> {
+        let Ended::Stopped(mut open, obstacle) = self else {
+            return Ok(order.id);
+        };
+        let outcome = match obstacle {
+            Obstacle::Inserted(_) | Obstacle::DuplicateKey => open.refused_by_key(order).await?,
+            Obstacle::SoldOut | Obstacle::NoFreeUnit => Err(Error::SoldOut),
+            Obstacle::InsertConflict | Obstacle::Conflict => Err(Error::Conflict),
+        };
+        open.rollback().await?;
+        outcome
+    }
+}
+
+/// Where a text stopped, and why.
+#[derive(Debug)]
+pub enum Obstacle {
+    /// So many rows were inserted, which are not all.
+    Inserted(usize),
+    /// A unique key refused a row.
+    DuplicateKey,
+    /// The insert lost a deadlock, or waited too long for another transaction.
+    InsertConflict,
+    /// Every free unit of the sale is locked, or there is none.
+    NoFreeUnit,
+    /// Less is left of a sale.
+    SoldOut,
+    /// So did what comes after the insert.
+    Conflict,
+}
+
+/// What a text that commits does, before its deadline and behind it.
+#[derive(Default)]
+pub struct Text {
+    parts: Vec<Part>,
+    sql: String,
+    /// So many are taken from the stock of each of these sales.
+    taken: BTreeMap<i64, usize>,
+}
+
+impl Text {
+    fn add(mut self, part: Part, statement: &str) -> Self {
+        if !self.sql.is_empty() {
+            self.sql.push_str("; ");
+        }
+        self.sql.push_str(statement);
+        self.parts.push(part);
+        self
+    }
+
+    /// Fails where the condition holds.
+    fn refuse(self, part: Part, condition: &str) -> Self {
+        self.add(part, &format!("SET @check = {} + ({condition})", i64::MAX))
+    }
+
+    /// Inserts the order; a key refuses it with an error.
+    pub fn insert(self, order: &NewOrder) -> Self {
+        self.add(Part::Insert, &insert_sql(order))
+    }
+
+    /// Inserts the order unless its buyer has a committed one.
+    pub fn insert_if_first(self, order: &NewOrder) -> Self {
+        self.add(Part::Insert, &insert_if_first_sql(order))
+            .refuse(Part::AllInserted, "ROW_COUNT() <> 1")
+    }
+
+    /// Inserts all of these orders; stops where the keys refuse some.
+    pub fn insert_all(self, orders: &[NewOrder]) -> Self {
+        self.add(Part::Insert, &insert_batch_sql(orders)).refuse(
+            Part::AllInserted,
+            &format!("ROW_COUNT() <> {}", orders.len()),
+        )
+    }
+
+    /// Claims a unit by these statements, of which the last one changes its row.
+    pub(super) fn claim(mut self, statements: &[String]) -> Self {
+        for statement in statements {
+            self = self.add(Part::Claim, statement);
+        }
+        self.refuse(Part::Claimed, "ROW_COUNT() <> 1")
+    }
+
+    /// Takes one from the stock of the sale of each of these orders.
+    pub fn take<'a>(mut self, orders: impl IntoIterator<Item = &'a NewOrder>) -> Self {
+        for order in orders {
+            *self.taken.entry(order.buyer.voucher_id).or_default() += 1;
+        }
+        self
+    }
+
+    /// With the deadline, the change of the hot rows, and the COMMIT.
+    fn finish(mut self, latest: DateTime<Utc>) -> Self {
+        let latest = latest.format("%Y-%m-%d %H:%M:%S%.6f");
+        let taken = mem::take(&mut self.taken);
+        let mut text = self.refuse(Part::InTime, &format!("UTC_TIMESTAMP(6) > '{latest}'"));
+        if !taken.is_empty() {
+            let is_short = format!("ROW_COUNT() <> {}", taken.len());
+            text = text
+                .add(Part::Take, &take_sql(&taken))
+                .refuse(Part::AllTaken, &is_short);
+        }
+        text.add(Part::Commit, "COMMIT")
+    }
 }
 
 impl OrderTransaction {
-    /// Commits, and resolves the outcome where the reply was lost, by looking up `order`, which may be any order of the
-    /// transaction.
+    /// Sends what is left of the transaction, as one text that commits.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] is definite: nothing was done. [`Error::OutcomeUnknown`] only where the database
-    /// could not be asked for as long as one step may take.
-    pub async fn commit(self, order: &NewOrder) -> Result<(), Error> {
-        let db = self.db.clone();
-        let committing = async {
-            match self.commit_once(order.id).await {
-                // Boxed, because it is rare, and every purchase would carry its size.
-                Err(Error::OutcomeUnknown(_)) => Box::pin(resolve(&db, order)).await,
-                outcome => outcome,
-            }
-        };
-        trace::step(committing, steps::ended("committed")).await
-    }
-
-    /// Takes so many from the stock of each of these sales, and commits: one round trip. This transaction must have inserted
-    /// `order`, and that must have been answered: by it a lost reply is resolved, as in [`OrderTransaction::commit`].
+    /// [`Error::OutcomeUnknown`] only where the database could not be asked for as long as one step may take; after every other
+    /// error nothing was done, unless the text is of [`Kind::Entries`].
     ///
     /// # Cancellation
     /// Dropped, the transaction may be committed or not.
-    pub async fn take_and_commit(
-        mut self,
-        order: &NewOrder,
-        counts: &BTreeMap<i64, usize>,
-    ) -> Result<Taken, Error> {
-        let step = |taken: &Result<Taken, Error>| {
-            steps::taken(match taken {
-                Ok(Taken::Committed) => Some(true),
-                Ok(Taken::Not(_, Error::SoldOut)) => Some(false),
-                _ => None,
-            })
+    pub async fn commit_with(mut self, text: Text, kind: Kind<'_>) -> Result<Ended, Error> {
+        let now = Instant::now();
+        let Some(left) = self.deadline.checked_duration_since(now) else {
+            return Err(Error::Unavailable(Cause::Database));
         };
-        let taking = async move {
-            self.begin_commit()?;
-            let Sent { replies, error } = self.send(&take_sql(counts)).await;
-            let Some(error) = error else {
-                self.ended();
-                return Ok(Taken::Committed);
-            };
-            let answered = error.as_database_error().is_some();
-            let is_short = matches!(&replies[..], [taken] if taken.changed < counts.len() as u64);
-            if answered && (is_short || replies.is_empty()) {
-                let error = if is_short {
-                    Error::SoldOut
-                } else {
-                    error.into()
-                };
-                return Ok(Taken::Not(Box::new(self), error));
+        let text = text.finish(self.latest_commit(left, kind));
+        // Its own limit: it must not be cut short because the statements before it were slow.
+        self.deadline = now + self.db.timeout;
+        let Sent { replies, error } = self.send(&text.sql).await;
+        let Some(error) = error else {
+            self.ended();
+            return Ok(Ended::Committed);
+        };
+        let part = text.parts.get(replies.len()).copied();
+        let obstacle = match (part, meaning_of(&error)) {
+            (_, Meaning::ReadOnly) => return Err(error.into()),
+            (Some(Part::InTime), _) if is_out_of_range(&error) => {
+                self.roll_back_and_ask_the_clock().await?;
+                return Err(Error::Unavailable(Cause::PurchaseDeadline));
             }
-            if is_short || is_read_only(&error) {
+            (Some(Part::AllInserted), _) if is_out_of_range(&error) => {
+                let inserted = replies.last().map_or(0, Reply::changed);
+                Obstacle::Inserted(inserted as usize)
+            }
+            (Some(Part::Claimed), _) if is_out_of_range(&error) => Obstacle::NoFreeUnit,
+            (Some(Part::AllTaken), _) if is_out_of_range(&error) => Obstacle::SoldOut,
+            (Some(Part::Insert), _) if is_duplicate(&error) => Obstacle::DuplicateKey,
+            (Some(Part::Insert), Meaning::Conflict) => Obstacle::InsertConflict,
+            (Some(_), Meaning::Conflict) => Obstacle::Conflict,
+            // Its own reason; the connection is closed, and the server rolls back.
+            (Some(Part::Insert | Part::Claim | Part::Take), _) if is_of_its_statement(&error) => {
                 return Err(error.into());
             }
-            tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
-            let db = self.db.clone();
-            // Closes the connection, so that the server ends the transaction.
-            drop(self);
-            Box::pin(resolve(&db, order))
-                .await
-                .map(|()| Taken::Committed)
+            _ => {
+                let Kind::Purchase(order) = kind else {
+                    return Err(error.into());
+                };
+                tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
+                let store = OrderStore::new(self.db.clone(), self.zone);
+                // Closes the connection, so that the server ends the transaction.
+                drop(self);
+                // Boxed, because it is rare, and every purchase would carry its size.
+                return match Box::pin(store.decide(order)).await {
+                    Decision::Ordered => Ok(Ended::Committed),
+                    Decision::Refused => Err(error.into()),
+                    Decision::Unknown => Err(Error::OutcomeUnknown(Some(order.id))),
+                };
+            }
         };
-        trace::step(taking, step).await
+        Ok(Ended::Stopped(Box::new(self), obstacle))
     }
 
-    /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the
-    /// existence of an order does not prove.
+    /// Ends a purchase of one order by such a text; says whether it is bought.
+    ///
+    /// # Errors
+    /// As of [`OrderTransaction::commit_with`]; and the refusals.
+    pub async fn place(self, order: &NewOrder, text: Text) -> Result<i64, Error> {
+        let inserts = text.parts.contains(&Part::Insert);
+        let placing = self.commit_with(text, Kind::Purchase(order));
+        let ended = trace::step(placing, |ended| step_of(ended, inserts)).await?;
+        ended.outcome_of(order).await
+    }
+
+    /// Until when the text may commit, by the server's clock; `left` of the attempt is left.
+    fn latest_commit(&self, left: Duration, kind: Kind<'_>) -> DateTime<Utc> {
+        // Every connection asks the clock when it is opened.
+        let now = self.db.clock().now().unwrap_or_else(Utc::now);
+        let attempt = now + left;
+        match kind {
+            Kind::Purchase(order) => attempt.min(drawn_at(self.zone, order.id) + COMMITS_WITHIN),
+            Kind::Entries => attempt,
+        }
+    }
+
+    /// The deadline was over by the server's clock, which may have been stepped since it was last asked.
+    async fn roll_back_and_ask_the_clock(mut self) -> Result<(), Error> {
+        let replies = self.run("ROLLBACK; SELECT UTC_TIMESTAMP(6)").await?;
+        if let [_, clock] = &replies[..]
+            && let Some(now) = clock.all::<(NaiveDateTime,)>()?.first()
+        {
+            self.db.clock().set(now.0.and_utc());
+        }
+        self.ended();
+        Ok(())
+    }
+}
+
+impl OrderTransaction {
+    /// Commits a change that the existence of an order does not prove. A lost reply is [`Error::OutcomeUnknown`] with `order_id`.
     pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
-        self.begin_commit()?;
+        let now = Instant::now();
+        if now >= self.deadline {
+            return Err(Error::Unavailable(Cause::Database));
+        }
+        // A limit of its own: it must not be cut short because the others were slow.
+        self.deadline = now + self.db.timeout;
         match self.send("COMMIT").await.error {
             None => {
                 self.ended();
@@ -111,44 +293,39 @@ impl OrderTransaction {
     }
 }
 
-/// Finds out whether a transaction was committed whose commit has no reply, by one of its orders. Its insert must have been
-/// answered: then the open transaction has locked the row, and reading the row waits until that transaction ends. The id of
-/// an order that was rolled back may be another buyer's by now, if the counter was lost meanwhile.
-async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
-    let found = db
-        .ask_until_answered(|| find_for_certain(db, order.id, Locked::Wait))
-        .await;
-    match found {
-        Ok(Probe::Order(found)) if found.is_of(order.buyer) => Ok(()),
-        Ok(_) => Err(Error::Unavailable(Cause::Database)),
-        Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
-    }
+/// A text's step in a traced request: `placed`, where it inserted the order as well.
+pub(super) fn step_of(ended: &Result<Ended, Error>, inserts: bool) -> Step {
+    let outcome = match ended {
+        Ok(Ended::Committed) if inserts => "taken",
+        Ok(Ended::Stopped(_, Obstacle::SoldOut)) => "nothing-left",
+        Ok(Ended::Stopped(_, Obstacle::Inserted(_))) => "ordered-before",
+        // Another request of this buyer inserted one meanwhile, so no lock kept the two apart.
+        Ok(Ended::Stopped(_, Obstacle::DuplicateKey)) => "index-refused",
+        _ if inserts => "failed",
+        ended => return steps::committed(matches!(ended, Ok(Ended::Committed))),
+    };
+    steps::placed(outcome)
 }
 
-/// Changes the hot rows and commits. The server runs a text up to the first statement that fails, so one behind the change
-/// fails where fewer rows were changed than there are sales: the largest integer, plus one, is out of range. One UPDATE for
-/// all takes a third of the server's time for one each, and locks the rows in the order of their key.
+/// One UPDATE for all takes a third of the server's time for one each, and locks the rows in the order of their key.
 fn take_sql(counts: &BTreeMap<i64, usize>) -> String {
     let mut sales: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
-    counts
-        .iter()
-        .for_each(|(voucher_id, count)| sales.entry(*count).or_default().push(*voucher_id));
-    let when = |(count, ids): (&usize, &Vec<i64>)| {
-        format!(
-            "WHEN voucher_id IN ({}) THEN {count} ",
-            id_list(ids.iter().copied())
-        )
-    };
+    for (voucher_id, count) in counts {
+        sales.entry(*count).or_default().push(*voucher_id);
+    }
     let count = match sales.first_key_value() {
         Some((count, _)) if sales.len() == 1 => count.to_string(),
-        _ => format!("CASE {}END", sales.iter().map(when).collect::<String>()),
+        _ => {
+            let cases = sales.iter().map(|(count, ids)| {
+                let ids = id_list(ids.iter().copied());
+                format!("WHEN voucher_id IN ({ids}) THEN {count} ")
+            });
+            format!("CASE {}END", cases.collect::<String>())
+        }
     };
+    let ids = id_list(counts.keys().copied());
     format!(
         "UPDATE tb_seckill_voucher SET stock = stock - {count} \
-         WHERE voucher_id IN ({}) AND stock >= {count}; \
-         SET @taken = {} + (ROW_COUNT() <> {}); COMMIT",
-        id_list(counts.keys().copied()),
-        i64::MAX,
-        counts.len()
+         WHERE voucher_id IN ({ids}) AND stock >= {count}"
     )
 }

@@ -8,7 +8,7 @@ use backon::{ConstantBuilder, Retryable};
 
 use super::lifetime::{OrderKey, RETURNS};
 use super::orders::{OrderStore, id_list};
-use super::transaction::OrderTransaction;
+use super::transaction::{OrderTransaction, Reply};
 use crate::connection::row::{from_row, readable};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
@@ -127,25 +127,10 @@ impl OrderTransaction {
     ) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
         let mut found = HashMap::new();
         for orders in orders.chunks(IDS) {
-            let sql = format!(
-                "SELECT CAST(id AS SIGNED), CAST(COALESCE(user_id, 0) AS SIGNED), \
-                 CAST(COALESCE(voucher_id, 0) AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED) \
-                 FROM tb_voucher_order WHERE id IN ({})",
-                id_list(orders.iter().map(|order| order.id))
-            );
-            let rows: Vec<(i64, i64, i64, i64)> = self.rows(&sql).await?;
-            found.extend(rows.into_iter().map(|(id, user_id, voucher_id, status)| {
-                (
-                    id,
-                    (
-                        Buyer {
-                            user_id,
-                            voucher_id,
-                        },
-                        status != 4,
-                    ),
-                )
-            }));
+            let replies = self.run(&rows_sql(orders)).await?;
+            for reply in &replies {
+                found.extend(rows_by_id(reply)?);
+            }
         }
         Ok(found)
     }
@@ -177,4 +162,27 @@ impl OrderTransaction {
         let buyers: Vec<(i64,)> = self.rows(&sql).await?;
         Ok(buyers.into_iter().map(|(buyer,)| buyer).collect())
     }
+}
+
+/// The rows under the ids of these orders, to be read by [`rows_by_id`].
+pub(super) fn rows_sql(orders: &[NewOrder]) -> String {
+    format!(
+        "SELECT CAST(id AS SIGNED), CAST(COALESCE(user_id, 0) AS SIGNED), \
+         CAST(COALESCE(voucher_id, 0) AS SIGNED), CAST(COALESCE(status, 1) AS SIGNED) \
+         FROM tb_voucher_order WHERE id IN ({})",
+        id_list(orders.iter().map(|order| order.id))
+    )
+}
+
+/// Whose each row is, and whether it is not cancelled.
+pub(super) fn rows_by_id(reply: &Reply) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
+    let rows: Vec<(i64, i64, i64, i64)> = reply.all()?;
+    let by_id = |(id, user_id, voucher_id, status)| {
+        let buyer = Buyer {
+            user_id,
+            voucher_id,
+        };
+        (id, (buyer, status != 4))
+    };
+    Ok(rows.into_iter().map(by_id).collect())
 }

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
 use super::transaction::OrderTransaction;
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, readable};
-use crate::error::{Cause, Error};
+use crate::error::Error;
 use crate::id::{EPOCH_SECONDS, local_time};
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Order};
 
@@ -58,20 +58,20 @@ impl OrderStore {
         self.zone.seconds_at(instant_us)
     }
 
-    /// The end of the second in the id. Where clocks are turned back and it was twice, of the later one.
+    /// See [`drawn_at`].
     pub fn drawn_at(&self, order_id: i64) -> DateTime<Utc> {
-        self.zone.latest_utc(local_time(order_id)) + TimeDelta::seconds(1)
+        drawn_at(self.zone, order_id)
     }
 
     /// A new transaction. Takes a connection from the pool, waiting for at most the time limit of one step, and sends
     /// nothing yet.
     pub async fn begin(&self) -> Result<OrderTransaction, Error> {
-        OrderTransaction::begin(self.db.clone(), None).await
+        OrderTransaction::begin(self.db.clone(), self.zone, None).await
     }
 
     /// As [`OrderStore::begin`], for a purchase: nothing is committed that has not begun to be at `deadline`.
     pub async fn begin_until(&self, deadline: Instant) -> Result<OrderTransaction, Error> {
-        OrderTransaction::begin(self.db.clone(), Some(deadline)).await
+        OrderTransaction::begin(self.db.clone(), self.zone, Some(deadline)).await
     }
 
     /// One order, as last committed. Of one that is not found nothing is known: it may be about to be committed.
@@ -94,23 +94,6 @@ impl OrderStore {
             .ask_primary(async |c| query.fetch_optional(c).await)
             .await?;
         Ok(order.map(|order| in_zone(self.zone, order)))
-    }
-
-    /// One order; one that is not found does not exist. Waits for no transaction.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`], also where the server is read-only, and where a transaction that inserted the order has not
-    /// ended.
-    pub async fn probe(&self, order_id: i64) -> Result<Probe, Error> {
-        let probe = find_for_certain(&self.db, order_id, Locked::Fail).await;
-        let probe = probe.map_err(|error| match Error::from(error) {
-            Error::Conflict => Error::Unavailable(Cause::OrderUndecided),
-            other => other,
-        })?;
-        Ok(match probe {
-            Probe::Order(order) => Probe::Order(in_zone(self.zone, order)),
-            nothing => nothing,
-        })
     }
 
     /// The zone of times in replies, and of the seconds in order ids.
@@ -142,65 +125,8 @@ impl OrderStore {
     }
 }
 
-/// What a locking read does at a row that another transaction has locked.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Locked {
-    /// It waits for that transaction, for at most the lock wait time-out.
-    Wait,
-    /// It fails at once, as if that time were over: a look-up of an order that is not decided holds no connection.
-    Fail,
-}
-
-/// What a server that takes writes has under an order's id.
-#[derive(Debug)]
-pub enum Probe {
-    /// A row.
-    Order(Order),
-    /// None, nor any transaction that has inserted one.
-    Nothing {
-        /// The server's clock, just before.
-        at: DateTime<Utc>,
-    },
-}
-
-/// An order with its times in UTC. One that is not found does not exist:
-///
-/// - It is looked for by a locking read. A transaction that inserted the order has the row locked until its end, also while
-///   it is prepared and waits for a replica; a plain read does not see the row.
-/// - A server that takes no writes is not asked: the replica of a primary that is gone may have received an order and not
-///   applied it yet.
-///
-/// An order that is found by a plain read needs no lock. At READ COMMITTED the locking read of an absent row locks no gap.
-pub(super) async fn find_for_certain(
-    db: &Database,
-    order_id: i64,
-    locked: Locked,
-) -> sqlx::Result<Probe> {
-    let plain = format!("{SELECT_ORDER} WHERE id = ?");
-    // MySQL and MariaDB have no other locking read with NOWAIT in common.
-    let nowait = if locked == Locked::Fail {
-        " NOWAIT"
-    } else {
-        ""
-    };
-    let locking = format!("{plain} FOR UPDATE{nowait}");
-    db.ask_primary(async |connection| {
-        let found = sqlx::query_as(&plain).bind(order_id);
-        if let Some(order) = found.fetch_optional(&mut *connection).await? {
-            return Ok(Probe::Order(order));
-        }
-        let at: NaiveDateTime = sqlx::query_scalar("SELECT UTC_TIMESTAMP(6)")
-            .fetch_one(&mut *connection)
-            .await?;
-        let found = sqlx::query_as(&locking).bind(order_id);
-        let found = found.fetch_optional(connection).await?;
-        Ok(found.map_or(Probe::Nothing { at: at.and_utc() }, Probe::Order))
-    })
-    .await
-}
-
 // Existing tables differ in signedness, and in what may be NULL.
-const SELECT_ORDER: &str = "SELECT CAST(id AS SIGNED) AS id, CAST(id AS CHAR) AS order_id, \
+pub(super) const SELECT_ORDER: &str = "SELECT CAST(id AS SIGNED) AS id, CAST(id AS CHAR) AS order_id, \
      CAST(COALESCE(user_id, 0) AS SIGNED) AS user_id, CAST(COALESCE(voucher_id, 0) AS SIGNED) AS voucher_id, \
      CAST(COALESCE(pay_type, 1) AS SIGNED) AS pay_type, CAST(COALESCE(status, 1) AS SIGNED) AS status, create_time, pay_time, use_time, refund_time, update_time \
      FROM tb_voucher_order";
@@ -211,8 +137,13 @@ from_row! { Order:
     create_time, pay_time, use_time, refund_time, update_time
 }
 
+/// The end of the second in the id. Where clocks are turned back and it was twice, of the later one.
+pub(super) fn drawn_at(zone: Zone, order_id: i64) -> DateTime<Utc> {
+    zone.latest_utc(local_time(order_id)) + TimeDelta::seconds(1)
+}
+
 /// The order, whose columns are in UTC, with times in `zone`.
-fn in_zone(zone: Zone, mut order: Order) -> Order {
+pub(super) fn in_zone(zone: Zone, mut order: Order) -> Order {
     let Order {
         create_time,
         pay_time,

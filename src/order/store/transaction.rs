@@ -16,18 +16,26 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{Either, FromRow, Row, raw_sql};
 use tokio::time::Instant;
 
+use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::connection::pool::PooledConnection;
-use crate::error::{Cause, Error};
-use crate::order::model::{Buyer, BuyerStatus, NewOrder, Placement};
+use crate::connection::server_error::is_duplicate;
+use crate::error::Error;
+use crate::order::model::{Buyer, BuyerStatus, NewOrder};
 use crate::order::steps;
 use crate::request::trace;
+
+/// What begins a transaction. Were one open, START TRANSACTION would commit it.
+const BEGIN: &str = "ROLLBACK; START TRANSACTION; ";
+const BEGIN_STATEMENTS: usize = 2;
 
 /// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit`] or
 /// [`OrderTransaction::rollback`]. Dropped open, by an error, a time-out or a panic, it closes its connection, and the
 /// server rolls back, whatever state the protocol is in.
 pub struct OrderTransaction {
     pub(super) db: Database,
+    /// Of the seconds in order ids.
+    pub(super) zone: Zone,
     connection: PooledConnection,
     /// All statements up to the commit share one time limit, after which it does not begin. The commit has one of its own: it
     /// must not be cut short because the others were slow.
@@ -46,12 +54,16 @@ pub(super) struct Sent {
 
 /// The reply to one statement.
 pub(super) struct Reply {
-    /// The rows that it changed.
-    pub changed: u64,
+    changed: u64,
     rows: Vec<MySqlRow>,
 }
 
 impl Reply {
+    /// How many rows it changed.
+    pub(super) fn changed(&self) -> u64 {
+        self.changed
+    }
+
     /// All its rows.
     pub(super) fn all<T>(&self) -> Result<Vec<T>, Error>
     where
@@ -69,45 +81,48 @@ impl Reply {
 
 impl OrderTransaction {
     /// Takes a connection from the pool; sends nothing yet.
-    pub(super) async fn begin(db: Database, end: Option<Instant>) -> Result<Self, Error> {
+    pub(super) async fn begin(
+        db: Database,
+        zone: Zone,
+        end: Option<Instant>,
+    ) -> Result<Self, Error> {
         let limit = db.pool.deadline();
         let deadline = end.map_or(limit, |end| end.min(limit));
         let connection = db.pool.acquire_for_writes(deadline).await?;
-        Ok(OrderTransaction {
+        Ok(OrderTransaction::on(db, zone, connection, deadline))
+    }
+
+    /// On this connection, of the database's pool.
+    pub(super) fn on(
+        db: Database,
+        zone: Zone,
+        connection: PooledConnection,
+        deadline: Instant,
+    ) -> Self {
+        OrderTransaction {
             db,
+            zone,
             connection,
             deadline,
             begun: false,
-        })
+        }
     }
 
-    /// Inserts the order unless the buyer has a committed one already; says whether it did. One round trip, which also opens
-    /// the transaction.
-    ///
-    /// Two of these at once can both insert an order of one buyer; callers prevent that with a lock.
+    /// Inserts the order unless the buyer has a committed one already; says whether it did. Two of these at once can both insert
+    /// an order of one buyer.
     ///
     /// # Errors
     /// As of [`OrderTransaction::insert`].
-    ///
-    /// # Cancellation
-    /// Dropped, nothing is committed.
     pub async fn insert_if_first(&mut self, order: &NewOrder) -> Result<bool, Error> {
         let insert = insert_if_first_sql(order);
-        let inserting = async {
-            let inserted = self.insert_by(order, &insert).await?;
-            Ok(match inserted.first() {
-                Some(reply) if reply.changed > 0 => Placement::Placed,
-                _ => Placement::AlreadyOrdered,
-            })
-        };
-        Ok(trace::step(inserting, steps::placed).await? == Placement::Placed)
+        let inserting = self.insert_by(order, &insert);
+        Ok(trace::step(inserting, steps::inserted_if_first).await? > 0)
     }
 
     /// Inserts the order.
     ///
     /// # Errors
-    /// Where a unique key refuses it, the transaction is rolled back: [`Error::AlreadyOrdered`], or [`Error::DuplicateId`] where
-    /// the id is taken. [`Error::RowRefused`] where another rule of the table does.
+    /// Where a unique key refuses it, the transaction is rolled back.
     pub async fn insert(&mut self, order: &NewOrder) -> Result<(), Error> {
         let insert = insert_sql(order);
         let inserting = self.insert_by(order, &insert);
@@ -116,41 +131,42 @@ impl OrderTransaction {
             .map(drop)
     }
 
-    /// Runs statements of which the first inserts the order.
-    pub(super) async fn insert_by(
-        &mut self,
-        order: &NewOrder,
-        statements: &str,
-    ) -> Result<Vec<Reply>, Error> {
-        let Sent { replies, error } = self.send(statements).await;
+    async fn insert_by(&mut self, order: &NewOrder, statement: &str) -> Result<u64, Error> {
+        let Sent { replies, error } = self.send(statement).await;
         match error {
-            None => Ok(replies),
-            Some(error) if replies.is_empty() && is_duplicate(&error) => {
-                let refusal = self.refusal_by_key(order).await?;
+            None => Ok(replies.first().map_or(0, Reply::changed)),
+            Some(error) if is_duplicate(&error) => {
+                let refusal = self.refused_by_key(order).await?.err();
                 self.run("ROLLBACK").await?;
                 self.begun = false;
                 self.connection.answered();
-                Err(refusal)
+                Err(refusal.unwrap_or(Error::DuplicateId))
             }
             Some(error) => Err(error.into()),
         }
     }
 
-    /// Why a unique key, of whatever columns, refuses the order. The rows say it; which key it was, the server tells as text
-    /// only, and a table may have keys of somebody else.
-    async fn refusal_by_key(&mut self, order: &NewOrder) -> Result<Error, Error> {
+    /// Why a unique key, of whatever columns, refuses the order; its id where it is this order that is there, by an earlier copy of
+    /// the text. The rows say it; which key it was, the server tells as text only, and a table may have keys of somebody else.
+    pub(super) async fn refused_by_key(
+        &mut self,
+        order: &NewOrder,
+    ) -> Result<Result<i64, Error>, Error> {
         let rows = self.rows_of(slice::from_ref(order)).await?;
-        if rows
-            .get(&order.id)
-            .is_some_and(|(buyer, _)| *buyer != order.buyer)
-        {
-            return Ok(Error::DuplicateId);
+        if let Some((buyer, _)) = rows.get(&order.id) {
+            return Ok(if *buyer == order.buyer {
+                Ok(order.id)
+            } else {
+                Err(Error::DuplicateId)
+            });
         }
         let existing = self.orders_of(slice::from_ref(&order.buyer)).await?;
-        Ok(existing
+        Ok(Err(existing
             .get(&order.buyer)
             // Who was in the way has gone.
-            .map_or(Error::Conflict, |id| Error::AlreadyOrdered(Some(*id))))
+            .map_or(Error::Conflict, |id| {
+                Error::AlreadyOrdered(Some(*id))
+            })))
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive strategy.
@@ -228,16 +244,6 @@ impl OrderTransaction {
         trace::step(reading, steps::row_locked).await
     }
 
-    /// Gives the commit a time limit of its own, unless that of the statements is over: then nothing is committed.
-    pub(super) fn begin_commit(&mut self) -> Result<(), Error> {
-        let now = Instant::now();
-        if now >= self.deadline {
-            return Err(Error::Unavailable(Cause::Database));
-        }
-        self.deadline = now + self.db.timeout;
-        Ok(())
-    }
-
     /// Undoes everything.
     pub async fn rollback(mut self) -> Result<(), Error> {
         if self.begun {
@@ -256,10 +262,11 @@ impl OrderTransaction {
     /// that fails.
     pub(super) async fn send(&mut self, statements: &str) -> Sent {
         let begins = !mem::replace(&mut self.begun, true);
-        let text = format!(
-            "{}{statements}",
-            if begins { "START TRANSACTION; " } else { "" }
-        );
+        let text = if begins {
+            format!("{BEGIN}{statements}")
+        } else {
+            statements.to_owned()
+        };
         let mut replies = Vec::with_capacity(4);
         let running = async {
             let mut rows = Vec::new();
@@ -282,7 +289,9 @@ impl OrderTransaction {
         {
             self.connection.give_up();
         }
-        replies.drain(..usize::from(begins).min(replies.len()));
+        if begins {
+            replies.drain(..BEGIN_STATEMENTS.min(replies.len()));
+        }
         Sent { replies, error }
     }
 
@@ -341,7 +350,7 @@ pub(super) fn insert_sql(order: &NewOrder) -> String {
     )
 }
 
-fn insert_if_first_sql(order: &NewOrder) -> String {
+pub(super) fn insert_if_first_sql(order: &NewOrder) -> String {
     let NewOrder {
         id,
         buyer: Buyer {
@@ -364,11 +373,4 @@ fn insert_if_first_sql(order: &NewOrder) -> String {
          (SELECT 1 FROM tb_voucher_order \
          WHERE {user} = {user_id} AND voucher_id = {voucher_id}{status})"
     )
-}
-
-/// Whether a unique key refused the row.
-pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .is_some_and(|error| error.is_unique_violation())
 }

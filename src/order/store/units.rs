@@ -2,50 +2,60 @@
 //! the row that it claims in the transaction of its order. Units that were added or given back later are in the sale's
 //! stock and are sold from there. So `stock + rows + orders` is what was issued, after every commit.
 
-use super::transaction::{OrderTransaction, Reply, insert_sql};
+use super::commit::{Ended, Kind, Obstacle, Text, step_of};
+use super::transaction::{OrderTransaction, Reply};
 use crate::error::Error;
-use crate::order::model::{NewOrder, Placement};
+use crate::order::model::NewOrder;
 use crate::order::steps;
 use crate::request::trace;
 
 impl OrderTransaction {
-    /// Inserts the order and claims a unit: one round trip, which also opens the transaction, and another where others have
-    /// locked all rows that are left. To be committed where the order is [`Placement::Placed`], else to be rolled back.
+    /// As [`OrderTransaction::place`], with a unit of the sale.
+    pub async fn place_with_unit(self, order: &NewOrder) -> Result<i64, Error> {
+        let placing = self.commit_with_unit(order);
+        let ended = trace::step(placing, |ended| match ended {
+            // There the index is what checks the buyer.
+            Ok(Ended::Stopped(_, Obstacle::DuplicateKey)) => steps::placed("ordered-before"),
+            ended => step_of(ended, true),
+        });
+        ended.await?.outcome_of(order).await
+    }
+
+    /// Inserts the order, claims a unit, and commits: one round trip, and two more where others have locked all rows that are
+    /// left.
     ///
     /// # Errors
-    /// As of [`OrderTransaction::insert`].
-    pub async fn place_with_unit(&mut self, order: &NewOrder) -> Result<Placement, Error> {
-        let placing = async {
-            let claim = claim_a_free_row(order);
-            if let [_, _, _, 1] = changed(&self.insert_by(order, &claim).await?)[..] {
-                return Ok(Placement::Placed);
-            }
-            let claim = claim_any(order.buyer.voucher_id);
-            match changed(&self.run(&claim).await?)[..] {
-                [_, 1, _] | [_, _, 1] => Ok(Placement::Placed),
-                _ => Ok(Placement::SoldOut),
-            }
+    /// As of [`OrderTransaction::commit_with`].
+    async fn commit_with_unit(self, order: &NewOrder) -> Result<Ended, Error> {
+        let kind = Kind::Purchase(order);
+        let text = Text::default()
+            .insert(order)
+            .claim(&claim_a_free_row(order.buyer.voucher_id));
+        let ended = self.commit_with(text, kind).await?;
+        let Ended::Stopped(mut open, Obstacle::NoFreeUnit) = ended else {
+            return Ok(ended);
         };
-        trace::step(placing, steps::claimed).await
+        let claim = claim_any(order.buyer.voucher_id);
+        let claimed: Vec<u64> = open.run(&claim).await?.iter().map(Reply::changed).collect();
+        match claimed[..] {
+            [_, 1, _] | [_, _, 1] => open.commit_with(Text::default(), kind).await,
+            _ => Ok(Ended::Stopped(open, Obstacle::SoldOut)),
+        }
     }
 }
 
-fn changed(replies: &[Reply]) -> Vec<u64> {
-    replies.iter().map(|reply| reply.changed).collect()
-}
-
-/// A text ends at the statement that fails: where a key refuses the order, no row is looked for. MariaDB 10.5 does not know
-/// SKIP LOCKED and waits for the locked rows, which is slower and as safe.
-fn claim_a_free_row(order: &NewOrder) -> String {
-    let voucher_id = order.buyer.voucher_id;
-    format!(
-        "{}; SET @unit = NULL; \
-         SELECT id INTO @unit FROM tb_stock_unit FORCE INDEX (idx_voucher) \
-         WHERE voucher_id = {voucher_id} LIMIT 1 \
-         FOR UPDATE /*M!100600 SKIP LOCKED */ /*!80001 SKIP LOCKED */; \
-         DELETE FROM tb_stock_unit WHERE id = @unit",
-        insert_sql(order)
-    )
+/// The last of these deletes the unit. MariaDB 10.5 does not know SKIP LOCKED and waits for the locked rows, which is slower
+/// and as safe.
+fn claim_a_free_row(voucher_id: i64) -> [String; 3] {
+    [
+        "SET @unit = NULL".to_owned(),
+        format!(
+            "SELECT id INTO @unit FROM tb_stock_unit FORCE INDEX (idx_voucher) \
+             WHERE voucher_id = {voucher_id} LIMIT 1 \
+             FOR UPDATE /*M!100600 SKIP LOCKED */ /*!80001 SKIP LOCKED */"
+        ),
+        "DELETE FROM tb_stock_unit WHERE id = @unit".to_owned(),
+    ]
 }
 
 /// Waits for the rows that purchases in flight have locked, because one that is undone leaves its row; then takes one from

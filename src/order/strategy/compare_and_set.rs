@@ -4,6 +4,7 @@
 //! buyer's orders and the read of the stock another request of theirs can commit. Unsafe on purpose.
 
 use super::{Error, Purchase};
+use crate::order::store::Text;
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
@@ -26,6 +27,5 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
         transaction.rollback().await?;
         return Err(Error::StockChanged);
     }
-    transaction.commit(&order).await?;
-    Ok(order.id)
+    transaction.place(&order, Text::default()).await
 }

@@ -5,7 +5,7 @@
 
 use super::{Error, Purchase};
 use crate::order::model::NewOrder;
-use crate::order::store::{OrderTransaction, Taken};
+use crate::order::store::Text;
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
@@ -14,33 +14,10 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     place_order(purchase, &order).await
 }
 
-/// Checks the buyer, inserts, decrements and commits, in one transaction of two round trips. Safe for one buyer at a
-/// time; callers ensure that with a lock.
+/// Checks the buyer, inserts, decrements and commits, in one round trip. Safe for one buyer at a time; callers ensure that with
+/// a lock.
 pub async fn place_order(purchase: Purchase<'_>, order: &NewOrder) -> Result<i64, Error> {
-    let mut transaction = purchase.begin().await?;
-    let inserted = transaction.insert_if_first(order).await?;
-    end(transaction, order, inserted).await
-}
-
-/// Decrements and commits where the order is inserted; undoes the transaction where the buyer had one, or nothing is
-/// left.
-pub async fn end(
-    transaction: OrderTransaction,
-    order: &NewOrder,
-    inserted: bool,
-) -> Result<i64, Error> {
-    let (open, refusal) = if inserted {
-        match transaction
-            .take_and_commit(order, &[(order.buyer.voucher_id, 1)].into())
-            .await?
-        {
-            Taken::Committed => return Ok(order.id),
-            Taken::Not(open, Error::SoldOut) => (*open, Error::SoldOut),
-            Taken::Not(_, error) => return Err(error),
-        }
-    } else {
-        (transaction, Error::AlreadyOrdered(None))
-    };
-    open.rollback().await?;
-    Err(refusal)
+    let transaction = purchase.begin().await?;
+    let text = Text::default().insert_if_first(order).take([order]);
+    transaction.place(order, text).await
 }

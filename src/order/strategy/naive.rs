@@ -2,6 +2,7 @@
 //! there was, and the stock falls below zero. Unsafe on purpose.
 
 use super::{Error, Purchase};
+use crate::order::store::Text;
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
@@ -10,6 +11,5 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let mut transaction = purchase.begin().await?;
     transaction.insert(&order).await?;
     transaction.decrement(purchase.buyer.voucher_id).await?;
-    transaction.commit(&order).await?;
-    Ok(order.id)
+    transaction.place(&order, Text::default()).await
 }

@@ -2,7 +2,8 @@
 //! any number of nodes and needs no Redis lock; but every buyer queues on one row for the length of a whole
 //! transaction.
 
-use super::{Error, Purchase, conditional};
+use super::{Error, Purchase};
+use crate::order::store::Text;
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
@@ -14,6 +15,6 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
         transaction.rollback().await?;
         return Err(refusal);
     }
-    transaction.insert(&order).await?;
-    conditional::end(transaction, &order, true).await
+    let text = Text::default().insert(&order).take([&order]);
+    transaction.place(&order, text).await
 }

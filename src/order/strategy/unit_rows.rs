@@ -3,17 +3,9 @@
 //! rows are inserted when the sale is published, so there can be at most [`MOST_UNITS`](crate::voucher::publish::MOST_UNITS).
 
 use super::{Error, Purchase};
-use crate::order::model::Placement;
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let order = purchase.new_order().await?;
-    let mut transaction = purchase.begin().await?;
-    match transaction.place_with_unit(&order).await? {
-        Placement::Placed => transaction.commit(&order).await.map(|()| order.id),
-        Placement::SoldOut | Placement::AlreadyOrdered => {
-            transaction.rollback().await?;
-            Err(Error::SoldOut)
-        }
-    }
+    purchase.begin().await?.place_with_unit(&order).await
 }

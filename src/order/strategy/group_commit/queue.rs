@@ -11,7 +11,7 @@ use super::batch::{BatchAnswer, BatchContext, Ended, GroupCommitStats, QueuedPur
 use super::queues::{Key, QueueDepth, Queues};
 use crate::error::Error;
 use crate::id::IdGenerator;
-use crate::order::batch::BatchCommitter;
+use crate::order::batch::{BatchCommitter, Committed};
 use crate::order::deadline::Deadline;
 use crate::order::model::Buyer;
 use crate::order::store::OrderStore;
@@ -37,7 +37,7 @@ impl GroupCommit {
     /// Commits to this store, under ids of `ids`.
     pub fn new(store: OrderStore, ids: Arc<IdGenerator>, limits: GroupCommitLimits) -> Self {
         let batches = BatchContext {
-            committer: BatchCommitter::new(store, limits.timeout),
+            committer: BatchCommitter::new(store, limits.timeout, Committed::Purchases),
             ids,
             timeout: limits.timeout,
             tasks: TaskTracker::new(),

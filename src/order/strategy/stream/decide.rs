@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::order::batch::Outcomes;
 use crate::order::model::NewOrder;
 use crate::order::store::batch::BatchError;
-use crate::order::store::refusals::is_refusal_of;
+use crate::order::store::decide::is_refusal_of;
 use crate::scripts;
 
 /// How often an entry may fail because of the entry itself, and the pause between two tries.

@@ -1,0 +1,195 @@
+//! What became of a purchase whose reply was lost is decided by one row under its id, and a look-up of it writes nothing: the
+//! rules of `src/order/store/commit.rs` and `decide.rs`, on a database behind a proxy.
+
+use std::time::Duration;
+
+use seckill::clock::Zone;
+use seckill::connection::mysql;
+use seckill::error::Error;
+use seckill::order::model::{Buyer, NewOrder};
+use seckill::order::store::decide::Probe;
+use seckill::order::store::{OrderStore, Text};
+use testkit::proxy::{Mode, Proxy};
+
+use crate::resilience::TAKES_STOCK;
+use crate::support::database::TestDatabase;
+
+const SALE: i64 = 9;
+const REFUSALS: &str =
+    "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4 AND voucher_id = id AND buyer IS NULL";
+
+/// A database with a sale of five, behind a proxy, and a store on either side of it.
+pub struct Scene {
+    pub database: TestDatabase,
+    pub proxy: Proxy,
+    /// Behind the proxy, on one connection.
+    pub store: OrderStore,
+    pub direct: OrderStore,
+}
+
+impl Scene {
+    pub async fn new() -> Self {
+        let database = TestDatabase::migrated().await;
+        let sale = format!(
+            "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES ({SALE}, 5, 5)"
+        );
+        database.run(&sale).await;
+        let proxy = Proxy::start(database.server().to_owned())
+            .await
+            .expect("a proxy");
+        let behind = database.url_through(proxy.address).into();
+        let patience = Duration::from_secs(10);
+        let zone = Zone(chrono_tz::Asia::Shanghai);
+        let db = mysql::connect(&behind, 1, patience).await.expect("connect");
+        let direct = mysql::connect(&database.url(), 4, patience)
+            .await
+            .expect("connect");
+        Scene {
+            database,
+            proxy,
+            store: OrderStore::new(db, zone),
+            direct: OrderStore::new(direct, zone),
+        }
+    }
+
+    /// An order of this user's, whose id was drawn so many seconds ago.
+    pub fn order(&self, user_id: i64, seconds_ago: i64) -> NewOrder {
+        NewOrder {
+            id: ((self.store.local_seconds() - seconds_ago) << 32) + user_id,
+            buyer: Buyer {
+                user_id,
+                voucher_id: SALE,
+            },
+            unguarded: false,
+        }
+    }
+
+    /// Orders of the sale, and its stock.
+    pub async fn tables(&self) -> (i64, i64) {
+        let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {SALE}");
+        let orders = self.database.number(&orders).await;
+        (orders, self.database.of_sale(SALE, "stock").await)
+    }
+}
+
+/// Buys one on this store.
+pub async fn place(store: &OrderStore, order: &NewOrder) -> Result<i64, Error> {
+    let text = Text::default().insert_if_first(order).take([order]);
+    store.begin().await?.place(order, text).await
+}
+
+/// A proxy that has lost its server says so in place of a reply, also of a text that the server has run.
+#[tokio::test]
+async fn an_error_of_a_proxy_in_place_of_a_reply_is_no_refusal() {
+    let scene = Scene::new().await;
+    let order = scene.order(1, 0);
+    scene.proxy.set(Mode::FailReplyTo(TAKES_STOCK));
+    let placed = place(&scene.store, &order).await;
+    assert!(
+        matches!(placed, Ok(id) if id == order.id),
+        "the server has run it: {placed:?}"
+    );
+    assert_eq!(scene.tables().await, (1, 4));
+}
+
+/// An earlier copy of the text has committed the order, as of a proxy that sends it twice.
+#[tokio::test]
+async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
+    let scene = Scene::new().await;
+    let order = scene.order(1, 0);
+    for _ in 0..2 {
+        let placed = place(&scene.store, &order).await;
+        assert!(matches!(placed, Ok(id) if id == order.id), "{placed:?}");
+    }
+    assert_eq!(scene.tables().await, (1, 4));
+    // The same of another buyer: it is not this one's.
+    let stranger = NewOrder {
+        buyer: Buyer {
+            user_id: 2,
+            ..order.buyer
+        },
+        ..order
+    };
+    let placed = place(&scene.store, &stranger).await;
+    assert!(matches!(placed, Err(Error::DuplicateId)), "{placed:?}");
+}
+
+/// On the only connection: a text that stopped with its order inserted, and then the next one.
+#[tokio::test]
+async fn the_next_purchase_on_a_connection_commits_nothing_of_the_one_before() {
+    let scene = Scene::new().await;
+    let none_left = format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {SALE}");
+    scene.database.run(&none_left).await;
+    let refused = place(&scene.store, &scene.order(1, 0)).await;
+    assert!(matches!(refused, Err(Error::SoldOut)), "{refused:?}");
+    // Its deadline is over.
+    let refused = place(&scene.store, &scene.order(2, 60)).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    let one_left = format!("UPDATE tb_seckill_voucher SET stock = 1 WHERE voucher_id = {SALE}");
+    scene.database.run(&one_left).await;
+    place(&scene.store, &scene.order(3, 0))
+        .await
+        .expect("bought");
+    assert_eq!(scene.tables().await, (1, 0), "an order without stock");
+}
+
+/// Two decide the same order while its transaction is open, which is rolled back then. They wait for it, and agree.
+#[tokio::test]
+async fn two_who_decide_wait_for_the_transaction_and_say_the_same() {
+    let scene = Scene::new().await;
+    let order = scene.order(1, 0);
+    let insert = format!(
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES ({}, 1, {SALE})",
+        order.id
+    );
+    let open = scene.database.hold(&insert).await;
+    let refuse = |store: OrderStore| async move {
+        let deciding = async {
+            loop {
+                // A lock wait that was too long is asked again.
+                if let Ok(rows) = store.refuse(&[order]).await {
+                    return rows;
+                }
+            }
+        };
+        let limit = Duration::from_secs(60);
+        tokio::time::timeout(limit, deciding)
+            .await
+            .expect("a decision")
+    };
+    let deciders = [(); 2].map(|()| tokio::spawn(refuse(scene.direct.clone())));
+    scene.database.wait_for_statement("INSERT IGNORE").await;
+    open.rollback().await.expect("a rollback");
+    for decider in deciders {
+        let rows = decider.await.expect("a decision");
+        let (row, _) = rows[&order.id];
+        assert_eq!(row.voucher_id, order.id, "the refusal: {row:?}");
+    }
+    assert_eq!(scene.database.number(REFUSALS).await, 1);
+    let late = place(&scene.store, &order).await;
+    assert!(late.is_err(), "it was refused: {late:?}");
+    assert_eq!(scene.tables().await, (0, 5));
+}
+
+/// Whoever looks an id up that is about to be used refuses nothing.
+#[tokio::test]
+async fn a_look_up_writes_nothing_and_keeps_no_order_out() {
+    let scene = Scene::new().await;
+    let order = scene.order(1, 0);
+    let look_ups = (0..100).map(|_| scene.direct.probe(order.id, 2));
+    for looked_up in futures_util::future::join_all(look_ups).await {
+        assert!(
+            matches!(looked_up, Err(Error::Unavailable(_))),
+            "{looked_up:?}"
+        );
+    }
+    // One of which it is certain is tried on the table, and undone.
+    let old = scene.order(1, 60);
+    let looked_up = scene.direct.probe(old.id, 2).await;
+    assert!(matches!(looked_up, Ok(Probe::Nothing)), "{looked_up:?}");
+    let rows = "SELECT COUNT(*) FROM tb_voucher_order";
+    assert_eq!(scene.database.number(rows).await, 0);
+    place(&scene.store, &order).await.expect("bought");
+    let looked_up = scene.direct.probe(order.id, 1).await;
+    assert!(matches!(looked_up, Ok(Probe::Order(_))), "{looked_up:?}");
+}
