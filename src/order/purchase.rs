@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use backon::Retryable;
 use quick_cache::sync::Cache;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::context::{Purchase, PurchaseContext};
 use super::deadline::Deadline;
-use super::model::{Buyer, Purchased};
+use super::model::{Buyer, NewOrder, Purchased};
 use super::parts::OrderParts;
 use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
@@ -29,6 +31,12 @@ const STREAM_REREAD: Duration = Duration::from_millis(50);
 /// Buyers that are remembered, of all sales together: some megabytes.
 const BUYERS: usize = 100_000;
 
+/// Purchases with an unknown outcome that are decided at once, between how many tries, and for how long. Of others a look-up
+/// says what became of them once they are old enough.
+const UNDECIDED: usize = 64;
+const DECIDE_EVERY: Duration = Duration::from_secs(1);
+const DECIDE_WITHIN: Duration = Duration::from_secs(60);
+
 /// Runs purchases. Cheap to clone.
 #[derive(Clone)]
 pub struct PurchaseService(Arc<Inner>);
@@ -39,6 +47,9 @@ struct Inner {
     /// Buyers who have an order from this process, lately: asking again when the sale is sold out, they are told its id.
     buyers: Cache<Buyer, ()>,
     tasks: TaskTracker,
+    /// Those who decide what a purchase could not.
+    deciders: Arc<Semaphore>,
+    stopping: CancellationToken,
     stats: PurchaseStats,
 }
 
@@ -52,6 +63,8 @@ impl PurchaseService {
             sales,
             buyers,
             tasks,
+            deciders: Arc::new(Semaphore::new(UNDECIDED)),
+            stopping: CancellationToken::new(),
             stats,
         }))
     }
@@ -103,7 +116,17 @@ impl PurchaseService {
         let inner = self.0.clone();
         let work = async move {
             let _permit = permit;
-            inner.buy_with_retries(buyer, &sale, deadline).await
+            let outcome = inner.buy_with_retries(buyer, &sale, deadline).await;
+            if let Err(Error::OutcomeUnknown(Some(id))) = outcome
+                && !sale.strategy.is_deferred()
+            {
+                inner.decide_later(NewOrder {
+                    id,
+                    buyer,
+                    unguarded: sale.strategy.is_unsafe(),
+                });
+            }
+            outcome
         };
         outcome_of(to_its_end(&self.0.tasks, work).await).map(purchased)
     }
@@ -111,6 +134,7 @@ impl PurchaseService {
     /// Waits until no purchase is in flight. New ones can still begin: to be called when no request
     /// can come in any more.
     pub async fn finished(&self) {
+        self.0.stopping.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
         self.0.context.group_commit.finished().await;
@@ -137,6 +161,29 @@ impl Inner {
             return Err(Error::SoldOut);
         }
         Ok(())
+    }
+
+    /// Goes on deciding what became of an order whose buyer has been told that it is not known: by a row under its id.
+    fn decide_later(&self, order: NewOrder) {
+        let Ok(place) = self.deciders.clone().try_acquire_owned() else {
+            return;
+        };
+        let store = self.context.parts.store.clone();
+        let deciding = async move {
+            loop {
+                tokio::time::sleep(DECIDE_EVERY).await;
+                match store.refuse(&[order]).await {
+                    Ok(_) => break tracing::info!(order_id = order.id, "the outcome is known"),
+                    Err(error) => tracing::debug!(order_id = order.id, %error, "not decided yet"),
+                }
+            }
+        };
+        let stopping = self.stopping.clone();
+        self.tasks.spawn(async move {
+            let _place = place;
+            let in_time = tokio::time::timeout(DECIDE_WITHIN, deciding);
+            stopping.run_until_cancelled(in_time).await;
+        });
     }
 
     async fn buy_with_retries(

@@ -196,6 +196,39 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
     }
 }
 
+/// Neither the text nor who decides what became of it comes through for a while. The instance goes on deciding: its buyer need
+/// not wait until a look-up is certain by the age of the id, after half a minute.
+#[tokio::test]
+async fn an_unknown_outcome_is_decided_as_soon_as_the_database_answers() {
+    let stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
+    let user = stack.users(1).await.remove(0);
+    let mut told = Vec::new();
+    for sale in committing_sales(&stack).await {
+        stack.ready().await;
+        stack.proxies.database.set(Mode::LoseCommit);
+        let answer = stack.buy(&user, sale).await;
+        answer.refused(503, "OUTCOME_UNKNOWN");
+        stack.proxies.database.set(Mode::Forward);
+        let id: i64 = answer.body["orderId"]
+            .as_str()
+            .expect("an id")
+            .parse()
+            .unwrap();
+        told.push(id);
+    }
+    for id in told {
+        let mut last = None;
+        eventually("the order is refused", async || {
+            let looked_up = stack.look_up(&user, id).await;
+            let is_refused = looked_up.body["code"] == "ORDER_FAILED";
+            last = Some(looked_up);
+            is_refused
+        })
+        .await;
+        last.expect("an answer").refused(200, "ORDER_FAILED");
+    }
+}
+
 /// The database is silent for longer than this takes. Two probes after each other come before a purchase is given up.
 #[tokio::test]
 async fn readiness_waits_for_a_silent_server_for_less_long_than_a_purchase() {
