@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::pin::Pin;
 use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
@@ -74,11 +75,19 @@ impl Ended {
             return Ok(order.id);
         };
         let outcome = match obstacle {
-            Obstacle::Inserted(_) | Obstacle::DuplicateKey => open.refused_by_key(order).await?,
+            Obstacle::Inserted(_) | Obstacle::DuplicateKey => {
+                match open.refused_by_key(order).await {
+                    Ok(outcome) => outcome,
+                    // What is in the way may be this order, by an earlier copy of the text.
+                    Err(error) => return open.decided(order, error).await,
+                }
+            }
             Obstacle::SoldOut | Obstacle::NoFreeUnit => Err(Error::SoldOut),
             Obstacle::InsertConflict | Obstacle::Conflict => Err(Error::Conflict),
         };
-        open.rollback().await?;
+        if let Err(error) = open.rollback().await {
+            tracing::debug!(%error, "a purchase's connection is closed instead of rolled back");
+        }
         outcome
     }
 }
@@ -221,15 +230,8 @@ impl OrderTransaction {
                     return Err(error.into());
                 };
                 tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
-                let store = OrderStore::new(self.db.clone(), self.zone);
-                // Closes the connection, so that the server ends the transaction.
-                drop(self);
-                // Boxed, because it is rare, and every purchase would carry its size.
-                return match Box::pin(store.decide(order)).await {
-                    Decision::Ordered => Ok(Ended::Committed),
-                    Decision::Refused => Err(error.into()),
-                    Decision::Unknown => Err(Error::OutcomeUnknown(Some(order.id))),
-                };
+                let decided = self.decided(order, error.into()).await;
+                return decided.map(|_| Ended::Committed);
             }
         };
         Ok(Ended::Stopped(Box::new(self), obstacle))
@@ -244,6 +246,25 @@ impl OrderTransaction {
         let placing = self.commit_with(text, Kind::Purchase(order));
         let ended = trace::step(placing, |ended| step_of(ended, inserts)).await?;
         ended.outcome_of(order).await
+    }
+
+    /// Decides by this order what became of the transaction: its id, or, where it does not exist and never will, `error`. Boxed,
+    /// because it is rare, and every purchase would carry its size.
+    fn decided(
+        self,
+        order: &NewOrder,
+        error: Error,
+    ) -> Pin<Box<dyn Future<Output = Result<i64, Error>> + Send + '_>> {
+        let store = OrderStore::new(self.db.clone(), self.zone);
+        // Closes the connection, so that the server ends the transaction.
+        drop(self);
+        Box::pin(async move {
+            match store.decide(order).await {
+                Decision::Ordered => Ok(order.id),
+                Decision::Refused => Err(error),
+                Decision::Unknown => Err(Error::OutcomeUnknown(Some(order.id))),
+            }
+        })
     }
 
     /// Until when the text may commit, by the server's clock; `left` of the attempt is left.
@@ -268,9 +289,7 @@ impl OrderTransaction {
         self.ended();
         Ok(())
     }
-}
 
-impl OrderTransaction {
     /// Commits a change that the existence of an order does not prove. A lost reply is [`Error::OutcomeUnknown`] with `order_id`.
     pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
         let now = Instant::now();
