@@ -2,17 +2,21 @@
 
 use std::time::Duration;
 
+use chrono::Utc;
 use futures_util::future::join_all;
 use seckill::clock::Zone;
 use seckill::error::Error;
 use seckill::order::model::{Buyer, NewOrder};
+use seckill::order::store::commit::COMMITS_WITHIN;
 use seckill::order::store::{OrderStore, Text};
+use sqlx::Executor;
 use tokio::time::Instant;
 
-use crate::support::PATIENCE;
+use crate::decided::{Scene, place};
 use crate::support::api::{get, metric, metric_is};
 use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
+use crate::support::{PATIENCE, eventually};
 
 /// Milliseconds that a step of the database, a command of Redis and a request may take. That of the request leaves a busy
 /// machine time between the purchase's own deadline and it; a purchase without a deadline would not end before either.
@@ -90,6 +94,27 @@ async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
             .await,
         0
     );
+}
+
+/// Its INSERT waits for the table, which somebody has locked, until the time is over.
+#[tokio::test]
+async fn nothing_is_committed_whose_insert_has_waited_past_the_deadline() {
+    let scene = Scene::new().await;
+    // Two seconds before its deadline.
+    let order = scene.order(1, 18);
+    let mut stranger = scene.database.pool.acquire().await.expect("a connection");
+    let lock = "LOCK TABLES tb_voucher_order WRITE";
+    stranger.execute(lock).await.expect("the lock");
+    let store = scene.direct.clone();
+    let purchase = tokio::spawn(async move { place(&store, &order).await });
+    let inserts = "INSERT INTO tb_voucher_order";
+    scene.database.wait_for_statement(inserts).await;
+    let deadline = scene.direct.drawn_at(order.id) + COMMITS_WITHIN;
+    eventually("its deadline is over", async || Utc::now() > deadline).await;
+    stranger.execute("UNLOCK TABLES").await.expect("unlocked");
+    let outcome = purchase.await.expect("an outcome");
+    assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
+    assert_eq!(scene.tables().await, (0, 5));
 }
 
 /// Another purchase has locked the last unit and does not end.
