@@ -15,6 +15,8 @@ use crate::resilience::TAKES_STOCK;
 use crate::support::database::TestDatabase;
 
 const SALE: i64 = 9;
+/// Part of what reads the rows under the ids of orders.
+const READS_ROWS: &str = "tb_voucher_order WHERE id IN";
 const REFUSALS: &str =
     "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4 AND voucher_id = id AND buyer IS NULL";
 
@@ -101,6 +103,10 @@ async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
         let placed = place(&scene.store, &order).await;
         assert!(matches!(placed, Ok(id) if id == order.id), "{placed:?}");
     }
+    // What is in the way cannot be read, the first time.
+    scene.proxy.set(Mode::FailReplyTo(READS_ROWS));
+    let placed = place(&scene.store, &order).await;
+    assert!(matches!(placed, Ok(id) if id == order.id), "{placed:?}");
     assert_eq!(scene.tables().await, (1, 4));
     // The same of another buyer: it is not this one's.
     let stranger = NewOrder {
@@ -112,6 +118,22 @@ async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
     };
     let placed = place(&scene.store, &stranger).await;
     assert!(matches!(placed, Err(Error::DuplicateId)), "{placed:?}");
+}
+
+/// IGNORE hides what keeps the refusal out of the table. Without a row under the id nothing is decided.
+#[tokio::test]
+async fn an_order_whose_refusal_cannot_be_a_row_is_not_told_as_refused() {
+    let scene = Scene::new().await;
+    let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_sale FOREIGN KEY (voucher_id) \
+               REFERENCES tb_seckill_voucher (voucher_id)";
+    scene.database.run(key).await;
+    let order = scene.order(1, 0);
+    scene.proxy.set(Mode::LoseRequest(TAKES_STOCK));
+    let placed = place(&scene.store, &order).await;
+    assert!(
+        matches!(placed, Err(Error::OutcomeUnknown(Some(id))) if id == order.id),
+        "{placed:?}"
+    );
 }
 
 /// On the only connection: a text that stopped with its order inserted, and then the next one.
