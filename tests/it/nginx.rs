@@ -2,13 +2,15 @@
 //! errors, and which kind of node gets which request.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{Method, Uri};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::api::Answer;
@@ -337,6 +339,34 @@ async fn a_request_that_a_node_has_read_is_sent_again_only_if_it_reads() {
                 }
             }
         }
+    }
+}
+
+/// As one behind a firewall that drops what is sent to it.
+#[tokio::test]
+async fn a_node_that_accepts_no_connection_is_unreachable() {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let any_port = ([127, 0, 0, 1], 0).into();
+    socket.bind(any_port).expect("a free port");
+    let listener = socket.listen(0).expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    // Nobody accepts these, until its queue is full.
+    let mut queued = Vec::new();
+    let limit = Duration::from_secs(1);
+    while let Ok(connected) = timeout(limit, TcpStream::connect(address)).await {
+        queued.push(connected.expect("a connection"));
+    }
+    let address = address.to_string();
+    let mixed = [
+        ("NGX_SECKILL", address.clone()),
+        ("NGX_JAVA", address.clone()),
+    ];
+    for nginx in [
+        Nginx::before([&address; 2]).await,
+        Nginx::start("nginx-mixed.conf", &mixed).await,
+    ] {
+        let answer = nginx.request("GET", "/api/shop/7", "").await;
+        refused_by_nginx(&answer, 503, "UNAVAILABLE");
     }
 }
 
