@@ -229,6 +229,21 @@ async fn an_unknown_outcome_is_decided_as_soon_as_the_database_answers() {
     }
 }
 
+/// It goes on deciding for a minute; a drain, which may take less, does not wait for that.
+#[tokio::test]
+async fn an_instance_ends_although_it_has_an_outcome_to_decide() {
+    let mut stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(1, "row-lock").await;
+    stack.ready().await;
+    stack.proxies.database.set(Mode::LoseCommit);
+    let answer = stack.buy(&user, sale).await;
+    answer.refused(503, "OUTCOME_UNKNOWN");
+    let instance = &mut stack.instances[0];
+    instance.terminate();
+    instance.ended().await;
+}
+
 /// The database is silent for longer than this takes. Two probes after each other come before a purchase is given up.
 #[tokio::test]
 async fn readiness_waits_for_a_silent_server_for_less_long_than_a_purchase() {
