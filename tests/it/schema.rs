@@ -80,6 +80,10 @@ async fn migrating_twice_or_on_two_nodes_at_once_is_harmless() {
 #[tokio::test]
 async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
     let database = existing().await;
+    // An index of this column, which is not unique.
+    database
+        .run("ALTER TABLE tb_user DROP KEY phone_key, ADD KEY phone_key (phone)")
+        .await;
     migrate::run(&database.url()).await.unwrap();
     assert_eq!(
         database
@@ -96,6 +100,7 @@ async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
     for (table, index) in [
         ("tb_voucher_order", "idx_status_create_time"),
         ("tb_stock_return", "PRIMARY"),
+        ("tb_user", "uk_phone"),
     ] {
         let there = format!(
             "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
