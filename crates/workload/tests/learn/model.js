@@ -74,6 +74,25 @@ breaks('row-lock', without('lock-row'), 'without its lock');
 breaks('setnx-lock', commitLast, 'released before the commit');
 breaks('reentrant-lock', without('lock-redis'), 'without its lock');
 
+// Every state that can be reached.
+function states(setup) {
+  const model = Model(setup), known = new Map();
+  const visit = (s) => {
+    const text = JSON.stringify(s);
+    if (known.has(text)) return;
+    known.set(text, s);
+    for (const move of model.moves(s)) visit(model.apply(s, move, text).state);
+  };
+  visit(model.start());
+  return [...known.values()];
+}
+
+// What is told of an entry that Redis loses: a no, which stays one.
+const forgetting = states({ strategy: 'stream', requests: [['x', 1], ['y', 2]], stock: 2, index: true, events: { forget: 1 } });
+const denied = forgetting.filter((s) => s.actors.some(({ reply }) => reply === 'ORDER_NOT_FOUND'));
+assert(denied.length, 'no entry is lost');
+assert(!denied.some((s) => s.orders.some(({ by }) => s.actors[by].reply === 'ORDER_NOT_FOUND')), 'an order that was told as missing');
+
 // What the lab recorded is an interleaving of the model.
 for (const record of Records) {
   const name = `${record.strategy} ${record.kind}`;
