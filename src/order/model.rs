@@ -121,7 +121,7 @@ pub fn is_refusal(id: i64, voucher_id: i64) -> bool {
 }
 
 impl Order {
-    /// Whether this row says that an order was refused under its id; see [`crate::order::store::refusals`].
+    /// Whether this row says that an order was refused under its id; see [`crate::order::store::decide`].
     pub fn is_refusal(&self) -> bool {
         is_refusal(self.id, self.voucher_id)
     }

@@ -6,7 +6,7 @@
 //! of it where a table has `UNIQUE (user_id, voucher_id)`.
 //!
 //! So "no" is never concluded from what a read does not find. Whoever lost the reply to a commit inserts the refusal
-//! ([`OrderStore::decide`]); a look-up, which never writes, tries whether it could be inserted ([`OrderStore::probe`]). An INSERT waits for
+//! (`OrderStore::decide`); a look-up, which never writes, tries whether it could be inserted ([`OrderStore::probe`]). An INSERT waits for
 //! a transaction that has inserted a row under the same key, whatever the server's locking reads do. Each is one text
 //! with its end: open, it would hold up the inserts of others.
 

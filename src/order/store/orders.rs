@@ -58,7 +58,7 @@ impl OrderStore {
         self.zone.seconds_at(instant_us)
     }
 
-    /// See [`drawn_at`].
+    /// The end of the second in the id. Where clocks are turned back and it was twice, of the later one.
     pub fn drawn_at(&self, order_id: i64) -> DateTime<Utc> {
         drawn_at(self.zone, order_id)
     }
@@ -137,7 +137,7 @@ from_row! { Order:
     create_time, pay_time, use_time, refund_time, update_time
 }
 
-/// The end of the second in the id. Where clocks are turned back and it was twice, of the later one.
+/// See [`OrderStore::drawn_at`].
 pub(super) fn drawn_at(zone: Zone, order_id: i64) -> DateTime<Utc> {
     zone.latest_utc(local_time(order_id)) + TimeDelta::seconds(1)
 }

@@ -29,7 +29,7 @@ use crate::request::trace;
 const BEGIN: &str = "ROLLBACK; START TRANSACTION; ";
 const BEGIN_STATEMENTS: usize = 2;
 
-/// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit`] or
+/// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit_with`] or
 /// [`OrderTransaction::rollback`]. Dropped open, by an error, a time-out or a panic, it closes its connection, and the
 /// server rolls back, whatever state the protocol is in.
 pub struct OrderTransaction {
