@@ -77,6 +77,11 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     assert_eq!(rows_and_stock(&stack, sale).await, (0, 0));
 }
 
+fn is_deadlock(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some("40001")
+}
+
 /// Two instances sell the rows, and then, together with a node that knows only the stock, what was added.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_knows_only_the_stock_sells_beside_it() {
@@ -97,7 +102,10 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     let java = async {
         let mut sold = 0;
         for user in 1..=JAVA {
-            sold += i64::from(node.insert(user, sale.cast_signed(), user).await.unwrap());
+            let inserted = node.insert(user, sale.cast_signed(), user).await;
+            // It takes the stock first and we the order, so where both sell to one buyer, it may lose the deadlock.
+            let has_lost = inserted.as_ref().is_err_and(is_deadlock);
+            sold += i64::from(!has_lost && inserted.unwrap());
         }
         sold
     };
