@@ -122,7 +122,7 @@ pub(super) async fn connect(
         in_memory: config.sale.lab.then(ProcessSessions::default),
     };
     let store = OrderStore::new(database.clone(), zone);
-    let seconds = Arc::new(zone.latest_seconds(sales.database_clock.clone()));
+    let seconds = Arc::new(zone.latest_seconds(database.clock().clone()));
     let ids = IdGenerator::new(redis.clone(), seconds, keys.clone(), config.sale.id_block);
     let ids = Arc::new(ids);
     let limits = GroupCommitLimits {

@@ -20,31 +20,22 @@ use crate::error::{Cause, Error};
 /// Each order's outcome: its id once it is committed.
 pub type Outcomes = Vec<Result<i64, Error>>;
 
-/// Whose orders are committed; see [`Kind`].
-#[derive(Clone, Copy)]
-pub enum Committed {
-    /// Purchases that wait for the reply.
-    Purchases,
-    /// Entries of the stream.
-    Entries,
-}
-
 /// Commits batches. Cheap to clone.
 #[derive(Clone)]
 pub struct BatchCommitter {
     store: OrderStore,
     /// No retry begins later than this after the first try.
     timeout: Duration,
-    committed: Committed,
+    kind: Kind,
 }
 
 impl BatchCommitter {
     /// Commits to `store`; retries conflicts for at most `timeout`.
-    pub fn new(store: OrderStore, timeout: Duration, committed: Committed) -> Self {
+    pub fn new(store: OrderStore, timeout: Duration, kind: Kind) -> Self {
         BatchCommitter {
             store,
             timeout,
-            committed,
+            kind,
         }
     }
 
@@ -112,12 +103,20 @@ impl BatchCommitter {
         };
         let transaction = self.begin(deadline).await?;
         let text = Text::default().insert_all(sorted).take(sorted);
-        let ended = transaction.commit_with(text, self.kind(first)).await;
+        let ended = transaction.commit_with(text, first, self.kind).await;
         let states = orders.iter().map(|_| State::Inserted).collect();
         match ended {
             Ok(Ended::Stopped(mut open, Obstacle::Inserted(count))) => {
                 match find_refused(&mut open, orders, states, count).await {
                     Ok(states) => self.commit_states(*open, orders, states).await,
+                    // What is in the way may be these orders, by an earlier copy of the text.
+                    Err(BatchError::All(error @ Error::Unavailable(_)))
+                        if count == 0 && matches!(self.kind, Kind::Purchases) =>
+                    {
+                        let decided = open.decided(first, error).await;
+                        let states = orders.iter().map(|_| State::Inserted).collect();
+                        attempt_of(orders, states, decided.map(|_| Ended::Committed)).await
+                    }
                     Err(error) => Err(roll_back_unless_all(*open, error).await),
                 }
             }
@@ -151,7 +150,7 @@ impl BatchCommitter {
             None => transaction.rollback().await.map(|()| Ended::Committed),
             Some(first) => {
                 let text = Text::default().take(inserted(orders, &states));
-                transaction.commit_with(text, self.kind(first)).await
+                transaction.commit_with(text, first, self.kind).await
             }
         };
         attempt_of(orders, states, ended).await
@@ -160,13 +159,6 @@ impl BatchCommitter {
     async fn begin(&self, deadline: Instant) -> Result<OrderTransaction, BatchError> {
         let beginning = self.store.begin_until(deadline);
         beginning.await.map_err(BatchError::All)
-    }
-
-    fn kind<'a>(&self, first: &'a NewOrder) -> Kind<'a> {
-        match self.committed {
-            Committed::Purchases => Kind::Purchase(first),
-            Committed::Entries => Kind::Entries,
-        }
     }
 }
 

@@ -11,12 +11,10 @@ use super::model::Order;
 use super::store::OrderStore;
 use super::store::decide::Probe;
 use super::strategy::stream::{OrderStream, Standing, Unnamed};
-use crate::connection::fresh_cache::FreshCache;
 use crate::error::{Cause, Error};
 
-/// Transactions of look-ups at once, and ids of which the last result is kept for those who wait for it.
+/// Transactions of look-ups at once.
 const PROBES_AT_ONCE: usize = 4;
-const PROBES_KEPT: usize = 256;
 
 /// Longest wait for one to begin.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
@@ -28,7 +26,6 @@ pub struct OrderLookup {
     stream: OrderStream,
     /// How long after an id was made an order under it may be on its way to the stream, unseen.
     unsure: Duration,
-    probes: FreshCache<i64, Probe, Error>,
     probes_at_once: Arc<Semaphore>,
 }
 
@@ -59,7 +56,6 @@ impl OrderLookup {
             store,
             stream,
             unsure,
-            probes: FreshCache::new(Duration::ZERO, PROBES_KEPT),
             probes_at_once: Arc::new(Semaphore::new(PROBES_AT_ONCE)),
         }
     }
@@ -115,17 +111,14 @@ impl OrderLookup {
         }
     }
 
-    /// One for an id at a time, of which those who ask meanwhile share the result, and a few in all: a look-up is no purchase, and
-    /// strangers may ask for any id.
+    /// A few at a time: a look-up is no purchase, and strangers may ask for any id. Each asks by itself: a result from before
+    /// the stream was asked may be older than what was resolved there.
     async fn probe(&self, order_id: i64, user_id: i64) -> Result<Probe, Error> {
-        let probe = async || {
-            let waiting = tokio::time::timeout(PROBE_WAIT, self.probes_at_once.acquire());
-            let Ok(_place) = waiting.await else {
-                return Err(Error::Unavailable(Cause::OrderUndecided));
-            };
-            self.store.probe(order_id, user_id).await
+        let waiting = tokio::time::timeout(PROBE_WAIT, self.probes_at_once.acquire());
+        let Ok(Ok(_place)) = waiting.await else {
+            return Err(Error::Unavailable(Cause::OrderUndecided));
         };
-        self.probes.get(order_id, probe).await
+        self.store.probe(order_id, user_id).await
     }
 
     /// What is said of an order whose id will never be a row of the database: while a call may be on its way that admits it to

@@ -19,7 +19,6 @@ use redis::AsyncCommands;
 use super::recounts::Recounts;
 use super::store::{SaleRow, VoucherStore};
 use crate::connection::coalescer::Coalescer;
-use crate::connection::database_clock::DatabaseClock;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::{Cause, Error};
@@ -134,8 +133,6 @@ pub struct SaleCache {
     reads: Coalescer<i64, Reading>,
     /// Sales that the strategy `stream` is to count again.
     pub recounts: Recounts,
-    /// As each read of a sale tells it, and each new connection.
-    pub database_clock: DatabaseClock,
 }
 
 impl SaleCache {
@@ -146,26 +143,12 @@ impl SaleCache {
         keys: Keys,
         timeout: Duration,
     ) -> Self {
-        let database_clock = store.clock();
-        let clock = database_clock.clone();
-        let read = move |ids| {
-            read(
-                store.clone(),
-                redis.clone(),
-                keys.clone(),
-                clock.clone(),
-                ids,
-            )
-        };
-        Self::reading(read, database_clock, timeout)
+        let read = move |ids| read(store.clone(), redis.clone(), keys.clone(), ids);
+        Self::reading(read, timeout)
     }
 
     /// Caches what `read` returns for these ids, in their order.
-    fn reading<T>(
-        read: impl Fn(Vec<i64>) -> T + Send + Sync + 'static,
-        database_clock: DatabaseClock,
-        timeout: Duration,
-    ) -> Self
+    fn reading<T>(read: impl Fn(Vec<i64>) -> T + Send + Sync + 'static, timeout: Duration) -> Self
     where
         T: Future<Output = Vec<Reading>> + Send + 'static,
     {
@@ -176,7 +159,6 @@ impl SaleCache {
             sales,
             reads,
             recounts: Recounts::default(),
-            database_clock,
         }
     }
 
@@ -227,7 +209,6 @@ async fn read(
     store: VoucherStore,
     redis: RoutedConnection,
     keys: Keys,
-    clock: DatabaseClock,
     ids: Vec<i64>,
 ) -> Vec<Reading> {
     let asked_at = Instant::now();
@@ -235,9 +216,6 @@ async fn read(
         Ok(rows) => rows,
         Err(error) => return ids.iter().map(|_| Err(error.clone())).collect(),
     };
-    if let Some(row) = rows.iter().find_map(|(_, row)| row.as_ref()) {
-        clock.set(row.now.and_utc());
-    }
     let (rows, redis, keys) = (&rows, &redis, &keys);
     let sale = |id: i64| async move {
         let found = rows.iter().find(|(of, _)| *of == id);
@@ -289,7 +267,7 @@ mod tests {
             std::future::ready(ids.iter().map(read).collect())
         };
         let limit = Duration::from_secs(1);
-        let sales = SaleCache::reading(read, DatabaseClock::default(), limit);
+        let sales = SaleCache::reading(read, limit);
         (Arc::new(sales), reads)
     }
 

@@ -9,7 +9,6 @@ use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
-use crate::connection::database_clock::DatabaseClock;
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, read_each, readable};
 use crate::error::Error;
@@ -102,11 +101,6 @@ impl VoucherStore {
     /// A store on this database.
     pub fn new(db: Database) -> Self {
         VoucherStore { db }
-    }
-
-    /// The database's clock.
-    pub fn clock(&self) -> DatabaseClock {
-        self.db.clock().clone()
     }
 
     /// Inserts an ordinary voucher; returns its id, or that of the request with the same key.
@@ -241,7 +235,7 @@ impl VoucherStore {
     }
 
     /// The sales of these vouchers, by id, in no order; those that do not exist are left out, and a row that cannot be read is
-    /// `None`.
+    /// `None`. Each tells the database's clock.
     pub async fn sales(&self, ids: &[i64]) -> Result<Vec<(i64, Option<SaleRow>)>, Error> {
         let mut query = QueryBuilder::<MySql>::new(format!(
             "SELECT CAST(v.id AS SIGNED) AS voucher_id, CAST(COALESCE(v.status, 0) AS SIGNED) AS status, \
@@ -258,7 +252,11 @@ impl VoucherStore {
         query.push(")");
         let query = query.build().persistent(ids.len() == 1);
         let rows = self.db.read(async |c| query.fetch_all(c).await).await?;
-        Ok(read_each("tb_seckill_voucher", &rows))
+        let sales: Vec<(i64, Option<SaleRow>)> = read_each("tb_seckill_voucher", &rows);
+        if let Some(sale) = sales.iter().find_map(|(_, sale)| sale.as_ref()) {
+            self.db.clock().set(sale.now.and_utc());
+        }
+        Ok(sales)
     }
 }
 

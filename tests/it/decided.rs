@@ -6,18 +6,21 @@ use std::time::Duration;
 use seckill::clock::Zone;
 use seckill::connection::mysql;
 use seckill::error::Error;
+use seckill::order::batch::BatchCommitter;
 use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::decide::Probe;
-use seckill::order::store::{OrderStore, Text};
+use seckill::order::store::{Kind, OrderStore, Text};
 use testkit::proxy::{Mode, Proxy};
+use tokio::time::Instant;
 
 use crate::resilience::TAKES_STOCK;
 use crate::support::database::TestDatabase;
 
 const SALE: i64 = 9;
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Part of what reads the rows under the ids of orders.
 const READS_ROWS: &str = "tb_voucher_order WHERE id IN";
-const REFUSALS: &str =
+pub const REFUSALS: &str =
     "SELECT COUNT(*) FROM tb_voucher_order WHERE status = 4 AND voucher_id = id AND buyer IS NULL";
 
 /// A database with a sale of five, behind a proxy, and a store on either side of it.
@@ -40,10 +43,9 @@ impl Scene {
             .await
             .expect("a proxy");
         let behind = database.url_through(proxy.address).into();
-        let patience = Duration::from_secs(10);
         let zone = Zone(chrono_tz::Asia::Shanghai);
-        let db = mysql::connect(&behind, 1, patience).await.expect("connect");
-        let direct = mysql::connect(&database.url(), 4, patience)
+        let db = mysql::connect(&behind, 1, PATIENCE).await.expect("connect");
+        let direct = mysql::connect(&database.url(), 4, PATIENCE)
             .await
             .expect("connect");
         Scene {
@@ -118,6 +120,28 @@ async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
     };
     let placed = place(&scene.store, &stranger).await;
     assert!(matches!(placed, Err(Error::DuplicateId)), "{placed:?}");
+}
+
+/// The same of a batch: what its orders meet cannot be read.
+#[tokio::test]
+async fn a_batch_that_an_earlier_copy_of_its_text_made_is_a_success() {
+    let scene = Scene::new().await;
+    let orders = [scene.order(1, 0), scene.order(2, 0)];
+    let committer = BatchCommitter::new(scene.store.clone(), PATIENCE, Kind::Purchases);
+    for reads in [Mode::Forward, Mode::Forward, Mode::FailReplyTo(READS_ROWS)] {
+        scene.proxy.set(reads);
+        let outcomes = committer.commit(&orders, Instant::now() + PATIENCE).await;
+        let Ok(outcomes) = outcomes else {
+            panic!("the batch failed: {reads:?}");
+        };
+        for (order, outcome) in orders.iter().zip(outcomes) {
+            assert!(
+                matches!(outcome, Ok(id) if id == order.id),
+                "{reads:?}: {outcome:?}"
+            );
+        }
+        assert_eq!(scene.tables().await, (2, 3));
+    }
 }
 
 /// IGNORE hides what keeps the refusal out of the table. Without a row under the id nothing is decided.

@@ -37,13 +37,13 @@ use crate::request::trace::{self, Step};
 /// A purchase commits within this time of the second in its id, by the database's clock.
 pub const COMMITS_WITHIN: TimeDelta = TimeDelta::seconds(20);
 
-/// What bounds a text, and what is done when its reply is lost. Every text ends with its attempt as well.
+/// Whose orders a text commits: what bounds it, and what is done when its reply is lost. Every text ends with its attempt as
+/// well.
 #[derive(Clone, Copy)]
-pub enum Kind<'a> {
-    /// Of a purchase: it commits within [`COMMITS_WITHIN`], and a lost reply is decided at once, by the id of this order, which
-    /// must be one that the text leaves as a row.
-    Purchase(&'a NewOrder),
-    /// Of the stream's entries, whose ids may be old. A lost reply leaves them pending, and the next attempt meets their keys.
+pub enum Kind {
+    /// Purchases that wait for the reply: they are committed within [`COMMITS_WITHIN`], and a lost reply is decided at once.
+    Purchases,
+    /// Entries of the stream, whose ids may be old. A lost reply leaves them pending, and the next attempt meets their keys.
     Entries,
 }
 
@@ -184,7 +184,8 @@ impl Text {
 }
 
 impl OrderTransaction {
-    /// Sends what is left of the transaction, as one text that commits.
+    /// Sends what is left of the transaction, as one text that commits. A lost reply is decided by `order`, which must be one that
+    /// the text leaves as a row.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] only where the database could not be asked for as long as one step may take; after every other
@@ -192,12 +193,17 @@ impl OrderTransaction {
     ///
     /// # Cancellation
     /// Dropped, the transaction may be committed or not.
-    pub async fn commit_with(mut self, text: Text, kind: Kind<'_>) -> Result<Ended, Error> {
+    pub async fn commit_with(
+        mut self,
+        text: Text,
+        order: &NewOrder,
+        kind: Kind,
+    ) -> Result<Ended, Error> {
         let now = Instant::now();
         let Some(left) = self.deadline.checked_duration_since(now) else {
             return Err(Error::Unavailable(Cause::Database));
         };
-        let text = text.finish(self.latest_commit(left, kind));
+        let text = text.finish(self.latest_commit(left, order, kind));
         // Its own limit: it must not be cut short because the statements before it were slow.
         self.deadline = now + self.db.timeout;
         let Sent { replies, error } = self.send(&text.sql).await;
@@ -225,10 +231,8 @@ impl OrderTransaction {
             (Some(Part::Insert | Part::Claim | Part::Take), _) if is_of_its_statement(&error) => {
                 return Err(error.into());
             }
+            _ if matches!(kind, Kind::Entries) => return Err(error.into()),
             _ => {
-                let Kind::Purchase(order) = kind else {
-                    return Err(error.into());
-                };
                 tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
                 let decided = self.decided(order, error.into()).await;
                 return decided.map(|_| Ended::Committed);
@@ -243,14 +247,14 @@ impl OrderTransaction {
     /// As of [`OrderTransaction::commit_with`]; and the refusals.
     pub async fn place(self, order: &NewOrder, text: Text) -> Result<i64, Error> {
         let inserts = text.parts.contains(&Part::Insert);
-        let placing = self.commit_with(text, Kind::Purchase(order));
+        let placing = self.commit_with(text, order, Kind::Purchases);
         let ended = trace::step(placing, |ended| step_of(ended, inserts)).await?;
         ended.outcome_of(order).await
     }
 
     /// Decides by this order what became of the transaction: its id, or, where it does not exist and never will, `error`. Boxed,
     /// because it is rare, and every purchase would carry its size.
-    fn decided(
+    pub fn decided(
         self,
         order: &NewOrder,
         error: Error,
@@ -268,12 +272,12 @@ impl OrderTransaction {
     }
 
     /// Until when the text may commit, by the server's clock; `left` of the attempt is left.
-    fn latest_commit(&self, left: Duration, kind: Kind<'_>) -> DateTime<Utc> {
+    fn latest_commit(&self, left: Duration, order: &NewOrder, kind: Kind) -> DateTime<Utc> {
         // Every connection asks the clock when it is opened.
         let now = self.db.clock().now().unwrap_or_else(Utc::now);
         let attempt = now + left;
         match kind {
-            Kind::Purchase(order) => attempt.min(drawn_at(self.zone, order.id) + COMMITS_WITHIN),
+            Kind::Purchases => attempt.min(drawn_at(self.zone, order.id) + COMMITS_WITHIN),
             Kind::Entries => attempt,
         }
     }

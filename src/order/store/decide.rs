@@ -38,7 +38,7 @@ pub(super) enum Decision {
 }
 
 /// What a server that takes writes has under an order's id.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Probe {
     /// A row.
     Order(Order),

@@ -27,18 +27,18 @@ impl OrderTransaction {
     /// # Errors
     /// As of [`OrderTransaction::commit_with`].
     async fn commit_with_unit(self, order: &NewOrder) -> Result<Ended, Error> {
-        let kind = Kind::Purchase(order);
+        let kind = Kind::Purchases;
         let text = Text::default()
             .insert(order)
             .claim(&claim_a_free_row(order.buyer.voucher_id));
-        let ended = self.commit_with(text, kind).await?;
+        let ended = self.commit_with(text, order, kind).await?;
         let Ended::Stopped(mut open, Obstacle::NoFreeUnit) = ended else {
             return Ok(ended);
         };
         let claim = claim_any(order.buyer.voucher_id);
         let claimed: Vec<u64> = open.run(&claim).await?.iter().map(Reply::changed).collect();
         match claimed[..] {
-            [_, 1, _] | [_, _, 1] => open.commit_with(Text::default(), kind).await,
+            [_, 1, _] | [_, _, 1] => open.commit_with(Text::default(), order, kind).await,
             _ => Ok(Ended::Stopped(open, Obstacle::SoldOut)),
         }
     }

@@ -11,9 +11,10 @@ use super::batch::{BatchAnswer, BatchContext, Ended, GroupCommitStats, QueuedPur
 use super::queues::{Key, QueueDepth, Queues};
 use crate::error::Error;
 use crate::id::IdGenerator;
-use crate::order::batch::{BatchCommitter, Committed};
+use crate::order::batch::BatchCommitter;
 use crate::order::deadline::Deadline;
 use crate::order::model::Buyer;
+use crate::order::store::Kind;
 use crate::order::store::OrderStore;
 use crate::voucher::sales::Sale;
 
@@ -37,7 +38,7 @@ impl GroupCommit {
     /// Commits to this store, under ids of `ids`.
     pub fn new(store: OrderStore, ids: Arc<IdGenerator>, limits: GroupCommitLimits) -> Self {
         let batches = BatchContext {
-            committer: BatchCommitter::new(store, limits.timeout, Committed::Purchases),
+            committer: BatchCommitter::new(store, limits.timeout, Kind::Purchases),
             ids,
             timeout: limits.timeout,
             tasks: TaskTracker::new(),

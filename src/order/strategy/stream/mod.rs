@@ -25,8 +25,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
-use crate::order::batch::{BatchCommitter, Committed};
+use crate::order::batch::BatchCommitter;
 use crate::order::parts::OrderParts;
+use crate::order::store::Kind;
 use crate::scripts;
 
 mod admission;
@@ -107,11 +108,7 @@ impl OrderStream {
         let member = Arc::new_cyclic(|member: &Weak<Member>| {
             let member = member.clone();
             Member {
-                committer: BatchCommitter::new(
-                    parts.store.clone(),
-                    parts.timeout,
-                    Committed::Entries,
-                ),
+                committer: BatchCommitter::new(parts.store.clone(), parts.timeout, Kind::Entries),
                 consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
                 admissions: Coalescer::start(BATCH, move |queued: Vec<Admission>| {
                     let member = member.upgrade();
