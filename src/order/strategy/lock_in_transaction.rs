@@ -3,8 +3,7 @@
 //! Between the release and the commit the user's next request gets the lock, sees no order yet, and writes a second one,
 //! on one node as on two. [`super::process_lock`] has the same lock in the right place. Unsafe on purpose.
 
-use super::{Error, Purchase};
-use crate::order::store::Text;
+use super::{Error, Purchase, conditional};
 use crate::request::trace;
 
 /// Buys; see the module.
@@ -15,11 +14,5 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let inserted = transaction.insert_if_first(&order).await;
     drop(guard);
     trace::mark("unlocked", "place=memory");
-    if !inserted? {
-        transaction.rollback().await?;
-        return Err(Error::AlreadyOrdered(None));
-    }
-    transaction
-        .place(&order, Text::default().take([&order]))
-        .await
+    conditional::finish(transaction, &order, inserted?).await
 }
