@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
 
 use super::model::Order;
 use super::store::OrderStore;
@@ -13,10 +13,7 @@ use super::store::decide::Probe;
 use super::strategy::stream::{OrderStream, Standing, Unnamed};
 use crate::error::{Cause, Error};
 
-/// Transactions of look-ups at once.
-const PROBES_AT_ONCE: usize = 4;
-
-/// Longest wait for one to begin.
+/// Longest wait for a probe to begin.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// Looks orders up for their buyers. Cheap to clone.
@@ -26,7 +23,7 @@ pub struct OrderLookup {
     stream: OrderStream,
     /// How long after an id was made an order under it may be on its way to the stream, unseen.
     unsure: Duration,
-    probes_at_once: Arc<Semaphore>,
+    one_probe: Arc<Mutex<()>>,
 }
 
 /// What a row under the id says of the user's order.
@@ -56,7 +53,7 @@ impl OrderLookup {
             store,
             stream,
             unsure,
-            probes_at_once: Arc::new(Semaphore::new(PROBES_AT_ONCE)),
+            one_probe: Arc::default(),
         }
     }
 
@@ -111,11 +108,10 @@ impl OrderLookup {
         }
     }
 
-    /// A few at a time: a look-up is no purchase, and strangers may ask for any id. Each asks by itself: a result from before
-    /// the stream was asked may be older than what was resolved there.
+    /// One at a time: two of the same id would be in each other's way, and strangers may ask for any. Each asks by itself: a
+    /// result from before the stream was asked may be older than what was resolved there.
     async fn probe(&self, order_id: i64, user_id: i64) -> Result<Probe, Error> {
-        let waiting = tokio::time::timeout(PROBE_WAIT, self.probes_at_once.acquire());
-        let Ok(Ok(_place)) = waiting.await else {
+        let Ok(_turn) = tokio::time::timeout(PROBE_WAIT, self.one_probe.lock()).await else {
             return Err(Error::Unavailable(Cause::OrderUndecided));
         };
         self.store.probe(order_id, user_id).await

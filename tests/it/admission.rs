@@ -191,13 +191,10 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         // Those that are limited were not looked for.
         let looked_up = lookups(stack.url()).await - looked_up;
         assert_eq!(looked_up, others.len() as u64, "{path}: sessions looked up");
-        let direct = (0..30).map(|_| ask(storm).send());
+        let direct = join_all((0..30).map(|_| ask(storm).send())).await;
         assert!(
-            join_all(direct)
-                .await
-                .iter()
-                .all(|answer| answer.status == 200),
-            "{path}"
+            direct.iter().all(|answer| answer.status == 200),
+            "{path}: {direct:?}"
         );
     }
     let count = async |what: &str, reason: &str| {
