@@ -6,7 +6,6 @@ use rand::distr::Alphanumeric;
 use super::phone::Phone;
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
-use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::session::CurrentUser;
 
@@ -52,19 +51,12 @@ impl UserStore {
             .map(char::from)
             .collect();
         let nick = format!("user_{}", nick.to_lowercase());
-        let mut deadlocks = 0;
-        loop {
-            let insert = sqlx::query("INSERT INTO tb_user (phone, nick_name) VALUES (?, ?)");
-            let insert = insert.bind(phone.as_str()).bind(&nick);
-            match self.db.write(async |c| insert.execute(c).await).await {
-                Ok(_) => break,
-                Err(sqlx::Error::Database(error)) if error.is_unique_violation() => break,
-                // Sign-ins of one new phone at once may deadlock: the server has undone this one.
-                Err(error) if meaning_of(&error) == Meaning::Conflict && deadlocks < 5 => {
-                    deadlocks += 1;
-                }
-                Err(error) => return Err(error.into()),
-            }
+        let insert = sqlx::query("INSERT INTO tb_user (phone, nick_name) VALUES (?, ?)");
+        let insert = insert.bind(phone.as_str()).bind(&nick);
+        match self.db.write(async |c| insert.execute(c).await).await {
+            Ok(_) => {}
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+            Err(error) => return Err(error.into()),
         }
         self.find_by_phone(phone)
             .await?
