@@ -180,7 +180,7 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     let port = free_port().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let url = format!("http://127.0.0.1:{port}");
-    let stack = Stack::start(1, &arguments(&url, "20000")).await;
+    let mut stack = Stack::start(1, &arguments(&url, "20000")).await;
     // The receiver is slow with the rest of its reply: that it has taken the code is known by then.
     let answer = async {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -195,7 +195,10 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     let (asked, stream) = tokio::join!(ask(stack.url()), answer);
     asked.data();
     drop((listener, stream));
-    ask(stack.url()).await.refused(503, "UNAVAILABLE");
+    stack.add_instance(&arguments(&url, "1500")).await;
+    ask(&stack.instances[1].url)
+        .await
+        .refused(503, "UNAVAILABLE");
 
     // The one in deploy, which checks the signature and the time.
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/code_receiver.py");
