@@ -55,7 +55,7 @@ pub async fn login(stack: &Stack, phone: &str, code: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_logout() {
+async fn a_session_has_the_contracts_shape_and_is_renewed_by_every_request_until_logout() {
     let stack = Stack::lab(2).await;
     let user = sign_in(stack.url(), &mut stack.redis.conn().await, PHONE).await;
     assert!(user.token.len() == 32 && user.token.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -118,8 +118,14 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
         .send()
         .await
         .refused(401, "UNAUTHORIZED");
+}
 
-    // Missing, forged and expired ones: before its first request, as a session that was in use has been renewed.
+#[tokio::test]
+async fn a_session_that_is_missing_forged_or_expired_lets_nobody_in() {
+    let stack = Stack::start(1, &[]).await;
+    let one = stack.url();
+    let mut redis = stack.redis.conn().await;
+    // Expired before its first request, as a session that was in use has been renewed.
     let user = &stack.users(1).await[0];
     let key = format!("login:token:{}", user.token);
     let _: bool = redis.pexpire(&key, 1).await.unwrap();
@@ -143,8 +149,11 @@ async fn a_code_works_once_and_its_session_is_renewed_by_every_request_until_log
         // A bad token does not matter to a public route.
         get(one, "/shop/1").token(token).send().await.data();
     }
+}
 
-    // A code is six digits for two minutes, works once, and cannot be guessed.
+#[tokio::test]
+async fn a_code_is_six_digits_for_two_minutes_works_once_and_cannot_be_guessed() {
+    let stack = Stack::lab(1).await;
     let first = code(&stack, PHONE).await;
     assert!(
         first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()),

@@ -70,9 +70,8 @@ async fn assert_another_clock_is_named(server: &DatabaseServer, env: &[(&str, St
 }
 
 #[tokio::test]
-async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
-    let mut stack = Stack::start(0, &[]).await;
-    // `doctor` passes a healthy stack, and names problems.
+async fn doctor_passes_a_healthy_stack_and_says_what_is_wrong_with_redis() {
+    let stack = Stack::start(0, &[]).await;
     let text = Instance::says(0, &["doctor"], &stack.env(), "ready to serve");
     for line in [
         "its version, tables and rights are those",
@@ -134,7 +133,11 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
     env[0].1 = empty.url().expose_secret().to_owned();
     let text = Instance::says(1, &["doctor"], &env, "migration steps are missing");
     assert!(text.contains("cannot connect to Redis"), "{text}");
+}
 
+#[tokio::test]
+async fn doctor_says_what_is_wrong_with_the_database_server() {
+    let stack = Stack::start(0, &[]).await;
     // The server must have room for all the connections that an instance may open.
     let room = |connections: &str, code: i32, says: &str| {
         let mut env = stack.env();
@@ -164,7 +167,11 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         assert!(text.contains(says), "{says}: {text}");
     }
     assert!(!text.contains("ready to serve"), "{text}");
+}
 
+#[tokio::test]
+async fn a_start_that_cannot_succeed_says_why_and_one_that_may_waits() {
+    let stack = Stack::start(0, &[]).await;
     let with = |name: &'static str, value: &str| {
         let mut env = stack.env();
         env.retain(|(given, _)| *given != name);
@@ -211,10 +218,11 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
         .await;
     stack.redis.resume();
     waiting.wait_for_line("serving").await;
-    drop(waiting);
+}
 
-    // Seeding is idempotent, and its tokens are signed in.
-    stack.add_instance(&[]).await;
+#[tokio::test]
+async fn seeding_is_idempotent_and_its_tokens_are_signed_in() {
+    let stack = Stack::start(1, &[]).await;
     stack.database.run("DELETE FROM tb_shop").await;
     let file = std::env::temp_dir().join(format!("seckill-tokens-{}", std::process::id()));
     let path = file.display().to_string();
@@ -250,8 +258,11 @@ async fn a_start_that_fails_and_doctor_say_why_and_what_to_do() {
             .await
             .data();
     }
+}
 
-    // `doctor` compares the time zones of sessions, nodes and ids.
+#[tokio::test]
+async fn doctor_compares_the_time_zones_of_sessions_nodes_and_ids() {
+    let stack = Stack::start(0, &[]).await;
     let offset = "SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), \
                   CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone))";
     let hours = stack.database.number(offset).await / 3600;
