@@ -6,8 +6,8 @@
 //! | the value's JSON | fresh until its key expires |
 //! | `{"data":…,"expireTime":<epoch ms>}` | fresh until `expireTime`; the key does not expire |
 //!
-//! A value whose own JSON is an object of exactly the two fields `data` and `expireTime` cannot be
-//! told from the third format, and must not be cached.
+//! A value whose own JSON has exactly the two fields of the third format is always written in that format: with a time to
+//! live as well, where its strategy sets one.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -38,12 +38,6 @@ impl Encoded {
         format: Format,
         valid: Duration,
     ) -> serde_json::Result<Self> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Wrapped<'a, T> {
-            data: &'a T,
-            expire_time: u64,
-        }
         let jitter: f64 = if value.is_some() {
             rand::random_range(0.9..=1.1)
         } else {
@@ -52,13 +46,23 @@ impl Encoded {
         // A float that is too large saturates; Redis refuses what is beyond its own range.
         let valid = (valid.as_secs_f64() * 1000.0 * jitter) as u64;
         let valid = valid.clamp(1, i64::MAX as u64 / 2);
-        let (text, ttl) = match (value, format) {
-            (None, _) => (String::new(), valid),
-            (Some(value), Format::Plain) => (serde_json::to_string(value)?, valid),
-            (Some(data), Format::LogicalExpiry) => {
-                let expire_time = now_millis().saturating_add(valid);
-                (serde_json::to_string(&Wrapped { data, expire_time })?, 0)
-            }
+        let Some(value) = value else {
+            return Ok(Self {
+                text: String::new(),
+                ttl: valid,
+            });
+        };
+        let plain = serde_json::to_string(value)?;
+        let is_wrapped = format == Format::LogicalExpiry || expiry_of(plain.as_bytes()).is_some();
+        let text = if is_wrapped {
+            let expire_time = now_millis().saturating_add(valid);
+            format!(r#"{{"data":{plain},"expireTime":{expire_time}}}"#)
+        } else {
+            plain
+        };
+        let ttl = match format {
+            Format::Plain => valid,
+            Format::LogicalExpiry => 0,
         };
         Ok(Self { text, ttl })
     }
@@ -73,19 +77,16 @@ pub(crate) enum Decoded<T> {
     Null,
     /// A valid value.
     Fresh(T),
-    /// A value past its logical expiry, or about to expire: served while it is rebuilt.
-    Stale(T),
+    /// A valid value that is about to expire: served while it is rebuilt.
+    Expiring(T),
+    /// A value past its logical expiry, which only the strategy of that name serves.
+    Expired(T),
     /// Neither of the formats.
     Unreadable,
 }
 
-/// Decodes `text`, whose time to live was `pttl` (milliseconds; negative: none).
-/// A value with less than `refresh_ahead` left counts as stale.
-pub(crate) fn decode<T: DeserializeOwned>(
-    text: Option<&[u8]>,
-    pttl: i64,
-    refresh_ahead: Duration,
-) -> Decoded<T> {
+/// When a value in the format with a logical expiry expires; `None` of any other text.
+fn expiry_of(text: &[u8]) -> Option<u64> {
     // Fails at the first field that is not one of the two: cheap for everything else.
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -94,8 +95,19 @@ pub(crate) fn decode<T: DeserializeOwned>(
         _data: IgnoredAny,
         expire_time: u64,
     }
+    let shape: Shape = serde_json::from_slice(text).ok()?;
+    Some(shape.expire_time)
+}
+
+/// Decodes `text`, whose time to live was `pttl` (milliseconds; negative: none). A value with less than `refresh_ahead`
+/// of it left counts as expiring.
+pub(crate) fn decode<T: DeserializeOwned>(
+    text: Option<&[u8]>,
+    pttl: i64,
+    refresh_ahead: Duration,
+) -> Decoded<T> {
     #[derive(Deserialize)]
-    struct Data<T> {
+    struct Wrapped<T> {
         data: T,
     }
     let Some(text) = text else {
@@ -104,23 +116,19 @@ pub(crate) fn decode<T: DeserializeOwned>(
     if text.is_empty() {
         return Decoded::Null;
     }
-    if let Ok(shape) = serde_json::from_slice::<Shape>(text) {
-        let Ok(Data { data }) = serde_json::from_slice(text) else {
-            return Decoded::Unreadable;
-        };
-        let fresh = shape.expire_time > now_millis();
-        return if fresh {
-            Decoded::Fresh(data)
-        } else {
-            Decoded::Stale(data)
-        };
-    }
-    let Ok(value) = serde_json::from_slice(text) else {
+    let expiry = expiry_of(text);
+    let value = match expiry {
+        Some(_) => serde_json::from_slice(text).map(|wrapped: Wrapped<T>| wrapped.data),
+        None => serde_json::from_slice(text),
+    };
+    let Ok(value) = value else {
         return Decoded::Unreadable;
     };
     let ahead = i64::try_from(refresh_ahead.as_millis()).unwrap_or(i64::MAX);
-    if (0..ahead).contains(&pttl) {
-        Decoded::Stale(value)
+    if expiry.is_some_and(|time| time <= now_millis()) {
+        Decoded::Expired(value)
+    } else if (0..ahead).contains(&pttl) {
+        Decoded::Expiring(value)
     } else {
         Decoded::Fresh(value)
     }
@@ -152,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn a_value_about_to_expire_is_stale_only_with_refresh_ahead() {
+    fn a_value_is_expiring_only_with_refresh_ahead() {
         let text = Some(br#"{"id":1}"#.as_slice());
         let ahead = Duration::from_secs(10);
         assert_eq!(
             decode(text, 9_999, ahead),
-            Decoded::Stale(Product { id: 1 })
+            Decoded::Expiring(Product { id: 1 })
         );
         assert_eq!(
             decode(text, 10_000, ahead),

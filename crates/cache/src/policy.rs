@@ -24,7 +24,8 @@ pub struct CachePolicy {
     pub local_ttl: Duration,
     /// Time to live of the rebuild mutex, should its owner die. Default 10 s.
     pub mutex_ttl: Duration,
-    /// How long a reader waits for another node's load before it loads itself. Default 1 s.
+    /// How long a reader waits for another node's load before it loads itself. Default 8 s, as long as a load may take:
+    /// shorter, and a slow one is repeated on every node.
     pub wait_timeout: Duration,
     /// Filter of the keys that exist; checked when Redis has no value, before a load. Default none.
     pub bloom_filter: Option<BloomFilter>,
@@ -42,7 +43,7 @@ impl CachePolicy {
             refresh_ahead: Duration::from_secs(3 * 60),
             local_ttl: Duration::from_secs(1),
             mutex_ttl: Duration::from_secs(10),
-            wait_timeout: Duration::from_secs(1),
+            wait_timeout: Duration::from_secs(8),
             bloom_filter: None,
             counters: Arc::default(),
         }

@@ -111,8 +111,14 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
             let cached = match decode(reply.text.as_deref(), reply.pttl, refresh_ahead) {
                 Decoded::Null => Some(None),
                 Decoded::Fresh(value) => Some(Some(value)),
-                Decoded::Stale(value) if !replace => Some(Some(value)),
-                Decoded::Missing | Decoded::Stale(_) | Decoded::Unreadable => None,
+                Decoded::Expiring(value) if !replace => Some(Some(value)),
+                Decoded::Expired(value) if !replace && format == Format::LogicalExpiry => {
+                    Some(Some(value))
+                }
+                Decoded::Missing
+                | Decoded::Expiring(_)
+                | Decoded::Expired(_)
+                | Decoded::Unreadable => None,
             };
             if let Some(value) = cached {
                 if reply.lease.is_some() {
@@ -124,7 +130,7 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
                 if reason == RebuildReason::Stale {
                     return Ok(Rebuilt::new(None, false));
                 }
-                // A text that cannot be decoded must not keep the reader from loading.
+                // A text that cannot be decoded, or has expired, must not keep the reader from loading.
                 if reply.text.is_some() && !replace {
                     replace = true;
                     continue;

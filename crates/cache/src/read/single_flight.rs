@@ -100,19 +100,25 @@ impl SingleFlight {
 }
 
 impl<T, E> Leader<T, E> {
-    /// Ends the flight and gives all followers the outcome.
+    /// Ends the flight and gives all followers the outcome. Who comes later gets a flight of their own: a failure is told to
+    /// those who waited for it.
     pub(crate) fn complete(self, outcome: ReadResult<T, E>) {
+        self.leave();
         self.outcome.send_replace(Some(outcome));
     }
-}
 
-impl<T, E> Drop for Leader<T, E> {
-    fn drop(&mut self) {
+    fn leave(&self) {
         if let Entry::Occupied(flight) = self.group.lock().by_key.entry(self.key.clone())
             && flight.get().id == self.id
         {
             flight.remove();
         }
+    }
+}
+
+impl<T, E> Drop for Leader<T, E> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

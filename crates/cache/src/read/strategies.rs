@@ -64,11 +64,12 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
     /// Without a mutex: every reader that finds nothing loads.
     async fn aside(self, cache_nulls: bool) -> ReadResult<T, E> {
         let replace = match self.get_from_redis(Duration::ZERO).await {
-            Some(Decoded::Fresh(value) | Decoded::Stale(value)) => {
+            Some(Decoded::Fresh(value) | Decoded::Expiring(value)) => {
                 return Ok(Some(CachedValue::new(value)));
             }
             Some(Decoded::Null) => return Ok(None),
-            Some(found) => matches!(found, Decoded::Unreadable),
+            Some(Decoded::Missing) => false,
+            Some(Decoded::Expired(_) | Decoded::Unreadable) => true,
             None => return self.load_shared(None).await,
         };
         if self.is_filtered().await {
@@ -97,19 +98,21 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         Ok(value.map(CachedValue::new))
     }
 
-    /// Redis, then one load per process and cluster. In the format with a logical expiry, a stale value
-    /// is rebuilt in the background.
+    /// Redis, then one load per process and cluster. In the format with a logical expiry, an expired value is served, and
+    /// rebuilt in the background.
     async fn coordinated(self, format: Format) -> ReadResult<T, E> {
         match self.get_from_redis(Duration::ZERO).await {
-            Some(Decoded::Fresh(value)) => Ok(Some(CachedValue::new(value))),
-            Some(Decoded::Stale(value)) => {
-                if format == Format::LogicalExpiry {
-                    self.rebuild_in_background(format);
-                }
+            Some(Decoded::Fresh(value) | Decoded::Expiring(value)) => {
+                Ok(Some(CachedValue::new(value)))
+            }
+            Some(Decoded::Expired(value)) if format == Format::LogicalExpiry => {
+                self.rebuild_in_background(format);
                 Ok(Some(CachedValue::new(value)))
             }
             Some(Decoded::Null) => Ok(None),
-            Some(Decoded::Missing | Decoded::Unreadable) => self.load_shared(Some(format)).await,
+            Some(Decoded::Missing | Decoded::Expired(_) | Decoded::Unreadable) => {
+                self.load_shared(Some(format)).await
+            }
             None => self.load_shared(None).await,
         }
     }
@@ -119,17 +122,19 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         let found = self
             .get_from_redis(self.policy.capped_refresh_ahead())
             .await;
-        let is_stale = matches!(found, Some(Decoded::Stale(_)));
+        let is_expiring = matches!(found, Some(Decoded::Expiring(_)));
         let found = match found {
-            Some(Decoded::Fresh(value) | Decoded::Stale(value)) => Rebuilt::new(Some(value), true),
+            Some(Decoded::Fresh(value) | Decoded::Expiring(value)) => {
+                Rebuilt::new(Some(value), true)
+            }
             Some(Decoded::Null) => Rebuilt::new(None, true),
-            Some(Decoded::Missing | Decoded::Unreadable) => {
+            Some(Decoded::Missing | Decoded::Expired(_) | Decoded::Unreadable) => {
                 self.rebuild(Format::Plain, RebuildReason::Miss).await?
             }
             None => self.load_only().await?,
         };
         self.keep_in_memory(&found);
-        if is_stale {
+        if is_expiring {
             self.rebuild_in_background(Format::Plain);
         }
         Ok(found.value)
@@ -194,8 +199,8 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         }
     }
 
-    /// Reads Redis and counts the outcome; `None`: Redis cannot be used. A value with less than
-    /// `refresh_ahead` left to live is stale.
+    /// Reads Redis and counts the outcome; `None`: Redis cannot be used. A value with less than `refresh_ahead` left to live
+    /// is expiring.
     async fn get_from_redis(&self, refresh_ahead: Duration) -> Option<Decoded<T>> {
         let (redis, key, counters) = (&self.inner.redis, &self.key, &self.policy.counters);
         if self.inner.invalidator.pending.contains(key) {
@@ -215,7 +220,9 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         match &found {
             Decoded::Missing => {}
             Decoded::Null => counters.null_hits.increment(),
-            Decoded::Fresh(_) | Decoded::Stale(_) => counters.redis_hits.increment(),
+            Decoded::Fresh(_) | Decoded::Expiring(_) | Decoded::Expired(_) => {
+                counters.redis_hits.increment();
+            }
             Decoded::Unreadable => {
                 tracing::warn!(key, "a cached value cannot be decoded; it is loaded again");
                 counters.unreadable.increment();

@@ -67,10 +67,14 @@ async fn a_load_that_began_before_an_invalidation_is_never_stored() {
 #[tokio::test]
 async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() {
     let (server, mut raw) = redis_server().await;
-    for strategy in [ReadStrategy::LogicalExpiry, ReadStrategy::Layered] {
+    let expiring = [KEY, r#"{"id":1,"version":1}"#, "PX", "60000"];
+    for (strategy, value) in [
+        (ReadStrategy::LogicalExpiry, &[KEY, EXPIRED][..]),
+        (ReadStrategy::Layered, &expiring),
+    ] {
         let nodes = nodes(&server).await;
         let source = Source::new(Duration::ZERO);
-        let _: () = super::command(&mut raw, "SET", &[KEY, EXPIRED]).await;
+        let _: () = super::command(&mut raw, "SET", value).await;
         source.close();
         assert_eq!(
             version(&nodes[0], strategy, &policy(), &source).await,

@@ -93,6 +93,26 @@ async fn concurrent_readers_on_two_nodes_share_one_load() {
     }
 }
 
+/// By the policy's own limits, on several nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_of_seconds_is_one_as_well() {
+    let (server, mut raw) = redis_server().await;
+    let nodes = nodes(&server).await;
+    for strategy in [
+        ReadStrategy::Mutex,
+        ReadStrategy::LogicalExpiry,
+        ReadStrategy::Layered,
+    ] {
+        delete_keys(&mut raw).await;
+        let source = Source::new(Duration::from_millis(1500));
+        read_concurrently(&nodes, strategy, &source).await;
+        assert_eq!(source.loads(), 1, "{strategy}");
+        for cache in &nodes {
+            let _status = cache.invalidate(&[KEY]).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_mutex_many_readers_reach_the_source() {
     let (server, mut raw) = redis_server().await;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use cache_aside::{Cache, ReadStrategy};
 use redis::AsyncCommands;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    KEY, LEASE, MUTEX, Source, eventually, flush, get, node, nodes, policy, redis_server,
-    spawn_version, version,
+    Broken, EXPIRED, KEY, LEASE, MUTEX, Product, Source, eventually, flush, get, node, nodes,
+    policy, redis_server, spawn_version, version,
 };
 
 fn in_future() -> u64 {
@@ -123,6 +124,67 @@ async fn every_strategy_reads_every_format_and_replaces_invalid_text() {
                 loads,
                 "{strategy}: {text}"
             );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_past_its_logical_expiry_is_missing_but_for_the_strategy_that_serves_it() {
+    let (server, mut raw) = redis_server().await;
+    for strategy in ReadStrategy::ALL {
+        flush(&mut raw).await;
+        let cache = node(&server).await;
+        let source = Source::new(Duration::ZERO);
+        source.change();
+        let _: () = raw.set(KEY, EXPIRED).await.unwrap();
+        let is_served = strategy == ReadStrategy::LogicalExpiry;
+        let first = version(&cache, strategy, &policy(), &source).await;
+        assert_eq!(first, Some(if is_served { 1 } else { 2 }), "{strategy}");
+        eventually("the new value is in Redis", async || {
+            get(&mut raw, KEY).await.as_deref() != Some(EXPIRED)
+        })
+        .await;
+        let second = version(&cache, strategy, &policy(), &source).await;
+        assert_eq!(second, Some(2), "{strategy}");
+        assert_eq!(source.loads(), 1, "{strategy}");
+    }
+}
+
+/// A value with the fields of the format that has an expiry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Voucher {
+    data: Product,
+    expire_time: u64,
+}
+
+#[tokio::test]
+async fn a_value_with_the_fields_of_a_logical_expiry_is_read_back_whole() {
+    let (server, mut raw) = redis_server().await;
+    for expire_time in [5, in_future()] {
+        let voucher = Voucher {
+            data: Product { id: 1, version: 1 },
+            expire_time,
+        };
+        for strategy in ReadStrategy::ALL {
+            flush(&mut raw).await;
+            let policy = policy();
+            // Another node finds nothing in its memory.
+            for cache in nodes(&server).await {
+                for _ in 0..2 {
+                    let loaded = voucher.clone();
+                    let load = move || std::future::ready(Ok::<_, Broken>(Some(loaded.clone())));
+                    let read = cache.read(strategy, KEY, &policy, load).await;
+                    assert_eq!(**read.unwrap().unwrap(), voucher, "{strategy}");
+                }
+            }
+            assert_eq!(policy.stats().loads, 1, "{strategy}");
+            let text = get(&mut raw, KEY).await.unwrap();
+            let written: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(written["data"], json!(voucher), "{strategy}: {text}");
+            let left: i64 = raw.pttl(KEY).await.unwrap();
+            let expires = strategy != ReadStrategy::LogicalExpiry;
+            assert_eq!(left > 0, expires, "{strategy}: {left} ms");
         }
     }
 }

@@ -15,6 +15,7 @@ use shuttle::sync::Mutex;
 use shuttle::{check_pct, check_random};
 
 use super::{Leader, SingleFlight};
+use crate::error::ReadError;
 use crate::local_cache::{LocalCache, VersionStamp};
 use crate::value::CachedValue;
 
@@ -197,6 +198,24 @@ fn explore(bug: Bug) {
 #[test]
 fn no_reader_gets_an_old_value_and_loads_are_shared() {
     explore(Bug::None);
+}
+
+#[test]
+fn nobody_joins_a_load_whose_outcome_was_told() {
+    let run = || {
+        block_on(async {
+            let group = Arc::<SingleFlight>::default();
+            let stamp = LocalCache::new(16).stamp(KEY);
+            let (leader, follower) = group.join::<u64, ()>(KEY, stamp);
+            let leader = leader.expect("the first one leads");
+            let load = spawn(async move { leader.complete(Err(ReadError::Aborted)) });
+            assert!(follower.wait().await.is_err());
+            let (leader, _) = group.join::<u64, ()>(KEY, stamp);
+            assert!(leader.is_some(), "joined a load that had ended");
+            load.await.expect("it ran to its end");
+        });
+    };
+    check_random(run, RUNS);
 }
 
 #[test]
