@@ -29,7 +29,15 @@ pub async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
             .admin()
             .json(Stack::sale(1, strategy));
         let sale = sale.send().await.data().as_i64().expect("a voucher id");
-        let order = buy(base, user, sale).await.bought();
+        let mut bought = None;
+        // On the stream, once its stock is counted.
+        eventually("the sale is open", async || {
+            let answer = buy(base, user, sale).await;
+            bought = (answer.status != 503).then(|| answer.bought());
+            bought.is_some()
+        })
+        .await;
+        let order = bought.expect("an order");
         eventually("the order is committed", async || {
             let order = get(base, &format!("/voucher-order/{order}")).token(&user.token);
             order.send().await.body["data"]["voucherId"] == json!(sale)

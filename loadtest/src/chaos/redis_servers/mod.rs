@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use testkit::{
     process::TemporaryFolder,
@@ -180,17 +180,27 @@ impl RedisServers {
         Ok(masters)
     }
 
-    /// The master that serves a key: in a cluster the others answer MOVED.
+    /// The master that serves a key: in a cluster the others answer MOVED, and while a replica takes over none serves it.
     pub async fn master_of(&self, key: &str) -> Result<usize> {
-        for master in self.masters().await? {
-            if command::<i64>(&self.nodes[master], &["EXISTS", key])
-                .await
-                .is_ok()
+        let mut master = None;
+        wait_until("a master serves every key", async || {
+            master = self.serving(key).await;
+            master.is_some()
+        })
+        .await?;
+        master.with_context(|| format!("no master serves {key}"))
+    }
+
+    async fn serving(&self, key: &str) -> Option<usize> {
+        for (number, node) in self.nodes.iter().enumerate() {
+            // One that is down serves nothing.
+            if is_master(node).await.unwrap_or(false)
+                && command::<i64>(node, &["EXISTS", key]).await.is_ok()
             {
-                return Ok(master);
+                return Some(number);
             }
         }
-        bail!("no master serves {key}")
+        None
     }
 
     /// The server that copies a master.
