@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{CHANGE_CONNECTIONS, DatabaseConfig, ServeConfig};
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::mysql::Database;
-use crate::connection::redis::{Redis, Subscriptions};
+use crate::connection::redis::Redis;
 use crate::connection::{self, database_check};
 use crate::health::Health;
 use crate::id::IdGenerator;
@@ -70,17 +70,12 @@ pub(super) async fn connect(
 
     let sessions = SharedSessions::new(redis.clone(), keys.style);
     sessions.track(nodes.clone());
-    let one_slot = keys.style != KeyStyle::Default;
     let cache_config = CacheConfig {
-        one_slot,
+        // As Java nodes have it.
+        shared_mutex: keys.style == KeyStyle::Default,
         ..CacheConfig::default()
     };
-    let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout);
-    let cache = Cache::new(
-        cache_redis.commands(),
-        Subscriptions(nodes.clone()),
-        cache_config,
-    );
+    let cache = Cache::new(&nodes, cache_config);
     let (shop_reads, shop_writes) = (
         ShopStore::new(reads.clone()),
         ShopStore::new(database.clone()),

@@ -1,9 +1,7 @@
 //! Redis: one server, a cluster, or a master that Sentinel monitors; which one, only the address says. Every command has
 //! a time limit, so that a Redis that hangs delays a request by no more than that.
 
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -75,24 +73,4 @@ pub fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .map(str::trim)
-}
-
-/// Makes the cache's connection for invalidations.
-pub struct Subscriptions(pub Redis);
-
-impl cache::ClientSource for Subscriptions {
-    fn client<'a>(
-        &'a self,
-        channel: &'a str,
-    ) -> Pin<Box<dyn Future<Output = redis::RedisResult<redis::Client>> + Send + 'a>> {
-        Box::pin(self.0.client_of(channel))
-    }
-
-    fn moved(&self, channel: &str) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(self.0.moved(channel))
-    }
-
-    fn failed(&self) {
-        self.0.recheck();
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use redis::aio::ConnectionLike;
+use redis_link::{AddressError, Redis, Server};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -13,7 +13,6 @@ use crate::bloom::filter::BloomFilter;
 use crate::bloom::size::BloomSize;
 use crate::config::CacheConfig;
 use crate::connection::redis_commands::RedisCommands;
-use crate::connection::supplied::{ClientSource, SuppliedConnection};
 use crate::invalidation::invalidator::Invalidator;
 use crate::invalidation::pending::PendingInvalidations;
 use crate::invalidation::subscriber::InvalidationSubscriber;
@@ -24,6 +23,9 @@ use crate::stats::{CacheCounters, CacheStats};
 
 /// How many invalidations of one [`Cache::invalidate`] are in flight at once.
 const CONCURRENT_INVALIDATIONS: usize = 16;
+
+/// How long opening a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long [`Cache::shutdown`] waits for work under way.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -83,39 +85,49 @@ pub enum InvalidationStatus {
 }
 
 impl Cache {
-    /// A cache that sends its commands over `connection` and receives invalidations on a connection of
-    /// its own, which `clients` makes; both must lead to the same Redis. `connection` has to reconnect by
-    /// itself, as a [`ConnectionManager`](redis::aio::ConnectionManager) does; on a cluster it has to send
-    /// each command to the node of its first key. `clients` is a [`redis::Client`] for one server.
+    /// A cache on the Redis at this address, with the default limits: `redis://host:6379/`, `redis-cluster://…` or
+    /// `redis-sentinel://…`, as [`Server::from_url`](redis_link::Server::from_url) reads it.
     ///
-    /// Memory is not used until that connection is up, which takes a moment.
+    /// # Errors
+    /// When the address cannot be used. A Redis that does not answer is no error: reads go to the source until it does.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn new(
-        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
-        clients: impl ClientSource,
-        config: CacheConfig,
-    ) -> Self {
+    pub fn connect(url: &str) -> Result<Self, AddressError> {
+        let config = CacheConfig::default();
+        let server = Server::from_url(url)?;
+        let redis = Redis::new(server, CONNECT_TIMEOUT, config.redis_timeout)?;
+        Ok(Self::new(&redis, config))
+    }
+
+    /// A cache on this Redis, over connections of its own: one for commands, with the time limit of `config`, and one on
+    /// which invalidations are received.
+    ///
+    /// Memory is not used until the second one is up, which takes a moment.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(redis: &Redis, config: CacheConfig) -> Self {
         let counters = Arc::<CacheCounters>::default();
-        let connection = SuppliedConnection::new(connection);
-        let redis = Arc::new(RedisCommands::new(connection, &config, counters.clone()));
+        let redis = redis.with_command_timeout(config.redis_timeout);
+        let commands = RedisCommands::new(redis.commands(), &config, counters.clone());
+        let commands = Arc::new(commands);
         let local = Arc::new(LocalCache::new(config.local_capacity));
         let invalidator = Invalidator {
-            redis: redis.clone(),
+            redis: commands.clone(),
             local: local.clone(),
             counters: counters.clone(),
             pending: PendingInvalidations::default(),
         };
         let subscriber = InvalidationSubscriber {
-            clients: Box::new(clients),
-            node_id: redis.node_id.clone(),
+            redis,
+            node_id: commands.node_id.clone(),
             local: local.clone(),
             counters: counters.clone(),
         };
         let stop = CancellationToken::new();
         let inner = Arc::new(Inner {
-            redis,
+            redis: commands,
             local,
             reads: Arc::default(),
             rebuilds: Arc::default(),

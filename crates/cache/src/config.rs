@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Limits and intervals of a [`Cache`](crate::Cache): `CacheConfig { one_slot: true, ..CacheConfig::default() }`.
+/// Limits and intervals of a [`Cache`](crate::Cache): `CacheConfig { shared_mutex: true, ..CacheConfig::default() }`.
 #[derive(Debug, Clone)]
 pub struct CacheConfig {
     /// Timeout of one Redis command. Default 300 ms.
@@ -20,10 +20,11 @@ pub struct CacheConfig {
     pub load_timeout: Duration,
     /// Maximum number of values in this process's memory. Default 10,000.
     pub local_capacity: usize,
-    /// Whether the rebuild mutex of a key is in the key's slot of a Redis Cluster, so that scripts may use
-    /// both: `{cache:product:7}:lock`. Default `false`: `lock:product:7`, which programs in other languages
-    /// know. Where a part of the key is in braces, the mutex is `lock:product:{7}` either way.
-    pub one_slot: bool,
+    /// Whether the rebuild mutex of a key has the name that programs in other languages know: `lock:product:7` for
+    /// `cache:product:7`. Not on a cluster, where it may be in another slot than its key; and no other lock may have a
+    /// name like it. Default `false`: `{cache:product:7}:lock`. Where a part of the key is in braces, the mutex is
+    /// `lock:product:{7}` either way.
+    pub shared_mutex: bool,
 }
 
 impl Default for CacheConfig {
@@ -34,7 +35,7 @@ impl Default for CacheConfig {
             load_queue_timeout: Duration::from_secs(1),
             load_timeout: Duration::from_secs(8),
             local_capacity: 10_000,
-            one_slot: false,
+            shared_mutex: false,
         }
     }
 }

@@ -13,11 +13,11 @@ pub fn lease_key(key: &str) -> String {
     beside(key, "lease").unwrap_or_else(|| format!("lease:{key}"))
 }
 
-/// The key of the rebuild mutex: `lock:product:7` for `cache:product:7`, or in the same slot if
-/// `one_slot`, as [`lease_key`]. It is a string, so names of other locks, such as `lock:order:…`, must not
-/// be those of cached keys.
-pub(crate) fn mutex_key(key: &str, one_slot: bool) -> String {
-    let beside = if one_slot { beside(key, "lock") } else { None };
+/// The key of the rebuild mutex, in the slot of `key` as its lease: `{cache:product:7}:lock`. If `is_shared`, as programs in
+/// other languages have it, `lock:product:7`. It is a string, so names of other locks, such as `lock:order:…`, must not be
+/// those of cached keys then.
+pub(crate) fn mutex_key(key: &str, is_shared: bool) -> String {
+    let beside = if is_shared { None } else { beside(key, "lock") };
     beside.unwrap_or_else(|| format!("lock:{}", key.strip_prefix("cache:").unwrap_or(key)))
 }
 
@@ -34,8 +34,11 @@ mod tests {
     fn companions_share_the_slot_of_their_key() {
         assert_eq!(lease_key("cache:product:7"), "{cache:product:7}:lease");
         assert_eq!(lease_key("cache:product:{7}"), "lease:cache:product:{7}");
-        assert_eq!(mutex_key("cache:product:7", true), "{cache:product:7}:lock");
-        assert_eq!(mutex_key("cache:product:{7}", true), "lock:product:{7}");
-        assert_eq!(mutex_key("cache:product:7", false), "lock:product:7");
+        assert_eq!(
+            mutex_key("cache:product:7", false),
+            "{cache:product:7}:lock"
+        );
+        assert_eq!(mutex_key("cache:product:{7}", false), "lock:product:{7}");
+        assert_eq!(mutex_key("cache:product:7", true), "lock:product:7");
     }
 }

@@ -2,4 +2,3 @@
 
 pub(crate) mod circuit_breaker;
 pub(crate) mod redis_commands;
-pub(crate) mod supplied;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, Script, ScriptInvocation, ServerErrorKind};
+use redis_link::RoutedConnection;
 
 use super::circuit_breaker::CircuitBreaker;
-use super::supplied::SuppliedConnection;
 use crate::config::CacheConfig;
 use crate::encoding::Encoded;
 use crate::error::Error;
@@ -41,10 +41,10 @@ pub(crate) struct RebuildMutex {
 
 /// The connection with its scripts and circuit breaker.
 pub(crate) struct RedisCommands {
-    connection: SuppliedConnection,
+    connection: RoutedConnection,
     timeout: Duration,
-    /// Whether a key's mutex has to be in its slot.
-    pub(crate) one_slot: bool,
+    /// Whether a key's mutex has the name that others know.
+    pub(crate) shared_mutex: bool,
     /// Identifies this process in invalidation messages, so that it can skip its own.
     pub(crate) node_id: String,
     pub(crate) breaker: CircuitBreaker,
@@ -57,14 +57,14 @@ pub(crate) struct RedisCommands {
 
 impl RedisCommands {
     pub(crate) fn new(
-        connection: SuppliedConnection,
+        connection: RoutedConnection,
         config: &CacheConfig,
         counters: Arc<CacheCounters>,
     ) -> Self {
         Self {
             connection,
             timeout: config.redis_timeout,
-            one_slot: config.one_slot,
+            shared_mutex: config.shared_mutex,
             node_id: unique_token(),
             breaker: CircuitBreaker::default(),
             counters,
@@ -173,7 +173,7 @@ impl RedisCommands {
     /// Runs a command unless the breaker is open.
     async fn run<T, F: Future<Output = RedisResult<T>>>(
         &self,
-        command: impl FnOnce(SuppliedConnection) -> F,
+        command: impl FnOnce(RoutedConnection) -> F,
     ) -> Result<T, Error> {
         if self.breaker.is_open() {
             return Err(Error::Unavailable("the circuit breaker is open".to_owned()));

@@ -2,14 +2,15 @@
 //! reconnects by itself. The cache in memory is enabled only while it is up.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::{RedisResult, Value};
+use redis_link::Redis;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::supplied::ClientSource;
 use crate::keys::INVALIDATIONS;
 use crate::local_cache::LocalCache;
 use crate::stats::CacheCounters;
@@ -29,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives invalidations and applies them to the cache in memory.
 pub(crate) struct InvalidationSubscriber {
-    pub(crate) clients: Box<dyn ClientSource>,
+    pub(crate) redis: Redis,
     /// The id of this process in messages.
     pub(crate) node_id: String,
     pub(crate) local: Arc<LocalCache>,
@@ -50,7 +51,7 @@ impl InvalidationSubscriber {
             };
             let was_connected = self.local.disable();
             let Some(cause) = end else { return };
-            self.clients.failed();
+            self.redis.recheck();
             if was_connected {
                 self.counters.subscription_losses.increment();
                 (pause, warned) = (FIRST_PAUSE, false);
@@ -73,8 +74,8 @@ impl InvalidationSubscriber {
 
     /// Connects, subscribes and receives until the connection fails. Returns the cause.
     async fn receive(&self) -> String {
-        let mut moved = self.clients.moved(INVALIDATIONS);
-        let client = match with_timeout(self.clients.client(INVALIDATIONS)).await {
+        let mut moved = pin!(self.redis.moved(INVALIDATIONS));
+        let client = match with_timeout(self.redis.client_of(INVALIDATIONS)).await {
             Ok(client) => client,
             Err(cause) => return cause,
         };

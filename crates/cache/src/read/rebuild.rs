@@ -86,7 +86,7 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
             // After the wait timeout, load without the mutex: its owner may be dead.
             let waited = reason == RebuildReason::Miss && began.elapsed() >= policy.wait_timeout;
             let mutex = (!waited).then(|| RebuildMutex {
-                key: mutex_key(key, redis.one_slot),
+                key: mutex_key(key, redis.shared_mutex),
                 owner: token.clone(),
                 ttl: policy.mutex_ttl,
             });

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use cache_aside::{BloomSize, CacheConfig, InvalidationStatus, ReadStrategy};
+use cache_aside::{BloomSize, InvalidationStatus, ReadStrategy};
 
-use super::{KEY, Source, command, get, node_with, patient, policy, version};
+use super::{KEY, MUTEX, Source, command, get, policy, version};
 use testkit::redis_server::{RedisServer, Role};
-
-const MUTEX: &str = "{cache:product:1}:lock";
 
 /// A cluster of one node.
 async fn cluster() -> RedisServer {
@@ -26,14 +24,7 @@ async fn cluster() -> RedisServer {
 async fn every_strategy_invalidations_and_the_filter_work_on_a_cluster() {
     let server = cluster().await;
     let mut raw = server.conn().await;
-    let config = CacheConfig {
-        one_slot: true,
-        ..patient()
-    };
-    let (here, there) = (
-        node_with(&server, config.clone()).await,
-        node_with(&server, config).await,
-    );
+    let [here, there] = super::nodes(&server).await;
     let source = Source::new(Duration::ZERO);
     for strategy in ReadStrategy::ALL {
         let policy = policy();

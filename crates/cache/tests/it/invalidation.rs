@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use cache_aside::{CacheConfig, InvalidationStatus, ReadStrategy};
+use cache_aside::{Cache, CacheConfig, InvalidationStatus, ReadStrategy};
 
 use super::{
-    KEY, Source, WAIT_LIMIT, command, eventually, get, node, node_with, nodes, policy, read,
-    redis_server, spawn_version, version,
+    KEY, Source, WAIT_LIMIT, command, eventually, get, node, node_with, nodes, patient, policy,
+    read, redis_at, redis_server, spawn_version, version,
 };
+use testkit::proxy::Proxy;
 use testkit::redis_server::{RedisServer, Role};
 
 #[tokio::test]
@@ -194,6 +195,40 @@ async fn dropping_the_last_handle_unsubscribes() {
         let subscribed: (String, u64) =
             command(&mut raw, "PUBSUB", &["NUMSUB", "cache:invalidate"]).await;
         subscribed.1 == 0
+    })
+    .await;
+}
+
+/// The address leads to another server by then, as where a name or a proxy does.
+#[tokio::test]
+async fn invalidations_follow_the_master_when_its_server_becomes_a_replica() {
+    let before = RedisServer::start().await;
+    let after = RedisServer::start().await;
+    let proxy = Proxy::start(before.address()).await.unwrap();
+    let cache = Cache::new(&redis_at(proxy.redis()), patient());
+    eventually("the node is subscribed", async || {
+        cache.stats().local_enabled
+    })
+    .await;
+    let (source, policy) = (Source::new(Duration::ZERO), policy());
+    version(&cache, ReadStrategy::Layered, &policy, &source).await;
+
+    let port = after.port().to_string();
+    let mut raw = before.conn().await;
+    let _: () = command(&mut raw, "REPLICAOF", &["127.0.0.1", &port]).await;
+    proxy.lead_to(after.address());
+    let now = source.change();
+    let _status = cache.invalidate(&[KEY]).await;
+    eventually("it is delivered", async || {
+        cache.stats().pending_invalidations == 0
+    })
+    .await;
+    let read = version(&cache, ReadStrategy::Layered, &policy, &source).await;
+    assert_eq!(read, Some(now));
+    let mut raw = after.conn().await;
+    eventually("the new master's value is used", async || {
+        let _ = version(&cache, ReadStrategy::Layered, &policy, &source).await;
+        get(&mut raw, KEY).await.is_some()
     })
     .await;
 }

@@ -12,6 +12,7 @@ mod leases;
 mod load_failures;
 mod logical_expiry;
 mod outage;
+mod rights;
 mod stampede;
 mod subscription;
 mod wire;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cache_aside::{Cache, CacheConfig, CachePolicy, ReadResult, ReadStrategy};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
+use cache_aside::{Cache, CacheConfig, CachePolicy, ReadResult, ReadStrategy, Redis};
+use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
@@ -33,7 +34,7 @@ use testkit::redis_server::RedisServer;
 /// The key of most tests.
 const KEY: &str = "cache:product:1";
 /// Its rebuild mutex.
-const MUTEX: &str = "lock:product:1";
+const MUTEX: &str = "{cache:product:1}:lock";
 /// Its lease.
 const LEASE: &str = "{cache:product:1}:lease";
 
@@ -188,7 +189,7 @@ async fn node(server: &RedisServer) -> Cache {
 }
 
 async fn node_with(server: &RedisServer, config: CacheConfig) -> Cache {
-    let cache = Cache::new(manager(server).await, server.client(), config);
+    let cache = Cache::new(&redis_at(server.client()), config);
     eventually("the node is subscribed", async || {
         cache.stats().local_enabled
     })
@@ -196,17 +197,9 @@ async fn node_with(server: &RedisServer, config: CacheConfig) -> Cache {
     cache
 }
 
-/// A command connection as a service would open it.
-async fn manager(server: &RedisServer) -> ConnectionManager {
-    let config = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(Duration::from_secs(1)))
-        .set_response_timeout(Some(WAIT_LIMIT / 4))
-        .set_number_of_retries(1)
-        .set_max_delay(Duration::from_millis(250))
-        .set_pipeline_buffer_size(4096);
-    ConnectionManager::new_with_config(server.client(), config)
-        .await
-        .expect("connect")
+/// A Redis as a service would have it.
+fn redis_at(server: redis::Client) -> Redis {
+    Redis::new(server, Duration::from_secs(1), WAIT_LIMIT).expect("its address")
 }
 
 /// Two nodes.

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use cache_aside::{Cache, CacheConfig, CachePolicy, InvalidationStatus, ReadStrategy};
 
-use super::{KEY, Source, command, eventually, manager, node, policy, redis_server, version};
+use super::{KEY, Source, command, eventually, node, policy, redis_at, redis_server, version};
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_server::RedisServer;
 
-/// A node that sends commands directly to Redis and subscribes through a proxy.
+/// A node that reaches Redis through a proxy.
 async fn behind_proxy(server: &RedisServer) -> (Cache, Proxy) {
     let proxy = Proxy::start(server.address()).await.unwrap();
-    let cache = Cache::new(manager(server).await, proxy.redis(), CacheConfig::default());
+    let cache = Cache::new(&redis_at(proxy.redis()), CacheConfig::default());
     eventually("the node is subscribed", async || {
         cache.stats().local_enabled
     })
@@ -57,8 +57,9 @@ async fn a_node_without_subscription_does_not_use_memory_and_forgets_it() {
     assert_eq!(policy.stats().local_hits, 1);
 
     proxy.set(Mode::Forward);
-    eventually("subscribed again", async || {
-        node_behind_proxy.stats().local_enabled
+    eventually("connected and subscribed again", async || {
+        let stats = node_behind_proxy.stats();
+        stats.local_enabled && !stats.breaker_open
     })
     .await;
     for _ in 0..2 {
