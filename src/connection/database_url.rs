@@ -50,9 +50,13 @@ pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
             PARAMETERS.join(", ")
         );
     }
-    let options: MySqlConnectOptions = url
+    let mut options: MySqlConnectOptions = url
         .parse()
         .map_err(|error: sqlx::Error| anyhow!("{form}: {error}"))?;
+    if !names.contains(&"charset") && !names.contains(&"collation") {
+        // The driver's own choice is not on every server.
+        options = options.collation("utf8mb4_general_ci");
+    }
     ensure!(
         options.get_database().is_some(),
         "DATABASE_URL names no database; {LOOKS_LIKE}"

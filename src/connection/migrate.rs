@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use include_dir::{Dir, File, include_dir};
 use secrecy::SecretString;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{Migrate, Migration, MigrationType, Migrator};
 use sqlx::{Connection, Executor, MySqlConnection};
 
 use super::mysql::connect_once;
+use super::product::{self, Product};
 use super::schema_check::{Stage, deviations};
 use super::server_check::version_and_writable;
 use super::server_error::{Meaning, meaning_of};
@@ -37,8 +38,29 @@ fn steps() -> anyhow::Result<Migrator> {
     steps.sort_unstable_by_key(|step| step.version);
     Ok(Migrator {
         migrations: steps.into(),
+        // There is a lock around all of it.
+        locking: false,
         ..Migrator::DEFAULT
     })
+}
+
+/// What is written otherwise for OceanBase: it has no character set `ascii`, and the smallest one ends when it executes a
+/// `DO` that was prepared. A step stays known by the checksum of its file.
+const FOR_OCEANBASE: [(&str, &str); 2] = [
+    (
+        "CHARACTER SET ascii COLLATE ascii_bin",
+        "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    ),
+    ("'DO 0'", "'SELECT 0'"),
+];
+
+/// A step's text as OceanBase can run it.
+pub fn text_for_oceanbase(text: &str) -> String {
+    FOR_OCEANBASE
+        .iter()
+        .fold(text.to_owned(), |text, (usual, otherwise)| {
+            text.replace(usual, otherwise)
+        })
 }
 
 /// Longest wait for the connection.
@@ -46,6 +68,12 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Longest wait for another node that is migrating, seconds.
 const LOCK_WAIT_SECONDS: i64 = 60;
+
+/// Of a statement on OceanBase, which has a limit for each.
+const LONGEST_STEP_US: u32 = 1_000_000_000;
+
+const ANOTHER_MIGRATES: &str =
+    "another node has been migrating this database for 60 s; try again later";
 
 const FOREIGN: &str =
     "the database of DATABASE_URL was migrated by a newer release, or by another application";
@@ -70,7 +98,17 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     connection
         .execute("SET SESSION sql_safe_updates = 0")
         .await?;
-    lock(&mut connection).await?;
+    let version = product::version(&mut connection).await?;
+    let is_oceanbase = Product::of(&version) == Product::OceanBase;
+    let _lock = if is_oceanbase {
+        // Its usual limit is too short for changes of tables.
+        let limit = format!("SET SESSION ob_query_timeout = {LONGEST_STEP_US}");
+        connection.execute(limit.as_str()).await?;
+        Some(lock_by_row(url).await?)
+    } else {
+        lock(&mut connection).await?;
+        None
+    };
     let before = applied(&mut connection).await?;
     refuse_newer(&mut connection).await?;
     let found = deviations(&mut connection, Stage::BeforeMigration).await?;
@@ -80,7 +118,13 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
         refuse_conflicting_rows(&mut connection).await?;
     }
     forget_interrupted(&mut connection).await?;
-    steps()?
+    let mut migrator = steps()?;
+    if is_oceanbase {
+        for step in migrator.migrations.to_mut() {
+            step.sql = text_for_oceanbase(&step.sql).into();
+        }
+    }
+    migrator
         .run_direct(&mut connection)
         .await
         .map_err(failed_migration)?;
@@ -119,7 +163,7 @@ fn failed_migration(error: sqlx::migrate::MigrateError) -> anyhow::Error {
     }
 }
 
-/// Acquires the database's migration lock, which ends with the connection. The migrator's own lock waits forever in MySQL
+/// Acquires the database's migration lock, which ends with the connection. The migrator's own lock would wait forever in MySQL
 /// but, its time limit being negative, not at all in MariaDB.
 async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     let acquired: Option<i64> = sqlx::query_scalar(
@@ -128,11 +172,33 @@ async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     .bind(LOCK_WAIT_SECONDS)
     .fetch_one(connection)
     .await?;
-    ensure!(
-        acquired == Some(1),
-        "another node has been migrating this database for {LOCK_WAIT_SECONDS} s; try again later"
-    );
+    ensure!(acquired == Some(1), ANOTHER_MIGRATES);
     Ok(())
+}
+
+/// The same on OceanBase, the smallest of which keeps the locks of GET_LOCK when their connections end: a connection with a
+/// row that it never commits, and that another's insert waits for.
+async fn lock_by_row(url: &SecretString) -> anyhow::Result<MySqlConnection> {
+    let mut holder = connect_once(url, CONNECT_LIMIT).await?;
+    let made = holder.ensure_migrations_table().await;
+    made.map_err(failed_migration)?;
+    let wait_us = LOCK_WAIT_SECONDS * 1_000_000;
+    let waits = format!(
+        "SET SESSION ob_trx_lock_timeout = {wait_us}, ob_query_timeout = {}; START TRANSACTION",
+        2 * wait_us
+    );
+    holder.execute(waits.as_str()).await?;
+    let locking = holder
+        .execute(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+             VALUES (0, 'whoever migrates', TRUE, '', 0)",
+        )
+        .await;
+    match locking {
+        Err(error) if meaning_of(&error) == Meaning::Conflict => bail!(ANOTHER_MIGRATES),
+        locking => locking?,
+    };
+    Ok(holder)
 }
 
 /// How many steps the database lacks, for `doctor` and `serve`.

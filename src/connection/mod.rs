@@ -1,4 +1,4 @@
-//! Connections to MySQL/MariaDB and Redis, the migrations, the coalescer of round trips, and an HTTP client. No table, key or feature
+//! Connections to the database and Redis, the migrations, the coalescer of round trips, and an HTTP client. No table, key or feature
 //! is known here, except by the migrations and the [check at start](database_check).
 
 pub mod coalescer;
@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod mysql;
 mod opener;
 pub mod pool;
+mod product;
 pub mod redis;
 pub mod row;
 pub mod schema_check;

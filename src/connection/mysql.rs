@@ -1,4 +1,5 @@
-//! MySQL / MariaDB: how connections are made, and the time limit of each step. SQL stays portable to both.
+//! The database: how connections are made, and the time limit of each step. SQL stays portable to MariaDB, MySQL and
+//! OceanBase.
 
 use std::iter;
 use std::sync::Arc;
@@ -13,12 +14,7 @@ use super::database_clock::DatabaseClock;
 use super::database_url::{cannot_connect, options};
 use super::opener::Opener;
 use super::pool::{Pool, PooledConnection};
-
-/// A connection that was idle for longer is not used again: something between here and the server may have forgotten it.
-const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
-
-/// The same on MySQL, whose `wait_timeout` is about to close it.
-const MYSQL_IDLE_LIMIT: Duration = Duration::from_secs(20);
+use super::product::{self, Product};
 
 /// One connection, apart from any pool.
 ///
@@ -160,17 +156,11 @@ pub async fn connect(
     timeout: Duration,
 ) -> anyhow::Result<Database> {
     let mut first = connect_once(url, timeout).await?;
-    let asking = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut first);
-    let version: String = tokio::time::timeout(timeout, asking).await??;
+    let version = tokio::time::timeout(timeout, product::version(&mut first)).await??;
     first.close().await?;
-    let idle_limit = if version.contains("MariaDB") {
-        IDLE_LIMIT
-    } else {
-        MYSQL_IDLE_LIMIT
-    };
     let opener = Opener {
         options: options(url)?,
-        idle_limit,
+        product: Product::of(&version),
         read_limit: None,
         shared: Arc::default(),
     };

@@ -14,6 +14,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection, Executor, MySqlConnection};
 
 use super::database_clock::DatabaseClock;
+use super::product::Product;
 use super::server_check::takes_writes;
 use super::server_error::is_read_only;
 
@@ -24,7 +25,7 @@ const LOCK_WAIT_SECONDS: u32 = 1;
 
 /// Seconds after which the server ends a transaction in which its client sends nothing, and so releases its rows: the
 /// client may have been stopped or cut off. Longer than anything that is waited for between two statements. MariaDB has
-/// a setting for it.
+/// a setting for it, and OceanBase, which looks every five seconds.
 const IDLE_TRANSACTION_SECONDS: u32 = 5;
 
 /// The same on MySQL, which has one only for connections that send nothing, in a transaction or not.
@@ -34,23 +35,32 @@ const MYSQL_WAIT_SECONDS: u32 = 30;
 /// leaves out versions from 50700 to 99999, and MySQL what begins with an M. `sql_safe_updates` guards people who write
 /// statements by hand; where it is on, the server refuses to change few rows of a small table by their ids, as it would read
 /// the table.
-fn begin_with() -> [String; 2] {
-    let limits = format!(
-        "SET SESSION autocommit = 1, sql_safe_updates = 0, innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
-         /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
-         idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
-         /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
-    );
+fn begin_with(product: Product) -> [String; 2] {
+    let limits = match product {
+        Product::MariaDb | Product::MySql => format!(
+            "innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
+             /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
+             idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
+             /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
+        ),
+        Product::OceanBase => format!(
+            "ob_trx_lock_timeout = {LOCK_WAIT_SECONDS}000000, \
+             ob_trx_idle_timeout = {IDLE_TRANSACTION_SECONDS}000000"
+        ),
+    };
     // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
     [
-        limits,
+        format!("SET SESSION autocommit = 1, sql_safe_updates = 0, {limits}"),
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
     ]
 }
 
 /// What a session begins with beside it that only reads: the server ends what it reads no later than it is waited for, so
 /// that no more is at work than there are connections. A statement that waits for a table is bounded apart, in whole seconds.
-fn read_limits(limit: Duration) -> String {
+fn read_limits(product: Product, limit: Duration) -> String {
+    if product == Product::OceanBase {
+        return format!("SET SESSION ob_query_timeout = {}", limit.as_micros());
+    }
     format!(
         "SET SESSION lock_wait_timeout = {} \
          /*M!100101 , max_statement_time = {:.3} */ /*!50708 , max_execution_time = {} */",
@@ -59,6 +69,12 @@ fn read_limits(limit: Duration) -> String {
         limit.as_millis()
     )
 }
+
+/// A connection that was idle for longer is not used again: something between here and the server may have forgotten it.
+const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// The same on MySQL, whose `wait_timeout` is about to close it.
+const MYSQL_IDLE_LIMIT: Duration = Duration::from_secs(20);
 
 /// A connection is used for at most this long, then closed: what an address leads to changes.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
@@ -84,8 +100,7 @@ const EXPLAINS_FOR: Duration = Duration::from_secs(1);
 pub(super) struct Opener {
     /// The server, and how to sign in.
     pub options: MySqlConnectOptions,
-    /// A connection that was idle for longer is not used again.
-    pub idle_limit: Duration,
+    pub product: Product,
     /// The longest time of a statement, where the connections are for reads.
     pub read_limit: Option<Duration>,
     pub shared: Arc<Shared>,
@@ -222,9 +237,10 @@ impl Manager for Opener {
             };
             let is_refused = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(io) if io.kind() == ConnectionRefused);
             let (began, mut raw) = connect.retry(REFUSED_PAUSES).when(is_refused).await?;
-            let begin = begin_with()
-                .into_iter()
-                .chain(self.read_limit.map(read_limits));
+            let begin = begin_with(self.product).into_iter().chain(
+                self.read_limit
+                    .map(|limit| read_limits(self.product, limit)),
+            );
             for statement in begin {
                 raw.execute(statement.as_str()).await?;
             }
@@ -252,13 +268,17 @@ impl Manager for Opener {
         } else {
             READ_ONLY_LIFE
         };
+        let idle_limit = match self.product {
+            Product::MySql => MYSQL_IDLE_LIMIT,
+            Product::MariaDb | Product::OceanBase => IDLE_LIMIT,
+        };
         let is_current = self
             .shared
             .known
             .read()
             .read_only
             .is_none_or(|at| at < opened.began);
-        if is_current && opened.began.elapsed() < life && metrics.last_used() < self.idle_limit {
+        if is_current && opened.began.elapsed() < life && metrics.last_used() < idle_limit {
             Ok(())
         } else {
             Err(RecycleError::message("its time is over"))

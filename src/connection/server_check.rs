@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use anyhow::{bail, ensure};
 use sqlx::MySqlConnection;
 
-/// The oldest versions that are supported, of MariaDB and of MySQL.
-const OLDEST: [(u32, u32); 2] = [(10, 5), (8, 0)];
+use super::product::{self, Product};
 
 /// Products that speak this protocol and are not known to decide an order by its primary key, whatever version they state.
 const UNTRIED: [&str; 2] = ["TiDB", "Vitess"];
@@ -21,18 +20,26 @@ const SEVERAL_WRITERS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
 /// # Errors
 /// What must be repaired, as a sentence for the administrator; or the driver's.
 pub async fn version_and_writable(connection: &mut MySqlConnection) -> anyhow::Result<()> {
-    let version: String = sqlx::query_scalar("SELECT VERSION()")
-        .fetch_one(&mut *connection)
-        .await?;
+    let version = product::version(connection).await?;
     if let Some(product) = UNTRIED.iter().find(|product| version.contains(**product)) {
         bail!(
             "the database of DATABASE_URL is {product} ({version}), where it is not known that of two rows under one key only one \
-             is ever committed as this service needs it; use MySQL, MariaDB, or a service that runs one of them"
+             is ever committed as this service needs it; use MySQL, MariaDB, OceanBase, or a service that runs one of them"
         );
     }
+    let product = Product::of(&version);
+    let stated = match product {
+        Product::MariaDb | Product::MySql => version,
+        // Its VERSION() begins with that of the MySQL which it resembles.
+        Product::OceanBase => {
+            sqlx::query_scalar("SELECT @@version_comment")
+                .fetch_one(&mut *connection)
+                .await?
+        }
+    };
     ensure!(
-        is_supported(&version),
-        "the database of DATABASE_URL is version {version}; MySQL 8.0 or MariaDB 10.5, or newer, is needed"
+        is_supported(product, &stated),
+        "the database of DATABASE_URL is version {stated}; MySQL 8.0, MariaDB 10.5 or OceanBase 4.3, or newer, is needed"
     );
     let settings: Vec<(String, String)> = sqlx::query_as(SEVERAL_WRITERS)
         .fetch_all(&mut *connection)
@@ -79,12 +86,19 @@ pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Resu
 }
 
 /// Whether this version, as the server states it, is supported.
-fn is_supported(version: &str) -> bool {
+fn is_supported(product: Product, stated: &str) -> bool {
+    let oldest = match product {
+        Product::MariaDb => (10, 5),
+        Product::MySql => (8, 0),
+        Product::OceanBase => (4, 3),
+    };
+    let mut words = stated.split(' ');
+    let version = words.find(|word| word.starts_with(|first: char| first.is_ascii_digit()));
     let mut numbers = version
+        .unwrap_or_default()
         .split(['.', '-'])
         .map(|number| number.parse::<u32>().unwrap_or(0));
-    let version_of = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version_of >= OLDEST[usize::from(!version.contains("MariaDB"))]
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= oldest
 }
 
 #[cfg(test)]
@@ -93,23 +107,37 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_the_products_write_them() {
-        for supported in [
-            "10.5.0-MariaDB",
-            "10.11.6-MariaDB-0+deb12u1",
-            "8.0.36",
-            "9.1.0",
+        use Product::{MariaDb, MySql, OceanBase};
+        for (product, supported) in [
+            (MariaDb, "10.5.0-MariaDB"),
+            (MariaDb, "10.11.6-MariaDB-0+deb12u1"),
+            (MySql, "8.0.36"),
+            (MySql, "9.1.0"),
+            (
+                OceanBase,
+                "OceanBase 4.3.5.3 seekdb (r1.4.0.0) (Built 1-d0cb)",
+            ),
+            (OceanBase, "OceanBase_CE 4.3.0.1 (r100000242024032211)"),
         ] {
-            assert!(is_supported(supported), "{supported}");
+            assert!(is_supported(product, supported), "{supported}");
         }
+        for (product, old) in [
+            (MySql, "5.7.44-log"),
+            (MariaDb, "10.4.34-MariaDB"),
+            (MySql, "5.6.0"),
+            (MySql, "unknown"),
+            (OceanBase, "OceanBase 4.2.1.1 (r101010012023111012)"),
+        ] {
+            assert!(!is_supported(product, old), "{old}");
+        }
+        assert_eq!(Product::of("5.7.25-OceanBase-v4.3.5.1"), OceanBase);
         assert!(
             UNTRIED
                 .iter()
                 .any(|product| "8.0.11-TiDB-v8.5.1".contains(product))
         );
-        for old in ["5.7.44-log", "10.4.34-MariaDB", "5.6.0", "unknown"] {
-            assert!(!is_supported(old), "{old}");
-        }
     }
+
     #[test]
     fn a_server_beside_which_others_take_writes_is_recognised() {
         let cluster = |settings: &[(&str, &str)]| {

@@ -1,10 +1,11 @@
-//! Classification of the database's errors. What a MySQL or MariaDB server's error numbers mean is one table, so that
+//! Classification of the database's errors. What a server's error numbers mean is one table, so that
 //! every caller tells a row's own fault from the state of the server.
 //!
 //! A number that is not in the table is taken for the server's state: to try again is then at worst useless, while to
 //! give an order up because of an outage would break a promise. The numbers are those of the [MySQL error
 //! reference](https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html) and the [MariaDB error code
-//! reference](https://mariadb.com/kb/en/mariadb-error-code-reference/), which agree up to 1880.
+//! reference](https://mariadb.com/kb/en/mariadb-error-code-reference/), which agree up to 1880; OceanBase has the
+//! first, and beside them [numbers of its own](https://github.com/oceanbase/oceanbase/blob/develop/src/share/ob_errno.def).
 
 use sqlx::mysql::MySqlDatabaseError;
 
@@ -75,7 +76,7 @@ pub fn is_of_its_statement(error: &sqlx::Error) -> bool {
         | Meaning::Bug
         | Meaning::Row
         | Meaning::Characters => true,
-        Meaning::Exhausted => !matches!(number(error), Some(1317 | 1969 | 3024)),
+        Meaning::Exhausted => !matches!(number(error), Some(1317 | 1969 | 3024 | 4012)),
         Meaning::NoAnswer | Meaning::Elsewhere | Meaning::Unknown => false,
     }
 }
@@ -114,8 +115,9 @@ pub enum Meaning {
 /// Looks up `number`; `sqlstate` separates numbers that the two products use differently.
 pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
     match number {
-        // Lock wait time-out; deadlock; changed since the last read; XA deadlock; NOWAIT; rolled back by the group.
-        1205 | 1213 | 1020 | 1614 | 3101 | 3572 => Meaning::Conflict,
+        // Lock wait time-out; deadlock; changed since the last read; XA deadlock; NOWAIT; rolled back by the group; rolled
+        // back by OceanBase, as it was idle for too long.
+        1205 | 1213 | 1020 | 1614 | 3101 | 3572 | 6002 => Meaning::Conflict,
 
         // By an option; in a transaction; as a mode of the server, of InnoDB.
         1290 | 1792 | 1836 | 1874 => Meaning::ReadOnly,
@@ -135,8 +137,8 @@ pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
         1021 | 1114 | 1026 | 1197 | 1534 | 3675
         // No memory, threads, locks, transactions, prepared statements.
         | 1037 | 1038 | 1041 | 1135 | 1206 | 1461 | 1637
-        // Interrupted; a statement's time limit, of MariaDB and of MySQL.
-        | 1317 | 1969 | 3024
+        // Interrupted; a statement's time limit, of MariaDB, of MySQL, of OceanBase.
+        | 1317 | 1969 | 3024 | 4012
         // The storage engine or its files are in trouble, or a table is.
         | 1015 | 1016 | 1023 | 1030 | 1033..=1035 | 1180 | 1181 | 1194 | 1195 | 1712 | 1812..=1815
         // The tables are locked by a backup or an administrator.
