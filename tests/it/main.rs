@@ -19,6 +19,7 @@ mod decide_model;
 mod decided;
 mod docs;
 mod drain;
+mod engine_properties;
 mod foreign_keys;
 mod group_commit;
 mod guards;
