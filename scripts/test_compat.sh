@@ -1,13 +1,14 @@
 # shellcheck shell=bash
 # ./dev test compat: the tests that depend on what a server does, on each server that users run.
 
-# A product's name alone is the machine's own server; the others are of other Debian suites (scripts/lib/server_roots.sh).
-COMPAT_SERVERS=(mariadb mariadb-trixie mysql-sid redis redis-trixie valkey-trixie valkey-sid)
+# A product's name alone is the machine's own server; the others are of other Debian suites, but for OceanBase's
+# (scripts/lib/server_roots.sh).
+COMPAT_SERVERS=(mariadb mariadb-trixie mysql-sid oceanbase redis redis-trixie valkey-trixie valkey-sid)
 
 # Modules of tests/it. On a database: migrations, every strategy against its guarantees, what each error means, what
 # outages and lost replies do, every query of shops, vouchers, orders and the audit.
 COMPAT_DATABASE=(
-  schema schema_deviations law purchase group_commit lifetime late_commit database_errors resilience half_open
+  engine_properties schema schema_deviations law purchase group_commit lifetime late_commit database_errors resilience half_open
   audit admin_writes shops vouchers start unit_rows database_bad_input foreign_keys lookup decided
 )
 # On a Redis: every script, GEO, Bloom filter, sessions, ids, stream; a cluster, Sentinel, TLS, rights.
@@ -25,8 +26,8 @@ usage: ./dev test compat [--write] [NAME...]
        ./dev test compat --path NAME
 
 Runs the tests that depend on what a server does on each of: ${COMPAT_SERVERS[*]}.
-A NAME is a product, which is this machine's server, or PRODUCT-SUITE with any suite of Debian, which is
-unpacked, not installed. On a database these are modules of tests/it, on a Redis or Valkey others, and the tests
+A NAME is oceanbase, which comes from PyPI; a product, which is this machine's server; or PRODUCT-SUITE with any
+suite of Debian, which is unpacked, not installed. On a database these are modules of tests/it, on a Redis or Valkey others, and the tests
 of the packages in crates/redis-link/, lock/ and cache/. A test that fails is named, and its server fails.
 
   --write      puts the table that it prints at the end into docs/OPERATIONS.md
@@ -60,7 +61,7 @@ test_compat() {
   prepare
   fake_clocks
   for arg in "${names[@]}"; do [[ -n ${SERVER_PACKAGES[$arg]:-} ]] || get_server "$arg"; done
-  printf '| server | of Debian | tests |\n|---|---|---|\n' >"$DATA/log/compat.md"
+  printf '| server | from | tests |\n|---|---|---|\n' >"$DATA/log/compat.md"
   for arg in "${names[@]}"; do compat_row "$arg" || failed=1; done
   cat "$DATA/log/compat.md"
   ((!failed)) || die 1 "not all passed: see $DATA/log/compat-*.log"
@@ -80,7 +81,8 @@ compat_write() {
 # compat_row NAME: runs the tests on this server, and adds its line to the table.
 compat_row() {
   local name=$1 product=${1%%-*} suite=${1#*-} log=$DATA/log/compat-$1.log version began=$SECONDS counts wrong status=0
-  [[ $suite != "$product" ]] || suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  if [[ $product == oceanbase ]]; then suite=PyPI
+  elif [[ $suite == "$product" ]]; then suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release); fi
   # In a shell of its own, for its PATH.
   version=$(compat_path "$name" && server_version "$product") || return
   say "the tests on $version"
@@ -88,7 +90,7 @@ compat_row() {
     compat_path "$name"
     export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
     case $product in
-      mariadb | mysql)
+      mariadb | mysql | oceanbase)
         export TEST_DATABASE_PRODUCT=$product
         compat_tests seckill "${COMPAT_DATABASE[@]/%/::}"
         ;;

@@ -26,6 +26,13 @@ chaos() {
   [[ ${1:-} != rolling ]] || { rolling "${@:2}"; return; }
   for arg; do [[ $arg != @(-h|--help|--list) ]] || short=1; done
   known_flags chaos "${CHAOS_FLAGS[@]}" -- "$@"
+  if [[ " $* " == *"--database"[\ =]"oceanbase "* ]]; then
+    prepare
+    get_server oceanbase >&2
+    PATH=$(server_root oceanbase)/bin:$PATH
+    export TEST_DATABASE_PRODUCT=oceanbase
+    set -- "${@/oceanbase/single}"
+  fi
   if [[ " $* " == *@(replicated|asynchronous)* ]]; then all_prerequisites >&2; else prerequisites >&2; fi
   if ((!short)); then
     command -v faketime >/dev/null || (install_packages faketime) >&2 ||

@@ -100,7 +100,7 @@ down() {
   [[ -d $DATA ]] || { say "nothing runs"; return; }
   take_stack
   # What the instances depend on ends after them, and who watches servers before those.
-  stop_servers 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*'
+  stop_servers 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*' oceanbase
   unlock
   if [[ $wipe == --wipe ]]; then
     rm -rf "$DATA"

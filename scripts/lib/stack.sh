@@ -28,10 +28,10 @@ stack_flags() {
 stack_flag() {
   case $1=$2 in
     --redis=single | --redis=sentinel | --redis=cluster) REDIS_KIND=$2 ;;
-    --database=single | --database=replicated) DATABASE_KIND=$2 ;;
+    --database=single | --database=replicated | --database=oceanbase) DATABASE_KIND=$2 ;;
     --instances=[1-8]) INSTANCES=$2 ;;
     --redis=*) die 2 "--redis is single, sentinel or cluster, not '$2'." ;;
-    --database=*) die 2 "--database is single or replicated, not '$2'." ;;
+    --database=*) die 2 "--database is single, replicated or oceanbase, not '$2'." ;;
     *) die 2 "--instances is a number from 1 to 8, not '$2'." ;;
   esac
 }
@@ -103,7 +103,7 @@ at() {
 list_servers() {
   local number name twice
   at SECKILL_HTTP_PORT 0 nginx
-  at SECKILL_MYSQL_PORT 0 mariadb mariadb-1 mariadb-2 haproxy
+  at SECKILL_MYSQL_PORT 0 mariadb mariadb-1 mariadb-2 haproxy oceanbase
   at SECKILL_REDIS_PORT 0 redis redis-{1..3} sentinel-{1..3} cluster-{1..6} bus-{1..6}
   APPS=()
   for ((number = 1; number <= INSTANCES; number++)); do
@@ -115,6 +115,7 @@ list_servers() {
   case $DATABASE_KIND in
     single) SERVERS+=(mariadb) ;;
     replicated) SERVERS+=(mariadb-{1,2} haproxy) ;;
+    oceanbase) SERVERS+=(oceanbase) ;;
   esac
   case $REDIS_KIND in
     single) SERVERS+=(redis) ;;

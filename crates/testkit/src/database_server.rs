@@ -1,4 +1,4 @@
-//! A throw-away MariaDB or MySQL server. It keeps what it has committed when it is killed.
+//! A throw-away MariaDB, MySQL or OceanBase server. It keeps what it has committed when it is killed.
 
 use std::{
     io,
@@ -26,27 +26,50 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) static PASSWORD: LazyLock<String> =
     LazyLock::new(|| format!("{:016x}", rand::random::<u64>()));
 
-/// Which of the two is started: `TEST_DATABASE_PRODUCT`, by the program that is first in `PATH`.
+/// Which of these is started: `TEST_DATABASE_PRODUCT`, by the program that is first in `PATH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     /// `mariadbd`, where the variable is not set.
     MariaDb,
     /// `mysqld`, where the variable says `mysql`.
     MySql,
+    /// OceanBase's engine as one server, `seekdb`, where the variable says `oceanbase`.
+    OceanBase,
 }
 
 impl Product {
+    fn program(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadbd",
+            Self::MySql => "mysqld",
+            Self::OceanBase => "seekdb",
+        }
+    }
+
     /// What the environment asks for.
     pub fn chosen() -> io::Result<Self> {
         match std::env::var("TEST_DATABASE_PRODUCT").as_deref() {
             Err(_) | Ok("" | "mariadb") => Ok(Self::MariaDb),
             Ok("mysql") => Ok(Self::MySql),
+            Ok("oceanbase") => Ok(Self::OceanBase),
             Ok(other) => Err(io::Error::other(format!(
-                "TEST_DATABASE_PRODUCT is {other:?}, neither mariadb nor mysql"
+                "TEST_DATABASE_PRODUCT is {other:?}, not mariadb, mysql or oceanbase"
             ))),
         }
     }
 }
+
+/// A collation that all products have, in every address; the driver's own choice is not in the smallest OceanBase.
+pub const COLLATION: &str = "collation=utf8mb4_general_ci";
+
+/// Little memory and disk, and few lines in its log. What it takes of its log's space is 128 MB at first.
+const OCEANBASE_PARAMETERS: [&str; 5] = [
+    "memory_budget=1G",
+    "datafile_size=64M",
+    "log_disk_size=2G",
+    "syslog_level=WARN",
+    "max_syslog_file_count=1",
+];
 
 /// A server bound to 127.0.0.1, with an empty database `seckill`.
 #[derive(Debug)]
@@ -100,13 +123,13 @@ impl DatabaseServer {
     /// which newer servers offer unasked, and in which a proxy would see no statement.
     pub fn url_at(&self, port: u16) -> String {
         let password = &*PASSWORD;
-        format!("mysql://seckill:{password}@127.0.0.1:{port}/seckill?ssl-mode=DISABLED")
+        format!("mysql://seckill:{password}@127.0.0.1:{port}/seckill?{COLLATION}&ssl-mode=DISABLED")
     }
 
     /// The address of the database `seckill`.
     pub fn url(&self) -> String {
         format!(
-            "mysql://seckill:{}@127.0.0.1:{}/seckill",
+            "mysql://seckill:{}@127.0.0.1:{}/seckill?{COLLATION}",
             *PASSWORD, self.port
         )
     }
@@ -155,65 +178,111 @@ impl DatabaseServer {
     /// Starts it on what it had committed, killing it first if it still runs; returns when it answers.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
-        let (program, own) = match Product::chosen()? {
-            Product::MariaDb => ("mariadbd", &["--innodb-log-file-size=32M"][..]),
-            // Its folder for files that statements read and write may not exist. Its binary log is on by default, and would
-            // leave triggers to administrators, and counting in a table that no rollback reaches to nobody.
-            Product::MySql => (
-                "mysqld",
-                &[
-                    "--innodb-redo-log-capacity=64M",
-                    "--mysqlx=OFF",
-                    "--secure-file-priv=NULL",
-                    "--log-bin-trust-function-creators=1",
-                    "--gtid-mode=OFF",
-                    "--enforce-gtid-consistency=OFF",
-                ][..],
-            ),
+        let product = Product::chosen()?;
+        let arguments = match product {
+            Product::OceanBase => self.arguments_of_oceanbase(),
+            Product::MariaDb | Product::MySql => self.arguments_of_mysql(product),
         };
         // A write beyond a limit of the file's size fails; the signal that comes with it would end the server.
         let mut command = Command::new("sh");
         command.args([
             "-c",
             r#"trap "" XFSZ; program=$0; exec "$program" "$@""#,
-            program,
+            product.program(),
         ]);
-        command.arg("--no-defaults").args(as_root());
-        command.arg(format!("--datadir={}", self.files.join("data").display()));
-        command.arg(format!("--tmpdir={}", self.files.display()));
-        command.arg(format!(
-            "--init-file={}",
-            self.files.join("init.sql").display()
-        ));
-        command.arg(format!("--port={}", self.port));
-        // Of its own, as those that replicate each other need it.
-        command.arg(format!("--server-id={}", self.port));
-        command.args([
-            "--bind-address=127.0.0.1",
-            "--socket=database.sock",
-            "--skip-name-resolve",
-        ]);
-        command.args(["--pid-file=database.pid", "--character-set-server=utf8mb4"]);
-        // A committed order survives the loss of power, as in a deployment.
-        command.args([
-            "--innodb-flush-log-at-trx-commit=1",
-            "--max-connections=1000",
-        ]);
-        // Small, so that it is quick to make and to recover.
-        command
-            .arg("--innodb-buffer-pool-size=64M")
-            .args(own)
-            .args(&self.settings.arguments);
-        command.envs(
+        command.args(arguments).envs(
             self.settings
                 .environment
                 .iter()
                 .map(|(name, value)| (name, value)),
         );
         let process = Process::start(command, &self.files.join("database.log"))?;
-        process.serves(LIMIT, async || self.answers().await).await?;
+        process
+            .serves(LIMIT, async || {
+                if product == Product::OceanBase {
+                    self.make_users().await;
+                }
+                self.answers().await
+            })
+            .await?;
         self.process = Some(process);
         Ok(())
+    }
+
+    fn arguments_of_mysql(&self, product: Product) -> Vec<String> {
+        let folder = self.files.display();
+        let mut arguments = vec!["--no-defaults".to_owned()];
+        arguments.extend(as_root().iter().map(|&argument| argument.to_owned()));
+        arguments.extend([
+            format!("--datadir={folder}/data"),
+            format!("--tmpdir={folder}"),
+            format!("--init-file={folder}/init.sql"),
+            format!("--port={}", self.port),
+            // Of its own, as those that replicate each other need it.
+            format!("--server-id={}", self.port),
+        ]);
+        let common = [
+            "--bind-address=127.0.0.1",
+            "--socket=database.sock",
+            "--skip-name-resolve",
+            "--pid-file=database.pid",
+            "--character-set-server=utf8mb4",
+            // A committed order survives the loss of power, as in a deployment.
+            "--innodb-flush-log-at-trx-commit=1",
+            "--max-connections=1000",
+            // Small, so that it is quick to make and to recover.
+            "--innodb-buffer-pool-size=64M",
+        ];
+        let own = match product {
+            Product::MySql => &[
+                "--innodb-redo-log-capacity=64M",
+                "--mysqlx=OFF",
+                // Its folder for files that statements read and write may not exist.
+                "--secure-file-priv=NULL",
+                // Its binary log is on by default, and would leave triggers to administrators, and counting in a table that no
+                // rollback reaches to nobody.
+                "--log-bin-trust-function-creators=1",
+                "--gtid-mode=OFF",
+                "--enforce-gtid-consistency=OFF",
+            ][..],
+            _ => &["--innodb-log-file-size=32M"],
+        };
+        let fixed = common
+            .iter()
+            .chain(own)
+            .map(|&argument| argument.to_owned());
+        arguments.extend(fixed);
+        arguments.extend(self.settings.arguments.iter().cloned());
+        arguments
+    }
+
+    /// Its port is on 127.0.0.1 only because `./dev` starts it so. It has no settings of MySQL, and takes none of the test's.
+    fn arguments_of_oceanbase(&self) -> Vec<String> {
+        let mut arguments = vec![
+            "--nodaemon".to_owned(),
+            format!("--port={}", self.port),
+            format!("--base-dir={}/data", self.files.display()),
+        ];
+        for parameter in OCEANBASE_PARAMETERS {
+            arguments.extend(["--parameter", parameter].map(str::to_owned));
+        }
+        arguments
+    }
+
+    /// Makes the users of a new OceanBase, whose root has no password until then.
+    async fn make_users(&self) {
+        let root = format!("mysql://root@127.0.0.1:{}?{COLLATION}", self.port);
+        let Ok(Ok(mut connection)) = timeout(CONNECT_LIMIT, MySqlConnection::connect(&root)).await
+        else {
+            return;
+        };
+        let password = format!("ALTER USER root IDENTIFIED BY '{}'", *PASSWORD);
+        for statement in users().lines().chain([password.as_str()]) {
+            // What fails is seen by whoever signs in.
+            if run(&mut connection, statement).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Kills it, and starts it again with what `other` has, which stands still while its files are copied: they are as a
@@ -261,22 +330,28 @@ pub async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Resul
         .map_err(|error| io::Error::other(format!("`{statement}`: {error}")))
 }
 
-/// Makes the system tables, the database `seckill`, its user and the administrator.
-fn install(files: &Path) -> io::Result<()> {
-    let (data, password) = (files.join("data"), &*PASSWORD);
-    std::fs::create_dir_all(&data)?;
-    // A statement a line, as MySQL reads them. Each server of a replicated database makes them for itself.
-    let users = format!(
-        "SET SESSION sql_log_bin = 0;\n\
-         CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;\n\
+/// What makes the database `seckill`, its user and the administrator: a statement a line, as MySQL reads them.
+fn users() -> String {
+    let password = &*PASSWORD;
+    format!(
+        "CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;\n\
          CREATE USER IF NOT EXISTS 'seckill'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
          GRANT ALL ON seckill.* TO 'seckill'@'127.0.0.1';\n\
          GRANT ALL ON `seckill\\_%`.* TO 'seckill'@'127.0.0.1';\n\
          CREATE USER IF NOT EXISTS 'admin'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
          GRANT ALL ON *.* TO 'admin'@'127.0.0.1' WITH GRANT OPTION;\n"
-    );
-    std::fs::write(files.join("init.sql"), users)?;
+    )
+}
+
+/// Makes the system tables, and what makes the users at each start.
+fn install(files: &Path) -> io::Result<()> {
+    let data = files.join("data");
+    std::fs::create_dir_all(&data)?;
+    // Each server of a replicated database makes them for itself.
+    let text = format!("SET SESSION sql_log_bin = 0;\n{}", users());
+    std::fs::write(files.join("init.sql"), text)?;
     let mut install = match Product::chosen()? {
+        Product::OceanBase => return Ok(()),
         // --force, as it would insist on looking up the name of the machine.
         Product::MariaDb => {
             let mut install = Command::new("mariadb-install-db");

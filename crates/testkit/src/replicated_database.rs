@@ -63,7 +63,7 @@ impl ReplicatedDatabase {
         replication: Replication,
         settings: Settings,
     ) -> io::Result<Self> {
-        if replication != Replication::None && Product::chosen()? == Product::MySql {
+        if replication != Replication::None && Product::chosen()? != Product::MariaDb {
             return Err(io::Error::other(
                 "a replicated database is made of MariaDB servers only",
             ));

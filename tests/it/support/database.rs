@@ -9,7 +9,7 @@ use super::{PATIENCE, eventually};
 use secrecy::SecretString;
 use sqlx::mysql::{MySqlPoolOptions, MySqlRow};
 use sqlx::{Connection, Executor, MySql, MySqlConnection, MySqlPool, Row, Transaction};
-use testkit::database_server::{DatabaseServer, Settings};
+use testkit::database_server::{COLLATION, DatabaseServer, Product, Settings};
 use testkit::process::TemporaryFolder;
 use tokio::sync::OnceCell;
 
@@ -98,7 +98,7 @@ impl TestDatabase {
     /// proxy would see no statement.
     pub fn url_through(&self, address: std::net::SocketAddr) -> String {
         let url = at(&self.server, &self.name).replace(self.server(), &address.to_string());
-        format!("{url}?ssl-mode=DISABLED")
+        format!("{url}&ssl-mode=DISABLED")
     }
 
     pub async fn number(&self, sql: &str) -> i64 {
@@ -142,7 +142,7 @@ impl TestDatabase {
         holder
     }
 
-    /// As [`TestDatabase::number`], with rows that are not committed yet.
+    /// As [`TestDatabase::number`], with rows that are not committed yet, on [a server that shows them](shows_uncommitted_rows).
     pub async fn uncommitted(&self, sql: &str) -> i64 {
         let mut connection = self.pool.acquire().await.expect("a connection");
         let level = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
@@ -212,6 +212,16 @@ impl TestDatabase {
     }
 }
 
+pub fn is_oceanbase() -> bool {
+    Product::chosen().expect("a product") == Product::OceanBase
+}
+
+/// Whether READ UNCOMMITTED is what it says: OceanBase takes it for READ COMMITTED, and a test cannot see there how far a
+/// transaction is.
+pub fn shows_uncommitted_rows() -> bool {
+    !is_oceanbase()
+}
+
 /// A server of a test's own; it ends with the handle.
 pub async fn server(arguments: &[&str]) -> std::io::Result<DatabaseServer> {
     let arguments = arguments
@@ -242,5 +252,5 @@ async fn shared_server() -> &'static DatabaseServer {
 fn at(server: &str, name: &str) -> String {
     let (scheme, rest) = server.split_once("://").expect("a scheme");
     let host = rest.split('/').next().unwrap_or(rest);
-    format!("{scheme}://{host}/{name}")
+    format!("{scheme}://{host}/{name}?{COLLATION}")
 }
