@@ -41,6 +41,7 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let (count, section) = match Product::chosen()? {
         Product::MariaDb => (SETUPS.len(), "durable"),
         Product::MySql => (2, "durable-mysql"),
+        Product::OceanBase => (1, "durable-oceanbase"),
     };
     let mut setups = Vec::new();
     for (name, database) in SETUPS.into_iter().take(count) {

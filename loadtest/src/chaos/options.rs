@@ -7,7 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
-use testkit::{clock, replicated_database::Replication};
+use testkit::{clock, database_server::Product, replicated_database::Replication};
 
 use crate::options::service;
 
@@ -45,6 +45,9 @@ pub struct Layout {
     /// Whether a library that fakes the time is installed, without which some faults cannot be injected.
     #[arg(skip = clock::library().is_some())]
     pub faketime: bool,
+    /// Whether the environment asks for OceanBase.
+    #[arg(skip = Product::chosen().is_ok_and(|product| product == Product::OceanBase))]
+    pub oceanbase: bool,
 }
 
 impl Layout {

@@ -86,7 +86,11 @@ impl TestCluster {
                 .iter()
                 .map(|&word| word.to_owned())
                 .collect(),
-            environment: clock::environment(&clocks[ServerKind::Database as usize]),
+            environment: if layout.oceanbase {
+                Vec::new()
+            } else {
+                clock::environment(&clocks[ServerKind::Database as usize])
+            },
         };
         let database = ReplicatedDatabase::start_in(folder.clone(), layout.database, with).await?;
         let environment = clock::environment(&clocks[ServerKind::Redis as usize]);

@@ -38,7 +38,11 @@ enum Needs {
     Nothing,
     /// A library that fakes the time.
     Faketime,
-    /// The same, and one Redis alone: several judge each other by their clocks.
+    /// The same, and a database that runs with it.
+    DatabaseFaketime,
+    /// Statements and files that OceanBase has not.
+    InnoDb,
+    /// A library that fakes the time, and one Redis alone: several judge each other by their clocks.
     OneRedisFaketime,
     RedisReplica,
     /// A replica of Redis, in a cluster.
@@ -103,15 +107,15 @@ static USUAL: &[Fault] = table! {
     // What it keeps is claimed after 10 s, which is looked for each second.
     "stop instance 2 longer than every takeover", 11_500..12_500, Nothing, Breaks, it => service::stop(it, 1);
     "redis out of memory", 50..1_200, Nothing, Breaks, it => redis::out_of_memory(it);
-    "step the clock of database 10 minutes on", 1_100..2_200, Faketime, ServerAhead,
+    "step the clock of database 10 minutes on", 1_100..2_200, DatabaseFaketime, ServerAhead,
         it => service::step_clock_on(it, Database, SERVER_AHEAD_BY);
-    "database full", 50..1_200, Nothing, Breaks, it => database::full(it);
+    "database full", 50..1_200, InnoDb, Breaks, it => database::full(it);
     "kill -9 redis, back with an old snapshot", 0..800, Nothing, Loses, it => redis::kill(it, RedisData::Old);
     "stop instance 1", 50..1_500, Nothing, Breaks, it => service::stop(it, 0);
     "requests to redis arrive very late", 4_000..20_000, Nothing, Breaks, it => service::deliver_late(it, Redis);
     "lose replies on adding stock", 0..100, Nothing, Breaks,
         it => service::lose_replies(it, it.operator.add_stock(1));
-    "database connections exhausted", 50..1_200, Nothing, Breaks, it => database::exhaust_connections(it);
+    "database connections exhausted", 50..1_200, InnoDb, Breaks, it => database::exhaust_connections(it);
     "half-open connections to redis", 0..1, Nothing, Breaks, it => service::link(it, Redis, HalfOpen);
     "delete single keys", 50..3_000, Nothing, Breaks, it => redis::delete_keys(it);
     "the clock of instance 2 is 120 s behind", 3_000..8_000, Faketime, ClockBehind,
@@ -126,7 +130,7 @@ static USUAL: &[Fault] = table! {
     "stop database", 50..1_500, Nothing, Breaks, it => database::stop(it);
     "kill -9 instance 2", 0..400, Nothing, Breaks, it => service::kill(it, 1);
     "lose redis replies", 20..400, Nothing, Breaks, it => service::link(it, Redis, LoseReplies);
-    "step the clock of database 10 minutes back", 1_100..2_200, Faketime, Breaks,
+    "step the clock of database 10 minutes back", 1_100..2_200, DatabaseFaketime, Breaks,
         it => service::step_clock(it, Database, -600);
     "stop redis", 50..1_500, Nothing, LosesIfReplaced, it => redis::stop(it);
     "cut database off", 10..500, Nothing, Breaks, it => service::link(it, Database, Cut);
@@ -215,7 +219,7 @@ impl Fault {
     /// Whether it makes sense in this layout.
     fn fits(&self, layout: Layout) -> bool {
         match self.needs {
-            Needs::Nothing | Needs::Faketime => true,
+            Needs::Nothing | Needs::Faketime | Needs::DatabaseFaketime | Needs::InnoDb => true,
             Needs::OneRedisFaketime => !layout.redis_fails_over(),
             Needs::RedisReplica => layout.redis_fails_over(),
             Needs::RedisCluster => layout.redis == RedisLayout::Cluster,
@@ -225,16 +229,30 @@ impl Fault {
 
     /// Whether this machine can do it.
     pub fn is_possible(&self, layout: Layout) -> bool {
-        layout.faketime || !matches!(self.needs, Needs::Faketime | Needs::OneRedisFaketime)
+        self.reason_against(layout).is_none()
+    }
+
+    fn reason_against(&self, layout: Layout) -> Option<&'static str> {
+        match self.needs {
+            Needs::Faketime | Needs::DatabaseFaketime | Needs::OneRedisFaketime
+                if !layout.faketime =>
+            {
+                Some("libfaketime is not installed (package faketime or libfaketime)")
+            }
+            Needs::DatabaseFaketime if layout.oceanbase => {
+                Some("OceanBase does not start with libfaketime")
+            }
+            Needs::InnoDb if layout.oceanbase => Some("OceanBase has other files and statements"),
+            _ => None,
+        }
     }
 
     /// Its name, and why it cannot be drawn here.
     pub fn described(&self, layout: Layout) -> String {
-        if self.is_possible(layout) {
-            return self.to_string();
+        match self.reason_against(layout) {
+            None => self.to_string(),
+            Some(reason) => format!("{self}  (not drawn: {reason})"),
         }
-        let reason = "libfaketime is not installed (package faketime or libfaketime)";
-        format!("{self}  (not drawn: {reason})")
     }
 
     /// Whether an instance's clock is wrong, from the beginning of the sale.
@@ -302,6 +320,7 @@ mod tests {
                     redis,
                     database,
                     faketime: true,
+                    oceanbase: false,
                 };
                 assert_eq!(distinct(layout).count(), faults + more, "{layout:?}");
                 let replicas = [layout.redis_fails_over(), more > 0].map(usize::from);
