@@ -18,8 +18,9 @@ use seckill::voucher::sales::{Sale, SaleCache};
 use seckill::voucher::store::VoucherStore;
 use secrecy::SecretString;
 
+use crate::support::database::{TestDatabase, is_oceanbase, shows_uncommitted_rows};
 use crate::support::eventually;
-use crate::support::{database::TestDatabase, stack::Stack};
+use crate::support::stack::Stack;
 use testkit::proxy::Mode;
 use tokio::time::Instant;
 
@@ -257,6 +258,10 @@ async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadl
         let mut all = [up, down].concat();
         all.retain(|one| !matches!(one, Ok(_) | Err(Error::SoldOut | Error::AlreadyOrdered(_))));
         assert!(all.is_empty(), "{all:?}");
+        if is_oceanbase() {
+            // It counts none: who waits too long gives up.
+            return 0;
+        }
         let met = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME='lock_deadlocks'";
         stack.database.number(met).await
     };
@@ -644,6 +649,9 @@ async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refuse
     // And the queue accepts purchases again.
     assert!(node.buy([20]).await[0].is_ok());
 
+    if !shows_uncommitted_rows() {
+        return;
+    }
     // One that is queued past the end of the sale is refused.
     let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 5 SECOND";
     stack.database.run(soon).await;

@@ -339,19 +339,15 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
             .await;
         let sale = published.data().as_i64().unwrap();
         let other = stack.publish(2, "reentrant-lock").await;
-        stack.buy(&user, other).await.data();
+        let first = stack.buy(&user, other).await.bought();
         // The next numbers of this instance's block, more than a purchase tries, in every second of the next two minutes.
         let taken = (0..120).flat_map(|second| (1..=8).map(move |number| (second, number)));
         let taken = taken.map(|(second, number)| {
             let voucher = 1_000_000 + 10 * second + number;
-            format!(
-                "SELECT id + ({second} << 32) + {number}, 5, {voucher} FROM tb_voucher_order \
-                 WHERE user_id = {}",
-                user.id
-            )
+            format!("({}, 5, {voucher})", first + (second << 32) + number)
         });
-        let taken = taken.collect::<Vec<_>>().join(" UNION ALL ");
-        let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id)";
+        let taken = taken.collect::<Vec<_>>().join(", ");
+        let insert = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES";
         stack.database.run(&format!("{insert} {taken}")).await;
         let bought = stack
             .purchase(&user, sale)

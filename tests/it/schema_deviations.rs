@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::database_failover::doctor;
 use crate::schema::java_database;
 use crate::support::api::{get, post};
-use crate::support::database::TestDatabase;
+use crate::support::database::{TestDatabase, is_oceanbase};
 use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, sign_in};
 
@@ -199,7 +199,12 @@ fn remedies(error: &str) -> Vec<&str> {
 async fn what_the_code_cannot_bear_is_refused_before_anything_is_changed() {
     let cases = REFUSED.into_iter().map(async |(deviation, says, remedy)| {
         let database = java_database().await;
-        run_all(&database, &format!("SET sql_mode = ''; {deviation}")).await;
+        let deviating = try_all(&database, &format!("SET sql_mode = ''; {deviation}")).await;
+        if is_oceanbase() && (deviating.is_err() || deviation.contains("ENGINE =")) {
+            // It has one engine, and fewer changes of a column: nobody has that deviation there.
+            return None;
+        }
+        deviating.unwrap();
         let Err(error) = migrate::run(&database.url()).await else {
             return Some(format!("{deviation}: is migrated"));
         };
@@ -229,16 +234,22 @@ async fn what_the_code_cannot_bear_is_refused_before_anything_is_changed() {
 }
 
 /// Runs statements on one connection, whose settings go with it.
-async fn run_all(database: &TestDatabase, statements: &str) {
+async fn try_all(database: &TestDatabase, statements: &str) -> Result<(), String> {
     let mut connection = database.pool.acquire().await.unwrap();
     for statement in statements.split("; ") {
         sqlx::query(statement)
             .persistent(false)
             .execute(&mut *connection)
             .await
-            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+            .map_err(|error| format!("{statement}: {error}"))?;
     }
     connection.close().await.unwrap();
+    Ok(())
+}
+
+/// The same; none may fail.
+async fn run_all(database: &TestDatabase, statements: &str) {
+    try_all(database, statements).await.unwrap();
 }
 
 /// What was migrated may be changed afterwards: `serve` and `doctor` look, too.
@@ -282,12 +293,19 @@ async fn a_start_looks_for_the_same() {
             "",
         ),
     ] {
-        database.run(deviation).await;
+        let deviating = try_all(&database, deviation).await;
+        if is_oceanbase() && (deviating.is_err() || deviation.contains("ENGINE =")) {
+            continue;
+        }
+        deviating.unwrap();
         let error = ready_to_serve(&pool).await.unwrap_err().to_string();
         assert!(error.contains(says), "{deviation}: {error}");
         if !back.is_empty() {
             database.run(back).await;
         }
+    }
+    if is_oceanbase() {
+        return;
     }
     let said = doctor(database.url().expose_secret());
     for says in [
@@ -375,6 +393,10 @@ async fn assert_lifetime(stack: &Stack, user: &SignedIn, sale: i64, orders: &str
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_can_be_borne_sells_and_is_read() {
+    if is_oceanbase() {
+        // It has neither the character set nor half of these changes.
+        return;
+    }
     let database = java_database().await;
     for statement in BORNE {
         run_all(&database, statement).await;

@@ -13,7 +13,7 @@ use sqlx::{Connection, MySqlConnection};
 use workload::ladder::Strategy;
 
 use crate::support::api::{Answer, post};
-use crate::support::database::TestDatabase;
+use crate::support::database::{TestDatabase, is_oceanbase};
 use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack, buy};
 
@@ -275,16 +275,19 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     old_orders(&stack, sale, 4000).await;
     let paid = "UPDATE tb_voucher_order SET status = 2 WHERE user_id > 3990 AND voucher_id =";
     stack.database.run(&format!("{paid} {sale}")).await;
-    // Not prepared: of a prepared EXPLAIN, MySQL tells no columns.
-    let plan: Vec<sqlx::mysql::MySqlRow> = sqlx::raw_sql(
-        "EXPLAIN FORMAT=TRADITIONAL SELECT id FROM tb_voucher_order \
-         WHERE status = 1 AND create_time < NOW() ORDER BY create_time LIMIT 500",
-    )
-    .fetch_all(&stack.database.pool)
-    .await
-    .unwrap();
-    let key: String = sqlx::Row::get(&plan[0], "key");
-    assert_eq!(key, "idx_status_create_time");
+    // OceanBase's plans have no columns.
+    if !is_oceanbase() {
+        // Not prepared: of a prepared EXPLAIN, MySQL tells no columns.
+        let plan: Vec<sqlx::mysql::MySqlRow> = sqlx::raw_sql(
+            "EXPLAIN FORMAT=TRADITIONAL SELECT id FROM tb_voucher_order \
+             WHERE status = 1 AND create_time < NOW() ORDER BY create_time LIMIT 500",
+        )
+        .fetch_all(&stack.database.pool)
+        .await
+        .unwrap();
+        let key: String = sqlx::Row::get(&plan[0], "key");
+        assert_eq!(key, "idx_status_create_time");
+    }
     stack.instances[1].stop().await;
     // But for the last purchase above.
     let left = unpaid(&stack).await - 1;
