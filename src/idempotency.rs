@@ -113,26 +113,49 @@ fn as_invalid(error: Error) -> Error {
     }
 }
 
-/// The result that is recorded for the write. Waits for a transaction that may still decide it: a locking read on a row that is
-/// being inserted does not return until that transaction has ended. A server that takes no writes is not asked.
+/// The result that is recorded for the write. Tries whether its record could be inserted, and leaves nothing: an INSERT waits for
+/// a transaction that has inserted the same key, whatever the server's locking reads do. A server that takes no writes is
+/// not asked.
 async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, Error> {
-    let select = "SELECT result, fingerprint FROM tb_idempotency \
-         WHERE operation = ? AND idempotency_key = ? LOCK IN SHARE MODE";
-    let read = || async move {
-        let query = sqlx::query_as(select)
-            .bind(write.operation)
-            .bind(&write.key);
-        db.ask_primary(async |c| query.fetch_optional(c).await)
-            .await
-    };
-    let found: sqlx::Result<Option<(Option<i64>, Vec<u8>)>> = db.ask_until_answered(read).await;
-    match found {
+    let probe = || async { db.ask_primary(async |c| probe(c, write).await).await };
+    match db.ask_until_answered(probe).await {
         Ok(Some((Some(result), of))) => {
             let is_this = of == write.fingerprint;
             Error::require(is_this, "this Idempotency-Key was used for another request")?;
             Ok(result)
         }
-        Ok(_) => Err(NOT_COMMITTED),
-        Err(_) => Err(Error::OutcomeUnknown(None)),
+        // The record of this look itself.
+        Ok(Some((None, _))) => Err(NOT_COMMITTED),
+        // IGNORE hides what else may keep a record out of the table.
+        Ok(None) | Err(_) => Err(Error::OutcomeUnknown(None)),
     }
+}
+
+/// What is under the write's key, where a record without a result is inserted unless there is one; then undone.
+async fn probe(
+    connection: &mut MySqlConnection,
+    write: &RecordedWrite,
+) -> sqlx::Result<Option<(Option<i64>, Vec<u8>)>> {
+    connection.execute("START TRANSACTION").await?;
+    let insert = "INSERT IGNORE INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)";
+    let inserting = sqlx::query(insert)
+        .bind(write.operation)
+        .bind(&write.key)
+        .bind(&write.fingerprint)
+        .execute(&mut *connection)
+        .await;
+    let select = "SELECT result, fingerprint FROM tb_idempotency \
+         WHERE operation = ? AND idempotency_key = ?";
+    let found = match inserting {
+        Ok(_) => {
+            sqlx::query_as(select)
+                .bind(write.operation)
+                .bind(&write.key)
+                .fetch_optional(&mut *connection)
+                .await
+        }
+        Err(error) => Err(error),
+    };
+    connection.execute("ROLLBACK").await?;
+    found
 }
