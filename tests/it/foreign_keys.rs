@@ -5,6 +5,7 @@ use redis::AsyncCommands;
 use workload::ladder::Strategy;
 
 use crate::lifetime::act;
+use crate::support::database::is_oceanbase;
 use crate::support::stack::{SignedIn, Stack};
 
 /// Numbers in a block: fewer than a purchase would lease that tries again and again.
@@ -156,9 +157,13 @@ async fn a_refusal_that_cannot_be_a_row_is_not_told() {
     let user = stack.users(1).await.remove(0);
     let sale = stack.publish(1, "stream").await;
     let order = pending_without_stock(&stack, &user, sale).await;
-    let refused = "the refusal of an order is no row";
-    stack.instances[0].wait_for_line(refused).await;
-    assert_eq!(stack.look_up(&user, order).await.status, 202);
+    // IGNORE hides no foreign key on OceanBase: there the refusal fails, and is tried again.
+    if !is_oceanbase() {
+        let refused = "the refusal of an order is no row";
+        stack.instances[0].wait_for_line(refused).await;
+    }
+    let found = stack.look_up(&user, order).await;
+    assert_eq!(found.status, 202, "{found:?}");
     let drop_key = "ALTER TABLE tb_voucher_order DROP FOREIGN KEY fk_sale";
     stack.database.run(drop_key).await;
     stack.told(&user, order, "SOLD_OUT").await;

@@ -210,12 +210,17 @@ impl Member {
                     Box::pin(self.refuse(vec![one], attempt)).await;
                 }
             }
-            // Neither the order nor its refusal can be a row.
-            Err(error) if error.is_about_the_row() => attempt.decided.extend(
-                refused
-                    .into_iter()
-                    .map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
-            ),
+            // Neither the order nor its refusal can be a row. Where only the refusal cannot, nothing is decided.
+            Err(error)
+                if error.is_about_the_row()
+                    && refused.iter().all(|(.., detail)| !detail.is_empty()) =>
+            {
+                attempt.decided.extend(
+                    refused
+                        .into_iter()
+                        .map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
+                )
+            }
             Err(error) => {
                 attempt.leave_all(refused.into_iter().map(|(entry, ..)| entry), Some(&error));
             }
