@@ -218,6 +218,10 @@ async fn what_the_code_cannot_bear_is_refused_before_anything_is_changed() {
         if remaining_steps(&database).await != 0 {
             return Some(format!("{deviation}: something was changed"));
         }
+        if is_oceanbase() && remedy == "REMOVE PARTITIONING" {
+            // There such a table is made anew.
+            return None;
+        }
         // The remedy is one.
         for statement in remedies(&error) {
             run_all(&database, statement).await;
