@@ -157,10 +157,15 @@ impl Environment {
             .join(" ");
         let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
         let (database, flush): (String, i64) = sqlx::query_as(query).fetch_one(&self.pool).await?;
+        let flushes = if database.contains("OceanBase") {
+            "a log that is opened with O_SYNC".to_owned()
+        } else {
+            format!("innodb_flush_log_at_trx_commit={flush}")
+        };
         let redis = redis_info(&self.access, "redis_version").await?;
         Ok(format!(
             "{unfit}{} · commit {} · {} cores ({processor}), load {load} · database {database} with \
-             innodb_flush_log_at_trx_commit={flush} · Redis {redis} {} · {} rounds of {} ms a run · \
+             {flushes} · Redis {redis} {} · {} rounds of {} ms a run · \
              {} s in all",
             chrono::Local::now().format("%Y-%m-%d %H:%M"),
             commit(),
