@@ -42,7 +42,6 @@ pub use kinds::fenced::FencedLock;
 pub use kinds::leased_permits::{Leased, LeasedPermits};
 pub use kinds::leased_semaphore::LeasedSemaphore;
 pub use kinds::lock::Lock;
-pub use kinds::majority::{Majority, MajorityLock};
 pub use kinds::multi::MultiLock;
 pub use kinds::multi_guard::MultiGuard;
 pub use kinds::permits::{Permits, Plain, SemaphoreKind};

@@ -63,13 +63,9 @@ impl Locks {
     /// command timeout.
     pub async fn connect(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
         let locks = Self::lazy(server, config)?;
-        locks.ping().await?;
+        let pong = locks.shared().connection.ping().await;
+        pong.map_err(|failure| failure.into_unavailable("connect"))?;
         Ok(locks)
-    }
-
-    pub(crate) async fn ping(&self) -> Result<(), Error> {
-        let pong = self.shared().connection.ping().await;
-        pong.map_err(|failure| failure.into_unavailable("connect"))
     }
 
     /// Start the background tasks without waiting for Redis: the first operation connects.

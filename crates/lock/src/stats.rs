@@ -124,7 +124,7 @@ pub struct LockStats {
     /// Locks that are held now, as far as this process knows; of a semaphore, acquires.
     pub held_now: u64,
     /// Calls that wait now: refused or unanswered at their first try, and not ended since. A waiting
-    /// multi-lock counts once, a majority lock once on each server on which it waits.
+    /// multi-lock counts once.
     pub waiting_now: u64,
     /// Renewals of leases.
     pub renewed: u64,

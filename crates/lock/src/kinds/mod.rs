@@ -2,8 +2,7 @@
 //!
 //! - [`lock`]: the calls of all kinds with an owner; [`reentrant`], [`fenced`], [`fair`] and
 //!   [`read_write`] are what differs
-//! - [`multi`], [`majority`]: all of [`several`] locks, or a majority, held as one [`multi_guard`] as long as
-//!   a [`quorum`] is; [`take_back`]: acquires servers of a majority anew
+//! - [`multi`]: several locks, all or none, held as one [`multi_guard`]
 //! - [`semaphore`] and its [`permits`], [`leased_semaphore`] and [`leased_permits`]: what differs with leases
 //! - [`setnx`]: `SET NX` without waiting
 
@@ -12,14 +11,10 @@ pub(crate) mod fenced;
 pub(crate) mod leased_permits;
 pub(crate) mod leased_semaphore;
 pub(crate) mod lock;
-pub(crate) mod majority;
 pub(crate) mod multi;
 pub(crate) mod multi_guard;
 pub(crate) mod permits;
-pub(crate) mod quorum;
 pub(crate) mod read_write;
 pub(crate) mod reentrant;
 pub(crate) mod semaphore;
 pub(crate) mod setnx;
-pub(crate) mod several;
-pub(crate) mod take_back;

@@ -1,15 +1,15 @@
-//! The multi-lock: several reentrant locks, on one Redis or on several, all or none of them; and the calls
-//! and the wait loop that it shares with the majority lock.
+//! The multi-lock: several reentrant locks, on one Redis or on several, all or none of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::holding::guard::Guard;
 use crate::kinds::multi_guard::MultiGuard;
 use crate::kinds::reentrant::ReentrantLock;
-use crate::kinds::several::{Members, Round};
 use crate::locks::Locks;
 use crate::owner::Owner;
 use crate::waiting::patience::{Patience, Tried, back_off};
@@ -26,8 +26,7 @@ use crate::waiting::patience::{Patience, Tried, back_off};
 /// To other clients each of its locks is an ordinary [`ReentrantLock`] of its owner.
 ///
 /// Locks on several servers: if any server cannot be reached, nothing is acquired, so each further
-/// server makes failure *more* likely. For a lock that survives the loss of a server, a
-/// [`MajorityLock`](crate::MajorityLock), see [`Majority`](crate::Majority).
+/// server makes failure *more* likely.
 ///
 /// # On the wire
 /// A [`ReentrantLock`] for each name, acquired one after the other and released
@@ -56,7 +55,16 @@ use crate::waiting::patience::{Patience, Tried, back_off};
 #[derive(Debug, Clone)]
 pub struct MultiLock {
     /// In the order in which they are tried.
-    pub(super) members: Members,
+    locks: Arc<[ReentrantLock]>,
+}
+
+/// A lock that is held already when the others are tried, and its index.
+type First = Option<(usize, Guard)>;
+
+enum Round {
+    Acquired(MultiGuard),
+    /// Another owner holds the lock of this index; none is held.
+    Refused(usize),
 }
 
 impl Locks {
@@ -85,7 +93,7 @@ impl MultiLock {
         }
         found.sort_by(|a, b| a.name().cmp(b.name()));
         Self {
-            members: Members::new(found, false),
+            locks: found.into(),
         }
     }
 
@@ -93,8 +101,9 @@ impl MultiLock {
     /// by themselves, the first acquired first.
     #[must_use]
     pub fn without_renewal(self, lease: Duration) -> Self {
+        let fixed = |lock: &ReentrantLock| lock.clone().without_renewal(lease);
         Self {
-            members: self.members.without_renewal(lease),
+            locks: self.locks.iter().map(fixed).collect(),
         }
     }
 
@@ -103,9 +112,9 @@ impl MultiLock {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
     /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), until which it goes on
-    /// trying while Redis, or a majority, does not answer.
+    /// trying while Redis does not answer.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
-        self.acquire_as(&self.members.owner()?).await
+        self.acquire_as(&self.owner()?).await
     }
 
     /// Acquire the locks, waiting no longer than `limit`; `None` when others held one or another of them
@@ -116,19 +125,18 @@ impl MultiLock {
     /// answered: at the limit, or after
     /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
     pub async fn acquire_within(&self, limit: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.acquire_within_as(&self.members.owner()?, limit).await
+        self.acquire_within_as(&self.owner()?, limit).await
     }
 
-    /// Acquire the locks if they are free; `None` if another owner holds one, or too many of a majority,
-    /// and then none is held. One command for each: one after the other, or all at once to the servers
-    /// of a majority, whose answers are awaited for two tenths of the lease.
+    /// Acquire the locks if they are free; `None` if another owner holds one, and then none is held. One
+    /// command for each, one after the other.
     ///
     /// # Errors
-    /// As [`ReentrantLock::try_acquire`], for any of the locks, or the first of so many that no majority
-    /// is left; none is held then, and what a server may have granted is released in the background.
-    /// [`Error::Unavailable`] also when they were granted too slowly for the lease.
+    /// As [`ReentrantLock::try_acquire`], for any of the locks; none is held then, and what a server may
+    /// have granted is released in the background. [`Error::Unavailable`] also when they were granted too
+    /// slowly for the lease.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        self.try_acquire_as(&self.members.owner()?).await
+        self.try_acquire_as(&self.owner()?).await
     }
 
     /// As [`acquire`](Self::acquire), for this owner, which may hold some of them already.
@@ -163,31 +171,34 @@ impl MultiLock {
     /// # Errors
     /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
     pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<MultiGuard>, Error> {
-        self.members.check()?;
-        match self.members.round(owner, None).await? {
+        self.check()?;
+        match self.round(owner, None).await? {
             Round::Acquired(guard) => Ok(Some(guard)),
             Round::Refused(_) => Ok(None),
         }
     }
 
-    /// Try all; if refused, hold nothing, wait until one of those that refused is free, and try the
-    /// others again while holding that one.
+    /// Try all; if refused, hold nothing, wait until the one that refused is free, and try the others
+    /// again while holding that one.
     async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<MultiGuard>, Error> {
-        let members = &self.members;
-        members.check()?;
-        let mut patience = Patience::new(&members.locks[0].locks().shared().config, limit);
+        self.check()?;
+        let mut patience = Patience::new(&self.locks[0].locks().shared().config, limit);
         let mut first = None;
         let mut tries: u32 = 0;
         loop {
-            match patience.attempt(members.round(owner, first.take())).await? {
+            match patience.attempt(self.round(owner, first.take())).await? {
                 Tried::Answered(Round::Acquired(guard)) => return Ok(Some(guard)),
-                Tried::Answered(Round::Refused(refused)) => {
+                Tried::Answered(Round::Refused(index)) => {
                     patience.sleep_until(Instant::now() + back_off(tries)).await;
                     tries = tries.saturating_add(1);
-                    // Those that could not be reached are asked again too, now and then.
                     let left = patience.end().saturating_duration_since(Instant::now());
-                    let limit = left.min(members.lease);
-                    first = members.acquire_one_of(&refused, owner, limit).await;
+                    match self.locks[index].acquire_within_as(owner, left).await {
+                        Ok(guard) => first = guard.map(|guard| (index, guard)),
+                        // The next round tries it again, and reports what is the matter.
+                        Err(error) => {
+                            tracing::debug!(index, %error, "cannot wait for one of several locks");
+                        }
+                    }
                 }
                 Tried::Unanswered(pause) => patience.sleep_until(Instant::now() + pause).await,
             }
@@ -195,5 +206,61 @@ impl MultiLock {
                 return patience.timed_out();
             }
         }
+    }
+
+    /// Try each of the locks once, one after the other, except for `first`.
+    async fn round(&self, owner: &Owner, first: First) -> Result<Round, Error> {
+        let held = first.as_ref().map(|(index, _)| *index);
+        let mut guards: Vec<Guard> = first.into_iter().map(|(_, guard)| guard).collect();
+        for (index, lock) in self.locks.iter().enumerate() {
+            if Some(index) == held {
+                continue;
+            }
+            if let Some(guard) = lock.try_acquire_as(owner).await? {
+                guards.push(guard);
+                continue;
+            }
+            for released in join_all(guards.into_iter().map(Guard::release)).await {
+                // Goes on in the background unless the server has nothing of ours.
+                if let Err(error) = released {
+                    tracing::debug!(%error, "one of several locks was not released at once");
+                }
+            }
+            return Ok(Round::Refused(index));
+        }
+        let guard = MultiGuard::new(guards);
+        if guard.valid_for().is_zero() {
+            return Err(Error::Unavailable {
+                operation: "acquire",
+                cause: "they were acquired too late for their lease".into(),
+            });
+        }
+        Ok(Round::Acquired(guard))
+    }
+
+    /// Whether the names can be used.
+    fn check(&self) -> Result<(), Error> {
+        if self.locks.is_empty() {
+            return Err(Error::InvalidName {
+                name: String::new(),
+                reason: "a multi-lock needs at least one name",
+            });
+        }
+        self.locks.iter().try_for_each(ReentrantLock::check)
+    }
+
+    fn owner(&self) -> Result<Owner, Error> {
+        self.check()?;
+        Ok(self.locks[0].locks().owner())
+    }
+}
+
+impl ReentrantLock {
+    fn locks(&self) -> &Locks {
+        &self.acquirer.locks
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.acquirer.name.check()
     }
 }

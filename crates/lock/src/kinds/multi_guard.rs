@@ -1,15 +1,14 @@
-//! The multi guard: several guards that count as one as long as a quorum of them is held. All of them
-//! for a multi-lock, a majority of them for a majority lock.
+//! The multi guard: several guards that are held as one, and lost as soon as one of them is.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 
 use crate::error::{Error, Lost, LostReason};
 use crate::holding::guard::{Guard, unless_lost};
-use crate::kinds::quorum::{Quorum, QuorumRule, Status};
 
 /// Several locks held as one.
 ///
@@ -18,19 +17,12 @@ use crate::kinds::quorum::{Quorum, QuorumRule, Status};
 #[must_use = "dropping the guard releases the locks"]
 #[derive(Debug)]
 pub struct MultiGuard {
-    quorum: Arc<Quorum>,
+    guards: Vec<Guard>,
 }
 
 impl MultiGuard {
-    /// Of guards with the numbers of their members.
-    pub(crate) fn new(guards: impl IntoIterator<Item = (usize, Guard)>, rule: QuorumRule) -> Self {
-        Self {
-            quorum: Arc::new(Quorum::new(guards, rule)),
-        }
-    }
-
-    pub(crate) fn quorum(&self) -> &Arc<Quorum> {
-        &self.quorum
+    pub(crate) fn new(guards: Vec<Guard>) -> Self {
+        Self { guards }
     }
 
     /// Release all of the locks, on all servers at once.
@@ -39,37 +31,23 @@ impl MultiGuard {
     /// Once polled, it is finished in the background even if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::Lost`] when [`lost`](Self::lost) has ended before. Else the first error, when fewer
-    /// locks than had to be held were still held and are known to be released: [`Error::Lost`],
-    /// [`Error::Unavailable`] or [`Error::Unknown`], each as for
-    /// [`Guard::release`]. Every other lock has been released nevertheless; where a server was not
-    /// reached, the release is repeated in the background.
+    /// The first of [`Guard::release`]. Every other lock has been released nevertheless; where a server
+    /// was not reached, the release is repeated in the background.
     pub async fn release(self) -> Result<(), Error> {
-        let (guards, lost) = self.quorum.take();
-        let QuorumRule {
-            needed,
-            release_timeout,
-            ..
-        } = self.quorum.rule;
-        let mut released = 0;
-        let mut first = lost.map(Error::Lost);
-        for result in release_all(guards, release_timeout).await {
-            match result {
-                Ok(()) => released += 1,
-                Err(error) => first = first.or(Some(error)),
-            }
-        }
-        match first {
-            Some(error) if lost.is_some() || released < needed => Err(error),
-            _ => Ok(()),
-        }
+        let released = join_all(self.guards.into_iter().map(Guard::release)).await;
+        released.into_iter().collect()
     }
 
-    /// Wait until the locks are lost: fewer of them are held than must be. Never ends if they are
-    /// released in time. The future is independent of the guard.
+    /// Wait until one of the locks is lost. Never ends if they are released in time. The future is
+    /// independent of the guard.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
-        let quorum = self.quorum.clone();
-        async move { quorum.lost().await }
+        let mut losses: FuturesUnordered<_> = self.guards.iter().map(Guard::lost).collect();
+        async move {
+            match losses.next().await {
+                Some(reason) => reason,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Run `work` as long as the locks are held: its output, or [`Lost`] as soon as they are
@@ -84,44 +62,10 @@ impl MultiGuard {
         unless_lost(self.lost(), work).await
     }
 
-    /// How long from now the locks are held for certain, by this machine's monotonic clock:
-    /// all of them for a multi-lock, a majority of them (less the drift of clocks) for a majority
-    /// lock. Each is counted from before its last confirmed command was sent. Zero once lost.
+    /// How long from now all of the locks are held for certain, by this machine's monotonic clock. Each is
+    /// counted from before its last confirmed command was sent. Zero once one is lost.
     pub fn valid_for(&self) -> Duration {
-        match self.quorum.status() {
-            Status::Held(valid) => valid,
-            Status::Lost(_) | Status::Released => Duration::ZERO,
-        }
+        let each = self.guards.iter().map(Guard::valid_for);
+        each.min().unwrap_or_default()
     }
-
-    /// How many of the locks are held now, as far as this process knows.
-    pub fn held(&self) -> usize {
-        self.quorum.held()
-    }
-}
-
-impl Drop for MultiGuard {
-    fn drop(&mut self) {
-        // Not left to the last reference: a future of `lost()` may live longer.
-        drop(self.quorum.take());
-    }
-}
-
-/// Release guards, all at once; what takes longer than `timeout` goes on in the background.
-pub(crate) async fn release_all(
-    guards: impl IntoIterator<Item = Guard>,
-    timeout: Duration,
-) -> Vec<Result<(), Error>> {
-    join_all(guards.into_iter().map(|guard| async move {
-        tokio::time::timeout(timeout, guard.release())
-            .await
-            .unwrap_or_else(|_| {
-                let cause = format!("no answer within {timeout:?}").into();
-                Err(Error::Unknown {
-                    operation: "release",
-                    cause,
-                })
-            })
-    }))
-    .await
 }

@@ -28,8 +28,6 @@ mod leased_semaphore;
 mod loss_at_once;
 mod lost_locks;
 mod lost_replies;
-mod majority;
-mod majority_take_back;
 mod multi;
 mod outage;
 mod polling;

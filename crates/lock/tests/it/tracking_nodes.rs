@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisConnectionInfo};
-use redisson_lock::{Error, Guard, LockConfig, Locks, LostReason, Majority, Server};
+use redisson_lock::{Guard, LockConfig, Locks, LostReason, Server};
 
-use super::all_kinds::hold_as_another_owner;
 use super::loss_at_once::{held_and_tracked, tracked};
-use super::majority::{acquire_on_all, nothing_left_on, process_with, servers};
 use super::users::set_user;
 use super::{connected, eventually, nothing_left, renewed, soon, start_with};
 use testkit::proxy::{Mode, Proxy};
@@ -122,32 +120,6 @@ async fn a_process_without_long_holds_keeps_no_connection() {
         .await
         .unwrap();
     nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
-async fn a_majority_that_is_taken_away_is_reported() {
-    let servers = servers::<3>().await;
-    let config = LockConfig::default().with_lease(Duration::from_secs(120));
-    let locks = process_with(
-        &servers,
-        config.with_command_timeout(Duration::from_secs(3)),
-    );
-    let majority = Majority::new(&locks).unwrap().lock("lock");
-    let guard = acquire_on_all(&majority, servers.len()).await;
-    for server in &servers {
-        tracked(&mut server.conn().await, 1).await;
-    }
-    for server in &servers[1..] {
-        // Another owner has it, so that it cannot be acquired anew.
-        hold_as_another_owner(&mut server.conn().await, "lock").await;
-    }
-    assert_eq!(
-        soon("the loss is reported", guard.lost()).await,
-        LostReason::Taken
-    );
-    assert_eq!(guard.valid_for(), Duration::ZERO);
-    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Taken)));
-    nothing_left_on(&servers[..1], &[&locks[..1]]).await;
 }
 
 async fn tracked_on(cluster: &RedisCluster, node: usize, keys: u64) -> MultiplexedConnection {
