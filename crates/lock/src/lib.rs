@@ -1,9 +1,9 @@
-//! Distributed locks and semaphores on Redis, compatible with Redisson.
+//! Distributed locks on Redis, compatible with Redisson.
 #![doc = include_str!("../README.md")]
 //!
 //! # Map of the source
 //! - `locks`, `shared`: the entry point, and the state behind it
-//! - `kinds`: the locks and semaphores that callers use; `kind`: their kinds as types and values
+//! - `kinds`: the locks that callers use; `kind`: their kinds as types and values
 //! - `holding`: requests, holds, guards, and the registry of (lock, owner) pairs, which lets one
 //!   command per pair be under way at a time
 //! - `waiting`: wait loops, the wake-up registry, Pub/Sub subscriptions
@@ -39,15 +39,11 @@ pub use error::{Cause, Error, Lost, LostReason};
 pub use holding::guard::Guard;
 pub use kinds::fair::FairLock;
 pub use kinds::fenced::FencedLock;
-pub use kinds::leased_permits::{Leased, LeasedPermits};
-pub use kinds::leased_semaphore::LeasedSemaphore;
 pub use kinds::lock::Lock;
 pub use kinds::multi::MultiLock;
 pub use kinds::multi_guard::MultiGuard;
-pub use kinds::permits::{Permits, Plain, SemaphoreKind};
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::reentrant::ReentrantLock;
-pub use kinds::semaphore::Semaphore;
 pub use kinds::setnx::{SetNxGuard, SetNxLock};
 pub use locks::{LockUsage, Locks};
 pub use owner::Owner;

@@ -118,7 +118,7 @@ impl Locks {
         }
     }
 
-    /// Statistics by kind of lock and semaphore, for metrics.
+    /// Statistics by kind of lock, for metrics.
     pub fn stats(&self) -> Vec<LockStats> {
         self.shared().counters.read()
     }

@@ -1,4 +1,4 @@
-//! Names of locks and semaphores: which are valid, and the keys and channels derived from them.
+//! Names of locks: which are valid, and the keys and channels derived from them.
 //!
 //! The names are Redisson's (`RedissonObject.prefixName` and `suffixName`, the same from 3.13 to
 //! 4.7): every further key and channel carries the lock's name as its hash tag, so that all of a
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// The name of a lock or a semaphore.
+/// The name of a lock.
 ///
 /// Its key and its channel have to hash to the same slot of a Redis Cluster, or the release script
 /// could not run there. So names whose braces do not form one hash tag are [refused](Self::check), on
@@ -51,11 +51,6 @@ impl Name {
         format!("{prefix}:{}", self.hash_tagged())
     }
 
-    /// The same with the name in front.
-    pub(crate) fn suffixed(&self, suffix: &str) -> String {
-        format!("{}:{suffix}", self.hash_tagged())
-    }
-
     /// The name as a hash tag, braces put around it only where it has none.
     pub(crate) fn hash_tagged(&self) -> Cow<'_, str> {
         let name = self.key();
@@ -79,14 +74,10 @@ mod tests {
 
     #[test]
     fn further_keys_carry_braces_once() {
-        let further = |name| (Name::new(name).prefixed("p"), Name::new(name).suffixed("s"));
-        let expected = |one: &str, other: &str| (one.to_owned(), other.to_owned());
-        assert_eq!(further("lock:7"), expected("p:{lock:7}", "{lock:7}:s"));
-        assert_eq!(
-            further("lock:{7}:order"),
-            expected("p:lock:{7}:order", "lock:{7}:order:s")
-        );
-        assert_eq!(further("{a}b}"), expected("p:{a}b}", "{a}b}:s"));
+        let further = |name| Name::new(name).prefixed("p");
+        assert_eq!(further("lock:7"), "p:{lock:7}");
+        assert_eq!(further("lock:{7}:order"), "p:lock:{7}:order");
+        assert_eq!(further("{a}b}"), "p:{a}b}");
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -19,7 +18,7 @@ use crate::error::Error;
 use crate::holding::registry::Registry;
 use crate::owner::Owner;
 use crate::renewal::schedule::RenewalSchedule;
-use crate::stats::{Counters, KindCounters};
+use crate::stats::Counters;
 use crate::waiting::wakeups::Wakeups;
 
 /// How many clean-ups may talk to one node at once.
@@ -87,24 +86,6 @@ impl Shared {
         } else {
             Ok(())
         }
-    }
-
-    /// Await a waiting call, but not past [`Locks::shutdown`](crate::Locks::shutdown), and count it.
-    pub(crate) async fn unless_closed<T>(
-        &self,
-        counters: &KindCounters,
-        wait: impl Future<Output = Result<Option<T>, Error>>,
-    ) -> Result<Option<T>, Error> {
-        let started = Instant::now();
-        // Dropped after the wait, whose clean-ups are queued by then.
-        let _waiter = self.waiters.token();
-        let result = tokio::select! {
-            biased;
-            result = wait => result,
-            () = self.closing.cancelled() => Err(Error::Closed),
-        };
-        counters.acquired(&result, started.elapsed(), true);
-        result
     }
 
     /// Wait until a clean-up may talk to the node of this key; it may until the permit is dropped.

@@ -98,16 +98,13 @@ impl Drop for Waiting<'_> {
 pub(crate) struct Counters {
     by_kind: [KindCounters; Kind::ALL.len()],
     pub(crate) setnx: KindCounters,
-    pub(crate) semaphore: KindCounters,
-    pub(crate) leased_semaphore: KindCounters,
 }
 
 /// The statistics of one kind of lock since the process started. Of acquires, re-entries count, and
 /// calls whose future was dropped do not.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LockStats {
-    /// The kind: `reentrant`, `fenced`, `fair`, `read`, `write`, `setnx`, `semaphore`
-    /// or `leased_semaphore`.
+    /// The kind: `reentrant`, `fenced`, `fair`, `read`, `write` or `setnx`.
     pub kind: &'static str,
     /// Calls that acquired.
     pub acquired: u64,
@@ -121,7 +118,7 @@ pub struct LockStats {
     pub waited: DurationHistogram,
     /// How long locks were held, from the first acquire to the last release or the loss.
     pub held: DurationHistogram,
-    /// Locks that are held now, as far as this process knows; of a semaphore, acquires.
+    /// Locks that are held now, as far as this process knows.
     pub held_now: u64,
     /// Calls that wait now: refused or unanswered at their first try, and not ended since. A waiting
     /// multi-lock counts once.
@@ -161,12 +158,8 @@ impl Counters {
     /// The statistics of each [`Kind`] in its order, then of what has no owner.
     pub(crate) fn read(&self) -> Vec<LockStats> {
         let by_kind = Kind::ALL.map(|kind| self.of(kind).read(kind.name()));
-        let others = [
-            self.setnx.read("setnx"),
-            self.semaphore.read("semaphore"),
-            self.leased_semaphore.read("leased_semaphore"),
-        ];
-        by_kind.into_iter().chain(others).collect()
+        let setnx = self.setnx.read("setnx");
+        by_kind.into_iter().chain([setnx]).collect()
     }
 }
 

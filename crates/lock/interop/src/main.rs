@@ -10,7 +10,6 @@ mod kinds;
 mod rows;
 mod rust_client;
 mod scenarios;
-mod semaphores;
 mod test_bed;
 
 use std::path::Path;
@@ -26,7 +25,7 @@ use rust_client::Fault;
 use test_bed::{LOGS, Launcher, TestBed};
 
 /// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
-/// releases have a latch, and its leased semaphores several permits in one acquire.
+/// releases have a latch.
 const VERSIONS: [&str; 3] = [OLDEST, "3.38.1", NEWEST];
 const OLDEST: &str = "3.17.7";
 const NEWEST: &str = "4.7.0";

@@ -9,13 +9,13 @@ use futures_util::future::{FutureExt, LocalBoxFuture};
 use crate::client_process::{Language, NoResult};
 use crate::rust_client::Fault;
 use crate::test_bed::{Scene, TestBed};
-use crate::{fair, kinds, scenarios, semaphores};
+use crate::{fair, kinds, scenarios};
 
 /// Time limit of a row.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The row that has to fail for each fault of the Rust client.
-pub const DETECTED_BY: [(Fault, &str); 9] = [
+pub const DETECTED_BY: [(Fault, &str); 7] = [
     (
         Fault::IgnoresMessages,
         "reentrant: Java releases, Rust is woken",
@@ -32,14 +32,6 @@ pub const DETECTED_BY: [(Fault, &str); 9] = [
         "reentrant: Java frees Rust's by force, Rust hears it",
     ),
     (Fault::IgnoresQueues, "fair: Java holds, six come in order"),
-    (
-        Fault::AcquiresOnePermit,
-        "semaphore: Java gives two, Rust waits for two",
-    ),
-    (
-        Fault::IgnoresLeases,
-        "leased: Rust is killed, Java gets its permit",
-    ),
 ];
 
 /// How a row ended: with figures, or why it failed; by [`NoResult`] if it was not run.
@@ -65,16 +57,7 @@ macro_rules! rows {
     };
 }
 
-const KINDS: &[&str] = &[
-    "reentrant",
-    "fair",
-    "write",
-    "read",
-    "fenced",
-    "multi",
-    "semaphore",
-    "leased",
-];
+const KINDS: &[&str] = &["reentrant", "fair", "write", "read", "fenced", "multi"];
 
 const ROWS: &[Row] = rows! {
     reentrant fair write fenced: "{holder} releases, {other} is woken" => scenarios::woken;
@@ -85,7 +68,7 @@ const ROWS: &[Row] = rows! {
     read: "{holder} is killed, {other}'s writer gets in" => scenarios::killed;
     reentrant fair write fenced: "{other} frees {holder}'s by force" => scenarios::forced;
     reentrant fair write fenced: "{holder} and six waiters" => scenarios::many_waiters;
-    reentrant fair write fenced multi semaphore leased: "four processes count" => scenarios::counter;
+    reentrant fair write fenced multi: "four processes count" => scenarios::counter;
     fair: "{holder} holds, six come in order" => fair::order;
     fair: "a killed waiter is passed over" => fair::dead_waiter;
     fair: "{holder} gives up, {other} behind it gets in" => fair::gives_up;
@@ -98,13 +81,8 @@ const ROWS: &[Row] = rows! {
     read: "two Redissons and Rust read" => kinds::readers_of_two_versions;
     fenced: "fences rise across both" => kinds::fences;
     multi: "{holder} holds all or none" => kinds::all_or_none;
-    semaphore leased: "{holder} gives a permit, {other} is woken" => semaphores::permits;
-    semaphore leased: "{holder} gives two, {other} waits for two" => semaphores::several;
-    semaphore: "{holder} adds permits if it exists" => semaphores::added_if_exists;
-    leased: "{holder} is killed, {other} gets its permit" => semaphores::killed;
-    leased: "{holder} extends its lease" => semaphores::extended;
     reentrant fair write read fenced: "Java frees Rust's by force, Rust hears it" => scenarios::loss_heard;
-    reentrant fair write read fenced semaphore leased: "Rust with the rights of the README" => scenarios::few_rights;
+    reentrant fair write read fenced: "Rust with the rights of the README" => scenarios::few_rights;
 };
 
 /// Runs all rows whose name contains `only`, and prints each result.
@@ -134,9 +112,7 @@ pub async fn run(bed: &TestBed, only: &str) -> Vec<(String, Outcome)> {
 async fn once(run: Run, scene: &Scene<'_>) -> Outcome {
     let scenario = async {
         let figures = run(scene).await?;
-        if !scene.is_semaphore() {
-            scene.gone().await?;
-        }
+        scene.gone().await?;
         anyhow::Ok(figures)
     };
     match tokio::time::timeout(LIMIT, scenario).await {

@@ -8,19 +8,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail, ensure};
 use futures_util::future::{BoxFuture, FutureExt};
 use lock::kind::{Fenced, LockKind};
-use lock::{
-    Guard, LeasedPermits, Lock, LockConfig, Locks, LostReason, Owner, Permits, Semaphore,
-    SemaphoreKind,
-};
+use lock::{Guard, Lock, LockConfig, Locks, LostReason, Owner};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::client_process::WATCHDOG;
-
-/// The lease of a permit that was acquired without one.
-const LEASE: Duration = Duration::from_secs(60);
 
 /// A fault of this client, to test that a scenario detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -40,10 +34,6 @@ pub enum Fault {
     HearsNoLoss,
     /// Its fair locks do not queue.
     IgnoresQueues,
-    /// It acquires one permit when it is to acquire several.
-    AcquiresOnePermit,
-    /// Its leased permits have a lease of its own choice.
-    IgnoresLeases,
 }
 
 /// Runs commands until the standard input ends.
@@ -95,15 +85,12 @@ struct Actor {
     fault: Option<Fault>,
 }
 
-/// One hold of any kind of lock, or permits.
-enum Held {
-    Lock {
-        fence: Option<u64>,
-        /// Ends when it is lost.
-        lost: Option<BoxFuture<'static, LostReason>>,
-        release: BoxFuture<'static, Result<(), lock::Error>>,
-    },
-    Leased(LeasedPermits),
+/// One hold of any kind of lock.
+struct Held {
+    fence: Option<u64>,
+    /// Ends when it is lost.
+    lost: Option<BoxFuture<'static, LostReason>>,
+    release: BoxFuture<'static, Result<(), lock::Error>>,
 }
 
 /// A command of the protocol.
@@ -199,37 +186,6 @@ impl Actor {
             }
             "fenced" => self.on_lock(locks.fenced(name), command).await,
             "multi" => self.on_multi(command).await,
-            "semaphore" => {
-                let semaphore = locks.semaphore(name);
-                if let ("add-if-exists", [permits]) = (command.verb, command.more) {
-                    let added = semaphore.add_permits_if_exists(permits.parse()?).await?;
-                    return Ok(yes_or_no(added));
-                }
-                let plain = |permits: Permits| {
-                    let release = permits.release().boxed();
-                    Held::Lock {
-                        fence: None,
-                        lost: None,
-                        release,
-                    }
-                };
-                self.on_semaphore(semaphore, plain, command).await
-            }
-            "leased" => {
-                if command.verb == "extend" {
-                    let Some(Held::Leased(permits)) = self.last(command) else {
-                        bail!("no permit is held");
-                    };
-                    permits
-                        .extend(command.time()?.context("for how long")?)
-                        .await?;
-                    return Ok("ok".to_owned());
-                }
-                let given = command.verb == "lock" && self.fault != Some(Fault::IgnoresLeases);
-                let lease = if given { command.time()? } else { None };
-                let semaphore = locks.leased_semaphore(name, lease.unwrap_or(LEASE));
-                self.on_semaphore(semaphore, Held::Leased, command).await
-            }
             kind => bail!("there is no {kind} lock"),
         }
     }
@@ -248,42 +204,13 @@ impl Actor {
         };
         let hold = guard.map(|guard| {
             let (lost, release) = (Some(guard.lost().boxed()), guard.release().boxed());
-            Held::Lock {
+            Held {
                 fence: None,
                 lost,
                 release,
             }
         });
         Ok(self.hold(command, hold))
-    }
-
-    async fn on_semaphore<K: SemaphoreKind>(
-        &mut self,
-        semaphore: Semaphore<K>,
-        hold: fn(Permits<K>) -> Held,
-        command: Command<'_>,
-    ) -> anyhow::Result<String> {
-        // The argument after the lease or the time limit.
-        let wanted: u32 = match command.more.get(1) {
-            Some(permits) if self.fault != Some(Fault::AcquiresOnePermit) => permits.parse()?,
-            _ => 1,
-        };
-        let permits = match (command.verb, command.more) {
-            ("permits", [permits]) => {
-                return Ok(yes_or_no(
-                    semaphore.try_set_permits(permits.parse()?).await?,
-                ));
-            }
-            ("available", []) => return Ok(format!("ok {}", semaphore.available().await?)),
-            ("lock", _) => Some(semaphore.acquire(wanted).await?),
-            ("try", [_, ..]) => {
-                semaphore
-                    .acquire_within(wanted, command.time()?.unwrap_or_default())
-                    .await?
-            }
-            _ => return command.unknown(),
-        };
-        Ok(self.hold(command, permits.map(hold)))
     }
 
     async fn on_lock<K: LockKind>(
@@ -296,7 +223,7 @@ impl Actor {
                 .downcast_ref()
                 .map(Guard::<Fenced>::fence);
             let lost = Some(guard.lost().boxed());
-            Held::Lock {
+            Held {
                 fence,
                 lost,
                 release: guard.release().boxed(),
@@ -325,16 +252,16 @@ impl Actor {
             },
             ("force", None) => format!("ok {}", lock.force_unlock().await?),
             ("fence", None) => match self.last(command) {
-                Some(Held::Lock {
+                Some(Held {
                     fence: Some(fence), ..
                 }) => format!("ok {fence}"),
                 _ => bail!("nothing with a fence is held"),
             },
             ("lost", None) => match self.last(command) {
-                Some(Held::Lock { lost, .. }) => {
+                Some(Held { lost, .. }) => {
                     format!("ok {}", lost.take().context("asked before")?.await)
                 }
-                _ => bail!("nothing that can be lost is held"),
+                None => bail!("nothing is held"),
             },
             _ => return command.unknown(),
         })
@@ -367,8 +294,7 @@ impl Actor {
     async fn release(&mut self, command: Command<'_>) -> anyhow::Result<()> {
         let last = self.held.get_mut(&command.hold()).and_then(Vec::pop);
         let release = match (last, self.fault) {
-            (Some(Held::Lock { release, .. }), _) => release,
-            (Some(Held::Leased(permits)), _) => permits.release().boxed(),
+            (Some(held), _) => held.release,
             (None, Some(Fault::NeverLocks)) => return Ok(()),
             (None, _) => bail!("not held by this actor"),
         };

@@ -250,9 +250,6 @@ pub async fn many_waiters(scene: &Scene<'_>) -> anyhow::Result<String> {
 
 /// Two processes of each language increment one counter by reading and writing it.
 pub async fn counter(scene: &Scene<'_>) -> anyhow::Result<String> {
-    if scene.is_semaphore() {
-        scene.holder().get("permits 1").await?;
-    }
     let counter = format!("{}:counter", scene.name);
     let mut actors = scene.alternately(Language::Java, 4);
     let begun = Instant::now();
@@ -295,9 +292,6 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
     .await?;
 
     let (mut rust, mut java) = (scene.on(&limited), scene.rival(Language::Java));
-    if scene.is_semaphore() {
-        rust.get("permits 1").await?;
-    }
     let mut slowest = Duration::ZERO;
     for _ in 0..2 {
         rust.get(LOCK).await?;
@@ -308,12 +302,10 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
         slowest = slowest.max(hand_over(scene, &mut java, "unlock", &mut rust).await?);
         rust.get("unlock").await?;
     }
-    if !scene.is_semaphore() {
-        rust.get("lock").await.context("with a watchdog")?;
-        sleep(WATCHDOG + WATCH).await;
-        java.refused("try 0").await.context("the renewal")?;
-        rust.shows("force", true).await?;
-    }
+    rust.get("lock").await.context("with a watchdog")?;
+    sleep(WATCHDOG + WATCH).await;
+    java.refused("try 0").await.context("the renewal")?;
+    rust.shows("force", true).await?;
     Ok(format!("four turns, woken within {slowest:.1?}"))
 }
 

@@ -131,11 +131,6 @@ impl Scene<'_> {
         ))
     }
 
-    /// Whether this is a semaphore, whose permits stay in Redis when none is acquired.
-    pub fn is_semaphore(&self) -> bool {
-        matches!(self.kind, "semaphore" | "leased")
-    }
-
     /// A new owner in the first (0) or second (1) process of a language.
     pub fn actor(&self, language: Language, process: usize) -> Actor {
         let processes = match language {

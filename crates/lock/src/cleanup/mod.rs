@@ -5,4 +5,3 @@ pub(crate) mod armed;
 pub(crate) mod limits;
 pub(crate) mod queue;
 pub(crate) mod reconcile;
-pub(crate) mod token;

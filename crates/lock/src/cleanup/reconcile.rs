@@ -21,15 +21,14 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_
 const IN_FLIGHT_TIMEOUTS: u32 = 6;
 
 /// Repeat `release` until it is done (`true`) or refused, until the server has answered as often as `denials`
-/// that nothing is held (`false`), or until `until`: only then `false`. `key` tells on which node it is.
+/// that nothing is held (`false`), or until `until`. `key` tells on which node it is.
 pub(crate) async fn release_until<F>(
     shared: &Shared,
     key: &str,
     until: Instant,
     mut denials: u32,
     mut release: impl FnMut() -> F,
-) -> bool
-where
+) where
     F: Future<Output = Result<bool, Failure>>,
 {
     let mut pause = PAUSES.0;
@@ -37,22 +36,21 @@ where
         {
             let _permit = shared.cleanup_permit(key).await;
             match release().await {
-                Ok(true) => return true,
+                Ok(true) => return,
                 Ok(false) => denials = denials.saturating_sub(1),
                 Err(Failure::Rejected(cause)) => {
                     tracing::warn!(key, error = %cause, "release refused");
-                    return true;
+                    return;
                 }
                 Err(_) => {}
             }
             if denials == 0 {
-                return true;
+                return;
             }
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSES.1);
     }
-    false
 }
 
 /// End a hold that was lost: notify its guards, and stop renewing it.

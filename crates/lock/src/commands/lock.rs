@@ -27,7 +27,7 @@ pub(crate) const UNLOCK_ALL_MESSAGE: &str = "1";
 const FAIR_WAIT_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 
 /// Bit of a script's reply: the user may not publish, so that nobody was notified.
-pub(crate) const DENIED: i64 = 2;
+const DENIED: i64 = 2;
 
 script!(ACQUIRE = "acquire.lua");
 script!(RELEASE = "release_latch.lua", "notify.lua", "release.lua");
@@ -295,6 +295,7 @@ impl CommandConnection {
         self.query(redis::cmd("HKEYS").arg(name.key())).await
     }
 
+    /// A script with the arguments of `notify.lua`.
     fn notifying_script<'a>(
         &self,
         script: &'a Script,
@@ -306,21 +307,10 @@ impl CommandConnection {
         } else {
             UNLOCK_MESSAGE
         };
-        self.notifying(script, name, message, &channel(name, kind))
-    }
-
-    /// A script with the arguments of `notify.lua`.
-    pub(crate) fn notifying<'a>(
-        &self,
-        script: &'a Script,
-        name: &Name,
-        message: &str,
-        channel: &str,
-    ) -> ScriptInvocation<'a> {
         let mut call = script.key(name.key());
         call.arg(self.publish_commands().join(" "))
             .arg(message)
-            .arg(channel);
+            .arg(channel(name, kind));
         call
     }
 

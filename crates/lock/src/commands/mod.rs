@@ -5,10 +5,8 @@
 //!
 //! [`CommandConnection`]: crate::connection::command_connection::CommandConnection
 
-pub(crate) mod leased_semaphore;
 pub(crate) mod lock;
 pub(crate) mod release_latch;
-pub(crate) mod semaphore;
 pub(crate) mod setnx;
 
 /// The answer to a try to acquire.

@@ -8,12 +8,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::armed::{Armed, Release};
-use crate::cleanup::token::{self, Token};
+use crate::cleanup::reconcile::release_until;
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
-use crate::error::Error;
+use crate::error::{Error, LostReason};
 use crate::locks::Locks;
-use crate::stats::KindCounters;
 
 /// A lock by `SET NX` with a fixed lease.
 ///
@@ -55,41 +54,46 @@ impl Release for Held {
         &self.key
     }
 
+    /// Without an answer, the release is repeated in the background.
     async fn release(self) -> Result<(), Error> {
-        let locks = self.locks.clone();
-        let result = token::release(self).await;
-        if let Err(Error::Lost(reason)) = result {
-            Self::counters(&locks).hold_lost(reason);
+        self.count_end();
+        match self.send_release().await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let counters = &self.locks.shared().counters.setnx;
+                counters.hold_lost(LostReason::Expired);
+                Err(Error::Lost(LostReason::Expired))
+            }
+            Err(failure) => {
+                if !matches!(failure, Failure::Rejected(_)) {
+                    self.reconcile_in_background();
+                }
+                Err(failure.into_error("release"))
+            }
         }
-        result
     }
 }
 
-impl Token for Held {
-    const DENIALS: u32 = 2;
-
-    fn counters(locks: &Locks) -> &KindCounters {
-        &locks.shared().counters.setnx
-    }
-
-    fn since(&self) -> Instant {
-        self.since
-    }
-
-    fn ends(&self) -> Instant {
-        self.ends
-    }
-
-    fn unanswered(&mut self) {
-        self.ends = Instant::now() + (self.ends - self.since);
-    }
-
+impl Held {
+    /// `false`: the server says that it is not held.
     async fn send_release(&self) -> Result<bool, Failure> {
-        self.locks
-            .shared()
-            .connection
-            .setnx_release(&self.key, &self.token)
-            .await
+        let connection = &self.locks.shared().connection;
+        connection.setnx_release(&self.key, &self.token).await
+    }
+
+    /// Repeats the release until it is answered, or until the lease has ended. A first "not held" is checked
+    /// once more: an acquire in doubt may have come later.
+    fn reconcile_in_background(self) {
+        let cleanup = self.locks.shared().cleanup.clone();
+        cleanup.spawn(async move {
+            let release = || self.send_release();
+            release_until(self.locks.shared(), &self.key, self.ends, 2, release).await;
+        });
+    }
+
+    fn count_end(&self) {
+        let counters = &self.locks.shared().counters.setnx;
+        counters.held.record(self.since.elapsed());
     }
 }
 
@@ -128,7 +132,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     shared.check_open()?;
     let token: Arc<str> = shared.token().into();
     let since = Instant::now();
-    let held = Held {
+    let mut held = Held {
         locks: lock.locks,
         key: lock.key,
         token,
@@ -145,7 +149,14 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
             Ok(Some(SetNxGuard(Armed::new(held))))
         }
         Ok(false) => Ok(None),
-        Err(failure) => Err(token::not_acquired(held, failure)),
+        Err(failure) => {
+            if matches!(failure, Failure::Unknown(_)) {
+                // Its lease may begin as late as now.
+                held.ends = Instant::now() + lock.lease;
+                held.reconcile_in_background();
+            }
+            Err(failure.into_unavailable("acquire"))
+        }
     }
 }
 
@@ -166,7 +177,7 @@ impl SetNxGuard {
     /// Keep the key until its lease ends: for what must not be done again before.
     pub fn forget(mut self) {
         self.0.disarm();
-        token::count_end(&self.0.held);
+        self.0.held.count_end();
     }
 
     /// How long from now the lock is held for certain, by this machine's monotonic clock.

@@ -95,16 +95,25 @@ impl Acquirer {
         result
     }
 
-    /// Acquire the lock, waiting for it no longer than `limit`.
+    /// Acquire the lock, waiting for it no longer than `limit`, and not past
+    /// [`Locks::shutdown`].
     pub(crate) async fn acquire(
         &self,
         owner: &Owner,
         limit: Duration,
     ) -> Result<Option<RawGuard>, Error> {
         let shared = self.locks.shared();
-        shared
-            .unless_closed(shared.counters.of(self.kind), self.wait(owner, limit))
-            .await
+        let started = Instant::now();
+        // Dropped after the wait, whose clean-ups are queued by then.
+        let _waiter = shared.waiters.token();
+        let result = tokio::select! {
+            biased;
+            result = self.wait(owner, limit) => result,
+            () = shared.closing.cancelled() => Err(Error::Closed),
+        };
+        let counters = shared.counters.of(self.kind);
+        counters.acquired(&result, started.elapsed(), true);
+        result
     }
 
     async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<RawGuard>, Error> {
@@ -117,7 +126,6 @@ impl Acquirer {
             config: &shared.config,
             counters: shared.counters.of(self.kind),
             longest_sleep: if ticket.is_some() { lease / 3 } else { lease },
-            in_turn: false,
         };
         let patience = Patience::new(&shared.config, limit);
         let deadline = patience.deadline();

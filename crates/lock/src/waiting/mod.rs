@@ -1,4 +1,4 @@
-//! Waiting for a lock or a permit: subscribe, try, sleep until a message or a timeout, try again.
+//! Waiting for a lock: subscribe, try, sleep until a message or a timeout, try again.
 //!
 //! - [`wait`]: the wait loop; [`acquirer`]: what locks do in it
 //! - [`wakeups`]: which waiters of this process are woken by which channel

@@ -1,4 +1,4 @@
-//! The wait loop of locks and semaphores: try, subscribe, try again, sleep until a message or until it
+//! The wait loop: try, subscribe, try again, sleep until a message or until it
 //! may be free without one, repeat.
 
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::commands::Try;
 use crate::config::LockConfig;
@@ -15,17 +15,13 @@ use crate::stats::KindCounters;
 use crate::waiting::patience::{Patience, Tried};
 use crate::waiting::wakeups::{Wakeup, Wakeups, subscribe};
 
-/// How calls wait for one kind of lock or semaphore.
+/// How calls wait for one kind of lock.
 pub(crate) struct Waiter<'a> {
     pub(crate) wakeups: &'a Arc<Wakeups>,
     pub(crate) config: &'a LockConfig,
     pub(crate) counters: &'a KindCounters,
     /// The longest time between two tries: a message can be lost with the client that should send it.
     pub(crate) longest_sleep: Duration,
-    /// Whether the waiters of this process take turns. One message may be about several permits: it
-    /// wakes the first in the queue, and the next tries as soon as it is the first. After a third of the
-    /// lease the first goes to the end, since it may ask for more permits than there are.
-    pub(crate) in_turn: bool,
 }
 
 impl Waiter<'_> {
@@ -50,15 +46,9 @@ impl Waiter<'_> {
         }
         let _waiting = self.counters.waiting();
         let subscription = subscribe(self.wakeups, &channel(), self.config, patience.end()).await;
-        let (mut wakeup, mut turn) = (Wakeup::none(), None);
+        let mut wakeup = Wakeup::none();
         // The end may have been reached while it subscribed.
         while !patience.is_over() {
-            if self.in_turn && turn.is_none() {
-                let Ok(first) = timeout_at(patience.end(), subscription.first()).await else {
-                    break;
-                };
-                turn = Some((first, Instant::now() + self.config.lease / 3));
-            }
             let mut message = pin!(subscription.message());
             message.as_mut().enable();
             let sleep = match patience.attempt(attempt()).await? {
@@ -73,15 +63,11 @@ impl Waiter<'_> {
                 // It keeps its wake-up, if it has one, for the next try.
                 Tried::Unanswered(pause) => pause,
             };
-            if turn.take_if(|(_, ends)| Instant::now() >= *ends).is_some() {
-                continue;
-            }
             let mut longest = self.longest_sleep;
             if !subscription.is_confirmed() {
                 longest = longest.min(self.config.poll_interval);
             }
             let wake = Instant::now() + sleep.min(longest).max(Duration::from_millis(1));
-            let wake = turn.as_ref().map_or(wake, |(_, ends)| wake.min(*ends));
             tokio::select! {
                 biased;
                 () = &mut message => wakeup = subscription.wakeup(),

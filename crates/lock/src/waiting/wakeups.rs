@@ -35,8 +35,6 @@ struct Topic {
     message: Notify,
     /// What the server says about the subscription on the current connection.
     subscribed: watch::Sender<Subscribed>,
-    /// Held by the first of the waiters that take turns; see [`Subscription::first`].
-    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +96,6 @@ impl Wakeups {
                 } else {
                     Subscribed::Pending
                 }),
-                turn: tokio::sync::Mutex::default(),
             };
             (Arc::new(topic), 0)
         });
@@ -188,11 +185,6 @@ impl Subscription {
     /// Whether messages arrive now, as far as is known; otherwise the waiter has to poll.
     pub(crate) fn is_confirmed(&self) -> bool {
         *self.topic.subscribed.borrow() == Subscribed::Confirmed
-    }
-
-    /// Wait until the waiters of this process that came before have had their turn.
-    pub(crate) async fn first(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.topic.turn.lock().await
     }
 
     /// The next message. Once enabled it misses none, and dropped without being awaited it passes the

@@ -7,8 +7,6 @@ use testkit::redis_server::RedisServer;
 mod fenced_resource;
 #[path = "../../examples/leader_election.rs"]
 mod leader_election;
-#[path = "../../examples/leased_permits.rs"]
-mod leased_permits;
 #[path = "../../examples/two_languages.rs"]
 mod two_languages;
 
@@ -27,4 +25,4 @@ macro_rules! run {
     };
 }
 
-run!(fenced_resource leader_election leased_permits two_languages);
+run!(fenced_resource leader_election two_languages);

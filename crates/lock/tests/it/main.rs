@@ -1,4 +1,4 @@
-//! Integration tests of the locks and semaphores on throw-away Redis servers: wire format, waiting,
+//! Integration tests of the locks on throw-away Redis servers: wire format, waiting,
 //! clean-up, and errors when Redis fails.
 
 #![allow(clippy::unwrap_used)]
@@ -24,7 +24,6 @@ mod fenced;
 mod history;
 mod hung_shard;
 mod late_release;
-mod leased_semaphore;
 mod loss_at_once;
 mod lost_locks;
 mod lost_replies;
@@ -34,8 +33,6 @@ mod polling;
 mod read_leases;
 mod read_write;
 mod replicas;
-mod semaphore;
-mod semaphores;
 mod sentinel;
 mod setnx;
 mod slow;
@@ -220,7 +217,7 @@ async fn subscribers(raw: &mut MultiplexedConnection, channel: &str) -> i64 {
         .1
 }
 
-/// The statistics of one kind of lock or semaphore.
+/// The statistics of one kind of lock.
 fn stats_of(locks: &Locks, kind: &str) -> LockStats {
     locks
         .stats()

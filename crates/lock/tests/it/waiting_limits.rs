@@ -28,15 +28,8 @@ async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
     // A try would wait for its answer for this long.
     let config = LockConfig::default().with_command_timeout(TIMEOUT * 3);
     let (server, _, [locks]) = start_with(config).await;
-    locks.semaphore("sem").try_set_permits(1).await.unwrap();
-    locks
-        .leased_semaphore("leased", Duration::from_secs(60))
-        .try_set_permits(1)
-        .await
-        .unwrap();
     server.pause();
     let started = Instant::now();
-    let leased = locks.leased_semaphore("leased", Duration::from_secs(60));
     for (what, limited) in [
         (
             "lock",
@@ -54,18 +47,6 @@ async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
                 .await
                 .map(drop),
         ),
-        (
-            "semaphore",
-            locks
-                .semaphore("sem")
-                .acquire_within(1, LIMIT)
-                .await
-                .map(drop),
-        ),
-        (
-            "leased semaphore",
-            leased.acquire_within(1, LIMIT).await.map(drop),
-        ),
     ] {
         assert!(
             matches!(limited, Err(Error::Unavailable { .. })),
@@ -73,7 +54,7 @@ async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
         );
     }
     assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
-    for kind in ["reentrant", "fair", "semaphore", "leased_semaphore"] {
+    for kind in ["reentrant", "fair"] {
         assert_eq!(timed_out_and_failed(&locks, kind), (0, 1), "{kind}");
     }
     server.resume();
@@ -109,30 +90,19 @@ async fn a_shutdown_ends_every_wait_at_once() {
     let (_server, mut raw, [there, here]) = start(LONG_LEASE).await;
     let _held = there.lock(NAME).acquire().await.unwrap();
     let _queued = there.fair("fair").acquire().await.unwrap();
-    let lease = Duration::from_secs(60);
     let (lock, fair, multi) = (
         here.lock(NAME),
         here.fair("fair"),
         here.multi(["free", NAME]),
     );
-    let mut waits = vec![
+    let waits = [
         tokio::spawn(async move { lock.acquire().await.err() }),
         tokio::spawn(async move { fair.acquire().await.err() }),
         tokio::spawn(async move { multi.acquire().await.err() }),
     ];
-    for permits in [1, 2] {
-        let semaphore = here.semaphore("none");
-        waits.push(tokio::spawn(async move {
-            semaphore.acquire(permits).await.err()
-        }));
-    }
-    let semaphore = here.leased_semaphore("none leased", lease);
-    waits.push(tokio::spawn(
-        async move { semaphore.acquire(1).await.err() },
-    ));
     eventually("all wait", async || {
         let channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
-        channels.len() == 4
+        channels.len() == 2 && stats_of(&here, "reentrant").waiting_now == 2
     })
     .await;
     soon("the shutdown", here.shutdown()).await;
@@ -207,12 +177,13 @@ async fn an_outage_ends_no_wait() {
     server.kill();
     let waits: Vec<_> = (0..50)
         .map(|number| {
-            let (lock, owner, semaphore) = (lock.clone(), locks.owner(), locks.semaphore("sem"));
+            let fair = locks.fair("fair");
+            let lock = lock.clone();
             tokio::spawn(async move {
                 if number % 2 == 0 {
-                    lock.acquire_as(&owner).await?.release().await
+                    lock.acquire().await?.release().await
                 } else {
-                    semaphore.acquire(1).await?.release().await
+                    fair.acquire().await?.release().await
                 }
             })
         })
@@ -225,11 +196,9 @@ async fn an_outage_ends_no_wait() {
         fails_as!(refused, Unavailable);
     }
     server.restart().await;
-    locks.semaphore("sem").try_set_permits(1).await.unwrap();
     for wait in waits {
         assert_eq!(soon("the wait ends", wait).await.unwrap(), Ok(()));
     }
-    let _: i64 = query(&mut server.conn().await, "DEL", &["sem"]).await;
     eventually("no waiter is left", async || locks.usage().channels == 0).await;
 }
 
@@ -242,7 +211,6 @@ async fn the_outage_limit_ends_every_wait() {
     let every_wait = async |down: &str| {
         let started = Instant::now();
         let multi = locks.multi(["a", "b"]);
-        let leased = locks.leased_semaphore("leased", LIMIT);
         let all = async {
             tokio::join!(
                 async { locks.lock("free").acquire().await.map(drop) },
@@ -254,11 +222,9 @@ async fn the_outage_limit_ends_every_wait() {
                         .map(drop)
                 },
                 async { multi.acquire().await.map(drop) },
-                async { locks.semaphore("sem").acquire(1).await.map(drop) },
-                async { leased.acquire(1).await.map(drop) },
             )
         };
-        for ended in <[Result<(), Error>; 5]>::from(soon("every wait ends", all).await) {
+        for ended in <[Result<(), Error>; 3]>::from(soon("every wait ends", all).await) {
             let error = ended.unwrap_err();
             assert!(
                 matches!(error, Error::Unavailable { .. }) && error.is_retryable(),

@@ -1,7 +1,7 @@
 //! The wait loop and the wake-up registry under a concurrency explorer (shuttle): thousands of
 //! interleavings of waiters that wait, are dropped half-way and release, of a subscriber that subscribes
-//! and receives, and of a connection that breaks. The server is one here, without Redis: permits, and
-//! one subscription to their channel. No timer ever fires, so a lost wake-up leaves every waiter asleep,
+//! and receives, and of a connection that breaks. The server is one here, without Redis: a lock, and
+//! one subscription to its channel. No timer ever fires, so a lost wake-up leaves every waiter asleep,
 //! and the explorer reports a deadlock.
 //!
 //! The registry's mutex is the explorer's, and each of its operations a point at which other tasks
@@ -30,12 +30,10 @@ use crate::waiting::wakeups::{Subscribed, Wakeups};
 /// Interleavings of each test, half of them chosen at random, half by priorities (PCT).
 const RUNS: usize = 1_000;
 
-/// Permits on a server, and the one subscription to their channel. A lock is one permit.
+/// A lock on a server, and the one subscription to its channel.
 struct World {
     wakeups: Arc<Wakeups>,
     channel: Arc<str>,
-    /// How many there are in all. Waiters take turns if it is more than one.
-    permits: usize,
     server: Mutex<Server>,
     /// Something has happened on the subscriber's connection.
     connection: Notify,
@@ -43,7 +41,7 @@ struct World {
 
 #[derive(Default)]
 struct Server {
-    free: usize,
+    held: bool,
     /// Whether the subscriber's connection is subscribed.
     subscribed: bool,
     /// Messages on their way to the subscriber.
@@ -54,25 +52,17 @@ struct Server {
     over: bool,
 }
 
-/// Held permits; released when dropped, as the clean-up queue would do.
-struct Held(Arc<World>, usize);
+/// The held lock; released when dropped, as the clean-up queue would do.
+struct Held(Arc<World>);
 
 impl World {
     /// One acquire command: other tasks may run before it, and before its reply.
-    async fn attempt(self: &Arc<Self>, permits: usize) -> Option<Held> {
+    async fn attempt(self: &Arc<Self>) -> Option<Held> {
         yield_now().await;
-        let held = self.take(permits).then(|| Held(self.clone(), permits));
+        let was_held = std::mem::replace(&mut self.server.lock().unwrap().held, true);
+        let held = (!was_held).then(|| Held(self.clone()));
         some_time().await;
         held
-    }
-
-    fn take(&self, permits: usize) -> bool {
-        let mut server = self.server.lock().unwrap();
-        let enough = server.free >= permits;
-        if enough {
-            server.free -= permits;
-        }
-        enough
     }
 
     fn change(&self, change: impl FnOnce(&mut Server)) {
@@ -88,14 +78,14 @@ impl Drop for Held {
             return;
         }
         self.0.change(|server| {
-            server.free += self.1;
-            // One message, however many permits; delivered only to a subscriber.
+            server.held = false;
+            // Delivered only to a subscriber.
             server.messages += usize::from(server.subscribed);
         });
     }
 }
 
-/// Acquires one permit.
+/// Acquires the lock.
 async fn wait(world: Arc<World>) -> Held {
     let (config, counters) = (LockConfig::default(), KindCounters::default());
     let waiter = Waiter {
@@ -103,11 +93,10 @@ async fn wait(world: Arc<World>) -> Held {
         config: &config,
         counters: &counters,
         longest_sleep: config.lease,
-        in_turn: world.permits > 1,
     };
     let attempt = || async {
         Ok(world
-            .attempt(1)
+            .attempt()
             .await
             .map_or(Try::Refused(-1), Try::Acquired))
     };
@@ -187,24 +176,17 @@ async fn until_dropped(waiting: impl Future<Output = Held>, dropped: bool) {
     drop(waiting);
 }
 
-/// `permits` permits, all held at first, `stay` waiters, `drop_half_way` waiters that are dropped
+/// A lock, held at first, `stay` waiters, `drop_half_way` waiters that are dropped
 /// half-way, and perhaps a broken connection. Every waiter that stays has to acquire.
-fn run(permits: usize, [stay, drop_half_way]: [usize; 2], connection_breaks: bool) {
+fn run([stay, drop_half_way]: [usize; 2], connection_breaks: bool) {
     block_on(async move {
         let world = Arc::new(World {
             wakeups: Arc::default(),
             channel: "channel".into(),
-            permits,
-            server: Mutex::new(Server {
-                free: permits,
-                ..Server::default()
-            }),
+            server: Mutex::default(),
             connection: Notify::new(),
         });
-        let held = world
-            .attempt(permits)
-            .await
-            .expect("no other task has started");
+        let held = world.attempt().await.expect("no other task has started");
         let subscriber = spawn(run_subscriber(world.clone()));
         let waiters: Vec<JoinHandle<()>> = (0..stay + drop_half_way)
             .map(|i| spawn(until_dropped(wait(world.clone()), i < drop_half_way)))
@@ -227,11 +209,7 @@ fn run(permits: usize, [stay, drop_half_way]: [usize; 2], connection_breaks: boo
         world.change(|server| server.over = true);
         subscriber.await.expect("it ran to its end");
         assert_eq!(world.wakeups.len(), 0, "a subscription is left");
-        assert_eq!(
-            world.server.lock().unwrap().free,
-            permits,
-            "permits are lost"
-        );
+        assert!(!world.server.lock().unwrap().held, "the lock is still held");
     });
 }
 
@@ -242,7 +220,7 @@ async fn some_time() {
     }
 }
 
-/// Explores [`run`], for a lock and for two permits that are released at once.
+/// Explores [`run`].
 fn explore(waiters: [usize; 2], connection_breaks: bool) {
     // Timers can be made, and nobody drives them.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -250,14 +228,8 @@ fn explore(waiters: [usize; 2], connection_breaks: bool) {
         .build()
         .unwrap();
     let _context = runtime.enter();
-    for permits in [1, 2] {
-        check_random(move || run(permits, waiters, connection_breaks), RUNS / 2);
-        check_pct(
-            move || run(permits, waiters, connection_breaks),
-            RUNS / 2,
-            3,
-        );
-    }
+    check_random(move || run(waiters, connection_breaks), RUNS / 2);
+    check_pct(move || run(waiters, connection_breaks), RUNS / 2, 3);
 }
 
 #[test]

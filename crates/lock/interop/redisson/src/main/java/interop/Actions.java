@@ -13,23 +13,15 @@ import org.redisson.client.codec.StringCodec;
  */
 final class Actions {
     private final RedissonClient client;
-    private final Semaphores semaphores;
 
     Actions(RedissonClient client) {
         this.client = client;
-        semaphores = new Semaphores(client);
     }
 
     String carryOut(String[] words) throws Exception {
         String command = words[1];
         if (command.equals("count")) {
             return count(words);
-        }
-        if (words[2].equals("semaphore")) {
-            return semaphores.plain(words);
-        }
-        if (words[2].equals("leased")) {
-            return semaphores.leased(words);
         }
         RLock lock = lock(words[2], words[3]);
         if (lock == null) {
@@ -110,7 +102,7 @@ final class Actions {
         }
     }
 
-    static String yesOrNo(boolean yes) {
+    private static String yesOrNo(boolean yes) {
         return yes ? "ok" : "no";
     }
 }
