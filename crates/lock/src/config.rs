@@ -1,11 +1,11 @@
-//! Settings of the locks: lease, timeouts and replica acknowledgement.
+//! Settings of the locks: lease and timeouts.
 
 use std::time::Duration;
 
 /// The longest lease, timeout and wait. Longer values are cut, so that no sum of instants overflows.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long leases last, how long Redis may take to answer, and how many replicas have to acknowledge.
+/// How long leases last, and how long Redis may take to answer.
 ///
 /// Begin with [`LockConfig::default`] and change what has to differ. Values out of range are brought
 /// into it by [`Locks::connect`](crate::Locks::connect): no time is longer than 365 days, the
@@ -29,13 +29,6 @@ pub struct LockConfig {
     pub(crate) pubsub: bool,
     pub(crate) client_tracking: bool,
     pub(crate) outage_limit: Option<Duration>,
-    pub(crate) replicas: Option<Replicas>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Replicas {
-    pub(crate) count: u32,
-    pub(crate) timeout: Duration,
 }
 
 impl Default for LockConfig {
@@ -48,7 +41,6 @@ impl Default for LockConfig {
             pubsub: true,
             client_tracking: true,
             outage_limit: None,
-            replicas: None,
         }
     }
 }
@@ -127,22 +119,6 @@ impl LockConfig {
         }
     }
 
-    /// How many replicas of the master that holds the lock have to acknowledge an acquire within `timeout`
-    /// (at least 1 ms), which is in addition to the command timeout. Default: 0, the master alone decides.
-    ///
-    /// An acquire that too few replicas acknowledge in time is undone and fails with
-    /// [`Error::Unavailable`](crate::Error::Unavailable). This makes it less likely that a failover
-    /// loses a lock, not impossible: Redis may promote a replica that was not among those, and
-    /// renewals and releases are not waited for. It costs one more round trip to the master and one
-    /// to its replicas (WAIT) for each successful acquire.
-    #[must_use]
-    pub fn with_replicas(self, count: u32, timeout: Duration) -> Self {
-        Self {
-            replicas: Some(Replicas { count, timeout }),
-            ..self
-        }
-    }
-
     /// See [`with_lease`](Self::with_lease).
     pub fn lease(&self) -> Duration {
         self.lease
@@ -157,17 +133,6 @@ impl LockConfig {
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
         self.poll_interval = self.poll_interval.clamp(floor, LONGEST);
         self.outage_limit = self.outage_limit.map(|limit| limit.min(LONGEST));
-        self.replicas = self
-            .replicas
-            .filter(|replicas| replicas.count > 0)
-            .map(|replicas| {
-                // For WAIT, 0 would mean forever.
-                let timeout = replicas.timeout.clamp(Duration::from_millis(1), LONGEST);
-                Replicas {
-                    timeout,
-                    ..replicas
-                }
-            });
         self
     }
 

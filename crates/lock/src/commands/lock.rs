@@ -90,30 +90,6 @@ impl CommandConnection {
         latches: &ReleaseLatches,
     ) -> Result<Try<u64>, Failure> {
         self.close_latches(request, latches).await?;
-        let reply = self
-            .send_acquire(request, lease, depth, queue_timeout)
-            .await?;
-        if matches!(reply, Try::Acquired(_)) {
-            let undo = self.release(
-                request,
-                lease,
-                depth.saturating_sub(1),
-                depth,
-                false,
-                latches,
-            );
-            self.ensure_replicated(request.name.key(), undo).await?;
-        }
-        Ok(reply)
-    }
-
-    async fn send_acquire(
-        &self,
-        request: &LockRequest,
-        lease: Duration,
-        depth: u32,
-        queue_timeout: Option<Duration>,
-    ) -> Result<Try<u64>, Failure> {
         let name = &request.name;
         let mut call = match request.kind {
             Kind::Reentrant => ACQUIRE.key(name.key()),

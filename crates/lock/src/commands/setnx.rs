@@ -26,20 +26,15 @@ impl CommandConnection {
             .arg("NX")
             .arg("PX")
             .arg(millis(lease));
-        let set = self.bounded(async |mut c, resent| {
+        self.bounded(async |mut c, resent| {
             let set: Option<String> = set.query_async(&mut c).await?;
             if set.is_some() || !resent {
                 return Ok(set.is_some());
             }
             let now: Option<String> = redis::cmd("GET").arg(key).query_async(&mut c).await?;
             Ok(now.as_deref() == Some(token))
-        });
-        let acquired = set.await?;
-        if acquired {
-            self.ensure_replicated(key, self.setnx_release(key, token))
-                .await?;
-        }
-        Ok(acquired)
+        })
+        .await
     }
 
     /// Delete the key if its value is `token`. `true`: deleted, or it may have been.

@@ -8,7 +8,6 @@ use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 use redis_link::{AddressError, Redis, RoutedConnection, Server};
 
 use crate::config::LockConfig;
-use crate::connection::acknowledge::ReplicaAcknowledgement;
 use crate::connection::bounded::bounded;
 use crate::connection::failure::Failure;
 use crate::connection::refusals::Refusals;
@@ -17,7 +16,6 @@ use crate::connection::refusals::Refusals;
 /// order in which they are sent.
 pub(crate) struct CommandConnection {
     redis: Redis,
-    acknowledgement: Option<ReplicaAcknowledgement>,
     timeout: Duration,
     /// Channels that the server does not allow.
     pub(crate) refusals: Refusals,
@@ -28,7 +26,6 @@ impl CommandConnection {
     pub(crate) fn lazy(server: Server, config: &LockConfig) -> Result<Self, AddressError> {
         let redis = Redis::new(server, config.connect_timeout, config.command_timeout)?;
         Ok(Self {
-            acknowledgement: ReplicaAcknowledgement::new(&redis, config),
             timeout: config.command_timeout,
             redis,
             refusals: Refusals::default(),
@@ -95,30 +92,5 @@ impl CommandConnection {
             script.invoke_async(&mut c).await
         })
         .await
-    }
-
-    /// Wait until enough replicas have what was acquired under `key`, else `undo` it. Returns at
-    /// once if the configuration asks for no replicas.
-    ///
-    /// # Errors
-    /// [`Failure::NotExecuted`] when it was undone; [`Failure::Unknown`] when undoing failed too,
-    /// so that the caller has to go on trying.
-    pub(crate) async fn ensure_replicated<T>(
-        &self,
-        key: &str,
-        undo: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<(), Failure> {
-        let Some(acknowledgement) = &self.acknowledgement else {
-            return Ok(());
-        };
-        let Err(reason) = acknowledgement.wait(key).await else {
-            return Ok(());
-        };
-        match undo.await {
-            Ok(_) => Err(Failure::NotExecuted(reason.into())),
-            Err(failure) => Err(Failure::Unknown(
-                format!("{reason}; {}", failure.cause()).into(),
-            )),
-        }
     }
 }

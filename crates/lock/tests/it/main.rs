@@ -32,7 +32,6 @@ mod outage;
 mod polling;
 mod read_leases;
 mod read_write;
-mod replicas;
 mod sentinel;
 mod setnx;
 mod slow;

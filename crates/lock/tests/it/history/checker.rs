@@ -2,7 +2,7 @@
 //!
 //! Each guard has a *certain hold*: from the reply to its acquire to the beginning of its release, if
 //! that release succeeded; otherwise to the latest moment until which the guard reported the lock as
-//! valid. A wipe ends it; a failover does not.
+//! valid. A wipe ends it.
 //!
 //! Certain holds of different owners must not overlap. That decides the question: if they are
 //! disjoint, every acquire can be ordered at or after the end of its predecessor's certain hold, and
@@ -270,7 +270,7 @@ fn refusals(
         other.owner != acquire.owner && other.begun <= busy && end >= acquire.begun
     };
     // A lock released just before a failover may exist again on the replica.
-    let restored = history.wipes.iter().chain(&history.failovers).any(|span| {
+    let restored = history.wipes.iter().any(|span| {
         span.begin <= busy && acquire.begun <= span.end + timing.lease + timing.clean_up
     });
     if !restored && !all.iter().any(may_have_held) {

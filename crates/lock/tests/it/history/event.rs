@@ -75,9 +75,6 @@ pub struct History {
     pub events: Vec<Event>,
     /// Losses of the lock's key: restarts, forced unlocks, failovers that may lose it.
     pub wipes: Vec<Span>,
-    /// Failovers that must not lose an acquire. What was released just before one may be held again for
-    /// a lease.
-    pub failovers: Vec<Span>,
 }
 
 impl History {

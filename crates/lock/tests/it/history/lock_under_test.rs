@@ -33,8 +33,6 @@ pub struct Settings {
     /// The address of its Redis, as [`Server::from_url`] reads it.
     pub redis: String,
     pub lease: Duration,
-    /// How many replicas have to acknowledge an acquire.
-    pub replicas: u32,
 }
 
 /// A guard of any kind of lock.
@@ -67,8 +65,7 @@ impl Settings {
         let config = LockConfig::default()
             .with_lease(self.lease)
             .with_command_timeout(COMMAND)
-            .with_connect_timeout(COMMAND)
-            .with_replicas(self.replicas, COMMAND);
+            .with_connect_timeout(COMMAND);
         let server = Server::from_url(&self.redis).expect("an address");
         Locks::lazy(server, config).expect("locks")
     }

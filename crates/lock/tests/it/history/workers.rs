@@ -28,7 +28,6 @@ pub struct Workers {
     lease: Duration,
     hold: PathBuf,
     wipes: Vec<Span>,
-    failovers: Vec<Span>,
     replies_lost_at_wipe: bool,
     // Dropped last: the workers write to it.
     _folder: TemporaryFolder,
@@ -54,7 +53,6 @@ impl Workers {
                     kind,
                     redis: redis.to_owned(),
                     lease,
-                    replicas: 0,
                 },
                 process,
                 seed,
@@ -87,7 +85,6 @@ impl Workers {
             lease,
             hold,
             wipes: Vec::new(),
-            failovers: Vec::new(),
             replies_lost_at_wipe: false,
             _folder: folder,
         };
@@ -106,21 +103,11 @@ impl Workers {
         eventually("the lock was granted often", granted).await;
     }
 
-    /// The worker that has this guard.
-    pub fn process_of(guard: u64) -> usize {
-        usize::try_from(guard >> 32).expect("a small number")
-    }
-
     /// Stops a worker from running (SIGSTOP), or lets it run again (SIGCONT).
     pub fn signal(&self, worker: usize, signal: Signal) {
         let id = self.workers[worker].0.id().expect("the worker runs");
         let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("not zero");
         kill_process(id, signal).expect("signal a worker");
-    }
-
-    /// Signals all workers.
-    pub fn signal_all(&self, signal: Signal) {
-        (0..self.workers.len()).for_each(|worker| self.signal(worker, signal));
     }
 
     /// Kills a worker, as a crash would.
@@ -139,7 +126,6 @@ impl Workers {
         History {
             events,
             wipes: self.wipes.clone(),
-            failovers: self.failovers.clone(),
         }
     }
 
@@ -163,13 +149,6 @@ impl Workers {
     pub async fn wipe_and_cut(&mut self, action: impl Future<Output = ()>) {
         self.replies_lost_at_wipe = true;
         self.wipe(action).await;
-    }
-
-    /// Runs a failover that must not lose an acquire.
-    pub async fn failover(&mut self, action: impl Future<Output = ()>) {
-        let begin = now();
-        action.await;
-        self.failovers.push(Span { begin, end: now() });
     }
 
     /// From now on a holder goes on holding, until [`let_go`](Self::let_go); returns its guard's number

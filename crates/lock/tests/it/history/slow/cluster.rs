@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use super::replication::{Replicated, granted_after, plan, replicated, start, still_held};
+use super::replication::{granted_after, short_holds, start, still_held};
 use crate::history::event::now;
 use crate::history::lock_under_test::{Kind, NAME};
 use crate::history::workers::Workers;
@@ -14,47 +14,9 @@ use crate::{addresses, eventually, query};
 use testkit::proxy::Proxy;
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::in_sync;
-use testkit::redis_server::RedisServer;
 
 /// How long a master is gone before its replica takes over.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A cluster with a replica for each master, and the master that serves the lock.
-struct Shard {
-    cluster: RedisCluster,
-    master: usize,
-}
-
-impl Replicated for Shard {
-    async fn start() -> Self {
-        let cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
-        let master = serving(&cluster, 0).await;
-        Self { cluster, master }
-    }
-
-    fn url(&self) -> String {
-        url(&self.cluster)
-    }
-
-    fn pair(&mut self) -> [&mut RedisServer; 2] {
-        self.cluster
-            .nodes
-            .get_disjoint_mut([self.master, self.master + 3])
-            .unwrap()
-    }
-
-    async fn taken_over(&self) {
-        replaced(&self.cluster, (self.master + 1) % 3, self.master + 3).await;
-    }
-
-    async fn rejoin(&mut self) {
-        let [master, replica] = self.pair();
-        master.restart().await;
-        in_sync(replica, master).await;
-    }
-}
-
-replicated!(Shard);
 
 fn url(cluster: &RedisCluster) -> String {
     format!("redis-cluster://{}", addresses(&cluster.nodes))
@@ -167,10 +129,15 @@ async fn replies_are_lost_and_requests_come_late() {
 /// it there is one owner at a time.
 #[tokio::test]
 async fn a_master_is_killed() {
-    let mut shard = Shard::start().await;
-    let mut workers = start(&shard.url(), |_| {}).await;
+    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
+    let master = serving(&cluster, 0).await;
+    let mut workers = start(&url(&cluster), |_| {}).await;
     tokio::time::sleep(RUN / 4).await;
-    workers.wipe_and_cut(shard.fail_over()).await;
+    let failover = async {
+        cluster.nodes[master].kill();
+        replaced(&cluster, (master + 1) % 3, master + 3).await;
+    };
+    workers.wipe_and_cut(failover).await;
     recovered(&workers).await;
     tokio::time::sleep(RUN / 4).await;
     workers.finish(&[]).await.assert_holds();
@@ -191,7 +158,7 @@ async fn a_graceful_failover_loses_nothing() {
     let cluster = RedisCluster::start_with_replicas(Duration::from_secs(60)).await;
     let first = serving(&cluster, 0).await;
     let second = first + 3;
-    let workers = start(&url(&cluster), plan(0)).await;
+    let workers = start(&url(&cluster), short_holds).await;
     let change_places = async |master: usize, replica: usize| {
         // Its master and those that vote have to know it; a failed election is not repeated soon.
         for observer in 0..cluster.nodes.len() {

@@ -1,10 +1,10 @@
 //! Histories of a lock on a master that Sentinel monitors: lost and late requests, and failovers.
 
-use super::replication::{Replicated, granted_after, plan, replicated, start, still_held};
+use super::replication::{granted_after, short_holds, start, still_held};
 use crate::history::event::now;
 use crate::history::lock_under_test::Kind;
 use crate::history::workers::Workers;
-use crate::history::{check, disturb, few_owners};
+use crate::history::{check, disturb, few_owners, recovered};
 use crate::{addresses, eventually, query};
 use testkit::proxy::Proxy;
 use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
@@ -12,33 +12,6 @@ use testkit::redis_server::{RedisServer, Role};
 
 /// Longer than a failover takes, until the old master is a replica.
 const PAUSE: &str = "120000";
-
-impl Replicated for RedisSentinel {
-    async fn start() -> Self {
-        RedisSentinel::start().await
-    }
-
-    fn url(&self) -> String {
-        url(&self.sentinels)
-    }
-
-    fn pair(&mut self) -> [&mut RedisServer; 2] {
-        self.servers.get_disjoint_mut([0, 1]).unwrap()
-    }
-
-    async fn taken_over(&self) {
-        switched(self).await;
-    }
-
-    async fn rejoin(&mut self) {
-        let [master, replica] = self.pair();
-        master.role = Role::ReplicaOf(replica.port());
-        master.restart().await;
-        in_sync(replica, master).await;
-    }
-}
-
-replicated!(RedisSentinel);
 
 fn url(sentinels: &[RedisServer]) -> String {
     format!("redis-sentinel://{}/{MASTER}", addresses(sentinels))
@@ -79,7 +52,7 @@ async fn switched(sentinel: &RedisSentinel) {
 #[tokio::test]
 async fn a_graceful_failover_loses_nothing() {
     let sentinel = RedisSentinel::start().await;
-    let workers = start(&sentinel.url(), plan(0)).await;
+    let workers = start(&url(&sentinel.sentinels), short_holds).await;
     let holder = workers.keep_holding().await;
     let [master, replica] = sentinel.servers.as_slice() else {
         panic!("two servers")
@@ -111,17 +84,16 @@ async fn a_graceful_failover_loses_nothing() {
     check(workers, &sentinel.servers[1..]).await;
 }
 
-/// The old master goes on answering for seconds. What it grants then no replica acknowledges.
+/// As on a cluster: there is one owner at a time before and after it.
 #[tokio::test]
-async fn a_replaced_master_grants_nothing_without_a_replica() {
-    let sentinel = RedisSentinel::start().await;
-    let mut workers = start(&sentinel.url(), plan(1)).await;
+async fn a_master_is_killed() {
+    let mut sentinel = RedisSentinel::start().await;
+    let mut workers = start(&url(&sentinel.sentinels), |_| {}).await;
     let failover = async {
-        sentinel.ask_for_failover().await;
+        sentinel.servers[0].kill();
         switched(&sentinel).await;
-        // The old master is a replica, which closes its connections.
-        in_sync(&sentinel.servers[1], &sentinel.servers[0]).await;
     };
-    workers.failover(failover).await;
-    check(workers, &sentinel.servers[1..]).await;
+    workers.wipe_and_cut(failover).await;
+    recovered(&workers).await;
+    workers.finish(&[]).await.assert_holds();
 }
