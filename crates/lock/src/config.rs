@@ -27,7 +27,6 @@ pub struct LockConfig {
     pub(crate) connect_timeout: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) pubsub: bool,
-    pub(crate) client_tracking: bool,
     pub(crate) outage_limit: Option<Duration>,
 }
 
@@ -39,7 +38,6 @@ impl Default for LockConfig {
             connect_timeout: Duration::from_secs(1),
             poll_interval: Duration::from_millis(500),
             pubsub: true,
-            client_tracking: true,
             outage_limit: None,
         }
     }
@@ -86,26 +84,10 @@ impl LockConfig {
     /// Whether waiters are woken by messages, over one more connection to each node (RESP3,
     /// SUBSCRIBE). Default `true`. With `false` there is no such connection and each waiter polls, every
     /// [`poll_interval`](Self::with_poll_interval): for proxies that pass no Pub/Sub on, and servers
-    /// without it. Releases are published all the same, for other clients. Client tracking has a
-    /// connection of its own: see [`with_client_tracking`](Self::with_client_tracking).
+    /// without it. Releases are published all the same, for other clients.
     #[must_use]
     pub fn with_pubsub(self, pubsub: bool) -> Self {
         Self { pubsub, ..self }
-    }
-
-    /// Whether a lock that is taken away (by a forced unlock, a deleted or expired key, lost data) is
-    /// reported at once instead of at the next renewal, a third of the lease later. Default `true`.
-    ///
-    /// For holds that last longer than a second, with a lease of three seconds or more: else a renewal
-    /// comes within a second anyway. They share one more connection to each node (RESP3, `CLIENT TRACKING ON`), on which HMGET is
-    /// called after each change of their keys, at most 40 times a second. Where the server or a
-    /// proxy refuses that, losses are found by renewals; see [`Locks::refusals`](crate::Locks::refusals).
-    #[must_use]
-    pub fn with_client_tracking(self, client_tracking: bool) -> Self {
-        Self {
-            client_tracking,
-            ..self
-        }
     }
 
     /// How long a waiting call goes on while Redis does not answer: then it fails with

@@ -8,7 +8,6 @@
 //!   command per pair be under way at a time
 //! - `waiting`: wait loops, the wake-up registry, Pub/Sub subscriptions
 //! - `renewal`: the watchdog and its schedule
-//! - `tracking`: notices at once when a lock is taken away
 //! - `cleanup`: work that outlives its caller, and reconciliation after unknown outcomes
 //! - `commands`: one method for each script of `lua/`; `connection`: sends them over `redis_link`
 
@@ -30,7 +29,6 @@ mod scripts;
 mod shared;
 mod stats;
 mod supervise;
-mod tracking;
 mod waiting;
 
 pub use config::LockConfig;

@@ -20,7 +20,6 @@ use crate::renewal::watchdog;
 use crate::shared::Shared;
 use crate::stats::LockStats;
 use crate::supervise::supervise;
-use crate::tracking::tracker;
 use crate::waiting::subscriber;
 
 /// The locks of one process on one Redis. Cheap to clone; one per process and Redis is enough.
@@ -87,7 +86,6 @@ impl Locks {
         let tasks = Mutex::new(vec![
             supervise("lock watchdog", &shared, watchdog::run),
             supervise("lock subscriber", &shared, subscriber::run),
-            supervise("lock tracker", &shared, tracker::run),
             supervise("lock cleanup", &shared, move |shared| {
                 let timeout = shared.config.command_timeout * 2;
                 queue::run(cleanup_jobs.clone(), shared.stop.clone(), timeout)

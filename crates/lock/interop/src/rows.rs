@@ -15,7 +15,7 @@ use crate::{fair, kinds, scenarios};
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The row that has to fail for each fault of the Rust client.
-pub const DETECTED_BY: [(Fault, &str); 7] = [
+pub const DETECTED_BY: [(Fault, &str); 6] = [
     (
         Fault::IgnoresMessages,
         "reentrant: Java releases, Rust is woken",
@@ -27,10 +27,6 @@ pub const DETECTED_BY: [(Fault, &str); 7] = [
     (Fault::NeverLocks, "reentrant: four processes count"),
     (Fault::NeverRenews, "reentrant: Rust's watchdog"),
     (Fault::ReleasesAllHolds, "reentrant: Rust re-enters"),
-    (
-        Fault::HearsNoLoss,
-        "reentrant: Java frees Rust's by force, Rust hears it",
-    ),
     (Fault::IgnoresQueues, "fair: Java holds, six come in order"),
 ];
 

@@ -30,8 +30,6 @@ pub enum Fault {
     NeverRenews,
     /// Its first release of a hold count above one frees the lock.
     ReleasesAllHolds,
-    /// It learns of a loss only by its next renewal.
-    HearsNoLoss,
     /// Its fair locks do not queue.
     IgnoresQueues,
 }
@@ -40,9 +38,7 @@ pub enum Fault {
 pub async fn run(url: &str, fault: Option<Fault>) -> anyhow::Result<()> {
     let begun = micros();
     let client = redis::Client::open(url)?;
-    let config = LockConfig::default()
-        .with_lease(WATCHDOG)
-        .with_client_tracking(fault != Some(Fault::HearsNoLoss));
+    let config = LockConfig::default().with_lease(WATCHDOG);
     let locks = Locks::connect(client.clone(), config).await?;
     let redis = client.get_multiplexed_async_connection().await?;
     reply("client", begun, "ok");

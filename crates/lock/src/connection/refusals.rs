@@ -1,8 +1,8 @@
-//! What the server does not allow its user, channels and client tracking: counted, and logged once.
+//! Channels that the server does not allow its user: counted, and logged once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often the server has refused the Redis user a channel or client tracking, since this client was
+/// How often the server has refused the Redis user a channel, since this client was
 /// made: new users of Redis 7 may use no channel. The rights needed are listed in the crate's README.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -14,17 +14,12 @@ pub struct ChannelRefusals {
     /// Releases that notified no waiter: waiters of all clients then sleep until the lease they know
     /// of ends.
     pub notifications: u64,
-    /// Client tracking, by which a loss is noticed at once, and which is tried again after a minute: the
-    /// user may not, or the server or a proxy has no RESP3 or no CLIENT TRACKING. Losses are noticed by
-    /// renewals.
-    pub tracking: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     subscriptions: AtomicU64,
     notifications: AtomicU64,
-    tracking: AtomicU64,
 }
 
 impl Refusals {
@@ -61,21 +56,10 @@ impl Refusals {
         }
     }
 
-    pub(crate) fn tracking(&self, error: &str) {
-        if self.tracking.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(
-                error,
-                "client tracking is refused (ACL rights +client|tracking and +hmget); lost locks are \
-                 noticed by renewals; further refusals are only counted"
-            );
-        }
-    }
-
     pub(crate) fn read(&self) -> ChannelRefusals {
         ChannelRefusals {
             subscriptions: self.subscriptions.load(Ordering::Relaxed),
             notifications: self.notifications.load(Ordering::Relaxed),
-            tracking: self.tracking.load(Ordering::Relaxed),
         }
     }
 }

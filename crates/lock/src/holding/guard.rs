@@ -107,10 +107,8 @@ impl<K: LockKind> Guard<K> {
     /// within the lease. Never ends if the lock is released in time. The future is independent of the
     /// guard.
     ///
-    /// A hold that has lasted for a second is tracked: the server reports that its key was changed, and
-    /// the loss is known some 30 ms later. Before that, with a lease of less than three seconds, and
-    /// where tracking is refused or [turned off](crate::LockConfig::with_client_tracking), the next
-    /// renewal finds it out; of a lock with a fixed lease, its end.
+    /// A lock that is taken away is found by the next renewal, a third of the lease later at the most; of a
+    /// lock with a fixed lease, by its end.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<K> {
         let hold = self.raw.held.hold.clone();
         async move { hold.lost().await }

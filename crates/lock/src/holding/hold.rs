@@ -13,14 +13,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{LockConfig, clamp_lease};
+use crate::config::clamp_lease;
 use crate::error::LostReason;
 use crate::holding::hold::state::{Phase, State};
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
-
-/// After how long a hold is tracked, unless its lease is so short that a renewal comes by then.
-const TRACK_AFTER: Duration = Duration::from_secs(1);
 
 /// A hold, shared by its guards and the watchdog.
 pub(crate) struct Hold {
@@ -71,10 +68,8 @@ impl Hold {
         fence: u64,
         lease: Duration,
         renewed: bool,
-        config: &LockConfig,
     ) -> Self {
         let since = Instant::now();
-        let tracked = config.client_tracking && LockConfig::renewal_interval(lease) >= TRACK_AFTER;
         let state = State {
             phase: Phase::Live,
             depth: 0,
@@ -83,8 +78,6 @@ impl Hold {
             read_holds: Vec::new(),
             next_guard: 0,
             deadline: since,
-            track_at: tracked.then_some(since + TRACK_AFTER),
-            check_at: since,
             due: None,
         };
         Self {
@@ -148,7 +141,7 @@ impl Hold {
         let mut check_at = state.next_check(sent);
         // The lease of an earlier read hold goes on as it was.
         if state.read_holds.len() > 1 {
-            check_at = check_at.min(state.check_at);
+            check_at = state.due.map_or(check_at, |due| due.min(check_at));
         }
         Some((check_at, guard))
     }
@@ -283,30 +276,15 @@ impl Hold {
         RenewalAction::CheckAt(state.deadline)
     }
 
-    /// The watchdog has to check it at this instant. Returns the instant under which it was in the
-    /// renewal schedule, and the one under which it has to be now.
-    pub(crate) fn schedule(&self, check_at: Instant) -> (Option<Instant>, Instant) {
-        let mut state = self.state();
-        state.check_at = check_at;
-        let due = state
-            .track_at
-            .map_or(check_at, |track_at| track_at.min(check_at));
-        (state.due.replace(due), due)
+    /// The watchdog has to check it at this instant. Returns the one under which it was in the renewal
+    /// schedule.
+    pub(crate) fn schedule(&self, check_at: Instant) -> Option<Instant> {
+        self.state().due.replace(check_at)
     }
 
     /// It is taken out of the renewal schedule. Returns the instant under which it was there.
     pub(crate) fn unschedule(&self) -> Option<Instant> {
         self.state().due.take()
-    }
-
-    /// Whether it has to be tracked from now on, and when the watchdog has to check it then. Once for
-    /// each hold.
-    pub(crate) fn begin_tracking(&self, now: Instant) -> Option<Instant> {
-        let mut state = self.state();
-        state
-            .track_at
-            .take_if(|track_at| *track_at <= now)
-            .map(|_| state.check_at)
     }
 
     /// Until when the server keeps the key at least.

@@ -1,7 +1,5 @@
 //! The renewal schedule: held locks, ordered by the instant at which each has to be checked. That is
 //! a third of the lease after the last confirmed write, or the deadline of a lock with a fixed lease.
-//! Before, once, comes the instant from which on a hold is worth tracking: so a short hold costs the
-//! tracker nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,15 +14,11 @@ pub(crate) struct RenewalSchedule {
     table: Mutex<Table>,
     /// Wakes the watchdog for a hold that is due before its next wake-up.
     earlier: Notify,
-    /// Wakes the tracker.
-    old_enough: Notify,
 }
 
 #[derive(Default)]
 struct Table {
     due: BTreeMap<(Instant, u64), Arc<Hold>>,
-    /// What the tracker has not fetched yet.
-    to_track: Vec<Arc<Hold>>,
     /// When the watchdog will wake up by itself. A hold that is due later need not wake it, so that
     /// a stream of short holds costs it nothing.
     wakes_at: Option<Instant>,
@@ -34,11 +28,16 @@ impl RenewalSchedule {
     /// Insert a hold, to be checked at this instant, or move it to another instant.
     pub(crate) fn insert(&self, hold: &Arc<Hold>, check_at: Instant) {
         let mut table = self.table();
-        let Some(due) = table.insert(hold, check_at) else {
+        // It may have just ended, and its removal may have come before this.
+        if !hold.is_live() {
             return;
-        };
-        if table.wakes_at.is_none_or(|wakes_at| due < wakes_at) {
-            table.wakes_at = Some(due);
+        }
+        if let Some(old) = hold.schedule(check_at) {
+            table.due.remove(&(old, hold.id));
+        }
+        table.due.insert((check_at, hold.id), hold.clone());
+        if table.wakes_at.is_none_or(|wakes_at| check_at < wakes_at) {
+            table.wakes_at = Some(check_at);
             drop(table);
             self.earlier.notify_one();
         }
@@ -69,13 +68,7 @@ impl RenewalSchedule {
                 Some(first) if first.key().0 <= now => {
                     let hold = first.remove();
                     hold.unschedule();
-                    match hold.begin_tracking(now) {
-                        Some(check_at) if table.insert(&hold, check_at).is_some() => {
-                            table.to_track.push(hold);
-                        }
-                        Some(_) => {}
-                        None => due.push(hold),
-                    }
+                    due.push(hold);
                 }
                 _ => break,
             }
@@ -87,46 +80,10 @@ impl RenewalSchedule {
             None => table.wakes_at.filter(|&at| at > now),
         };
         table.wakes_at = next;
-        if !table.to_track.is_empty() {
-            self.old_enough.notify_one();
-        }
         (due, next)
-    }
-
-    /// Give holds to the tracker again.
-    pub(crate) fn track_again(&self, holds: impl IntoIterator<Item = Arc<Hold>>) {
-        self.table().to_track.extend(holds);
-        self.old_enough.notify_one();
-    }
-
-    /// The holds that have lasted so long that they have to be tracked, once there are any.
-    pub(crate) async fn to_track(&self) -> Vec<Arc<Hold>> {
-        loop {
-            let holds = std::mem::take(&mut self.table().to_track);
-            if !holds.is_empty() {
-                return holds;
-            }
-            self.old_enough.notified().await;
-        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Table {
-    /// Insert or move a hold; returns when it is due.
-    fn insert(&mut self, hold: &Arc<Hold>, check_at: Instant) -> Option<Instant> {
-        // It may have just ended, and its removal may have come before this.
-        if !hold.is_live() {
-            return None;
-        }
-        let (old, due) = hold.schedule(check_at);
-        if let Some(old) = old {
-            self.due.remove(&(old, hold.id));
-        }
-        self.due.insert((due, hold.id), hold.clone());
-        Some(due)
     }
 }

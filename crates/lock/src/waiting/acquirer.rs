@@ -239,9 +239,8 @@ async fn attempt(
             (Ok(Try::Acquired(fence)), current) => {
                 let renew = fixed_lease.is_none();
                 let hold = current.unwrap_or_else(|| {
-                    let (id, config) = (shared.next_id(), &shared.config);
-                    let hold = Hold::new(id, request.clone(), fence, lease, renew, config);
-                    let hold = Arc::new(hold);
+                    let id = shared.next_id();
+                    let hold = Arc::new(Hold::new(id, request.clone(), fence, lease, renew));
                     entry.set(hold.clone());
                     shared.counters.of(request.kind).holds.add();
                     hold

@@ -5,7 +5,6 @@ use std::time::Duration;
 use redisson_lock::kind::LockKind;
 use redisson_lock::{ChannelRefusals, Lock, LockConfig, Locks, Server};
 
-use super::loss_at_once::held_and_tracked;
 use super::users::{connections_of, set_user};
 use super::{
     LEASE, LONG_LEASE, calls_of, connected, eventually, locks, renewed, soon, subscribers, wait_for,
@@ -67,19 +66,6 @@ async fn the_rights_in_the_readme_are_enough() {
     set_user(&server, "app", &rights()).await;
     let _locks = every_kind_as_app(Server::from(server.client())).await;
     assert!(connections_of(&mut server.conn().await, "app").await >= 1);
-    // Holds with a longer lease are tracked.
-    let app = Server::from(server.client())
-        .with_login(Some("app"), "secret")
-        .unwrap();
-    let locks = connected(app, LockConfig::default().with_lease(LONG_LEASE))
-        .await
-        .unwrap();
-    held_and_tracked(&server, &locks, "lock")
-        .await
-        .release()
-        .await
-        .unwrap();
-    assert_eq!(locks.refusals(), ChannelRefusals::default());
 }
 
 /// Locks of the user `app`, with whom every kind works, and who is refused nothing.
@@ -133,9 +119,7 @@ async fn every_call<K: LockKind>(lock: &Lock<K>) {
 async fn a_forbidden_channel_does_not_disturb_the_others() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    // Its holds are not tracked: that would be one more connection.
-    let config = LockConfig::default().with_client_tracking(false);
-    let there = connected(server.client(), config).await.unwrap();
+    let there = locks(&server, LONG_LEASE).await;
     let here = user(&server, "app", &[&format!("&{CHANNEL}")]).await;
     let guard = there.lock(NAME).acquire().await.unwrap();
     let forbidden = there.lock(OTHER).acquire().await.unwrap();

@@ -13,7 +13,7 @@ const NAME: &str = "lock:order:1";
 
 /// Locks that do without messages.
 async fn polling(server: &RedisServer, config: LockConfig) -> Locks {
-    let config = config.with_pubsub(false).with_client_tracking(false);
+    let config = config.with_pubsub(false);
     connected(server.client(), config).await.unwrap()
 }
 
@@ -86,8 +86,7 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let server = RedisServer::start_with_arguments(Role::Alone, arguments).await;
     let mut raw = server.conn().await;
     let connect = async || {
-        let config = LockConfig::default().with_client_tracking(false);
-        let config = config.with_poll_interval(Duration::from_millis(50));
+        let config = LockConfig::default().with_poll_interval(Duration::from_millis(50));
         connected(server.client(), config).await.unwrap()
     };
     let (here, there) = (connect().await, connect().await);

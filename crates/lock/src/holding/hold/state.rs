@@ -33,11 +33,7 @@ pub(super) struct State {
     /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
     /// *before* the last confirmed write was sent, plus its lease.
     pub(super) deadline: Instant,
-    /// When the tracker is given the hold; `None` once it was, and without client tracking.
-    pub(super) track_at: Option<Instant>,
-    /// When the watchdog has to check it.
-    pub(super) check_at: Instant,
-    /// The instant under which it is in the renewal schedule: the earlier of the two.
+    /// The instant under which it is in the renewal schedule: when the watchdog has to check it.
     pub(super) due: Option<Instant>,
 }
 
