@@ -2,15 +2,19 @@
 -- notified.
 --
 -- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
+-- KEYS[5]  the release's latch: a release that is executed late finds it set, and does nothing
 -- ARGV[5]  lease in milliseconds, for the holds that remain
 -- ARGV[6]  owner
 -- ARGV[7]  hold count that remains, absolute
 -- ARGV[8]  1: the owner leaves the queue too
--- ARGV[9]  see release_latch.lua
 --
 -- Returns nil when this owner does not hold the lock, 0 when holds of its own remain, 1 when it
 -- no longer holds the lock.
 -- 3 for 1: the user may not publish (see notify.lua).
+if redis.call('EXISTS', KEYS[5]) == 1 then
+  return nil
+end
+
 local owner = ARGV[6]
 local pruned = prune(nil)
 local reply = nil

@@ -121,7 +121,17 @@ async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Res
     ensure!(held, "redis-benchmark's keys are not what was expected");
     let channel = "redisson_lock__channel:{bench}";
     let released = [
-        "EVALSHA", &release, "1", key, "PUBLISH", "0", channel, "30000", owner, "0",
+        "EVALSHA",
+        &release,
+        "2",
+        key,
+        "bench:latch",
+        "PUBLISH",
+        "0",
+        channel,
+        "30000",
+        owner,
+        "0",
     ];
     let releases = redis_benchmark(server, keys, keys, &released).await?;
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))

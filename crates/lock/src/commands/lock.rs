@@ -30,22 +30,14 @@ const FAIR_WAIT_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 const DENIED: i64 = 2;
 
 script!(ACQUIRE = "acquire.lua");
-script!(RELEASE = "release_latch.lua", "notify.lua", "release.lua");
+script!(RELEASE = "notify.lua", "release.lua");
 script!(RENEW = "renew.lua");
 script!(FORCE_UNLOCK = "notify.lua", "force_unlock.lua");
 script!(FENCED_ACQUIRE = "fenced_acquire.lua");
 script!(READ_ACQUIRE = "read_acquire.lua");
-script!(
-    READ_RELEASE = "release_latch.lua",
-    "notify.lua",
-    "read_release.lua"
-);
+script!(READ_RELEASE = "notify.lua", "read_release.lua");
 script!(WRITE_ACQUIRE = "write_acquire.lua");
-script!(
-    WRITE_RELEASE = "release_latch.lua",
-    "notify.lua",
-    "write_release.lua"
-);
+script!(WRITE_RELEASE = "notify.lua", "write_release.lua");
 script!(READ_WRITE_RENEW = "read_write_renew.lua");
 script!(
     READ_WRITE_FORCE_UNLOCK = "notify.lua",
@@ -57,8 +49,7 @@ script!(
     "fair_acquire.lua"
 );
 script!(
-    FAIR_RELEASE = "release_latch.lua",
-    "notify.lua",
+    FAIR_RELEASE = "notify.lua",
     "fair_queue.lua",
     "fair_release.lua"
 );
@@ -142,7 +133,7 @@ impl CommandConnection {
             }
             let latch = latches.next();
             let mut call = self.release_script(request, lease, depth, number, leave_queue);
-            call.arg(release_latch::key(request, latch));
+            call.key(release_latch::key(request, latch));
             let reply: RedisResult<Option<i64>> = call.invoke_async(&mut c).await;
             if !matches!(
                 reply.as_ref().map_err(Failure::of),

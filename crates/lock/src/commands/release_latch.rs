@@ -5,7 +5,9 @@
 //! release the new hold. So each sending names a key of its own, its *latch*, and does nothing if that
 //! exists; and after a sending without an answer its latch is set, and the setting confirmed, before
 //! anything else is sent for this owner. Redisson's releases have a latch too (from 3.24 on), with the
-//! answer in it; here it is written only when it is needed.
+//! answer in it; here it is written only when it is needed. It is declared as a key of the script, as some
+//! clusters ask for: so while a cluster moves the slot, with the lock on one node and no latch there, it
+//! refuses a release (TRYAGAIN), which is then repeated in the background until the slot has moved.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

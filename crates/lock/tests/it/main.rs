@@ -18,6 +18,7 @@ mod all_kinds;
 mod cancellation;
 mod channel_rights;
 mod cluster;
+mod declared_keys;
 mod examples;
 mod fair;
 mod fenced;
