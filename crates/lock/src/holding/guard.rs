@@ -116,7 +116,12 @@ impl<K: LockKind> Guard<K> {
 
     /// Run `work` as long as the lock is held: its output, or [`Lost`] as soon as the lock is
     /// [lost](Self::lost); `work` is dropped then, which ends it at the `await` where it is. The lock is
-    /// not released.
+    /// not released. `Ok` means that the lease had not ended when the work was done.
+    ///
+    /// Work that has a `Result` has two: `guard.run(work).await??`, where the second `?` is the work's own.
+    ///
+    /// Work that blocks its thread cannot be ended, and on a runtime with no other thread nothing is renewed
+    /// meanwhile: past the lease it ends as [`Lost`]. Move it to `tokio::task::spawn_blocking`.
     ///
     /// # Cancellation
     /// Dropping the future drops `work`.
@@ -124,7 +129,11 @@ impl<K: LockKind> Guard<K> {
     /// # Errors
     /// [`Lost`].
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        unless_lost(self.lost(), work).await
+        let output = unless_lost(self.lost(), work).await?;
+        match self.hold().lost_reason() {
+            Some(reason) => Err(Lost(reason)),
+            None => Ok(output),
+        }
     }
 
     /// A token that is cancelled when the lock is lost, for tasks that end by themselves; also at

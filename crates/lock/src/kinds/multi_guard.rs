@@ -50,8 +50,8 @@ impl MultiGuard {
         }
     }
 
-    /// Run `work` as long as the locks are held: its output, or [`Lost`] as soon as they are
-    /// [lost](Self::lost); `work` is dropped then. The locks are not released.
+    /// As [`Guard::run`]: the output of `work`, or [`Lost`] as soon as one of the locks is
+    /// [lost](Self::lost).
     ///
     /// # Cancellation
     /// Dropping the future drops `work`.
@@ -59,7 +59,12 @@ impl MultiGuard {
     /// # Errors
     /// [`Lost`].
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
-        unless_lost(self.lost(), work).await
+        let output = unless_lost(self.lost(), work).await?;
+        let mut lost = self.guards.iter().map(|guard| guard.hold().lost_reason());
+        match lost.find_map(|reason| reason) {
+            Some(reason) => Err(Lost(reason)),
+            None => Ok(output),
+        }
     }
 
     /// How long from now all of the locks are held for certain, by this machine's monotonic clock. Each is

@@ -89,6 +89,8 @@ async fn work_under_a_lock_ends_when_the_lock_is_lost() {
     let lock = locks.lock(NAME);
     let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.run(async { 7 }).await, Ok(7));
+    let failed = guard.run(async { Err::<(), _>("its own") }).await;
+    assert_eq!(failed, Ok(Err("its own")));
     let token = guard.token();
     let ended = Arc::new(());
     let work = {
@@ -115,6 +117,30 @@ async fn work_under_a_lock_ends_when_the_lock_is_lost() {
     let token = guard.token();
     locks.shutdown().await;
     assert!(token.is_cancelled());
+}
+
+/// Nothing is renewed meanwhile, on a runtime of one thread, and nothing can end the work.
+#[tokio::test]
+async fn work_that_blocks_its_thread_past_the_lease_is_not_said_to_have_been_locked() {
+    let (_server, _, [locks]) = start(LEASE).await;
+    let guard = locks.lock(NAME).acquire().await.unwrap();
+    let both = locks.multi(["a", "b"]).acquire().await.unwrap();
+    let blocks = async || {
+        while !guard.valid_for().is_zero() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    assert_eq!(
+        guard.run(blocks()).await,
+        Err(Lost(LostReason::Unreachable))
+    );
+    let blocks = async || {
+        while !both.valid_for().is_zero() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let ran = both.run(blocks()).await;
+    assert_eq!(ran, Err(Lost(LostReason::Unreachable)));
 }
 
 #[tokio::test]
