@@ -26,6 +26,14 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// How often a subscription that the server refused is tried again: rights may be granted.
 const TRY_REFUSED_AGAIN: Duration = Duration::from_secs(10);
 
+/// How many channels are assigned anew at once when one of them comes or goes. Of more, those that come or go
+/// within a pause are taken together: each time all are looked at, which would cost the square of their
+/// number.
+const FEW_CHANNELS: usize = 256;
+
+/// The pause, for each channel.
+const PAUSE_PER_CHANNEL: Duration = Duration::from_micros(4);
+
 /// The subscriptions on one node.
 struct Node {
     shared: Arc<Shared>,
@@ -105,8 +113,16 @@ async fn assign(shared: &Arc<Shared>) {
                 false
             }
         };
+        let channels_changed = async {
+            wakeups.changed().await;
+            if number > FEW_CHANNELS {
+                let pause =
+                    PAUSE_PER_CHANNEL.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX));
+                tokio::time::sleep(pause).await;
+            }
+        };
         tokio::select! {
-            () = wakeups.changed() => {}
+            () = channels_changed => {}
             () = nodes_changed => {}
             () = disconnected.notified() => {}
             // A node that is no longer assigned any channels has ended.
@@ -238,15 +254,22 @@ impl Node {
                 subscribed.retain(|channel| wanted.contains(channel));
                 refused.retain(|channel| wanted.contains(channel));
             }
-            tokio::select! {
-                message = connection.next() => match message {
-                    Ok((channel, message)) => wakeups.deliver(&channel, &message),
-                    Err(error) => return Some(error),
-                },
-                changed = assigned.changed() => if changed.is_err() { return None },
-                _ = again.tick(), if !refused.is_empty() => {
-                    subscribed.retain(|channel| !refused.contains(channel));
-                    refused.clear();
+            // Until the channels change: what is above looks at all of them, and a message is about one.
+            loop {
+                tokio::select! {
+                    message = connection.next() => match message {
+                        Ok((channel, message)) => wakeups.deliver(&channel, &message),
+                        Err(error) => return Some(error),
+                    },
+                    changed = assigned.changed() => match changed {
+                        Ok(()) => break,
+                        Err(_) => return None,
+                    },
+                    _ = again.tick(), if !refused.is_empty() => {
+                        subscribed.retain(|channel| !refused.contains(channel));
+                        refused.clear();
+                        break;
+                    }
                 }
             }
         }

@@ -1,9 +1,10 @@
-//! Many at once: readers that are renewed, and waiters in the queue of a fair lock.
+//! Many at once: readers that are renewed, waiters in the queue of a fair lock, names that are awaited.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -111,4 +112,60 @@ async fn five_hundred_fair_waiters_keep_their_order() {
     let most = i64::try_from(expected.len()).unwrap() * (3 + tries);
     assert!(calls <= most, "{calls} scripts in {took:?}");
     nothing_left(&server, &[&both[0], &both[1]]).await;
+}
+
+/// The processor time that this process has used.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
+/// What it costs to wake one of so many waiters, each of which waits for a name of its own.
+async fn cost_of_a_wake_up(names: u32) -> Duration {
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let warm = locks.lock("warm").acquire().await.unwrap();
+    warm.release().await.unwrap();
+    let mut hold = redis::pipe();
+    let mut free = redis::pipe();
+    for number in 0..names {
+        let name = format!("lock:{number}");
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        hold.hset(&name, "another:1", 1).ignore();
+        hold.pexpire(&name, 600_000).ignore();
+        free.del(&name).ignore();
+        free.publish(channel, "0").ignore();
+    }
+    hold.exec_async(&mut raw).await.unwrap();
+    let asleep = calls_of(&mut raw, "evalsha").await + 2 * i64::from(names);
+    let waiters: Vec<_> = (0..names)
+        .map(|number| wait_for(&locks.lock(&format!("lock:{number}"))))
+        .collect();
+    let minute = Duration::from_secs(60);
+    testkit::wait::eventually("all sleep", minute, async || {
+        calls_of(&mut raw, "evalsha").await >= asleep
+    })
+    .await;
+    let before = processor_time();
+    free.exec_async(&mut raw).await.unwrap();
+    for waiter in waiters {
+        drop(
+            soon("each of them acquires its lock", waiter)
+                .await
+                .unwrap(),
+        );
+    }
+    (processor_time() - before) / names
+}
+
+/// Eight times as many would cost eight times as much each, if each message and each waiter that leaves took
+/// a look at all names.
+#[tokio::test]
+async fn a_wake_up_costs_alike_among_500_names_and_4000() {
+    let few = cost_of_a_wake_up(500).await;
+    let many = cost_of_a_wake_up(4_000).await;
+    println!("a wake-up among 500 names: {few:?}, among 4,000: {many:?}");
+    assert!(many < few * 4, "{few:?}, {many:?}");
 }
