@@ -125,7 +125,6 @@ impl Acquirer {
             wakeups: &shared.wakeups,
             config: &shared.config,
             counters: shared.counters.of(self.kind),
-            longest_sleep: if ticket.is_some() { lease / 3 } else { lease },
         };
         let patience = Patience::new(&shared.config, limit);
         let deadline = patience.deadline();

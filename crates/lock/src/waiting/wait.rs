@@ -20,8 +20,6 @@ pub(crate) struct Waiter<'a> {
     pub(crate) wakeups: &'a Arc<Wakeups>,
     pub(crate) config: &'a LockConfig,
     pub(crate) counters: &'a KindCounters,
-    /// The longest time between two tries: a message can be lost with the client that should send it.
-    pub(crate) longest_sleep: Duration,
 }
 
 impl Waiter<'_> {
@@ -29,6 +27,9 @@ impl Waiter<'_> {
     /// before the subscription; from then on each try is made with the next message already awaited, so
     /// that none is missed between a try and the sleep. Without a subscription it polls. A try that
     /// Redis does not answer is repeated.
+    ///
+    /// It sleeps no longer than a third of the configured lease, whatever is left of the holder's: a message
+    /// can be lost with the client that should send it, and a key vanish without one.
     ///
     /// # Errors
     /// Those of `attempt`; [`Error::Unavailable`] as in [`Patience`].
@@ -46,6 +47,7 @@ impl Waiter<'_> {
         }
         let _waiting = self.counters.waiting();
         let subscription = subscribe(self.wakeups, &channel(), self.config, patience.end()).await;
+        let longest_sleep = LockConfig::renewal_interval(self.config.lease);
         let mut wakeup = Wakeup::none();
         // The end may have been reached while it subscribed.
         while !patience.is_over() {
@@ -58,12 +60,12 @@ impl Waiter<'_> {
                 }
                 Tried::Answered(Try::Refused(free_in)) => {
                     wakeup.mark_used();
-                    u64::try_from(free_in).map_or(self.longest_sleep, Duration::from_millis)
+                    u64::try_from(free_in).map_or(longest_sleep, Duration::from_millis)
                 }
                 // It keeps its wake-up, if it has one, for the next try.
                 Tried::Unanswered(pause) => pause,
             };
-            let mut longest = self.longest_sleep;
+            let mut longest = longest_sleep;
             if !subscription.is_confirmed() {
                 longest = longest.min(self.config.poll_interval);
             }

@@ -5,13 +5,13 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use redisson_lock::{Error, Guard, LockConfig, Locks, Server};
 use tokio::task::JoinHandle;
 
-use super::{connected, eventually, nothing_left, query, soon, wait_for};
+use super::{LONG_LEASE, connected, eventually, nothing_left, query, soon, wait_for};
 use testkit::redis_cluster::RedisCluster;
 
 /// One node is enough to find the others.
 async fn connect(cluster: &RedisCluster) -> Locks {
     let server = Server::cluster([cluster.nodes[2].url()]).unwrap();
-    connected(server, LockConfig::default())
+    connected(server, LockConfig::default().with_lease(LONG_LEASE))
         .await
         .expect("connect")
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::RedisConnectionInfo;
 use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
-use super::{connected, eventually, query, soon, subscribers, wait_for};
+use super::{LONG_LEASE, connected, eventually, query, soon, subscribers, wait_for};
 use testkit::redis_sentinel::{MASTER, RedisSentinel};
 
 const NAME: &str = "lock:order:1";
@@ -14,7 +14,7 @@ const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 async fn connect(sentinel: &RedisSentinel) -> Locks {
     let login = RedisConnectionInfo::default();
     let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
-    connected(server, LockConfig::default())
+    connected(server, LockConfig::default().with_lease(LONG_LEASE))
         .await
         .expect("connect")
 }

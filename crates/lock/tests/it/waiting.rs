@@ -7,7 +7,10 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::Locks;
 use tokio::task::JoinHandle;
 
-use super::{LONG_LEASE, calls_of, eventually, nothing_left, query, soon, start, subscribers};
+use super::{
+    LONG_LEASE, TIMEOUT, calls_of, eventually, locks, nothing_left, query, soon, start,
+    subscribers, wait_for,
+};
 use testkit::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -70,6 +73,24 @@ async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
         .await
         .unwrap();
     guard.release().await.unwrap();
+}
+
+/// As by FLUSHALL, or a client that deletes it without a message: a waiter looks again after a third of its
+/// lease, whatever it was told of the holder's.
+#[tokio::test]
+async fn a_waiter_looks_again_when_a_key_vanishes_without_a_message() {
+    let (server, mut raw, [there]) = start(LONG_LEASE).await;
+    let held = there.lock(NAME).acquire().await.unwrap();
+    let here = locks(&server, TIMEOUT * 3 / 2).await;
+    let waiting = wait_for(&here.lock(NAME));
+    eventually("it is subscribed", async || {
+        subscribers(&mut raw, CHANNEL).await == 1
+    })
+    .await;
+    let _: () = raw.del(NAME).await.unwrap();
+    let guard = soon("it looks again", waiting).await.unwrap();
+    guard.release().await.unwrap();
+    drop(held);
 }
 
 #[tokio::test]

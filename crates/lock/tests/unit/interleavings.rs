@@ -92,7 +92,6 @@ async fn wait(world: Arc<World>) -> Held {
         wakeups: &world.wakeups,
         config: &config,
         counters: &counters,
-        longest_sleep: config.lease,
     };
     let attempt = || async {
         Ok(world
