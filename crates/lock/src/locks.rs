@@ -2,14 +2,14 @@
 //! the locks (`locks.lock(..)`, `locks.fair(..)`, …) are with their kinds.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis_link::Server;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use crate::cleanup::queue::{self, CleanupQueue};
+use crate::cleanup::queue::{self, CleanupJobs, CleanupQueue};
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::refusals::ChannelRefusals;
@@ -25,7 +25,10 @@ use crate::waiting::subscriber;
 /// The locks of one process on one Redis. Cheap to clone; one per process and Redis is enough.
 ///
 /// Connections and background tasks end when the last handle, lock and guard are dropped, or at
-/// [`shutdown`](Self::shutdown).
+/// [`shutdown`](Self::shutdown). The tasks, which renew locks and wake waiters, run on the runtime on which it
+/// was made. When that has ended, as between tests that share a `static`, the next acquire or the next guard
+/// that is released or dropped starts them on its own; what they were releasing at that moment is left to
+/// its lease.
 #[derive(Clone)]
 pub struct Locks {
     inner: Arc<Inner>,
@@ -34,6 +37,7 @@ pub struct Locks {
 struct Inner {
     shared: Arc<Shared>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    cleanup_jobs: Arc<CleanupJobs>,
     /// Ends the tasks when the last handle, lock and guard are dropped without a shutdown.
     _stop: DropGuard,
 }
@@ -83,19 +87,13 @@ impl Locks {
         let connection = CommandConnection::lazy(server.into(), &config)?;
         let (cleanup, cleanup_jobs) = CleanupQueue::new();
         let shared = Arc::new(Shared::new(config, connection, cleanup));
-        let tasks = Mutex::new(vec![
-            supervise("lock watchdog", &shared, watchdog::run),
-            supervise("lock subscriber", &shared, subscriber::run),
-            supervise("lock cleanup", &shared, move |shared| {
-                let timeout = shared.config.command_timeout * 2;
-                queue::run(cleanup_jobs.clone(), shared.stop.clone(), timeout)
-            }),
-        ]);
+        let tasks = Mutex::new(start(&shared, &cleanup_jobs));
         let _stop = shared.stop.clone().drop_guard();
         Ok(Self {
             inner: Arc::new(Inner {
                 shared,
                 tasks,
+                cleanup_jobs,
                 _stop,
             }),
         })
@@ -149,19 +147,31 @@ impl Locks {
             );
         }
         shared.stop.cancel();
-        let tasks = {
-            let mut tasks = self
-                .inner
-                .tasks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *tasks)
-        };
+        let tasks = std::mem::take(&mut *self.tasks());
         for task in tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a background task of the locks ended with an error");
             }
         }
+    }
+
+    /// Start the background tasks again if the runtime on which they ran has ended.
+    pub(crate) fn ensure_running(&self) {
+        let shared = self.shared();
+        let mut tasks = self.tasks();
+        // Without an end of their runtime they end after `stop` alone.
+        if tasks.iter().any(JoinHandle::is_finished)
+            && !shared.stop.is_cancelled()
+            && Handle::try_current().is_ok()
+        {
+            tracing::debug!("the runtime of the locks' tasks has ended; they go on with this one");
+            *tasks = start(shared, &self.inner.cleanup_jobs);
+        }
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        let tasks = self.inner.tasks.lock();
+        tasks.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection for a command about what has this name.
@@ -173,6 +183,19 @@ impl Locks {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.inner.shared
     }
+}
+
+/// The background tasks, on the runtime of the caller.
+fn start(shared: &Arc<Shared>, cleanup_jobs: &Arc<CleanupJobs>) -> Vec<JoinHandle<()>> {
+    let cleanup_jobs = cleanup_jobs.clone();
+    vec![
+        supervise("lock watchdog", shared, watchdog::run),
+        supervise("lock subscriber", shared, subscriber::run),
+        supervise("lock cleanup", shared, move |shared| {
+            let timeout = shared.config.command_timeout * 2;
+            queue::run(cleanup_jobs.clone(), shared.stop.clone(), timeout)
+        }),
+    ]
 }
 
 impl fmt::Debug for Locks {

@@ -37,6 +37,7 @@ impl<H: Release> Armed<H> {
         }
         let held = self.held.clone();
         drop(self);
+        held.locks().ensure_running();
         let cleanup = held.locks().shared().cleanup.clone();
         cleanup.finish(held.release()).await
     }
@@ -48,6 +49,7 @@ impl<H: Release> Drop for Armed<H> {
             return;
         }
         let held = self.held.clone();
+        self.held.locks().ensure_running();
         self.held.locks().shared().cleanup.spawn(async move {
             let name = held.name().to_owned();
             if let Err(error) = held.release().await {

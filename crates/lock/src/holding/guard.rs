@@ -139,7 +139,8 @@ impl<K: LockKind> Guard<K> {
     /// A token that is cancelled when the lock is lost, for tasks that end by themselves; also at
     /// [`Locks::shutdown`], after which nothing is renewed. Not when the lock is released.
     pub fn token(&self) -> CancellationToken {
-        self.raw.held.hold.token(&self.raw.held.locks.shared().stop)
+        self.locks().ensure_running();
+        self.hold().token(&self.locks().shared().stop)
     }
 
     /// How long from now the lock is held for certain, by this machine's monotonic clock,

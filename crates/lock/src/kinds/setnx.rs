@@ -117,6 +117,7 @@ impl SetNxLock {
     /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
     pub async fn try_acquire(&self) -> Result<Option<SetNxGuard>, Error> {
         let started = Instant::now();
+        self.locks.ensure_running();
         let shared = self.locks.shared();
         let result = shared.cleanup.finish(attempt(self.clone())).await;
         shared

@@ -188,6 +188,7 @@ async fn attempt(
     fixed_lease: Option<Duration>,
     queue_timeout: Option<Duration>,
 ) -> Result<Try<RawGuard>, Failed> {
+    locks.ensure_running();
     let shared = locks.shared().clone();
     shared.check_open()?;
     request.name.check()?;

@@ -148,6 +148,46 @@ fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
     runtime.block_on(nothing_left(&server, &[&locks]));
 }
 
+/// As a `static` among tests does, each of which has a runtime of its own.
+#[test]
+fn locks_that_outlive_their_runtime_go_on_with_the_next() {
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    let (server, locks) = first.block_on(async {
+        let (server, _, [locks]) = start(LEASE).await;
+        (server, locks)
+    });
+    let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    let held = first.block_on(async {
+        let lock = locks.lock("lock:order:2").acquire().await.unwrap();
+        (lock, setnx.try_acquire().await.unwrap().unwrap())
+    });
+    drop(first);
+    runtime().block_on(async {
+        let lock = locks.lock(NAME);
+        let guard = lock.acquire().await.unwrap();
+        super::renewed(|| guard.valid_for()).await;
+        let token = guard.token();
+        assert!(lock.force_unlock().await.unwrap());
+        super::soon("the token is cancelled", token.cancelled()).await;
+        drop((guard, held));
+        nothing_left(&server, &[&locks]).await;
+    });
+    // A guard alone wakes them, too.
+    let third = runtime();
+    let guard = third.block_on(locks.lock(NAME).acquire()).unwrap();
+    drop(third);
+    runtime().block_on(async {
+        drop(guard);
+        nothing_left(&server, &[&locks]).await;
+    });
+}
+
 #[tokio::test]
 async fn a_guard_outlives_its_locks_handle() {
     let server = RedisServer::start().await;
