@@ -179,13 +179,14 @@ impl TestDatabase {
 
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
     pub async fn wait_for_statement(&self, text: &str) {
-        eventually(&format!("a statement runs: {text}"), async || {
-            self.processes("Info")
-                .await
-                .iter()
-                .any(|statement| statement.contains(text))
-        })
-        .await;
+        let runs = async || self.runs(text).await;
+        eventually(&format!("a statement runs: {text}"), runs).await;
+    }
+
+    /// Whether a statement runs in it now that contains this text.
+    pub async fn runs(&self, text: &str) -> bool {
+        let statements = self.processes("Info").await;
+        statements.iter().any(|statement| statement.contains(text))
     }
 
     pub async fn run(&self, sql: &str) {
