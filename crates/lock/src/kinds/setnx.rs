@@ -2,24 +2,27 @@
 //! be able to outlive the lease, use [`Locks::lock`].
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::reconcile::release_until;
+use crate::commands::setnx::SetNxAcquire;
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
 use crate::locks::Locks;
+use crate::name::Name;
 
 /// A lock by `SET NX` with a fixed lease.
 ///
 /// # On the wire
 /// `SET key token NX PX lease`, with a token of each acquire; a release deletes the key if it has
 /// that token. No message is published. Unlike the other kinds it takes any key, without Redisson's
-/// names.
+/// names; but on a cluster only one that a [`Lock`](crate::Lock) may have. An acquire that was not answered
+/// leaves `redisson_unlock_latch:{key}:<token>` for two minutes, by which a copy of it that comes late does
+/// nothing.
 ///
 /// # Cancellation
 /// Every future may be dropped at any time. A command that is under way is finished in the
@@ -27,7 +30,7 @@ use crate::locks::Locks;
 #[derive(Debug, Clone)]
 pub struct SetNxLock {
     locks: Locks,
-    key: Arc<str>,
+    name: Name,
     lease: Duration,
 }
 
@@ -38,8 +41,7 @@ pub struct SetNxGuard(Armed<Held>);
 #[derive(Clone)]
 struct Held {
     locks: Locks,
-    key: Arc<str>,
-    token: Arc<str>,
+    acquire: SetNxAcquire,
     since: Instant,
     /// When the lease has ended for certain.
     ends: Instant,
@@ -51,7 +53,7 @@ impl Release for Held {
     }
 
     fn name(&self) -> &str {
-        &self.key
+        self.acquire.name.key()
     }
 
     /// Without an answer, the release is repeated in the background.
@@ -66,7 +68,7 @@ impl Release for Held {
             }
             Err(failure) => {
                 if !matches!(failure, Failure::Rejected(_)) {
-                    self.reconcile_in_background();
+                    self.release_in_background();
                 }
                 Err(failure.into_error("release"))
             }
@@ -78,16 +80,27 @@ impl Held {
     /// `false`: the server says that it is not held.
     async fn send_release(&self) -> Result<bool, Failure> {
         let connection = &self.locks.shared().connection;
-        connection.setnx_release(&self.key, &self.token).await
+        connection.setnx_release(&self.acquire).await
     }
 
-    /// Repeats the release until it is answered, or until the lease has ended. A first "not held" is checked
-    /// once more: an acquire in doubt may have come later.
-    fn reconcile_in_background(self) {
+    /// Repeats the release until it is answered, or until the lease has ended.
+    fn release_in_background(self) {
         let cleanup = self.locks.shared().cleanup.clone();
         cleanup.spawn(async move {
             let release = || self.send_release();
-            release_until(self.locks.shared(), &self.key, self.ends, 2, release).await;
+            release_until(self.locks.shared(), self.name(), self.ends, 1, release).await;
+        });
+    }
+
+    /// Of an acquire without an answer: ends it, and deletes what it may have set. Goes on until that is
+    /// answered, or until no copy can come any more and what one has set has expired.
+    fn end_in_background(self, lease: Duration) {
+        let cleanup = self.locks.shared().cleanup.clone();
+        cleanup.spawn(async move {
+            let connection = &self.locks.shared().connection;
+            let until = Instant::now() + lease.max(connection.setnx_end_kept());
+            let end = || connection.setnx_end(&self.acquire);
+            release_until(self.locks.shared(), self.name(), until, 1, end).await;
         });
     }
 
@@ -102,7 +115,7 @@ impl Locks {
     pub fn setnx(&self, key: &str, lease: Duration) -> SetNxLock {
         SetNxLock {
             locks: self.clone(),
-            key: key.into(),
+            name: Name::new(key),
             lease: clamp_lease(lease),
         }
     }
@@ -113,8 +126,9 @@ impl SetNxLock {
     /// re-entry.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in
-    /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
+    /// [`Error::Unavailable`] when Redis does not answer; what it may have granted, or may grant to a copy
+    /// that comes late, is released in the background. [`Error::Rejected`] when it refuses;
+    /// [`Error::Closed`]; on a cluster [`Error::InvalidName`].
     pub async fn try_acquire(&self) -> Result<Option<SetNxGuard>, Error> {
         let started = Instant::now();
         self.locks.ensure_running();
@@ -131,18 +145,21 @@ impl SetNxLock {
 async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     let shared = lock.locks.shared().clone();
     shared.check_open()?;
-    let token: Arc<str> = shared.token().into();
+    shared.connection.check_setnx(&lock.name)?;
     let since = Instant::now();
-    let mut held = Held {
+    let acquire = SetNxAcquire {
+        name: lock.name,
+        token: shared.token(),
+    };
+    let held = Held {
         locks: lock.locks,
-        key: lock.key,
-        token,
+        acquire,
         since,
         ends: since + lock.lease,
     };
     match shared
         .connection
-        .setnx_acquire(&held.key, &held.token, lock.lease)
+        .setnx_acquire(&held.acquire, lock.lease)
         .await
     {
         Ok(true) => {
@@ -152,9 +169,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
         Ok(false) => Ok(None),
         Err(failure) => {
             if matches!(failure, Failure::Unknown(_)) {
-                // Its lease may begin as late as now.
-                held.ends = Instant::now() + lock.lease;
-                held.reconcile_in_background();
+                held.end_in_background(lock.lease);
             }
             Err(failure.into_unavailable("acquire"))
         }
@@ -190,7 +205,7 @@ impl SetNxGuard {
 impl fmt::Debug for SetNxGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SetNxGuard")
-            .field("key", &self.0.held.key)
+            .field("key", &self.0.held.acquire.name)
             .finish_non_exhaustive()
     }
 }

@@ -44,6 +44,16 @@ async fn a_late_copy_of_a_resent_release_spares_the_next_hold() {
 /// was sent on it may still be retransmitted.
 #[tokio::test]
 async fn a_release_that_timed_out_spares_the_next_hold() {
+    let (_servers, proxy, locks) = behind_sentinel().await;
+    spares_the_next_hold(&proxy, &locks, &locks.lock(NAME)).await;
+    spares_the_next_hold(&proxy, &locks, &locks.fair("fair:late")).await;
+    let lock = locks.read_write("read-write:late");
+    spares_the_next_hold(&proxy, &locks, lock.read()).await;
+    spares_the_next_hold(&proxy, &locks, lock.write()).await;
+}
+
+/// Locks on a master that Sentinel monitors, through a proxy.
+pub(super) async fn behind_sentinel() -> ([RedisServer; 2], Proxy, Locks) {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
     let port = proxy.address.port();
@@ -54,11 +64,7 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
     // That of the releases; all else has to be answered within it.
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
     let locks = connected(backend, config).await.unwrap();
-    spares_the_next_hold(&proxy, &locks, &locks.lock(NAME)).await;
-    spares_the_next_hold(&proxy, &locks, &locks.fair("fair:late")).await;
-    let lock = locks.read_write("read-write:late");
-    spares_the_next_hold(&proxy, &locks, lock.read()).await;
-    spares_the_next_hold(&proxy, &locks, lock.write()).await;
+    ([server, sentinel], proxy, locks)
 }
 
 async fn spares_the_next_hold<K: LockKind>(proxy: &Proxy, locks: &Locks, lock: &Lock<K>) {

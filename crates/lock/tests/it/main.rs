@@ -24,6 +24,7 @@ mod fair;
 mod fenced;
 mod history;
 mod hung_shard;
+mod late_acquire;
 mod late_release;
 mod lost_locks;
 mod lost_replies;
