@@ -252,14 +252,9 @@ impl CommandConnection {
             return self.query(redis::cmd("EXISTS").arg(name.key())).await;
         }
         // A writer may read as well, so the mode alone does not tell.
-        let fields = self.fields(name).await?;
+        let fields: Vec<String> = self.query(redis::cmd("HKEYS").arg(name.key())).await?;
         let mut owners = fields.iter().filter(|field| *field != "mode");
         Ok(owners.any(|field| field.ends_with(":write") == (kind == Kind::Write)))
-    }
-
-    /// The owners' fields of a lock, and "mode" of a read-write lock; empty if there is no key.
-    pub(crate) async fn fields(&self, name: &Name) -> Result<Vec<String>, Failure> {
-        self.query(redis::cmd("HKEYS").arg(name.key())).await
     }
 
     /// A script with the arguments of `notify.lua`.

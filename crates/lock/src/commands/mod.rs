@@ -1,7 +1,7 @@
 //! The commands on the wire: one method of [`CommandConnection`] for each script or command.
 //!
 //! Every command is idempotent for the same arguments, because a command whose connection broke is
-//! sent again (see `connection::bounded`).
+//! sent again (see [`CommandConnection::bounded`]).
 //!
 //! [`CommandConnection`]: crate::connection::command_connection::CommandConnection
 

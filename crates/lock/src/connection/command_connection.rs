@@ -4,11 +4,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ScriptInvocation, ServerErrorKind};
 use redis_link::{AddressError, Redis, RoutedConnection, Server};
 
 use crate::config::LockConfig;
-use crate::connection::bounded::bounded;
 use crate::connection::failure::Failure;
 use crate::connection::refusals::Refusals;
 
@@ -69,8 +68,15 @@ impl CommandConnection {
             .await
     }
 
-    /// Run `command` within the command timeout, once more if its connection broke. Its second
-    /// argument says whether an earlier sending may have been executed.
+    /// Run `command` within the command timeout, at most twice. Its second argument says whether an earlier
+    /// sending may have been executed.
+    ///
+    /// Every script of this crate is idempotent for the same arguments. So a command whose connection broke
+    /// can be sent again straight away: an idle connection that a restarted server closed costs no caller an
+    /// error.
+    ///
+    /// # Errors
+    /// [`Failure::Unknown`] at the timeout, and whenever the first sending may have been executed.
     pub(crate) async fn bounded<T, F>(
         &self,
         command: impl FnMut(RoutedConnection, bool) -> F,
@@ -78,7 +84,7 @@ impl CommandConnection {
     where
         F: Future<Output = RedisResult<T>>,
     {
-        bounded(&self.redis, self.timeout, command).await
+        self.bounded_by(self.timeout, command).await
     }
 
     /// As [`invoke`](Self::invoke), within `timeout` if that is shorter than the command timeout.
@@ -88,9 +94,48 @@ impl CommandConnection {
         script: &ScriptInvocation<'_>,
     ) -> Result<T, Failure> {
         let timeout = timeout.min(self.timeout);
-        bounded(&self.redis, timeout, async |mut c, _| {
-            script.invoke_async(&mut c).await
-        })
-        .await
+        self.bounded_by(timeout, async |mut c, _| script.invoke_async(&mut c).await)
+            .await
+    }
+
+    async fn bounded_by<T, F>(
+        &self,
+        timeout: Duration,
+        mut command: impl FnMut(RoutedConnection, bool) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let run = async {
+            let first = match command(self.redis.commands(), false).await {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let failure = Failure::of(&first);
+            let resent = matches!(failure, Failure::Unknown(_));
+            // Scripts may have been flushed, or the master replaced: the connection has noticed by now.
+            let answered = matches!(
+                first.kind(),
+                ErrorKind::Server(ServerErrorKind::NoScript | ServerErrorKind::ReadOnly)
+            );
+            if !first.is_connection_dropped() && !answered {
+                return Err(failure);
+            }
+            match (command(self.redis.commands(), resent).await, resent) {
+                (Ok(value), _) => Ok(value),
+                // The second sending failed, but the first may have been executed.
+                (Err(second), true) => Err(Failure::Unknown(second.into())),
+                (Err(second), false) => Err(Failure::of(&second)),
+            }
+        };
+        match tokio::time::timeout(timeout, run).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.redis.recheck();
+                Err(Failure::Unknown(
+                    format!("no answer within {timeout:?}").into(),
+                ))
+            }
+        }
     }
 }
