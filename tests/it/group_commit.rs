@@ -653,7 +653,7 @@ async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refuse
         return;
     }
     // One that is queued past the end of the sale is refused.
-    let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 5 SECOND";
+    let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND";
     stack.database.run(soon).await;
     // One batch at a time: the second buyer has to wait.
     let node = Node::of(
