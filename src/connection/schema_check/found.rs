@@ -100,12 +100,13 @@ impl FoundColumn {
 }
 
 async fn tables(connection: &mut MySqlConnection) -> sqlx::Result<HashMap<String, FoundTable>> {
-    // As CHAR: MySQL's own columns are of types that are read as bytes.
+    // As CHAR: MySQL's own columns are of types that are read as bytes. Partitions by the name of the database: by a column
+    // of the outer query the server opens the tables of all databases.
     let query = format!(
         "SELECT CAST(t.TABLE_NAME AS CHAR), CAST(t.TABLE_TYPE AS CHAR), COALESCE(CAST(t.ENGINE AS CHAR), ''), \
          CAST(COALESCE(e.TRANSACTIONS, '') = 'YES' AS SIGNED), \
-         CAST(EXISTS (SELECT 1 FROM information_schema.PARTITIONS p WHERE p.TABLE_SCHEMA = t.TABLE_SCHEMA \
-         AND p.TABLE_NAME = t.TABLE_NAME AND p.PARTITION_NAME IS NOT NULL) AS SIGNED) \
+         CAST(t.TABLE_NAME IN (SELECT p.TABLE_NAME FROM information_schema.PARTITIONS p \
+         WHERE p.TABLE_SCHEMA = DATABASE() AND p.PARTITION_NAME IS NOT NULL) AS SIGNED) \
          FROM information_schema.TABLES t LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE \
          WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME IN ({})",
         names()
