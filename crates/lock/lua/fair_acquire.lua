@@ -1,6 +1,7 @@
 -- Acquire the fair lock, re-enter it, or join its queue.
 --
 -- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
+-- Of a first acquire, the last key and argument are those of generation.lua.
 -- ARGV[5]  lease in milliseconds
 -- ARGV[6]  owner
 -- ARGV[7]  hold count after this acquire, absolute
@@ -15,6 +16,9 @@ local lease, owner, depth, alive_for = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[
 local BEHIND, BEHIND_FREE = 20, 250
 -- How much later than the end of a lease Redisson's waiter is told to wake, in ms.
 local CLOCKS = 1000
+if depth == '1' and outdated() then
+  return redis.call('PTTL', KEYS[1])
+end
 local pruned = prune(owner)
 
 -- Tell the waiter that is first now how long the lease is, unless it will see that by itself. One of

@@ -2,16 +2,16 @@
 -- notified.
 --
 -- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
--- KEYS[5]  the release's latch: a release that is executed late finds it set, and does nothing
 -- ARGV[5]  lease in milliseconds, for the holds that remain
 -- ARGV[6]  owner
 -- ARGV[7]  hold count that remains, absolute
 -- ARGV[8]  1: the owner leaves the queue too
+-- The last key and argument are those of generation.lua.
 --
 -- Returns nil when this owner does not hold the lock, 0 when holds of its own remain, 1 when it
 -- no longer holds the lock.
 -- 3 for 1: the user may not publish (see notify.lua).
-if redis.call('EXISTS', KEYS[5]) == 1 then
+if outdated() then
   return nil
 end
 

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  the lock's name
 -- KEYS[2]  the counter
+-- Of a first acquire, the last key and argument are those of generation.lua.
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  owner
 -- ARGV[3]  hold count after this acquire
@@ -11,6 +12,9 @@
 --
 -- A first acquire takes a new token, a re-entry (token 0 in the reply) keeps the one it has. A first
 -- acquire that is sent twice takes two: tokens have to rise, not to be consecutive.
+if ARGV[3] == '1' and outdated() then
+  return {0, redis.call('PTTL', KEYS[1])}
+end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
     or (ARGV[3] == '1' and redis.call('EXISTS', KEYS[1]) == 0) then
   -- The counter first: if it is of another type, this fails before anything is written.

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  the lock's name: a hash of `mode` ("read" or "write") and a hold count for each owner;
 --          a writer's field has ":write" after the owner
+-- Of a first acquire, the last key and argument are those of generation.lua.
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  owner
 -- ARGV[3]  hold count after this acquire, absolute
@@ -11,6 +12,9 @@
 --
 -- Returns nil when the owner reads, else the key's PTTL (-1: no expiry; -2: there is no
 -- hold to re-enter).
+if ARGV[3] == '1' and outdated() then
+  return redis.call('PTTL', KEYS[1])
+end
 local mode = redis.call('HGET', KEYS[1], 'mode')
 local own = redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
 if mode == false then

@@ -1,7 +1,6 @@
 -- Release one hold of the read side; with the last reader the key is deleted and a waiter notified.
 --
 -- KEYS[1]     the lock's name, see read_acquire.lua
--- KEYS[2]     the release's latch: a release that is executed late finds it set, and does nothing
 -- ARGV[1..3]  see notify.lua; the message is "0": it wakes one waiter, since only a writer can be
 --             waiting
 -- ARGV[4]     not used: the holds that remain keep the leases they have
@@ -9,11 +8,12 @@
 -- ARGV[6]     hold count that remains, absolute
 -- ARGV[7]     prefix of the keys of holds
 -- ARGV[8]     number of the hold that ends, if others remain
+-- The last key and argument are those of generation.lua.
 --
 -- Returns nil when this owner does not read (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer reads.
 -- 3 for 1: the user may not publish (see notify.lua).
-if redis.call('EXISTS', KEYS[2]) == 1 then
+if outdated() then
   return nil
 end
 

@@ -1,16 +1,16 @@
 -- Release one hold of the reentrant lock; with the last one the key is deleted and a waiter notified.
 --
 -- KEYS[1]     the lock's name
--- KEYS[2]     the release's latch: a release that is executed late finds it set, and does nothing
 -- ARGV[1..3]  see notify.lua; the message is "0"
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     owner
 -- ARGV[6]     hold count that remains, absolute: sent twice, it still counts once
+-- The last key and argument are those of generation.lua.
 --
 -- Returns nil when this owner does not hold the lock (nothing is touched), 0 when holds remain,
 -- 1 when the lock is free now.
 -- 3 for 1: the user may not publish (see notify.lua).
-if redis.call('EXISTS', KEYS[2]) == 1 then
+if outdated() then
   return nil
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[5]) == 0 then

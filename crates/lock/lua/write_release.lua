@@ -1,17 +1,17 @@
 -- Release one hold of the write side; with the last one all waiters are notified.
 --
 -- KEYS[1]     the lock's name, see read_acquire.lua
--- KEYS[2]     the release's latch: a release that is executed late finds it set, and does nothing
 -- ARGV[1..3]  see notify.lua; the message is "1": it wakes all waiters, since many readers may get in
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     the owner as a writer
 -- ARGV[6]     hold count that remains, absolute
+-- The last key and argument are those of generation.lua.
 --
 -- Returns nil when this owner does not write (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer writes. If it still reads, the lock is a read lock from now on, and other
 -- readers are notified as well (Redisson leaves them to their timers).
 -- 3 for 1: the user may not publish (see notify.lua).
-if redis.call('EXISTS', KEYS[2]) == 1 then
+if outdated() then
   return nil
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[5]) == 0 then

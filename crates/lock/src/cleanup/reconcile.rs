@@ -16,17 +16,11 @@ use crate::shared::Shared;
 /// Pauses between attempts: the first, and the longest; each is twice as long as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
 
-/// For how many command timeouts what was sent on a connection that was given up may still arrive: the
-/// system retransmits for five; see `settings` of redis-link.
-const IN_FLIGHT_TIMEOUTS: u32 = 6;
-
-/// Repeat `release` until it is done (`true`) or refused, until the server has answered as often as `denials`
-/// that nothing is held (`false`), or until `until`. `key` tells on which node it is.
+/// Repeat `release` until the server has answered, or until `until`. `key` tells on which node it is.
 pub(crate) async fn release_until<F>(
     shared: &Shared,
     key: &str,
     until: Instant,
-    mut denials: u32,
     mut release: impl FnMut() -> F,
 ) where
     F: Future<Output = Result<bool, Failure>>,
@@ -36,16 +30,12 @@ pub(crate) async fn release_until<F>(
         {
             let _permit = shared.cleanup_permit(key).await;
             match release().await {
-                Ok(true) => return,
-                Ok(false) => denials = denials.saturating_sub(1),
+                Ok(_) => return,
                 Err(Failure::Rejected(cause)) => {
                     tracing::warn!(key, error = %cause, "release refused");
                     return;
                 }
                 Err(_) => {}
-            }
-            if denials == 0 {
-                return;
             }
         }
         sleep(pause).await;
@@ -76,31 +66,29 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
 /// Release the lock on the server unless this process holds it.
 ///
 /// For outcomes that never became known. Goes on until the server has answered, or until the lease
-/// must have ended anyway and what was sent can no longer arrive. A first "not held" is checked once
-/// more: the command in doubt may have been delayed on a connection that broke.
+/// must have ended anyway and what was sent can no longer arrive.
 pub(crate) fn reconcile(
     shared: &Arc<Shared>,
     request: &LockRequest,
     until: Instant,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let until = until.max(Instant::now() + shared.connection.timeout() * IN_FLIGHT_TIMEOUTS);
-    release_unless_held(shared, request, until, 2)
+    let until = until.max(Instant::now() + shared.connection.generations_kept());
+    release_unless_held(shared, request, until)
 }
 
 /// Release the lock unless this process holds it, and leave the fair queue unless another call of this
-/// owner waits. Goes on until the server has said as often as `denials` that it is not held.
+/// owner waits. Goes on until the server has answered, or until `until`.
 pub(crate) fn release_unless_held(
     shared: &Arc<Shared>,
     request: &LockRequest,
     until: Instant,
-    denials: u32,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Entered before the caller leaves it: the entry knows which releases were not answered.
+    // Entered before the caller leaves it: the entry knows the generation.
     let entry = shared.registry.enter(request);
     let (shared, request) = (shared.clone(), request.clone());
     async move {
         let (shared, request, entry) = (&shared, &request, &entry);
-        release_until(shared, request.name.key(), until, denials, || async move {
+        release_until(shared, request.name.key(), until, || async move {
             let _command = entry.command_lock.lock().await;
             // Waiting for other commands of this owner may have taken so long that nothing is left.
             if entry.live().is_some() || Instant::now() >= until {
@@ -109,7 +97,7 @@ pub(crate) fn release_unless_held(
             let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
             let (connection, lease) = (&shared.connection, shared.config.lease);
             connection
-                .release(request, lease, 0, 1, leave_queue, &entry.latches)
+                .release(request, lease, 0, 1, leave_queue, &entry.generation)
                 .await
         })
         .await;

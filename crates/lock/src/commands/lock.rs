@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use redis::{RedisResult, Script, ScriptInvocation};
+use redis::{FromRedisValue, Script, ScriptInvocation};
 
 use crate::commands::Try;
-use crate::commands::release_latch::{self, ReleaseLatches};
+use crate::commands::generation::Generation;
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
@@ -29,27 +29,37 @@ const FAIR_WAIT_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 /// Bit of a script's reply: the user may not publish, so that nobody was notified.
 const DENIED: i64 = 2;
 
-script!(ACQUIRE = "acquire.lua");
-script!(RELEASE = "notify.lua", "release.lua");
+script!(ACQUIRE = "generation.lua", "acquire.lua");
+script!(RELEASE = "generation.lua", "notify.lua", "release.lua");
 script!(RENEW = "renew.lua");
 script!(FORCE_UNLOCK = "notify.lua", "force_unlock.lua");
-script!(FENCED_ACQUIRE = "fenced_acquire.lua");
-script!(READ_ACQUIRE = "read_acquire.lua");
-script!(READ_RELEASE = "notify.lua", "read_release.lua");
-script!(WRITE_ACQUIRE = "write_acquire.lua");
-script!(WRITE_RELEASE = "notify.lua", "write_release.lua");
+script!(FENCED_ACQUIRE = "generation.lua", "fenced_acquire.lua");
+script!(READ_ACQUIRE = "generation.lua", "read_acquire.lua");
+script!(
+    READ_RELEASE = "generation.lua",
+    "notify.lua",
+    "read_release.lua"
+);
+script!(WRITE_ACQUIRE = "generation.lua", "write_acquire.lua");
+script!(
+    WRITE_RELEASE = "generation.lua",
+    "notify.lua",
+    "write_release.lua"
+);
 script!(READ_WRITE_RENEW = "read_write_renew.lua");
 script!(
     READ_WRITE_FORCE_UNLOCK = "notify.lua",
     "read_write_force_unlock.lua"
 );
 script!(
-    FAIR_ACQUIRE = "notify.lua",
+    FAIR_ACQUIRE = "generation.lua",
+    "notify.lua",
     "fair_queue.lua",
     "fair_acquire.lua"
 );
 script!(
-    FAIR_RELEASE = "notify.lua",
+    FAIR_RELEASE = "generation.lua",
+    "notify.lua",
     "fair_queue.lua",
     "fair_release.lua"
 );
@@ -70,17 +80,54 @@ pub(crate) enum RenewReply {
 
 impl CommandConnection {
     /// Acquire the lock up to hold count `depth`. With `queue_timeout` the owner joins the queue of a
-    /// fair lock that is not free, for so long. `latches` are those of this lock and owner. Returns the
-    /// fencing token, 0 for kinds without one, or the key's PTTL (-1: no expiry; -2: there is no key).
+    /// fair lock that is not free, for so long. Returns the fencing
+    /// token, 0 for kinds without one, or the key's PTTL (-1: no expiry; -2: there is no key).
     pub(crate) async fn acquire(
         &self,
         request: &LockRequest,
         lease: Duration,
         depth: u32,
         queue_timeout: Option<Duration>,
-        latches: &ReleaseLatches,
+        generation: &Generation,
     ) -> Result<Try<u64>, Failure> {
-        self.close_latches(request, latches).await?;
+        let script = || self.acquire_script(request, lease, depth, queue_timeout);
+        if request.kind == Kind::Fenced {
+            let (acquired, number): (bool, i64) =
+                self.invoke_acquire(generation, depth, script).await?;
+            let fence = u64::try_from(number).unwrap_or(0);
+            return Ok(if acquired {
+                Try::Acquired(fence)
+            } else {
+                Try::Refused(number)
+            });
+        }
+        let pttl: Option<i64> = self.invoke_acquire(generation, depth, script).await?;
+        Ok(pttl.map_or(Try::Acquired(0), Try::Refused))
+    }
+
+    /// Only a first acquire carries its generation.
+    async fn invoke_acquire<T: FromRedisValue>(
+        &self,
+        generation: &Generation,
+        depth: u32,
+        script: impl Fn() -> ScriptInvocation<'static>,
+    ) -> Result<T, Failure> {
+        if depth > 1 {
+            self.raise(generation).await?;
+            return self.invoke(&script()).await;
+        }
+        let (reply, _) = self.invoke_in(generation, script).await?;
+        Ok(reply)
+    }
+
+    /// The script that acquires, but for its generation.
+    fn acquire_script(
+        &self,
+        request: &LockRequest,
+        lease: Duration,
+        depth: u32,
+        queue_timeout: Option<Duration>,
+    ) -> ScriptInvocation<'static> {
         let name = &request.name;
         let mut call = match request.kind {
             Kind::Reentrant => ACQUIRE.key(name.key()),
@@ -93,13 +140,6 @@ impl CommandConnection {
         match request.kind {
             Kind::Fenced => {
                 call.key(name.prefixed("redisson_lock_token"));
-                let (acquired, number): (bool, i64) = self.invoke(&call).await?;
-                let fence = u64::try_from(number).unwrap_or(0);
-                return Ok(if acquired {
-                    Try::Acquired(fence)
-                } else {
-                    Try::Refused(number)
-                });
             }
             Kind::Fair => {
                 call.arg(queue_timeout.map_or(0, millis));
@@ -109,8 +149,7 @@ impl CommandConnection {
             }
             Kind::Reentrant | Kind::Write => {}
         }
-        let pttl: Option<i64> = self.invoke(&call).await?;
-        Ok(pttl.map_or(Try::Acquired(0), Try::Refused))
+        call
     }
 
     /// Set the hold count to `depth`; 0 releases the lock. Of several holds of a reader, that of this
@@ -124,34 +163,18 @@ impl CommandConnection {
         depth: u32,
         number: u32,
         leave_queue: bool,
-        latches: &ReleaseLatches,
+        generation: &Generation,
     ) -> Result<bool, Failure> {
-        self.close_latches(request, latches).await?;
-        self.bounded(async |mut c, resent| {
-            if resent {
-                self.close_latches_on(&mut c, request, latches).await?;
-            }
-            let latch = latches.next();
-            let mut call = self.release_script(request, lease, depth, number, leave_queue);
-            call.key(release_latch::key(request, latch));
-            let reply: RedisResult<Option<i64>> = call.invoke_async(&mut c).await;
-            if !matches!(
-                reply.as_ref().map_err(Failure::of),
-                Err(Failure::Unknown(_))
-            ) {
-                latches.answered(latch);
-            }
-            let reply = reply?;
-            if reply.is_some_and(|reply| reply & DENIED != 0) {
-                self.refusals
-                    .notification(&channel(&request.name, request.kind));
-            }
-            Ok(reply.is_some() || (resent && depth == 0))
-        })
-        .await
+        let script = || self.release_script(request, lease, depth, number, leave_queue);
+        let (reply, resent): (Option<i64>, bool) = self.invoke_in(generation, script).await?;
+        if reply.is_some_and(|reply| reply & DENIED != 0) {
+            self.refusals
+                .notification(&channel(&request.name, request.kind));
+        }
+        Ok(reply.is_some() || (resent && depth == 0))
     }
 
-    /// The script that sets the hold count, but for its latch.
+    /// The script that sets the hold count, but for its generation.
     fn release_script(
         &self,
         request: &LockRequest,

@@ -5,8 +5,8 @@
 //!
 //! [`CommandConnection`]: crate::connection::command_connection::CommandConnection
 
+pub(crate) mod generation;
 pub(crate) mod lock;
-pub(crate) mod release_latch;
 pub(crate) mod setnx;
 
 /// The answer to a try to acquire.

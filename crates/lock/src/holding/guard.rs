@@ -251,7 +251,7 @@ async fn send_release(held: &Held) -> Result<(), Error> {
     let leave = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
     let connection = &shared.connection;
     match connection
-        .release(request, lease, depth, number, leave, &entry.latches)
+        .release(request, lease, depth, number, leave, &entry.generation)
         .await
     {
         // Where the server's reply was lost, the lease is what this process can rely on.

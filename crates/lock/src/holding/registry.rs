@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::commands::release_latch::ReleaseLatches;
+use crate::commands::generation::Generation;
 use crate::holding::hold::Hold;
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
@@ -36,8 +36,7 @@ pub(crate) struct Entry {
     hold: Mutex<Option<Arc<Hold>>>,
     /// How many calls of this owner wait in the queue of a fair lock: there they share one position.
     pub(crate) queued: AtomicUsize,
-    /// The latches of releases without an answer.
-    pub(crate) latches: ReleaseLatches,
+    pub(crate) generation: Generation,
 }
 
 impl Registry {
@@ -58,7 +57,7 @@ impl Registry {
             command_lock: tokio::sync::Mutex::new(()),
             hold: Mutex::new(None),
             queued: AtomicUsize::new(0),
-            latches: ReleaseLatches::default(),
+            generation: Generation::new(&request.name, &request.field()),
         });
         entries.insert(key, Arc::downgrade(&entry));
         entry

@@ -88,7 +88,7 @@ impl Held {
         let cleanup = self.locks.shared().cleanup.clone();
         cleanup.spawn(async move {
             let release = || self.send_release();
-            release_until(self.locks.shared(), self.name(), self.ends, 1, release).await;
+            release_until(self.locks.shared(), self.name(), self.ends, release).await;
         });
     }
 
@@ -98,9 +98,9 @@ impl Held {
         let cleanup = self.locks.shared().cleanup.clone();
         cleanup.spawn(async move {
             let connection = &self.locks.shared().connection;
-            let until = Instant::now() + lease.max(connection.setnx_end_kept());
+            let until = Instant::now() + lease.max(connection.generations_kept());
             let end = || connection.setnx_end(&self.acquire);
-            release_until(self.locks.shared(), self.name(), until, 1, end).await;
+            release_until(self.locks.shared(), self.name(), until, end).await;
         });
     }
 
@@ -147,10 +147,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     shared.check_open()?;
     shared.connection.check_setnx(&lock.name)?;
     let since = Instant::now();
-    let acquire = SetNxAcquire {
-        name: lock.name,
-        token: shared.token(),
-    };
+    let acquire = SetNxAcquire::new(lock.name, shared.token());
     let held = Held {
         locks: lock.locks,
         acquire,

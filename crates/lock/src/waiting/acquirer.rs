@@ -54,7 +54,7 @@ struct InDoubt {
     request: LockRequest,
     /// Until when it may be granted.
     until: Instant,
-    /// Keeps the entry, which knows which releases were not answered.
+    /// Keeps the entry, which knows the generation.
     _entry: Arc<Entry>,
 }
 
@@ -148,15 +148,14 @@ impl Acquirer {
         in_doubt: &Mutex<Option<Armed<InDoubt>>>,
     ) -> Result<Try<RawGuard>, Error> {
         let (answer, now_in_doubt) = match self.attempt(request, queue_timeout).await {
-            Ok(Try::Acquired(guard)) => (Ok(Try::Acquired(guard)), None),
+            Ok(answer) => (Ok(answer), None),
             Err(Failed {
                 error,
-                in_doubt: Some(in_doubt),
-            }) => (Err(error), Some(in_doubt)),
-            Ok(refused) => return Ok(refused),
-            Err(Failed { error, .. }) => return Err(error),
+                in_doubt: None,
+            }) => return Err(error),
+            Err(Failed { error, in_doubt }) => (Err(error), in_doubt),
         };
-        // A later try has decided what was in doubt before.
+        // A later try has raised the generation, so that its own answer is the only one that counts.
         let mut in_doubt = in_doubt.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut decided) = std::mem::replace(&mut *in_doubt, now_in_doubt) {
             decided.disarm();
@@ -218,7 +217,7 @@ async fn attempt(
             .map_or((1, wanted), |hold| hold.next(wanted, Instant::now()));
         let reply = shared
             .connection
-            .acquire(&request, lease, depth, queue_timeout, &entry.latches)
+            .acquire(&request, lease, depth, queue_timeout, &entry.generation)
             .await;
         let failure = match (reply, current) {
             (Ok(Try::Refused(pttl)), None) => return Ok(Try::Refused(pttl)),

@@ -36,11 +36,10 @@ impl Drop for FairQueueTicket {
         if self.entry.queued.fetch_sub(1, Ordering::Relaxed) > 1 || self.entry.live().is_some() {
             return;
         }
-        // After that, other waiters remove this one as dead. The outcome of no command is unknown here, so
-        // that one answer is enough.
+        // After that, other waiters remove this one as dead.
         let until = Instant::now() + self.shared.config.lease;
         self.shared
             .cleanup
-            .spawn(release_unless_held(&self.shared, &self.request, until, 1));
+            .spawn(release_unless_held(&self.shared, &self.request, until));
     }
 }

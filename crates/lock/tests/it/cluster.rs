@@ -123,24 +123,24 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
     cluster.begin_move(slot, 0, 1).await;
     // ASK: the key is not at the old node, and the new one does not serve the slot yet.
     let other = here.lock(&neighbour);
-    let held = other.acquire().await.unwrap();
     let mut raw = cluster.nodes[1].conn().await;
     let _: () = query(&mut raw, "ASKING", &[]).await;
-    assert_eq!(
-        query::<i64>(&mut raw, "EXISTS", &[&neighbour]).await,
-        1,
-        "not at the new node"
-    );
-    // Its latch is on neither node: it is released when the slot has moved.
-    fails_as!(held.release().await, Unavailable);
+    let _: i64 = query(&mut raw, "HSET", &[&neighbour, "a foreign owner", "1"]).await;
+    assert_eq!(other.is_locked().await, Ok(true), "not at the new node");
+    let _: () = query(&mut raw, "ASKING", &[]).await;
+    let _: i64 = query(&mut raw, "DEL", &[&neighbour]).await;
+    // TRYAGAIN: neither the key nor its generation is at the new node.
+    fails_as!(other.try_acquire().await, Unavailable);
+    let acquired_when_moved = tokio::spawn({
+        let other = other.clone();
+        async move { other.acquire().await }
+    });
     // A key that is still at the old node is used there.
     assert_eq!(here.lock(&name).is_locked().await, Ok(true));
 
     cluster.end_move(slot, 0, 1).await;
-    eventually("the release is repeated", async || {
-        other.is_locked().await == Ok(false)
-    })
-    .await;
+    let held = soon("the slot has moved", acquired_when_moved).await;
+    held.unwrap().unwrap().release().await.unwrap();
     // MOVED: the holder's next command goes to the new node, and the waiter subscribes there.
     subscribed(&cluster, 1, &name).await;
     guard.release().await.unwrap();

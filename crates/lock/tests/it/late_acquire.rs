@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LockConfig};
+use redis::aio::MultiplexedConnection;
+use redisson_lock::kind::LockKind;
+use redisson_lock::{Error, Lock, LockConfig};
 
 use super::late_release::behind_sentinel;
 use super::{TIMEOUT, eventually, query, start_behind_proxy};
-use testkit::proxy::Mode;
+use testkit::proxy::{Mode, Proxy};
 
 /// The proxy keeps requests with the word `late` in them.
 const KEY: &str = "setnx:late";
@@ -42,6 +44,77 @@ async fn a_late_copy_of_a_resent_acquire_holds_nothing() {
             "refused: {refused}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_late_copy_of_a_resent_acquire_holds_nothing_whatever_the_kind() {
+    let config = LockConfig::default().with_command_timeout(TIMEOUT);
+    let (server, proxy, locks) = start_behind_proxy(config).await;
+    let mut raw = server.conn().await;
+    late_copy_holds_nothing(&proxy, &mut raw, &locks.lock("lock:late")).await;
+    late_copy_holds_nothing(&proxy, &mut raw, &locks.fenced("fenced:late")).await;
+    late_copy_holds_nothing(&proxy, &mut raw, &locks.fair("fair:late")).await;
+    let lock = locks.read_write("read-write:late");
+    late_copy_holds_nothing(&proxy, &mut raw, lock.read()).await;
+    late_copy_holds_nothing(&proxy, &mut raw, lock.write()).await;
+}
+
+async fn late_copy_holds_nothing<K: LockKind>(
+    proxy: &Proxy,
+    raw: &mut MultiplexedConnection,
+    lock: &Lock<K>,
+) {
+    // Loads the scripts, so that one request is one acquire.
+    let first = lock.acquire().await.unwrap();
+    first.release().await.unwrap();
+    proxy.set(Mode::HoldRequest);
+    let held = lock.try_acquire().await.unwrap().unwrap();
+    assert_eq!(proxy.held(), 1, "no request is late: {lock:?}");
+    held.release().await.unwrap();
+    proxy.pass_held().await;
+    let keys = holding(raw, lock.name()).await;
+    assert!(keys.is_empty(), "{lock:?} is held: {keys:?}");
+}
+
+/// The keys with the lock's name that say that it is held or waited for.
+async fn holding(raw: &mut MultiplexedConnection, name: &str) -> Vec<String> {
+    let mut keys: Vec<String> = query(raw, "KEYS", &[&format!("*{name}*")]).await;
+    keys.retain(|key| {
+        !key.starts_with("redisson_unlock_latch:") && !key.starts_with("redisson_lock_token:")
+    });
+    keys
+}
+
+#[tokio::test]
+async fn an_acquire_that_was_given_up_holds_nothing_whatever_the_kind() {
+    let (servers, proxy, locks) = behind_sentinel().await;
+    let mut raw = servers[0].conn().await;
+    given_up_holds_nothing(&proxy, &mut raw, &locks.lock("lock:late")).await;
+    given_up_holds_nothing(&proxy, &mut raw, &locks.fenced("fenced:late")).await;
+    given_up_holds_nothing(&proxy, &mut raw, &locks.fair("fair:late")).await;
+    given_up_holds_nothing(&proxy, &mut raw, locks.read_write("read:late").read()).await;
+    given_up_holds_nothing(&proxy, &mut raw, locks.read_write("write:late").write()).await;
+}
+
+async fn given_up_holds_nothing<K: LockKind>(
+    proxy: &Proxy,
+    raw: &mut MultiplexedConnection,
+    lock: &Lock<K>,
+) {
+    let first = lock.acquire().await.unwrap();
+    first.release().await.unwrap();
+    proxy.set(Mode::HoldRequests("late"));
+    fails_as!(lock.try_acquire().await, Unavailable);
+    proxy.set(Mode::Forward);
+    let raised = format!("redisson_unlock_latch:{{{}}}:*", lock.name());
+    eventually("its generation is raised", async || {
+        query::<Vec<String>>(raw, "KEYS", &[&raised]).await.len() == 1
+    })
+    .await;
+    assert!(proxy.held() > 0, "no request is late: {lock:?}");
+    proxy.pass_held().await;
+    let keys = holding(raw, lock.name()).await;
+    assert!(keys.is_empty(), "{lock:?} is held: {keys:?}");
 }
 
 /// No sending is answered in time, and the call fails; its clean-up is over when the acquire comes.

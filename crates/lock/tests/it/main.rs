@@ -171,8 +171,7 @@ async fn renewed(valid_for: impl Fn() -> Duration) {
 }
 
 /// Whether nothing is left on a server: no subscription, and no key but those that outlive their lock,
-/// which are the counters of fenced locks and, for a minute, the latches of releases that were not
-/// answered.
+/// which are the counters of fenced locks and, for two minutes, the generations that were raised.
 async fn is_clean(raw: &mut MultiplexedConnection) -> bool {
     let mut keys: Vec<String> = query(raw, "KEYS", &["*"]).await;
     let outlive = ["redisson_lock_token:", "redisson_unlock_latch:"];
