@@ -1,20 +1,15 @@
 //! Look-up of an order by its id, whatever its strategy and whoever asks: its row, what the stream knows of it, and then its row
 //! for certain. **"No such order" is said here and nowhere else**, and then there will never be one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use tokio::sync::Mutex;
 
 use super::model::Order;
 use super::store::OrderStore;
 use super::store::decide::Probe;
 use super::strategy::stream::{OrderStream, Standing, Unnamed};
 use crate::error::{Cause, Error};
-
-/// Longest wait for a probe to begin.
-const PROBE_WAIT: Duration = Duration::from_secs(1);
 
 /// Looks orders up for their buyers. Cheap to clone.
 #[derive(Clone)]
@@ -23,7 +18,6 @@ pub struct OrderLookup {
     stream: OrderStream,
     /// How long after an id was made an order under it may be on its way to the stream, unseen.
     unsure: Duration,
-    one_probe: Arc<Mutex<()>>,
 }
 
 /// What a row under the id says of the user's order.
@@ -53,7 +47,6 @@ impl OrderLookup {
             store,
             stream,
             unsure,
-            one_probe: Arc::default(),
         }
     }
 
@@ -94,7 +87,7 @@ impl OrderLookup {
         };
         // Only after the stream was asked: what is resolved there is a row before.
         let row = match row {
-            None => match self.probe(order_id, user_id).await? {
+            None => match self.store.probe(order_id, user_id).await? {
                 Probe::Order(order) => Row::of(order, user_id),
                 Probe::Nothing => return Err(self.missing(order_id, unnamed)),
             },
@@ -106,15 +99,6 @@ impl OrderLookup {
             Row::Refusal => Err(Error::OrderFailed),
             Row::OfAnother => Err(Error::OrderNotFound),
         }
-    }
-
-    /// One at a time: two of the same id would be in each other's way, and strangers may ask for any. Each asks by itself: a
-    /// result from before the stream was asked may be older than what was resolved there.
-    async fn probe(&self, order_id: i64, user_id: i64) -> Result<Probe, Error> {
-        let Ok(_turn) = tokio::time::timeout(PROBE_WAIT, self.one_probe.lock()).await else {
-            return Err(Error::Unavailable(Cause::OrderUndecided));
-        };
-        self.store.probe(order_id, user_id).await
     }
 
     /// What is said of an order whose id will never be a row of the database: while a call may be on its way that admits it to

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::timeout_at;
 
 use super::count::{rows_by_id, rows_sql};
 use super::orders::{OrderStore, SELECT_ORDER, drawn_at, in_zone};
@@ -100,7 +101,8 @@ impl OrderStore {
     }
 
     /// The row under this id, or that there will never be one. Writes nothing, and waits for no transaction on servers whose
-    /// locking reads see what is not committed.
+    /// locking reads see what is not committed. One at a time: two of the same id would be in each other's way, and strangers may
+    /// ask for any.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: it is not certain. A transaction that has inserted the order has not ended, or one may be on its
@@ -117,6 +119,9 @@ impl OrderStore {
             sql_time(drawn_at + SETTLED_AFTER),
         );
         let deadline = self.db.pool.deadline();
+        let Ok(_turn) = timeout_at(deadline, self.probing.lock()).await else {
+            return Err(Error::Unavailable(Cause::OrderUndecided));
+        };
         let connection = self.db.pool.acquire_writable(deadline).await?;
         let mut transaction =
             OrderTransaction::on(self.db.clone(), self.zone, connection, deadline);

@@ -1,8 +1,10 @@
 //! [`OrderStore`]: the orders in the database, and the reads of it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::transaction::OrderTransaction;
@@ -22,12 +24,17 @@ pub struct OrderStore {
     pub(super) db: Database,
     /// The zone of times in replies, and of the day of order ids.
     pub(super) zone: Zone,
+    pub(super) probing: Arc<Mutex<()>>,
 }
 
 impl OrderStore {
     /// A store on this database, giving times in this zone.
     pub fn new(db: Database, zone: Zone) -> Self {
-        OrderStore { db, zone }
+        OrderStore {
+            db,
+            zone,
+            probing: Arc::default(),
+        }
     }
 
     /// The stock and the buyer's order, in one round trip and outside any transaction. `None` where there is no such
