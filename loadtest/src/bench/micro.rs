@@ -104,8 +104,13 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
 /// other. Some releases find no lock, which favours this side.
 async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Result<f64> {
-    let acquire = load(server, include_str!("../../../crates/lock/lua/acquire.lua")).await?;
     let text = concat!(
+        include_str!("../../../crates/lock/lua/generation.lua"),
+        include_str!("../../../crates/lock/lua/acquire.lua")
+    );
+    let acquire = load(server, text).await?;
+    let text = concat!(
+        include_str!("../../../crates/lock/lua/generation.lua"),
         include_str!("../../../crates/lock/lua/notify.lua"),
         include_str!("../../../crates/lock/lua/release.lua")
     );
@@ -115,7 +120,18 @@ async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Res
     let mut redis = redis_connection::connect(&server.url()).await?;
     let first = requests(duration, 60_000.0);
     let keys = (first / 10).max(1);
-    let acquired = ["EVALSHA", &acquire, "1", key, "30000", owner, "1"];
+    let (generation_key, generation) = ("bench:generation", "1");
+    let acquired = [
+        "EVALSHA",
+        &acquire,
+        "2",
+        key,
+        generation_key,
+        "30000",
+        owner,
+        "1",
+        generation,
+    ];
     let acquires = redis_benchmark(server, first, keys, &acquired).await?;
     let held: bool = redis.exists("bench:raw:000000000000").await?;
     ensure!(held, "redis-benchmark's keys are not what was expected");
@@ -125,13 +141,14 @@ async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Res
         &release,
         "2",
         key,
-        "bench:latch",
+        generation_key,
         "PUBLISH",
         "0",
         channel,
         "30000",
         owner,
         "0",
+        generation,
     ];
     let releases = redis_benchmark(server, keys, keys, &released).await?;
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
