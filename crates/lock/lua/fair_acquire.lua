@@ -1,12 +1,12 @@
 -- Acquire the fair lock, re-enter it, or join its queue.
 --
 -- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
--- Of a first acquire, the last key and argument are those of generation.lua.
 -- ARGV[5]  lease in milliseconds
 -- ARGV[6]  owner
 -- ARGV[7]  hold count after this acquire, absolute
 -- ARGV[8]  how long a waiter counts as alive after this, in ms; 0: do not join the queue. Another call
 --          of this owner may have asked for longer, and then it is that long
+-- The last key and argument are those of generation.lua.
 --
 -- Returns nil when the owner holds the lock, else in how many ms to try again: the key's PTTL (-1: no
 -- expiry; -2: no key). Waiters behind others try a little later, one after the other.
@@ -16,7 +16,7 @@ local lease, owner, depth, alive_for = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[
 local BEHIND, BEHIND_FREE = 20, 250
 -- How much later than the end of a lease Redisson's waiter is told to wake, in ms.
 local CLOCKS = 1000
-if depth == '1' and outdated() then
+if outdated() then
   return redis.call('PTTL', KEYS[1])
 end
 local pruned = prune(owner)

@@ -2,17 +2,17 @@
 --
 -- KEYS[1]  the lock's name
 -- KEYS[2]  the counter
--- Of a first acquire, the last key and argument are those of generation.lua.
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  owner
 -- ARGV[3]  hold count after this acquire
+-- The last key and argument are those of generation.lua.
 --
 -- Returns {1, token} when the owner holds the lock, else {0, the key's PTTL} (-1: no expiry; -2: no
 -- key).
 --
 -- A first acquire takes a new token, a re-entry (token 0 in the reply) keeps the one it has. A first
 -- acquire that is sent twice takes two: tokens have to rise, not to be consecutive.
-if ARGV[3] == '1' and outdated() then
+if outdated() then
   return {0, redis.call('PTTL', KEYS[1])}
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1

@@ -2,17 +2,17 @@
 --
 -- KEYS[1]  the lock's name: a hash of `mode` ("read" or "write") and a hold count for each owner;
 --          a writer's field has ":write" after the owner
--- Of a first acquire, the last key and argument are those of generation.lua.
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  owner
 -- ARGV[3]  hold count after this acquire, absolute
 -- ARGV[4]  prefix of the keys of holds. Hold N of an owner has a key
 --          "<prefix>:<owner>:rwlock_timeout:N" that expires with its lease, because fields of a hash
 --          cannot expire one by one
+-- The last key and argument are those of generation.lua.
 --
 -- Returns nil when the owner reads, else the key's PTTL (-1: no expiry; -2: there is no
 -- hold to re-enter).
-if ARGV[3] == '1' and outdated() then
+if outdated() then
   return redis.call('PTTL', KEYS[1])
 end
 local mode = redis.call('HGET', KEYS[1], 'mode')

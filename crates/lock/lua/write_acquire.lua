@@ -1,14 +1,14 @@
 -- Acquire the write side of a read-write lock, or re-enter it.
 --
 -- KEYS[1]  the lock's name, see read_acquire.lua
--- Of a first acquire, the last key and argument are those of generation.lua.
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  the owner as a writer: "<owner>:write"
 -- ARGV[3]  hold count after this acquire, absolute
+-- The last key and argument are those of generation.lua.
 --
 -- Returns nil when the owner writes, else the key's PTTL (-1: no expiry; -2: no key).
 -- A reader never becomes a writer: two that tried would wait for each other forever.
-if ARGV[3] == '1' and outdated() then
+if outdated() then
   return redis.call('PTTL', KEYS[1])
 end
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then

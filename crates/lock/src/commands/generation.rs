@@ -7,12 +7,11 @@
 //! one is written to a key, and confirmed, before anything else is sent for this owner. From then on the
 //! scripts ignore what is older.
 //!
-//! Renewals and re-entries carry none. They change only a hold that their owner has, and the next command
-//! of that owner sets its hold count again; late, they prolong its lease at the most.
+//! Renewals carry none: late, they prolong the lease of what their owner holds then, at the most.
 //!
 //! The key is declared, as some clusters ask for. So while a cluster moves the slot, where a script with
 //! two keys needs both on one node, it refuses these commands (TRYAGAIN): until the slot has moved, a lock
-//! in it is renewed, but neither acquired anew nor released.
+//! in it is renewed, but neither acquired nor released.
 //!
 //! Redisson's releases have a key of this kind too (from 3.24 on), with the answer in it; here it is written
 //! only when it is needed.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis::{FromRedisValue, Script, ScriptInvocation};
+use redis::{Script, ScriptInvocation};
 
 use crate::commands::Try;
 use crate::commands::generation::Generation;
@@ -80,8 +80,8 @@ pub(crate) enum RenewReply {
 
 impl CommandConnection {
     /// Acquire the lock up to hold count `depth`. With `queue_timeout` the owner joins the queue of a
-    /// fair lock that is not free, for so long. Returns the fencing
-    /// token, 0 for kinds without one, or the key's PTTL (-1: no expiry; -2: there is no key).
+    /// fair lock that is not free, for so long. Returns the fencing token, 0 for kinds without one, or
+    /// the key's PTTL (-1: no expiry; -2: there is no key).
     pub(crate) async fn acquire(
         &self,
         request: &LockRequest,
@@ -92,32 +92,15 @@ impl CommandConnection {
     ) -> Result<Try<u64>, Failure> {
         let script = || self.acquire_script(request, lease, depth, queue_timeout);
         if request.kind == Kind::Fenced {
-            let (acquired, number): (bool, i64) =
-                self.invoke_acquire(generation, depth, script).await?;
-            let fence = u64::try_from(number).unwrap_or(0);
-            return Ok(if acquired {
-                Try::Acquired(fence)
-            } else {
-                Try::Refused(number)
+            let ((acquired, number), _): ((bool, i64), bool) =
+                self.invoke_in(generation, script).await?;
+            return Ok(match acquired {
+                true => Try::Acquired(u64::try_from(number).unwrap_or(0)),
+                false => Try::Refused(number),
             });
         }
-        let pttl: Option<i64> = self.invoke_acquire(generation, depth, script).await?;
+        let (pttl, _): (Option<i64>, bool) = self.invoke_in(generation, script).await?;
         Ok(pttl.map_or(Try::Acquired(0), Try::Refused))
-    }
-
-    /// Only a first acquire carries its generation.
-    async fn invoke_acquire<T: FromRedisValue>(
-        &self,
-        generation: &Generation,
-        depth: u32,
-        script: impl Fn() -> ScriptInvocation<'static>,
-    ) -> Result<T, Failure> {
-        if depth > 1 {
-            self.raise(generation).await?;
-            return self.invoke(&script()).await;
-        }
-        let (reply, _) = self.invoke_in(generation, script).await?;
-        Ok(reply)
     }
 
     /// The script that acquires, but for its generation.

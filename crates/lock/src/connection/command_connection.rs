@@ -59,15 +59,6 @@ impl CommandConnection {
             .await
     }
 
-    /// Run a script whose reply does not depend on whether it was sent twice.
-    pub(crate) async fn invoke<T: FromRedisValue>(
-        &self,
-        script: &ScriptInvocation<'_>,
-    ) -> Result<T, Failure> {
-        self.bounded(async |mut c, _| script.invoke_async(&mut c).await)
-            .await
-    }
-
     /// Run `command` within the command timeout, at most twice. Its second argument says whether an earlier
     /// sending may have been executed.
     ///
@@ -87,7 +78,8 @@ impl CommandConnection {
         self.bounded_by(self.timeout, command).await
     }
 
-    /// As [`invoke`](Self::invoke), within `timeout` if that is shorter than the command timeout.
+    /// Run a script whose reply does not depend on whether it was sent twice, within `timeout` if that is shorter
+    /// than the command timeout.
     pub(crate) async fn invoke_within<T: FromRedisValue>(
         &self,
         timeout: Duration,

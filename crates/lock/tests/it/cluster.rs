@@ -6,7 +6,36 @@ use redisson_lock::{Error, Guard, LockConfig, Locks, Server};
 use tokio::task::JoinHandle;
 
 use super::{LONG_LEASE, connected, eventually, nothing_left, query, soon, wait_for};
+use testkit::proxy::Proxy;
 use testkit::redis_cluster::RedisCluster;
+
+/// Proxies that the nodes announce as their addresses from now on; and the URL that leads through them.
+pub(super) async fn behind_proxies(cluster: &RedisCluster) -> (Vec<Proxy>, String) {
+    let mut proxies = Vec::new();
+    for node in &cluster.nodes {
+        let proxy = Proxy::start(node.address()).await.unwrap();
+        let port = proxy.address.port().to_string();
+        let mut raw = node.conn().await;
+        let _: () = query(&mut raw, "CONFIG", &["SET", "cluster-announce-port", &port]).await;
+        proxies.push(proxy);
+    }
+    for node in &cluster.nodes {
+        let mut raw = node.conn().await;
+        eventually("every node knows the proxies", async || {
+            let nodes: String = query(&mut raw, "CLUSTER", &["NODES"]).await;
+            proxies
+                .iter()
+                .all(|proxy| nodes.contains(&format!(":{}@", proxy.address.port())))
+        })
+        .await;
+    }
+    let proxied: Vec<String> = proxies
+        .iter()
+        .map(|proxy| proxy.address.to_string())
+        .collect();
+    let url = format!("redis-cluster://{}", proxied.join(","));
+    (proxies, url)
+}
 
 /// One node is enough to find the others.
 async fn connect(cluster: &RedisCluster) -> Locks {

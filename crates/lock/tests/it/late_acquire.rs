@@ -77,7 +77,7 @@ async fn late_copy_holds_nothing<K: LockKind>(
 }
 
 /// The keys with the lock's name that say that it is held or waited for.
-async fn holding(raw: &mut MultiplexedConnection, name: &str) -> Vec<String> {
+pub(super) async fn holding(raw: &mut MultiplexedConnection, name: &str) -> Vec<String> {
     let mut keys: Vec<String> = query(raw, "KEYS", &[&format!("*{name}*")]).await;
     keys.retain(|key| {
         !key.starts_with("redisson_unlock_latch:") && !key.starts_with("redisson_lock_token:")

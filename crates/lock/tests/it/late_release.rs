@@ -54,17 +54,23 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
 
 /// Locks on a master that Sentinel monitors, through a proxy.
 pub(super) async fn behind_sentinel() -> ([RedisServer; 2], Proxy, Locks) {
+    let (servers, proxy, through) = monitored().await;
+    // That of the releases; all else has to be answered within it.
+    let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
+    let locks = connected(through, config).await.unwrap();
+    (servers, proxy, locks)
+}
+
+/// A master, its sentinel, and a proxy that is the master to the sentinel.
+pub(super) async fn monitored() -> ([RedisServer; 2], Proxy, Server) {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
     let port = proxy.address.port();
     let configuration = format!("sentinel monitor {MASTER} 127.0.0.1 {port} 1\n");
     let sentinel = RedisServer::start_as(Role::Sentinel(configuration)).await;
     let login = RedisConnectionInfo::default();
-    let backend = Server::sentinel([sentinel.url()], MASTER, login).unwrap();
-    // That of the releases; all else has to be answered within it.
-    let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
-    let locks = connected(backend, config).await.unwrap();
-    ([server, sentinel], proxy, locks)
+    let through = Server::sentinel([sentinel.url()], MASTER, login).unwrap();
+    ([server, sentinel], proxy, through)
 }
 
 async fn spares_the_next_hold<K: LockKind>(proxy: &Proxy, locks: &Locks, lock: &Lock<K>) {

@@ -4,3 +4,4 @@
 mod crowds;
 mod fair_short_leases;
 mod hung_shard;
+mod late_commands;

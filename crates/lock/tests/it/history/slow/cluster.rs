@@ -6,12 +6,12 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::replication::{granted_after, short_holds, start, still_held};
+use crate::cluster::behind_proxies;
 use crate::history::event::now;
 use crate::history::lock_under_test::{Kind, NAME};
 use crate::history::workers::Workers;
 use crate::history::{RUN, check, disturb, few_owners, recovered, repeat_fault};
 use crate::{addresses, eventually, query};
-use testkit::proxy::Proxy;
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_sentinel::in_sync;
 
@@ -86,34 +86,11 @@ async fn nodes_pause_and_close_connections() {
     check(workers, &cluster.nodes).await;
 }
 
-/// The nodes announce proxies as their addresses.
 #[tokio::test]
 async fn replies_are_lost_and_requests_come_late() {
     let cluster = RedisCluster::start().await;
     let serving = serving(&cluster, 0).await;
-    let mut proxies = Vec::new();
-    for node in &cluster.nodes {
-        let proxy = Proxy::start(node.address()).await.unwrap();
-        let port = proxy.address.port().to_string();
-        let mut raw = node.conn().await;
-        let _: () = query(&mut raw, "CONFIG", &["SET", "cluster-announce-port", &port]).await;
-        proxies.push(proxy);
-    }
-    for node in &cluster.nodes {
-        let mut raw = node.conn().await;
-        eventually("every node knows the proxies", async || {
-            let nodes: String = query(&mut raw, "CLUSTER", &["NODES"]).await;
-            proxies
-                .iter()
-                .all(|proxy| nodes.contains(&format!(":{}@", proxy.address.port())))
-        })
-        .await;
-    }
-    let proxied: Vec<String> = proxies
-        .iter()
-        .map(|proxy| proxy.address.to_string())
-        .collect();
-    let url = format!("redis-cluster://{}", proxied.join(","));
+    let (proxies, url) = behind_proxies(&cluster).await;
     let workers = Workers::start(Kind::Reentrant, &url, few_owners).await;
     let proxy = &proxies[serving];
     let before = proxy.requests();
