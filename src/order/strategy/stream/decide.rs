@@ -17,7 +17,7 @@ use super::lookup::code;
 use super::replies::{Entry, Mark};
 use crate::error::Error;
 use crate::order::batch::Outcomes;
-use crate::order::model::NewOrder;
+use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::batch::BatchError;
 use crate::order::store::decide::is_refusal_of;
 use crate::scripts;
@@ -43,6 +43,57 @@ enum Decision {
 
 /// Entries, and the orders that they ask for.
 type Orders = Vec<(Entry, NewOrder)>;
+
+/// An entry whose order is to be refused.
+struct ToRefuse {
+    entry: Entry,
+    order: NewOrder,
+    why: Why,
+}
+
+/// Why an order is refused.
+enum Why {
+    Refused(Error),
+    /// The database does not take its row; the error.
+    NoRow(String),
+}
+
+impl ToRefuse {
+    fn new(entry: Entry, order: NewOrder, error: Error) -> Self {
+        ToRefuse {
+            entry,
+            order,
+            why: Why::Refused(error),
+        }
+    }
+
+    /// The decision, by whose row is under the order's id now. `None`: nothing is decided, as something else than the id keeps
+    /// the refusal out.
+    fn decision(&self, row: Option<Buyer>) -> Option<Decision> {
+        if row == Some(self.order.buyer) {
+            return Some(Decision::Ordered);
+        }
+        let error = match &self.why {
+            Why::NoRow(detail) => return Some(Decision::Dead(detail.clone())),
+            Why::Refused(error) => error.clone(),
+        };
+        let Some(buyer) = row else {
+            tracing::error!(
+                order_id = self.order.id,
+                "the refusal of an order is no row: is there a foreign key on voucher_id?"
+            );
+            return None;
+        };
+        if matches!(error, Error::SoldOut) {
+            return Some(Decision::Refused("sold out", error));
+        }
+        if is_refusal_of(&self.order, buyer) {
+            return Some(Decision::Refused("refused", error));
+        }
+        tracing::error!(order_id = self.order.id, "an id is another buyer's");
+        Some(Decision::Refused("refused", Error::OrderFailed))
+    }
+}
 
 /// What an attempt came to.
 #[derive(Default)]
@@ -137,11 +188,12 @@ impl Member {
                     | Error::AlreadyOrdered(_)
                     | Error::VoucherNotFound
                     | Error::DuplicateId),
-                ) => refused.push((entry, order, error, String::new())),
+                ) => refused.push(ToRefuse::new(entry, order, error)),
                 Err(error) if error.is_about_the_row() => {
                     let detail = error.detail();
                     tracing::error!(entry = entry.id, detail, "an entry cannot be committed");
-                    refused.push((entry, order, Error::OrderFailed, detail));
+                    let why = Why::NoRow(detail);
+                    refused.push(ToRefuse { entry, order, why });
                 }
                 Err(error) => {
                     if !is_state(&error) {
@@ -191,7 +243,7 @@ impl Member {
             .partition(|(_, order)| rows.contains_key(&order.id));
         let known = known
             .into_iter()
-            .map(|(entry, order)| (entry, order, Error::OrderFailed, String::new()));
+            .map(|(entry, order)| ToRefuse::new(entry, order, Error::OrderFailed));
         self.refuse(known.collect(), attempt).await;
         if !others.is_empty() {
             Box::pin(self.commit(others, deadline, attempt)).await;
@@ -199,60 +251,41 @@ impl Member {
     }
 
     /// Writes refusals; an order that is there by now is one.
-    async fn refuse(&self, refused: Vec<(Entry, NewOrder, Error, String)>, attempt: &mut Attempt) {
+    async fn refuse(&self, refused: Vec<ToRefuse>, attempt: &mut Attempt) {
         if refused.is_empty() {
             return;
         }
-        let orders: Vec<NewOrder> = refused.iter().map(|(_, order, ..)| *order).collect();
-        match self.store.refuse(&orders).await {
+        let orders: Vec<NewOrder> = refused.iter().map(|one| one.order).collect();
+        let rows = match self.store.refuse(&orders).await {
+            Ok(rows) => rows,
             Err(error) if error.is_about_the_row() && refused.len() > 1 => {
                 for one in refused {
                     Box::pin(self.refuse(vec![one], attempt)).await;
                 }
-            }
-            // Neither the order nor its refusal can be a row. Where only the refusal cannot, nothing is decided.
-            Err(error)
-                if error.is_about_the_row()
-                    && refused.iter().all(|(.., detail)| !detail.is_empty()) =>
-            {
-                attempt.decided.extend(
-                    refused
-                        .into_iter()
-                        .map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
-                )
+                return;
             }
             Err(error) => {
-                attempt.leave_all(refused.into_iter().map(|(entry, ..)| entry), Some(&error));
+                let no_row = error.is_about_the_row();
+                for ToRefuse { entry, why, .. } in refused {
+                    match why {
+                        // Neither the order nor its refusal can be a row. Where only the refusal cannot, nothing is decided.
+                        Why::NoRow(_) if no_row => {
+                            let decision = Decision::Dead(error.detail());
+                            attempt.decided.push((entry, decision));
+                        }
+                        _ => attempt.leave(entry, Some(error.clone())),
+                    }
+                }
+                return;
             }
-            Ok(rows) => {
-                for (entry, order, error, detail) in refused {
-                    let row = rows.get(&order.id).map(|(buyer, _)| *buyer);
-                    let decision = match row {
-                        Some(buyer) if buyer == order.buyer => Decision::Ordered,
-                        _ if !detail.is_empty() => Decision::Dead(detail),
-                        // Something else than its id keeps the refusal out: then nothing is decided.
-                        None => {
-                            let order_id = order.id;
-                            tracing::error!(
-                                order_id,
-                                "the refusal of an order is no row: is there a foreign key on voucher_id?"
-                            );
-                            let error = Error::Internal("a refusal is no row".to_owned());
-                            attempt.leave(entry, Some(error));
-                            continue;
-                        }
-                        Some(_) if matches!(error, Error::SoldOut) => {
-                            Decision::Refused("sold out", error)
-                        }
-                        Some(buyer) if is_refusal_of(&order, buyer) => {
-                            Decision::Refused("refused", error)
-                        }
-                        Some(_) => {
-                            tracing::error!(order_id = order.id, "an id is another buyer's");
-                            Decision::Refused("refused", Error::OrderFailed)
-                        }
-                    };
-                    attempt.decided.push((entry, decision));
+        };
+        for one in refused {
+            let row = rows.get(&one.order.id).map(|(buyer, _)| *buyer);
+            match one.decision(row) {
+                Some(decision) => attempt.decided.push((one.entry, decision)),
+                None => {
+                    let error = Error::Internal("a refusal is no row".to_owned());
+                    attempt.leave(one.entry, Some(error));
                 }
             }
         }
@@ -278,12 +311,8 @@ impl Member {
                             continue;
                         }
                     };
-                    refused.push((
-                        entry,
-                        order,
-                        why.unwrap_or(Error::OrderFailed),
-                        String::new(),
-                    ));
+                    let why = why.unwrap_or(Error::OrderFailed);
+                    refused.push(ToRefuse::new(entry, order, why));
                 }
             }
         }
