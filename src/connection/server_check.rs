@@ -8,8 +8,17 @@ use sqlx::MySqlConnection;
 
 use super::product::{self, Product};
 
-/// Products that speak this protocol and are not known to decide an order by its primary key, whatever version they state.
-const UNTRIED: [&str; 2] = ["TiDB", "Vitess"];
+/// Products that speak this protocol and are not known to decide an order by its primary key, whatever version they state: what
+/// `VERSION()` or its comment contains, and the name.
+const UNTRIED: [(&str, &str); 7] = [
+    ("TiDB", "TiDB"),
+    ("Vitess", "Vitess"),
+    ("TDDL", "PolarDB-X"),
+    ("PolarDB-X", "PolarDB-X"),
+    ("Dolt", "Dolt"),
+    ("Xpand", "MariaDB Xpand"),
+    ("SingleStore", "SingleStore"),
+];
 
 /// What says of a server that others beside it take writes as well.
 const SEVERAL_WRITERS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
@@ -21,7 +30,10 @@ const SEVERAL_WRITERS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
 /// What must be repaired, as a sentence for the administrator; or the driver's.
 pub async fn version_and_writable(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     let version = product::version(connection).await?;
-    if let Some(product) = UNTRIED.iter().find(|product| version.contains(**product)) {
+    let comment: String = sqlx::query_scalar("SELECT @@version_comment")
+        .fetch_one(&mut *connection)
+        .await?;
+    if let Some(product) = untried(&version, &comment) {
         bail!(
             "the database of DATABASE_URL is {product} ({version}), where it is not known that of two rows under one key only one \
              is ever committed as this service needs it; use MySQL, MariaDB, OceanBase, or a service that runs one of them"
@@ -31,11 +43,7 @@ pub async fn version_and_writable(connection: &mut MySqlConnection) -> anyhow::R
     let stated = match product {
         Product::MariaDb | Product::MySql => version,
         // Its VERSION() begins with that of the MySQL which it resembles.
-        Product::OceanBase => {
-            sqlx::query_scalar("SELECT @@version_comment")
-                .fetch_one(&mut *connection)
-                .await?
-        }
+        Product::OceanBase => comment,
     };
     ensure!(
         is_supported(product, &stated),
@@ -55,6 +63,14 @@ pub async fn version_and_writable(connection: &mut MySqlConnection) -> anyhow::R
         "the database of DATABASE_URL is read-only, as a replica is: name the primary, or set read_only=OFF"
     );
     Ok(())
+}
+
+/// The product with this version and comment, where it is one of [`UNTRIED`].
+fn untried(version: &str, comment: &str) -> Option<&'static str> {
+    let (_, product) = UNTRIED
+        .iter()
+        .find(|(sign, _)| version.contains(sign) || comment.contains(sign))?;
+    Some(product)
 }
 
 /// The cluster whose nodes all take writes, if the server with these settings is one of them.
@@ -131,11 +147,9 @@ mod tests {
             assert!(!is_supported(product, old), "{old}");
         }
         assert_eq!(Product::of("5.7.25-OceanBase-v4.3.5.1"), OceanBase);
-        assert!(
-            UNTRIED
-                .iter()
-                .any(|product| "8.0.11-TiDB-v8.5.1".contains(product))
-        );
+        assert_eq!(untried("8.0.11-TiDB-v8.5.1", ""), Some("TiDB"));
+        assert_eq!(untried("8.0.33", "Dolt"), Some("Dolt"));
+        assert_eq!(untried("8.0.36", "MySQL Community Server - GPL"), None);
     }
 
     #[test]
