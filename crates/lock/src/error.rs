@@ -2,6 +2,7 @@
 //! what happened on the wire: "lost" and "unknown" are never one error.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 
 use redis::RedisError;
 use redis_link::AddressError;
@@ -83,6 +84,13 @@ impl Error {
     /// [`Unavailable`](Self::Unavailable). After [`Unknown`](Self::Unknown) it may have succeeded before.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
+    }
+}
+
+/// What is a [`Server`](crate::Server) already needs no conversion that could fail.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

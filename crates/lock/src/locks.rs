@@ -55,16 +55,19 @@ pub struct LockUsage {
 }
 
 impl Locks {
-    /// Connect to Redis and start the background tasks. A [`redis::Client`] is one server; see
-    /// [`Server`] for a cluster and for Sentinel.
+    /// Connect to Redis and start the background tasks. By its URL, as [`Server::from_url`] reads it, or any
+    /// [`Server`]; a [`redis::Client`] is one.
     ///
     /// # Cancellation
     /// Dropping the future ends the tasks and closes the connection.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`] when Redis does not answer a PING within the
-    /// command timeout.
-    pub async fn connect(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
+    /// command timeout; [`Error::Rejected`] when the address cannot be used.
+    pub async fn connect(
+        server: impl TryInto<Server, Error: Into<Error>>,
+        config: LockConfig,
+    ) -> Result<Self, Error> {
         let locks = Self::lazy(server, config)?;
         let pong = locks.shared().connection.ping().await;
         pong.map_err(|failure| failure.into_unavailable("connect"))?;
@@ -75,7 +78,11 @@ impl Locks {
     ///
     /// # Errors
     /// [`Error::Rejected`] when the address cannot be used, or when it is called outside a tokio runtime.
-    pub fn lazy(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
+    pub fn lazy(
+        server: impl TryInto<Server, Error: Into<Error>>,
+        config: LockConfig,
+    ) -> Result<Self, Error> {
+        let server = server.try_into().map_err(Into::into)?;
         if Handle::try_current().is_err() {
             let cause = "there is no tokio runtime".into();
             return Err(Error::Rejected {
@@ -84,7 +91,7 @@ impl Locks {
             });
         }
         let config = config.clamped();
-        let connection = CommandConnection::lazy(server.into(), &config)?;
+        let connection = CommandConnection::lazy(server, &config)?;
         let (cleanup, cleanup_jobs) = CleanupQueue::new();
         let shared = Arc::new(Shared::new(config, connection, cleanup));
         let tasks = Mutex::new(start(&shared, &cleanup_jobs));

@@ -71,6 +71,15 @@ struct Parts<'a> {
     query: &'a str,
 }
 
+/// As [`Server::from_url`].
+impl TryFrom<&str> for Server {
+    type Error = AddressError;
+
+    fn try_from(url: &str) -> Result<Self, AddressError> {
+        Self::from_url(url)
+    }
+}
+
 impl<'a> Parts<'a> {
     fn of(rest: &'a str) -> Result<Self, AddressError> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));

@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
+use crate::commands::lock::RenewReply;
+use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
 use crate::error::{Error, Lost, LostReason};
 use crate::holding::hold::{self, Hold};
@@ -133,6 +135,44 @@ impl<K: LockKind> Guard<K> {
         match self.hold().lost_reason() {
             Some(reason) => Err(Lost(reason)),
             None => Ok(output),
+        }
+    }
+
+    /// Let the lease last for `lease` from now at least: of a lock [without
+    /// renewal](crate::Lock::without_renewal) whose work takes longer than was thought. Never shortens it.
+    ///
+    /// # Cancellation
+    /// Dropped, the lease may have been extended on the server, which this process does not count on then.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lock was lost. [`Error::Unavailable`], [`Error::Unknown`] or
+    /// [`Error::Rejected`]: it is held for as long as before.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let Held { locks, hold, .. } = &self.raw.held;
+        locks.ensure_running();
+        if let Some(reason) = hold.lost_reason() {
+            return Err(Error::Lost(reason));
+        }
+        let shared = locks.shared();
+        let (lease, sent) = (clamp_lease(lease), Instant::now());
+        let (timeout, left) = (shared.connection.timeout(), hold.valid_for());
+        let reply = shared
+            .connection
+            .renew(&hold.request, lease, timeout, left)
+            .await;
+        match reply.map_err(|failure| failure.into_error("extend"))? {
+            RenewReply::Renewed | RenewReply::Shortened(_) => {
+                hold.confirmed(sent, lease);
+                // One that is renewed is checked no later for it.
+                if let Some(check_at) = hold.fixed_deadline() {
+                    shared.renewals.insert(hold, check_at);
+                }
+                Ok(())
+            }
+            RenewReply::Lost(reason) => {
+                end_lost_hold(shared, hold, reason);
+                Err(Error::Lost(reason))
+            }
         }
     }
 

@@ -69,6 +69,30 @@ impl<K: LockKind> Lock<K> {
         self.acquire_as(&self.new_owner()).await
     }
 
+    /// Acquire the lock, run `work` under it, and release it: as [`acquire`](Self::acquire),
+    /// [`Guard::run`] and [`Guard::release`], with one error for all. `Ok` means that the lock was held to
+    /// the end of the work.
+    ///
+    /// # Cancellation
+    /// Dropping the future drops `work`, and releases the lock in the background.
+    ///
+    /// # Errors
+    /// The work's own; [`Error::Lost`] as soon as the lock is lost, where `work` is dropped; those of
+    /// [`acquire`](Self::acquire). A release that is not answered is none: it is repeated in the background.
+    pub async fn with<T, E: From<Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let guard = self.acquire().await?;
+        let output = guard.run(work).await.map_err(Error::from)?;
+        let released = guard.release().await;
+        let output = output?;
+        match released {
+            Err(lost @ Error::Lost(_)) => Err(lost.into()),
+            Ok(()) | Err(_) => Ok(output),
+        }
+    }
+
     /// Acquire the lock, waiting no longer than `limit`; `None` when others held it until then. With a
     /// limit of zero this is [`try_acquire`](Self::try_acquire).
     ///

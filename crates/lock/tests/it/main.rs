@@ -15,6 +15,7 @@ macro_rules! fails_as {
 }
 
 mod all_kinds;
+mod call_site;
 mod cancellation;
 mod channel_rights;
 mod cluster;

@@ -1,0 +1,84 @@
+//! What shortens a call site: work under a lock in one call, a lease that is extended, a URL that is enough.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redisson_lock::kind::LockKind;
+use redisson_lock::{Error, Lock, LockConfig, Locks, LostReason};
+
+use super::{LEASE, LONG_LEASE, query, soon, start};
+use testkit::redis_server::RedisServer;
+
+#[tokio::test]
+async fn with_runs_the_work_under_the_lock_and_releases_it() {
+    let (_server, _, [locks]) = start(LONG_LEASE).await;
+    let lock = locks.lock("lock:with");
+    let work = async { lock.is_locked().await };
+    assert_eq!(lock.with(work).await, Ok(true));
+    assert_eq!(lock.is_locked().await, Ok(false), "released");
+
+    let failed = lock
+        .with(async { Err::<(), _>(Error::Closed) })
+        .await
+        .unwrap_err();
+    assert_eq!(failed, Error::Closed, "the work's own error");
+    assert_eq!(lock.is_locked().await, Ok(false), "released after it");
+
+    let (_server, mut short, [locks]) = start(LEASE).await;
+    let lock = locks.lock("lock:with");
+    let work = async {
+        let _: i64 = query(&mut short, "DEL", &["lock:with"]).await;
+        std::future::pending::<()>().await;
+        Ok::<_, Error>(())
+    };
+    let lost = soon("the loss ends the work", lock.with(work)).await;
+    assert_eq!(lost, Err(Error::Lost(LostReason::Expired)));
+}
+
+/// The server refuses the release of a lock that was lost behind the work's back.
+#[tokio::test]
+async fn with_is_lost_where_the_release_says_so() {
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let work = async {
+        let _: i64 = query(&mut raw, "DEL", &["lock:with"]).await;
+        Ok::<_, Error>(())
+    };
+    let lost = locks.lock("lock:with").with(work).await;
+    assert_eq!(lost, Err(Error::Lost(LostReason::Expired)));
+}
+
+#[tokio::test]
+async fn a_lease_is_extended_and_never_shortened() {
+    let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
+    let lock = locks.read_write("lock:extend");
+    extends(&mut raw, &locks.lock("reentrant:extend")).await;
+    extends(&mut raw, &locks.fair("fair:extend")).await;
+    extends(&mut raw, lock.read()).await;
+    extends(&mut raw, lock.write()).await;
+}
+
+async fn extends<K: LockKind>(raw: &mut MultiplexedConnection, lock: &Lock<K>) {
+    let short = lock.clone().without_renewal(LEASE);
+    let guard = short.acquire().await.unwrap();
+    guard.extend(LONG_LEASE).await.unwrap();
+    assert!(guard.valid_for() > LEASE, "{lock:?}");
+    guard.extend(Duration::from_millis(1)).await.unwrap();
+    assert!(guard.valid_for() > LEASE, "{lock:?}: shortened");
+    let left = lock.remaining().await.unwrap();
+    assert!(left.is_some_and(|left| left > LEASE), "{lock:?}: {left:?}");
+    let _: i64 = query(raw, "DEL", &[lock.name()]).await;
+    let lost = guard.extend(LONG_LEASE).await;
+    assert_eq!(lost, Err(Error::Lost(LostReason::Expired)), "{lock:?}");
+    assert!(guard.valid_for().is_zero(), "{lock:?}");
+}
+
+#[tokio::test]
+async fn a_url_is_enough_to_connect() {
+    let server = RedisServer::start().await;
+    let config = LockConfig::default();
+    let locks = Locks::connect(server.url().as_str(), config.clone())
+        .await
+        .unwrap();
+    assert_eq!(locks.lock("lock:url").is_locked().await, Ok(false));
+    fails_as!(Locks::connect("127.0.0.1:6379", config).await, Rejected);
+}
