@@ -1,5 +1,5 @@
 'use strict';
-// The table of strategies; written by `UPDATE=1 cargo test -p seckill-workload` from crates/workload/src/ladder.
+// The table of strategies; written by `UPDATE=1 cargo test -p seckill-workload` from crates/strategies/.
 const Ladder = {
   'naive': {"idea":["Read the stock; if there is some, take one without looking again.","先读库存，有货就直接减一，不再检查。"],"unsafe":true,"why":["Many buyers read the same stock before anyone writes, and all of them take it. More is sold than there was, and one buyer can order twice.","许多买家在任何人写入之前读到了同一个库存，于是都买走了它。结果超卖，同一买家还可能下两单。"]},
   'compare-and-set': {"idea":["Take one from the stock only if it is still what was read.","只有库存仍等于刚才读到的值，才减一。"],"unsafe":true,"why":["It never oversells, but of a hundred who read the same number, one succeeds; the rest are refused although there is enough. And it guards the stock, not the buyer: a second order gets through.","不会超卖，但一百人读到同一个数字时只有一人成功，其余人明明有货也被拒绝。而且它只保护库存、不管买家：同一人仍可能下第二单。"]},

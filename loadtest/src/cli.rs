@@ -11,7 +11,8 @@ use crate::{
     shop_cache,
 };
 use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
-use workload::{Environment, burst::BurstOptions, comparison::document::Setting, ladder::Strategy};
+use strategies::Strategy;
+use workload::{Environment, burst::BurstOptions, comparison::document::Setting};
 
 /// Drives flash sales and reads of shops, and checks every reply.
 ///

@@ -9,6 +9,7 @@
 use std::{slice, sync::Arc};
 
 use crate::report::{Check, Checked, Table};
+use strategies::Strategy;
 use tokio_util::sync::CancellationToken;
 use workload::{
     Environment, Error,
@@ -16,7 +17,6 @@ use workload::{
     buyers::Buyer,
     comparison::document::{Document, LaneResult, Setting},
     conformance::Conformance,
-    ladder::Strategy,
     live::Live,
     order_rows::OrderRows,
 };

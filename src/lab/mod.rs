@@ -16,7 +16,7 @@ use workload::comparison::document::{Document, InjectedFault, Setting};
 use crate::error::Error;
 use crate::http::extract::{ADMIN_BODY, Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 pub mod runner;
 mod session_story;

@@ -43,9 +43,7 @@ impl Finding {
             buyers,
             ..
         } = &totals;
-        let expected_to_fail = strategy
-            .parse()
-            .is_ok_and(workload::ladder::Strategy::is_unsafe);
+        let expected_to_fail = strategy.parse().is_ok_and(strategies::Strategy::is_unsafe);
         Finding {
             oversold: issued
                 .map_or(-stock, |issued| (orders - issued).max(-stock))

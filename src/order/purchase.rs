@@ -22,7 +22,7 @@ use crate::request::admission::InFlightPermit;
 use crate::request::to_its_end::{Panic, to_its_end};
 use crate::request::trace;
 use crate::voucher::sales::{Sale, SaleCache};
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 /// A purchase on the stream that finds the sale sold out has the sale read again only if it was read this long ago: the
 /// stock counter is empty before the database is, so every refused buyer would read again.

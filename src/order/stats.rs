@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::model::Purchased;
 use crate::error::Error;
 use crate::histogram::Histogram;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 /// Outcomes, as labels; failures under their codes, those that are not listed under the last.
 const OUTCOMES: [&str; 13] = [

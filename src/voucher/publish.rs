@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, NaiveDateTime, SubsecRound, Timelike, Utc};
 use serde::{Deserialize, Serialize};
+use strategies::Strategy;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
-use workload::ladder::Strategy;
 
 use crate::clock::Zone;
 use crate::error::Error;

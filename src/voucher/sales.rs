@@ -23,7 +23,7 @@ use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::{Cause, Error};
 use crate::keys::Keys;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 /// How long a reading is valid, from the moment the database was asked. A voucher taken off the shelf
 /// is refused, and stock that another process added is sold, at most this much later: within a second, with time for a

@@ -13,7 +13,7 @@ use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, read_each, readable};
 use crate::error::Error;
 use crate::idempotency::{RecordedWrite, write_once};
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 /// A voucher in the reply of `GET /voucher/list/{shopId}`.
 #[derive(Debug, Serialize, ToSchema)]

@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "src",
     "crates/cache/src",
     "crates/lock/interop/src",
     "crates/lock/src",
     "crates/redis-link/src",
+    "crates/strategies/src",
     "crates/testkit/src",
     "crates/workload/src",
     "loadtest/src",

@@ -1,7 +1,7 @@
 //! The audit, fed with planted rows: each lie in the tables is reported as what it is, and fails the command.
 
 use serde_json::Value;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 use crate::lifetime::act;
 use crate::support::instance::Instance;

@@ -2,7 +2,7 @@
 //! all sales on the stream are in one slot, and nodes of another style are kept out.
 
 use redis::AsyncCommands;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 use crate::law;
 use crate::lifetime::act;

@@ -2,7 +2,7 @@
 //! foreign keys. What such a key refuses is refused for good, and costs no further ids.
 
 use redis::AsyncCommands;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 use crate::lifetime::act;
 use crate::support::database::is_oceanbase;

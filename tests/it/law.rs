@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use redis::AsyncCommands;
+use strategies::Strategy;
 use workload::Environment;
 use workload::burst::{self, BurstOptions, Report};
 use workload::conformance::Conformance;
-use workload::ladder::Strategy;
 use workload::order_rows::OrderRows;
 
 use crate::support::database::shows_uncommitted_rows;

@@ -66,7 +66,7 @@ fn held(page: &Page, kind: &str) -> f64 {
 async fn values_change_and_dashboard_and_rules_query_what_is_there() {
     let stack = Stack::start(1, &ARGS).await;
     let users = stack.users(2).await;
-    for strategy in workload::ladder::Strategy::ALL {
+    for strategy in strategies::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
         stack.buy(&users[0], sale).await.bought();
         stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");

@@ -134,7 +134,7 @@ async fn every_refusal_has_the_contracts_text_on_every_strategy() {
         assert_eq!(answer.refused(200, code), text, "{answer:?}");
         answer
     };
-    for strategy in workload::ladder::Strategy::ALL {
+    for strategy in strategies::Strategy::ALL {
         let name = strategy.name();
         let sale = stack.publish(1, name).await;
         stack.buy(&users[0], sale).await.bought();

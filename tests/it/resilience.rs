@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use serde_json::json;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 use crate::support::api::{get, metric, post};
 use crate::support::eventually;

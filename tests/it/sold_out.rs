@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::voucher::sales::FRESH_FOR;
 use serde_json::json;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 use crate::lifetime::act;
 use crate::support::api::{get, post};

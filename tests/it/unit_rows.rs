@@ -90,12 +90,7 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     const JAVA: i64 = 40;
     let stack = Stack::lab(2).await;
     let buyers = (ROWS + ADDED) as u32;
-    let options = options(
-        &stack,
-        workload::ladder::Strategy::UnitRows,
-        buyers,
-        ROWS as u32,
-    );
+    let options = options(&stack, strategies::Strategy::UnitRows, buyers, ROWS as u32);
     let sale = burst::publish(&options).await.expect("a sale");
     stack.add_stock(sale.cast_signed(), ADDED).await;
     let node = JavaNode::join(&stack).await;

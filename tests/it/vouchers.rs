@@ -1,7 +1,7 @@
 //! Publishing and listing vouchers, and what may not be published.
 
 use serde_json::{Value, json};
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 use crate::support::api::{ADMIN_TOKEN, Answer, get, post};
 use crate::support::stack::Stack;

@@ -1,11 +1,10 @@
-//! Conformance: how a judged sale compares to its strategy's guarantees in the [`ladder`](crate::ladder).
+//! Conformance: how a judged sale compares to its strategy's guarantees in the table of [`strategies`].
 
 use serde::Serialize;
 
-use crate::{
-    burst::Report,
-    ladder::{Guarantee, Strategy},
-};
+use strategies::{Guarantee, Strategy};
+
+use crate::burst::Report;
 
 /// How one sale compares to what its strategy guarantees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

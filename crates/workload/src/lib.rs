@@ -8,7 +8,7 @@
 //! From the bottom up:
 //!
 //! - [`checker`] is pure: every reply against every row gives a [`checker::Verdict`].
-//! - [`conformance`] compares a verdict to the guarantees in the [`ladder`], the table of strategies.
+//! - [`conformance`] compares a verdict to the guarantees in the table of [`strategies`].
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`keys`] names the Redis keys that the tools look at.
 //! - [`environment`]: the servers, as command lines name them.
@@ -32,7 +32,6 @@ pub mod error;
 pub mod generator;
 pub mod http;
 pub mod keys;
-pub mod ladder;
 pub mod latency;
 pub mod live;
 pub mod markdown;

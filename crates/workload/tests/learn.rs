@@ -9,10 +9,8 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use workload::{
-    ladder::{Guarantee, Strategy},
-    markdown,
-};
+use strategies::{Guarantee, Strategy};
+use workload::markdown;
 
 const LADDER_FILE: &str = "web/learn-ladder.js";
 
@@ -137,7 +135,7 @@ fn ladder_table(
 /// The table's texts for the page, which must work without a server.
 fn ladder_file() -> String {
     let mut text = "'use strict';\n// The table of strategies; written by `UPDATE=1 cargo test \
-                    -p seckill-workload` from crates/workload/src/ladder.\nconst Ladder = {\n"
+                    -p seckill-workload` from crates/strategies/.\nconst Ladder = {\n"
         .to_owned();
     for strategy in Strategy::ALL {
         let row = strategy.row();

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
+use strategies::Strategy;
 use tokio::time::{MissedTickBehavior, interval};
 use workload::Target;
 use workload::http::{Call, Connection};
-use workload::ladder::Strategy;
 
 use crate::bench::environment::Environment;
 use crate::bench::micro;

@@ -1,5 +1,5 @@
 //! Strategies: how each one sells, in a file or folder of its own. Their names, ideas and guarantees are the table in
-//! [`workload::ladder`]; the strategy belongs to the sale.
+//! [`strategies`]; the strategy belongs to the sale.
 //!
 //! Two rules hold for all: the order is inserted first and the hot stock row is changed last, so
 //! that it stays locked for one statement and the commit; and nothing but the database is waited for
@@ -11,7 +11,7 @@ use super::context::Purchase;
 use super::steps;
 use crate::error::Error;
 use crate::request::trace;
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 pub mod compare_and_set;
 pub mod conditional;

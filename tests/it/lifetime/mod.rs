@@ -10,7 +10,7 @@ use seckill::order::store::OrderStore;
 use secrecy::ExposeSecret;
 use serde_json::json;
 use sqlx::{Connection, MySqlConnection};
-use workload::ladder::Strategy;
+use strategies::Strategy;
 
 use crate::support::api::{Answer, post};
 use crate::support::database::{TestDatabase, is_oceanbase};

@@ -7,12 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    burst::Report,
-    conformance::Conformance,
-    ladder::{Strategy, Text},
-    trace::Step,
-};
+use strategies::{Strategy, Text};
+
+use crate::{burst::Report, conformance::Conformance, trace::Step};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -13,12 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use strategies::{Strategy, Text};
+
 use crate::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
     conformance::Conformance,
     descriptors,
-    ladder::{Strategy, Text},
     latency::Recorder,
     order_rows::OrderRows,
     sessions,

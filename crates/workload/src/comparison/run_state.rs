@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use super::document::{Document, Event, InjectedFault, Lane, Setting, State};
+use strategies::Strategy;
+
 use crate::{
     buyers::Buyer,
     generator::Record,
-    ladder::Strategy,
     live::{Live, lock},
 };
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use strategies::Strategy;
 use tokio::time::Instant;
-use workload::ladder::Strategy;
 
 use super::Member;
 use super::replies::Ask;

@@ -1,7 +1,7 @@
-//! The ladder of strategies: one table with the name, the idea and the guarantees of each way to sell.
+//! The strategies: one table with the name, the idea and the guarantees of each way to sell.
 //!
 //! The service, the load tool, the lab, the tests and the documents all read this table. How a strategy sells
-//! is in the service's `src/order/strategy/`. To add one, add a row to `ladder/table.rs`; the compiler then asks
+//! is in the service's `src/order/strategy/`. To add one, add a row to `table.rs`; the compiler then asks
 //! for its code, and `UPDATE=1 cargo test -p seckill-workload` writes the documents' tables.
 
 use std::{fmt, str::FromStr};
