@@ -63,6 +63,9 @@ pub enum Error {
         /// The kind that was requested.
         wanted: Kind,
     },
+    /// The owner was made by another [`Locks`](crate::Locks), which counts what it holds. Nothing was sent.
+    #[error("the owner is another client's")]
+    ForeignOwner,
     /// The command was sent and its reply never came, so that it may or may not have been executed.
     /// A release is finished in the background.
     #[error("outcome of {operation} unknown")]

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 /// An owner of locks; on the wire `<client uuid>:<decimal id>`.
 ///
-/// An owner may acquire a lock it already holds (re-entry); two owners exclude each other even
-/// within one process. Make one per unit of work with [`Locks::owner`](crate::Locks::owner).
+/// An owner may acquire a lock it already holds (re-entry), from any task, through the
+/// [`Locks`](crate::Locks) that made it or a clone; two owners exclude each other even within one process. Make one per unit of work with [`Locks::owner`](crate::Locks::owner).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     client: Uuid,
@@ -22,6 +22,10 @@ impl Owner {
             client,
             id: id & (u64::MAX >> 1),
         }
+    }
+
+    pub(crate) fn is_of(&self, client: Uuid) -> bool {
+        self.client == client
     }
 }
 

@@ -80,6 +80,15 @@ impl Shared {
         format!("{}-{}", self.client_id.simple(), self.next_id())
     }
 
+    /// Owners of other [`Locks`](crate::Locks) are counted there.
+    pub(crate) fn check_owner(&self, owner: &Owner) -> Result<(), Error> {
+        if owner.is_of(self.client_id) {
+            Ok(())
+        } else {
+            Err(Error::ForeignOwner)
+        }
+    }
+
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.closing.is_cancelled() {
             Err(Error::Closed)

@@ -117,9 +117,10 @@ impl<K: LockKind> Lock<K> {
     /// As [`acquire`](Self::acquire), for this owner; at once if it is `owner`'s already (re-entry).
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`] when `owner` holds it as another
-    /// kind.
+    /// Those of [`acquire`](Self::acquire); [`Error::OtherKind`] when `owner` holds it as another kind;
+    /// [`Error::ForeignOwner`] when another [`Locks`] made the owner.
     pub async fn acquire_as(&self, owner: &Owner) -> Result<Guard<K>, Error> {
+        self.check_owner(owner)?;
         loop {
             if let Some(guard) = self.acquirer.acquire(owner, Duration::MAX).await? {
                 return Ok(Guard::new(guard));
@@ -139,6 +140,7 @@ impl<K: LockKind> Lock<K> {
         if limit.is_zero() {
             return self.try_acquire_as(owner).await;
         }
+        self.check_owner(owner)?;
         Ok(self.acquirer.acquire(owner, limit).await?.map(Guard::new))
     }
 
@@ -147,12 +149,17 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
     pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<Guard<K>>, Error> {
+        self.check_owner(owner)?;
         Ok(self.acquirer.try_acquire(owner).await?.map(Guard::new))
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
         self.acquirer.name.key()
+    }
+
+    fn check_owner(&self, owner: &Owner) -> Result<(), Error> {
+        self.acquirer.locks.shared().check_owner(owner)
     }
 
     fn new_owner(&self) -> Owner {

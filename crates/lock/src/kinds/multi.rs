@@ -192,7 +192,7 @@ impl MultiLock {
                     patience.sleep_until(Instant::now() + back_off(tries)).await;
                     tries = tries.saturating_add(1);
                     let left = patience.end().saturating_duration_since(Instant::now());
-                    match self.locks[index].acquire_within_as(owner, left).await {
+                    match self.locks[index].acquire_by(owner, left).await {
                         Ok(guard) => first = guard.map(|guard| (index, guard)),
                         // The next round tries it again, and reports what is the matter.
                         Err(error) => {
@@ -216,7 +216,7 @@ impl MultiLock {
             if Some(index) == held {
                 continue;
             }
-            if let Some(guard) = lock.try_acquire_as(owner).await? {
+            if let Some(guard) = lock.acquire_by(owner, Duration::ZERO).await? {
                 guards.push(guard);
                 continue;
             }
@@ -262,5 +262,14 @@ impl ReentrantLock {
 
     fn check(&self) -> Result<(), Error> {
         self.acquirer.name.check()
+    }
+
+    /// For an owner of any [`Locks`]: one acquires locks on several servers.
+    async fn acquire_by(&self, owner: &Owner, limit: Duration) -> Result<Option<Guard>, Error> {
+        let guard = match limit.is_zero() {
+            true => self.acquirer.try_acquire(owner).await?,
+            false => self.acquirer.acquire(owner, limit).await?,
+        };
+        Ok(guard.map(Guard::new))
     }
 }

@@ -82,3 +82,14 @@ async fn a_url_is_enough_to_connect() {
     assert_eq!(locks.lock("lock:url").is_locked().await, Ok(false));
     fails_as!(Locks::connect("127.0.0.1:6379", config).await, Rejected);
 }
+
+/// It would count the holds anew, and release the first of them with the last of its own.
+#[tokio::test]
+async fn an_owner_of_other_locks_acquires_nothing() {
+    let (_server, _, [locks, others]) = start(LONG_LEASE).await;
+    let guard = locks.lock("lock:foreign").acquire().await.unwrap();
+    let other = others.lock("lock:foreign");
+    fails_as!(other.acquire_as(guard.owner()).await, ForeignOwner);
+    fails_as!(other.try_acquire_as(guard.owner()).await, ForeignOwner);
+    guard.release().await.unwrap();
+}
