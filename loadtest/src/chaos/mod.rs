@@ -16,9 +16,9 @@
 
 use std::{cell::RefCell, ops::RangeInclusive, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use futures_util::future::try_join_all;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 mod changes;
 pub(crate) mod faults;
@@ -58,6 +58,9 @@ const SETTINGS: [(&str, &str); 7] = [
 
 /// How long after a definite no an order must still be no row.
 const AFTER_A_NO: Duration = Duration::from_secs(10);
+
+/// Many times as long as a round takes.
+const ROUND_LIMIT: Duration = Duration::from_secs(600);
 
 /// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
 const DATABASE_ARGUMENTS: [&str; 3] = [
@@ -137,7 +140,10 @@ async fn run_rounds<'a>(
         let Some(number) = numbers.borrow_mut().next() else {
             return Ok((rounds, quiet));
         };
-        let round = round::run(cluster, options, number, quiet).await;
+        let running = round::run(cluster, options, number, quiet);
+        let round = timeout(ROUND_LIMIT, running).await.unwrap_or_else(|_| {
+            bail!("it did not end within {ROUND_LIMIT:?}: does a server stand still?")
+        });
         let round = round.inspect_err(|_| eprintln!("round {number} failed"))?;
         println!("{round}");
         if round.sales.iter().any(|sale| !sale.outcome.noes.is_empty()) {
