@@ -142,7 +142,8 @@ impl MultiLock {
     /// As [`acquire`](Self::acquire), for this owner, which may hold some of them already.
     ///
     /// # Errors
-    /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`].
+    /// Those of [`acquire`](Self::acquire); [`Error::OtherKind`]; [`Error::ForeignOwner`] when the [`Locks`] of
+    /// none of them made the owner.
     pub async fn acquire_as(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
             if let Some(guard) = self.wait(owner, Duration::MAX).await? {
@@ -172,6 +173,7 @@ impl MultiLock {
     /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
     pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<MultiGuard>, Error> {
         self.check()?;
+        self.check_owner(owner)?;
         match self.round(owner, None).await? {
             Round::Acquired(guard) => Ok(Some(guard)),
             Round::Refused(_) => Ok(None),
@@ -182,6 +184,7 @@ impl MultiLock {
     /// again while holding that one.
     async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<MultiGuard>, Error> {
         self.check()?;
+        self.check_owner(owner)?;
         let mut patience = Patience::new(&self.locks[0].locks().shared().config, limit);
         let mut first = None;
         let mut tries: u32 = 0;
@@ -249,6 +252,19 @@ impl MultiLock {
         self.locks.iter().try_for_each(ReentrantLock::check)
     }
 
+    /// One that acquires locks on several servers is of one of them.
+    fn check_owner(&self, owner: &Owner) -> Result<(), Error> {
+        let mut checks = self
+            .locks
+            .iter()
+            .map(|lock| lock.locks().shared().check_owner(owner));
+        if checks.any(|check| check.is_ok()) {
+            Ok(())
+        } else {
+            Err(Error::ForeignOwner)
+        }
+    }
+
     fn owner(&self) -> Result<Owner, Error> {
         self.check()?;
         Ok(self.locks[0].locks().owner())
@@ -264,7 +280,7 @@ impl ReentrantLock {
         self.acquirer.name.check()
     }
 
-    /// For an owner of any [`Locks`]: one acquires locks on several servers.
+    /// For an owner that [`MultiLock::check_owner`] has let through.
     async fn acquire_by(&self, owner: &Owner, limit: Duration) -> Result<Option<Guard>, Error> {
         let guard = match limit.is_zero() {
             true => self.acquirer.try_acquire(owner).await?,

@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, Locks, LostReason};
 
-use super::{LEASE, LONG_LEASE, query, soon, start};
+use super::{LEASE, LONG_LEASE, TIMEOUT, query, soon, start};
 use testkit::redis_server::RedisServer;
 
 #[tokio::test]
@@ -58,14 +58,17 @@ async fn a_lease_is_extended_and_never_shortened() {
 }
 
 async fn extends<K: LockKind>(raw: &mut MultiplexedConnection, lock: &Lock<K>) {
-    let short = lock.clone().without_renewal(LEASE);
+    let short = lock.clone().without_renewal(TIMEOUT);
     let guard = short.acquire().await.unwrap();
     guard.extend(LONG_LEASE).await.unwrap();
-    assert!(guard.valid_for() > LEASE, "{lock:?}");
+    assert!(guard.valid_for() > TIMEOUT, "{lock:?}");
     guard.extend(Duration::from_millis(1)).await.unwrap();
-    assert!(guard.valid_for() > LEASE, "{lock:?}: shortened");
+    assert!(guard.valid_for() > TIMEOUT, "{lock:?}: shortened");
     let left = lock.remaining().await.unwrap();
-    assert!(left.is_some_and(|left| left > LEASE), "{lock:?}: {left:?}");
+    assert!(
+        left.is_some_and(|left| left > TIMEOUT),
+        "{lock:?}: {left:?}"
+    );
     let _: i64 = query(raw, "DEL", &[lock.name()]).await;
     let lost = guard.extend(LONG_LEASE).await;
     assert_eq!(lost, Err(Error::Lost(LostReason::Expired)), "{lock:?}");
@@ -91,5 +94,8 @@ async fn an_owner_of_other_locks_acquires_nothing() {
     let other = others.lock("lock:foreign");
     fails_as!(other.acquire_as(guard.owner()).await, ForeignOwner);
     fails_as!(other.try_acquire_as(guard.owner()).await, ForeignOwner);
+    let several = others.multi(["lock:foreign", "lock:another"]);
+    fails_as!(several.acquire_as(guard.owner()).await, ForeignOwner);
+    fails_as!(several.try_acquire_as(guard.owner()).await, ForeignOwner);
     guard.release().await.unwrap();
 }

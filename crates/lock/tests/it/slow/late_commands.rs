@@ -17,7 +17,7 @@ use redisson_lock::{Error, Lock, LockConfig, Locks, Owner, Server};
 use crate::cluster::behind_proxies;
 use crate::late_acquire::holding;
 use crate::late_release::monitored;
-use crate::{LONG_LEASE, eventually};
+use crate::{LONG_LEASE, TIMEOUT, eventually};
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_server::RedisServer;
@@ -30,6 +30,9 @@ const TAG: &str = "{late}";
 
 /// How long a waiting call waits: for one try or two.
 const WAIT: Duration = Duration::from_millis(5);
+
+/// How long a call is waited for in a history in which some are given up.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(3);
 
 /// Releases what was acquired.
 type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), Error>>>;
@@ -52,17 +55,24 @@ fn setting(name: &str, otherwise: u64) -> u64 {
 }
 
 impl<'a> Scene<'a> {
-    async fn new(server: Server, proxy: &'a Proxy, raw: MultiplexedConnection) -> Self {
+    async fn new(
+        server: Server,
+        proxy: &'a Proxy,
+        raw: MultiplexedConnection,
+        gives_up: bool,
+    ) -> Self {
+        // What is not to be given up has to be answered within it.
+        let timeout = if gives_up { GIVEN_UP_AFTER } else { TIMEOUT };
         let config = LockConfig::default()
             .with_lease(LONG_LEASE)
-            .with_command_timeout(Duration::from_secs(1));
+            .with_command_timeout(timeout);
         let seed = setting("LOCK_HISTORY_SEED", rand::random::<u32>().into());
         println!("LOCK_HISTORY_SEED={seed}");
         Scene {
             proxy,
             raw,
             locks: Locks::connect(server, config).await.unwrap(),
-            gives_up: false,
+            gives_up,
             random: StdRng::seed_from_u64(seed),
             operations: setting("LOCK_HISTORY_OPERATIONS", OPERATIONS.into()) as u32,
         }
@@ -196,15 +206,15 @@ async fn commands_that_come_late_hold_and_release_nothing() {
     let proxy = Proxy::start(server.address()).await.unwrap();
     let raw = server.conn().await;
     let through = proxy.redis().into();
-    Scene::new(through, &proxy, raw).await.every_kind().await;
+    let scene = Scene::new(through, &proxy, raw, false).await;
+    scene.every_kind().await;
 }
 
 #[tokio::test]
 async fn commands_that_come_late_on_a_master_of_sentinel() {
     let ([server, _sentinel], proxy, through) = monitored().await;
     let raw = server.conn().await;
-    let mut scene = Scene::new(through, &proxy, raw).await;
-    scene.gives_up = true;
+    let scene = Scene::new(through, &proxy, raw, true).await;
     scene.every_kind().await;
 }
 
@@ -216,6 +226,6 @@ async fn commands_that_come_late_on_a_cluster() {
     let (proxies, url) = behind_proxies(&cluster).await;
     let through = Server::from_url(&url).unwrap();
     let raw = cluster.nodes[node].conn().await;
-    let scene = Scene::new(through, &proxies[node], raw).await;
+    let scene = Scene::new(through, &proxies[node], raw, false).await;
     scene.every_kind().await;
 }
