@@ -103,14 +103,11 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
                 lab.shutdown().await;
             }
         });
-        // A purchase or another request whose client hung up has no connection any more, and still finishes.
         state.purchases.finished().await;
-        state.signed_in_requests.finished().await;
         if let Err(error) = expiry.await {
             tracing::error!(%error, "the expiry task ended early");
         }
         state.shops.shutdown().await;
-        state.users.codes.shutdown().await;
         state.users.sessions.shutdown().await;
         all_closed
     })

@@ -159,7 +159,7 @@ pub(super) async fn connect(
         process_locks,
     };
     let admission = Admission::new(&config.sale);
-    let signed_in_requests = SignedInRequests::new(&config.sale);
+    let signed_in_requests = SignedInRequests(Admission::new(&config.sale));
     let purchases = PurchaseService::new(context, sales);
     let health = Health::new(probe, nodes, draining);
     let metrics = Metrics {
@@ -169,7 +169,7 @@ pub(super) async fn connect(
         cache,
         purchases: purchases.clone(),
         admission: admission.clone(),
-        signed_in_admission: signed_in_requests.admission.clone(),
+        signed_in_admission: signed_in_requests.0.clone(),
         sessions: users.sessions.clone(),
         codes: users.codes.clone(),
         database,

@@ -2,9 +2,9 @@
 //!
 //! - A connection is handed back only if its last statement was answered, and then at once, without a ping. One whose
 //!   statement was cut short by a time limit or an error is closed, and so the server rolls back what was open on it.
-//! - A statement whose future was dropped, because its client hung up, is still at work in the server. Its connection keeps
-//!   its place in the pool until it is answered, and is closed then. So whoever asks and goes, again and again, has no
-//!   more statements at work than the pool has connections.
+//! - A statement whose future was dropped, because a limit of its caller was over, is still at work in the server. Its
+//!   connection keeps its place in the pool until it is answered, and is closed then. So whoever asks and goes, again and
+//!   again, has no more statements at work than the pool has connections.
 //! - That no connection is free in time is [`sqlx::Error::PoolTimedOut`] and says nothing of the server; that it does not
 //!   answer in time, to a statement or to a new connection, is an I/O error.
 //! - What broke one connection, a restart of the server or a middlebox that forgot its connections, has mostly broken the

@@ -16,7 +16,6 @@ use crate::config::ClientNetworks;
 use crate::error::Error;
 use crate::request::admission::{Admission, InFlightPermit, SignedInRequests};
 use crate::request::client_address::ClientAddress;
-use crate::request::to_its_end::to_its_end;
 use crate::session::{ProcessSessions, SharedSessions};
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
@@ -65,29 +64,6 @@ where
 pub struct SignedIn {
     /// The signed-in user.
     pub user_id: i64,
-    permit: Arc<InFlightPermit>,
-    requests: SignedInRequests,
-}
-
-impl SignedIn {
-    /// Runs `work` to its end, also when this future is dropped because the client hung up: a statement that is cut short
-    /// costs its connection. The request counts as in flight until then.
-    ///
-    /// # Errors
-    /// Those of `work`; [`Error::Internal`] where it panicked.
-    pub async fn run<T: Send + 'static>(
-        self,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        let SignedIn {
-            permit, requests, ..
-        } = self;
-        let work = async move {
-            let _permit = permit;
-            work.await
-        };
-        to_its_end(&requests.tasks, work).await?
-    }
 }
 
 impl<S: Sync> FromRequestParts<S> for SignedIn {
@@ -120,21 +96,16 @@ where
     let (mut parts, body) = request.into_parts();
     let address = ClientAddress::from_request_parts(&mut parts, &state).await?;
     let state = &*state;
-    let requests: &SignedInRequests = state.as_ref();
-    let admission = &requests.admission;
+    let SignedInRequests(admission) = state.as_ref();
     or_delayed(admission.check_address(address)).await?;
-    let permit = Arc::new(or_delayed(admission.permit()).await?);
+    let permit = or_delayed(admission.permit()).await?;
     let in_memory: &Option<ProcessSessions> = state.as_ref();
     let caller = auth::find_caller(&parts.headers, state.as_ref(), in_memory.as_ref());
     let caller = caller.await?.ok_or(Error::Unauthorized)?;
     let user_id = caller.user.id;
     admission.check_user(user_id, address)?;
     parts.extensions.insert(caller);
-    parts.extensions.insert(SignedIn {
-        user_id,
-        permit: permit.clone(),
-        requests: requests.clone(),
-    });
+    parts.extensions.insert(SignedIn { user_id });
     let response = next.run(Request::from_parts(parts, body)).await;
     drop(permit);
     Ok(response)

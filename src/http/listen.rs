@@ -7,8 +7,9 @@
 //! open new connections up to that very moment. Idle connections stay open for the request that may be on its way, until
 //! their clients close them or a limit is reached.
 //!
-//! A client that sends and never reads, or sends half a request, is cut off after a few seconds, so that it holds up no
-//! shutdown. Where a request is answered before its body was read, a short rest is read and discarded. After a long one the
+//! A request that has arrived runs to its end, whether or not its client is still there: a statement that is cut short costs
+//! its connection, and a purchase that is cut short leaves its buyer in doubt. A client that sends and never reads, or sends
+//! half a request, is cut off after a few seconds, so that it holds up no shutdown. Where a request is answered before its body was read, a short rest is read and discarded. After a long one the
 //! connection ends (`client_stream` says how), and the reply says so: a proxy must not send the next request on it.
 
 use std::convert::Infallible;
@@ -227,6 +228,8 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_LIMIT)
             .max_buf_size(MOST_HEAD_BYTES)
+            // Nobody looks whether the client is still there before its reply is written.
+            .half_close(true)
             .serve_connection(TokioIo::new(ClientStream::new(stream)), service);
         let connection = self.graceful.watch(connection);
         self.connections.spawn(async move {
@@ -455,6 +458,37 @@ mod tests {
             std::future::pending::<()>()
         });
         assert!(!serve(tcp, policy(), hangs, TaskTracker::new(), drain).await);
+    }
+
+    /// One client closes its half while its request is at work, the other all of it.
+    #[tokio::test]
+    async fn a_request_whose_client_is_gone_runs_to_its_end() {
+        for closes_all in [false, true] {
+            let (tcp, mut client) = connected().await;
+            let [arrived, go_on, ended] = std::array::from_fn(|_| CancellationToken::new());
+            let signals = (arrived.clone(), go_on.clone(), ended.clone());
+            let slow = Router::new().fallback(async move || {
+                let (arrived, go_on, ended) = signals.clone();
+                arrived.cancel();
+                go_on.cancelled().await;
+                ended.cancel();
+            });
+            let drain = drain(CancellationToken::new(), LIMIT);
+            let tasks = TaskTracker::new();
+            tokio::spawn(serve(tcp, policy(), slow, tasks, drain));
+            client.write_all(REQUEST).await.expect("send");
+            arrived.cancelled().await;
+            client.shutdown().await.expect("its half");
+            let left = (!closes_all).then_some(client);
+            // By now the server's side has heard of it.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            go_on.cancel();
+            let ended = tokio::time::timeout(LIMIT, ended.cancelled()).await;
+            ended.expect("an end of the work");
+            if let Some(mut client) = left {
+                assert_eq!(status(&mut client).await, "HTTP/1.1 200");
+            }
+        }
     }
 
     #[tokio::test]

@@ -17,8 +17,8 @@ use tower::Service;
 use crate::error::{Cause, Error};
 use crate::http::reply::failure;
 use crate::request::context::RequestContext;
+use crate::request::panic::Panic;
 use crate::request::step_trace::{StepTrace, TRACE_HEADER};
-use crate::request::to_its_end::Panic;
 
 /// The header that carries the request's id, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -149,10 +149,9 @@ fn request_id(request: &Request) -> HeaderValue {
         let bytes = value.as_bytes();
         (1..=64).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
     });
-    given.cloned().unwrap_or_else(|| {
-        let id = format!("{:016x}", rand::random::<u64>());
-        HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("-"))
-    })
+    given
+        .cloned()
+        .unwrap_or_else(|| HeaderValue::from(rand::random::<u64>()))
 }
 
 #[cfg(test)]

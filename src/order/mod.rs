@@ -3,7 +3,7 @@
 //! 1. `http/admission.rs` sheds load, limits rates, and finds the session.
 //! 2. [`buy`] (below) hands the purchase to [`purchase::PurchaseService`]; the sale is looked up and must be open
 //!    (`voucher/sales.rs`).
-//! 3. A client that hangs up does not stop the purchase half-way ([`crate::request::to_its_end`]).
+//! 3. A client that hangs up does not stop the purchase half-way (`http/listen.rs`).
 //! 4. The sale's [`strategy`] takes over: one file or folder each. All of them read and write through
 //!    [`store`]; what a transaction can do is a method of [`store::OrderTransaction`].
 //! 5. The order row and the lowered stock are committed together, and only then is the id returned.
@@ -37,6 +37,7 @@ pub mod model;
 pub mod parts;
 pub mod process_locks;
 pub mod purchase;
+mod recent_buyers;
 mod retry;
 pub mod stats;
 pub mod steps;
@@ -164,9 +165,12 @@ pub async fn get(
     signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Result<Response, Error> {
-    let user_id = signed_in.user_id;
-    let found = signed_in.run(async move { purchases.context().lookup.find(user_id, id).await });
-    Ok(match found.await? {
+    let found = purchases
+        .context()
+        .lookup
+        .find(signed_in.user_id, id)
+        .await?;
+    Ok(match found {
         Some(order) => reply::data(order).into_response(),
         None => reply::pending_order(id).into_response(),
     })
@@ -183,16 +187,9 @@ pub async fn mine(
     signed_in: SignedIn,
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
-    let user_id = signed_in.user_id;
-    let orders = async move {
-        purchases
-            .context()
-            .parts
-            .reads
-            .page_of_user(user_id, page.current)
-            .await
-    };
-    Ok(reply::data(signed_in.run(orders).await?))
+    let reads = &purchases.context().parts.reads;
+    let orders = reads.page_of_user(signed_in.user_id, page.current).await?;
+    Ok(reply::data(orders))
 }
 
 /// Pays one of the caller's orders.
@@ -212,9 +209,7 @@ pub async fn pay(
     signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Reply<Order> {
-    let user_id = signed_in.user_id;
-    let order = signed_in.run(async move { lifetime.pay(id, user_id).await });
-    Ok(reply::data(order.await?))
+    Ok(reply::data(lifetime.pay(id, signed_in.user_id).await?))
 }
 
 /// Cancels one of the caller's unpaid orders and puts its voucher back on sale.
@@ -236,7 +231,5 @@ pub async fn cancel(
     signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Reply<Order> {
-    let user_id = signed_in.user_id;
-    let order = signed_in.run(async move { lifetime.cancel(id, user_id).await });
-    Ok(reply::data(order.await?))
+    Ok(reply::data(lifetime.cancel(id, signed_in.user_id).await?))
 }

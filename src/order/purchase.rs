@@ -1,11 +1,13 @@
 //! [`PurchaseService`]: runs a purchase from its request to a definite outcome. What all strategies have in common is
-//! here: the cheap refusals, the work that outlives its client, and the retries.
+//! here: the cheap refusals, the retries, and what becomes of a purchase whose outcome is unknown.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::Retryable;
-use quick_cache::sync::Cache;
+use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -14,12 +16,13 @@ use super::context::{Purchase, PurchaseContext};
 use super::deadline::Deadline;
 use super::model::{Buyer, NewOrder, Purchased};
 use super::parts::OrderParts;
+use super::recent_buyers::RecentBuyers;
 use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
 use super::strategy;
 use crate::error::Error;
 use crate::request::admission::InFlightPermit;
-use crate::request::to_its_end::{Panic, to_its_end};
+use crate::request::panic::Panic;
 use crate::request::trace;
 use crate::voucher::sales::{Sale, SaleCache};
 use strategies::Strategy;
@@ -27,9 +30,6 @@ use strategies::Strategy;
 /// A purchase on the stream that finds the sale sold out has the sale read again only if it was read this long ago: the
 /// stock counter is empty before the database is, so every refused buyer would read again.
 const STREAM_REREAD: Duration = Duration::from_millis(50);
-
-/// Buyers that are remembered, of all sales together: some megabytes.
-const BUYERS: usize = 100_000;
 
 /// Purchases with an unknown outcome that are decided at once, between how many tries, and for how long. Of others a look-up
 /// says what became of them once they are old enough.
@@ -45,7 +45,7 @@ struct Inner {
     context: PurchaseContext,
     sales: Arc<SaleCache>,
     /// Buyers who have an order from this process, lately: asking again when the sale is sold out, they are told its id.
-    buyers: Cache<Buyer, ()>,
+    buyers: RecentBuyers,
     tasks: TaskTracker,
     /// Those who decide what a purchase could not.
     deciders: Arc<Semaphore>,
@@ -57,11 +57,10 @@ impl PurchaseService {
     /// Purchases with this context.
     pub fn new(context: PurchaseContext, sales: Arc<SaleCache>) -> Self {
         let (tasks, stats) = (TaskTracker::new(), PurchaseStats::default());
-        let buyers = Cache::new(BUYERS);
         PurchaseService(Arc::new(Inner {
             context,
             sales,
-            buyers,
+            buyers: RecentBuyers::default(),
             tasks,
             deciders: Arc::new(Semaphore::new(UNDECIDED)),
             stopping: CancellationToken::new(),
@@ -79,8 +78,7 @@ impl PurchaseService {
         &self.0.context
     }
 
-    /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped because the client
-    /// hung up; it keeps its `permit` until then.
+    /// Buys one voucher.
     ///
     /// # Errors
     /// The refusals of the contract; [`Error::OutcomeUnknown`] where an order may exist; every other error means that
@@ -113,22 +111,20 @@ impl PurchaseService {
         } else {
             Purchased::Committed
         };
-        let inner = self.0.clone();
-        let work = async move {
-            let _permit = permit;
-            let outcome = inner.buy_with_retries(buyer, &sale, deadline).await;
-            if let Err(Error::OutcomeUnknown(Some(id))) = outcome
-                && !sale.strategy.is_deferred()
-            {
-                inner.decide_later(NewOrder {
-                    id,
-                    buyer,
-                    unguarded: sale.strategy.is_unsafe(),
-                });
-            }
-            outcome
-        };
-        outcome_of(to_its_end(&self.0.tasks, work).await).map(purchased)
+        // A shutdown waits for it, also where its client takes no reply.
+        let (_counted, _permit) = (self.0.tasks.token(), permit);
+        let work = self.0.buy_with_retries(buyer, &sale, deadline);
+        let outcome = outcome_of(AssertUnwindSafe(work).catch_unwind().await);
+        if let Err(Error::OutcomeUnknown(Some(id))) = outcome
+            && !sale.strategy.is_deferred()
+        {
+            self.0.decide_later(NewOrder {
+                id,
+                buyer,
+                unguarded: sale.strategy.is_unsafe(),
+            });
+        }
+        outcome.map(purchased)
     }
 
     /// Waits until no purchase is in flight. New ones can still begin: to be called when no request
@@ -157,7 +153,7 @@ impl Inner {
             };
         }
         // A known buyer's order may be cancelled by now: the strategy looks.
-        if sale.sold_out && self.buyers.get(&buyer).is_none() {
+        if sale.sold_out && !self.buyers.may_contain(buyer) {
             return Err(Error::SoldOut);
         }
         Ok(())
@@ -215,7 +211,7 @@ impl Inner {
             })
             .await;
         if let Ok(_) | Err(Error::AlreadyOrdered(_)) = outcome {
-            self.buyers.insert(buyer, ());
+            self.buyers.insert(buyer);
         }
         match outcome {
             // The unique index refused the order without saying which one the buyer has.
@@ -237,9 +233,9 @@ impl Inner {
 }
 
 /// What a purchase came to, unless it panicked, which may have been after the commit.
-fn outcome_of(ended: Result<Result<i64, Error>, Panic>) -> Result<i64, Error> {
+fn outcome_of(ended: Result<Result<i64, Error>, Box<dyn Any + Send>>) -> Result<i64, Error> {
     ended.unwrap_or_else(|panic| {
-        tracing::error!(%panic, "a purchase ended without an outcome");
+        tracing::error!(panic = %Panic::from(panic), "a purchase ended without an outcome");
         Err(Error::OutcomeUnknown(None))
     })
 }
@@ -250,7 +246,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_outcome_of_a_purchase_that_panics_is_unknown() {
-        let ended = to_its_end(&TaskTracker::new(), async { panic!("after its commit") }).await;
+        let work = async { panic!("after its commit") };
+        let ended = AssertUnwindSafe(work).catch_unwind().await;
         assert!(matches!(
             outcome_of(ended),
             Err(Error::OutcomeUnknown(None))

@@ -1,5 +1,4 @@
-//! Counters of purchases for `/metrics`: how many by strategy and outcome, and how long they took. A purchase whose
-//! client hung up got no answer and is not counted.
+//! Counters of purchases for `/metrics`: how many by strategy and outcome, and how long they took.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::task::TaskTracker;
 
 use super::client_address::ClientAddress;
 use super::rate_limiter::RateLimiter;
@@ -32,7 +31,7 @@ struct Inner {
 
 const REASONS: [&str; 3] = ["overloaded", "user", "address"];
 
-/// A permit of an admitted request, held until it is dropped. Work that outlives its client takes it along.
+/// A permit of an admitted request, held until it is dropped.
 pub type InFlightPermit = OwnedSemaphorePermit;
 
 impl Admission {
@@ -92,31 +91,10 @@ impl Admission {
     }
 }
 
-/// Requests of signed-in users but for purchases: their admission, apart from that of purchases, so that neither refuses the
-/// other, and the tasks in which their work goes on when a client hangs up. Cheap to clone.
+/// The admission of requests of signed-in users but for purchases, apart from that of purchases, so that neither refuses the
+/// other. Cheap to clone.
 #[derive(Clone)]
-pub struct SignedInRequests {
-    /// Admits them.
-    pub admission: Admission,
-    /// Their work.
-    pub tasks: TaskTracker,
-}
-
-impl SignedInRequests {
-    /// Requests that are admitted by the configured limits.
-    pub fn new(limits: &SaleConfig) -> Self {
-        SignedInRequests {
-            admission: Admission::new(limits),
-            tasks: TaskTracker::new(),
-        }
-    }
-
-    /// Waits until none is at work. To be called when no request can come in any more.
-    pub async fn finished(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-}
+pub struct SignedInRequests(pub Admission);
 
 fn counted<T>(outcome: Result<T, Error>, refused: &AtomicU64) -> Result<T, Error> {
     outcome.inspect_err(|_| {

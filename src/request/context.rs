@@ -10,8 +10,8 @@ use http::{HeaderValue, Method, Uri};
 use super::step_trace::StepTrace;
 
 tokio::task_local! {
-    // Behind a pointer, as it is put in its place at each poll, and taken along by each task.
-    static CURRENT: Arc<RequestContext>;
+    // Behind a pointer, as it is put in its place at each poll.
+    static CURRENT: Box<RequestContext>;
 }
 
 /// A request.
@@ -28,23 +28,12 @@ pub struct RequestContext {
 impl RequestContext {
     /// Runs `work` in this context. Not an `async fn`, which would hold `work` twice.
     pub fn scope<T>(self, work: impl Future<Output = T>) -> impl Future<Output = T> {
-        CURRENT.scope(Arc::new(self), work)
+        CURRENT.scope(Box::new(self), work)
     }
 
     /// Calls `read` with the context of the current task, if it has one.
     pub fn with_current<T>(read: impl FnOnce(&RequestContext) -> T) -> Option<T> {
         CURRENT.try_with(|context| read(context)).ok()
-    }
-}
-
-/// Runs `work`, which is to be spawned as a task, in the context of the current task.
-pub fn in_current_context<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
-    let context = CURRENT.try_with(Arc::clone).ok();
-    async move {
-        match context {
-            Some(context) => CURRENT.scope(context, work).await,
-            None => work.await,
-        }
     }
 }
 

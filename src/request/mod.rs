@@ -5,7 +5,7 @@
 pub mod admission;
 pub mod client_address;
 pub mod context;
+pub mod panic;
 pub mod rate_limiter;
 pub mod step_trace;
-pub mod to_its_end;
 pub mod trace;

@@ -43,17 +43,14 @@ impl SessionMemory {
     /// The user of the session, where it is valid now.
     pub(super) fn get(&self, token: &Token) -> Option<Arc<CurrentUser>> {
         // Before the session is looked for: what a new connection confirms is not true of sessions from before it.
-        let max_age = self.max_age();
+        let now = Instant::now();
+        let max_age = self.max_age(now);
         let (user, asked_at) = self.sessions.get(token)?;
-        (asked_at.elapsed() < max_age).then_some(user)
+        (now.saturating_duration_since(asked_at) < max_age).then_some(user)
     }
 
-    fn max_age(&self) -> Duration {
-        if self.is_tracked(Instant::now()) {
-            MAX_AGE
-        } else {
-            TRUST
-        }
+    fn max_age(&self, now: Instant) -> Duration {
+        if self.is_tracked(now) { MAX_AGE } else { TRUST }
     }
 
     /// What `load` finds in Redis; a session that does not end meanwhile is kept. Of those who read one session at the same
@@ -63,7 +60,8 @@ impl SessionMemory {
         token: &Token,
         load: impl Future<Output = Result<Option<CurrentUser>, Error>>,
     ) -> Result<Option<Arc<CurrentUser>>, Error> {
-        let (asked_at, max_age) = (Instant::now(), self.max_age());
+        let asked_at = Instant::now();
+        let max_age = self.max_age(asked_at);
         self.sessions
             .remove_if(token, |(_, asked_at)| asked_at.elapsed() >= max_age);
         let place = self

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio_util::task::TaskTracker;
 
 use super::filter::existing_shops;
 use super::geo::GeoIndex;
@@ -38,8 +37,6 @@ pub(super) struct Inner {
     lab: bool,
     per_shop_limiter: RateLimiter<i64>,
     pub(super) zone: Zone,
-    /// Writes, which go on when their client disconnects.
-    pub(super) tasks: TaskTracker,
 }
 
 /// A list of shops that was asked for.
@@ -81,7 +78,6 @@ impl Shops {
             lab: config.lab,
             per_shop_limiter: RateLimiter::new(config.per_shop_per_second),
             zone: config.time_zone,
-            tasks: TaskTracker::new(),
         }))
     }
 

@@ -1,35 +1,25 @@
-//! Writing shops: the database first, then the caches are invalidated. A write runs to its end even if
-//! its client disconnects: else the database would have the new value and the caches the old.
+//! Writing shops: the database first, then the caches are invalidated.
 
 use super::keys;
 use super::model::ShopChange;
 use super::reads::{Inner, Shops};
 use crate::error::{Cause, Error};
 use crate::idempotency::RecordedWrite;
-use crate::request::to_its_end::to_its_end;
 use cache::InvalidationStatus;
 
 impl Shops {
     /// Inserts a shop that passed [`ShopChange::check_new`]; returns its id, or that of the request with the same key.
     pub async fn create(&self, write: RecordedWrite, shop: ShopChange) -> Result<i64, Error> {
-        let inner = self.0.clone();
-        to_its_end(
-            &self.0.tasks,
-            async move { inner.create(write, shop).await },
-        )
-        .await?
+        self.0.create(write, shop).await
     }
 
     /// Changes the fields that are given.
     pub async fn update(&self, id: i64, change: ShopChange) -> Result<(), Error> {
-        let inner = self.0.clone();
-        to_its_end(&self.0.tasks, async move { inner.update(id, change).await }).await?
+        self.0.update(id, change).await
     }
 
-    /// Waits for writes under way, then ends the cache's background work.
+    /// Ends the cache's background work. To be called after the last request.
     pub async fn shutdown(&self) {
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
         self.0.cache.shutdown().await;
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use rand::Rng;
 use redis::AsyncCommands;
-use tokio_util::task::TaskTracker;
 
 use webhook::Webhook;
 
@@ -18,7 +17,6 @@ use crate::connection::http_post::PostError;
 use crate::connection::redis::RoutedConnection;
 use crate::error::{Cause, Error};
 use crate::request::client_address::ClientAddress;
-use crate::request::to_its_end::to_its_end;
 use crate::scripts::{ADDRESS_COUNT, CODE_USE};
 
 pub mod webhook;
@@ -51,7 +49,6 @@ pub struct Codes {
     /// Sends the codes; without it they are logged, for learning and testing.
     webhook: Option<Arc<Webhook>>,
     outcomes: Arc<[AtomicU64; OUTCOMES.len()]>,
-    tasks: TaskTracker,
 }
 
 /// What came of sending a code, as labels of the metric.
@@ -70,7 +67,6 @@ impl Codes {
             limits,
             webhook,
             outcomes: Arc::default(),
-            tasks: TaskTracker::new(),
         }
     }
 
@@ -81,15 +77,8 @@ impl Codes {
             .zip(self.outcomes.iter().map(|count| count.load(Relaxed)))
     }
 
-    /// Waits until no code is being sent any more. None may be sent afterwards.
-    pub async fn shutdown(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-
     /// Sends a new code; an earlier one becomes invalid. A code that the sender refuses, or cannot send, leaves an earlier
-    /// one valid and does not count for the phone. One that may have been sent is valid and counts. Once begun, this goes on
-    /// when its future is dropped because the client hung up.
+    /// one valid and does not count for the phone. One that may have been sent is valid and counts.
     ///
     /// # Errors
     /// [`Error::TooManyRequests`] with the seconds to wait; [`Error::Unavailable`] where Redis did not answer, or the code
@@ -97,15 +86,6 @@ impl Codes {
     pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
         self.count(SENDS, from, self.limits.code_sends_per_address, 1)
             .await?;
-        let (codes, phone) = (self.clone(), phone.clone());
-        to_its_end(
-            &self.tasks,
-            async move { codes.send_and_store(&phone).await },
-        )
-        .await?
-    }
-
-    async fn send_and_store(&self, phone: &Phone) -> Result<(), Error> {
         let (sends, limit) = (beside_code(phone, SENDS), self.limits.code_sends);
         self.change_counter(&sends, limit, CODE_TTL_SECONDS, 1)
             .await?;

@@ -269,7 +269,8 @@ async fn unknown_routes_methods_and_callers_are_refused_and_every_reply_has_an_i
         id.expect("a text").to_owned()
     };
     assert_eq!(live("abc-123").await, "abc-123");
-    assert_eq!(live(&"a".repeat(100)).await.len(), 16);
+    let made = live(&"a".repeat(100)).await;
+    assert!(made.parse::<u64>().is_ok(), "{made}");
 }
 
 /// The counter of the ids, and a lock that somebody holds.

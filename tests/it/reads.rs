@@ -67,8 +67,8 @@ async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
         connections.insert(waiting_connection(&stack, path).await);
         metric_is(stack.url(), BUSY, 1).await;
         read.abort();
-        // But for the one that asks for the metrics.
-        metric_is(stack.url(), "seckill_http_connections_open", 1).await;
+        // Time to notice it, if anybody looked.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         unlock(stranger).await;
         metric_is(stack.url(), BUSY, 0).await;
     }
@@ -208,7 +208,7 @@ async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
 }
 
 /// Clients that ask and go: the statements that their reads began are still at work in the server, and hold their
-/// connections' places.
+/// connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_whose_clients_have_gone_are_not_more_than_the_connections_for_reads() {
     const CONNECTIONS: usize = 2;
@@ -232,14 +232,10 @@ async fn reads_whose_clients_have_gone_are_not_more_than_the_connections_for_rea
             let call = get(stack.url(), &path).token(&user.token);
             reads.spawn(async move { call.send().await });
         }
-        // All have come to the service, and one at least to the server.
-        let open = "seckill_http_connections_open";
-        eventually("they are asked", async || {
-            metric(stack.url(), open).await >= 4 && stack.database.waiting().await > 0
-        })
-        .await;
+        eventually("one is at work", async || stack.database.waiting().await > 0).await;
         reads.shutdown().await;
-        metric_is(stack.url(), "seckill_http_connections_open", 1).await;
+        // Time to notice it, if anybody looked.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         most = most.max(stack.database.waiting().await);
     }
     assert!(most <= CONNECTIONS, "{most} statements at work");
