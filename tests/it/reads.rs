@@ -232,7 +232,10 @@ async fn reads_whose_clients_have_gone_are_not_more_than_the_connections_for_rea
             let call = get(stack.url(), &path).token(&user.token);
             reads.spawn(async move { call.send().await });
         }
-        eventually("one is at work", async || stack.database.waiting().await > 0).await;
+        eventually("one is at work", async || {
+            stack.database.waiting().await > 0
+        })
+        .await;
         reads.shutdown().await;
         // Time to notice it, if anybody looked.
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -59,8 +59,9 @@ const SETTINGS: [(&str, &str); 7] = [
 /// How long after a definite no an order must still be no row.
 const AFTER_A_NO: Duration = Duration::from_secs(10);
 
-/// Many times as long as a round takes.
-const ROUND_LIMIT: Duration = Duration::from_secs(600);
+/// Many times as long as a round takes. One in which a server's clock is set ten minutes on may take longer than those: an
+/// order whose id has that clock's time, and of which no row is found, is not known to be missing before that time.
+const ROUND_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
 const DATABASE_ARGUMENTS: [&str; 3] = [
