@@ -120,7 +120,7 @@ const Steps = (() => {
     },
   };
 
-  // The same in two commands, with a look at the value before: --setnx-unowned-compare.
+  // The same in two commands, with a look at the value before.
   const compareLock = {
     name: 'compare-lock', cleanup: true,
     run(w) {

@@ -16,7 +16,7 @@ const Programs = (() => {
     'process-lock': { request: [look, s.lockMemory, ...place, s.commit, s.unlockMemory] },
     'setnx-unowned': {
       request: [s.tryRedis(2), ...place, s.commit, s.deleteLock], events: ['lease'],
-      compared: [s.tryRedis(2), ...place, s.commit, s.compareLock, s.deleteIfSame], // --setnx-unowned-compare
+      compared: [s.tryRedis(2), ...place, s.commit, s.compareLock, s.deleteIfSame],
     },
     'setnx-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['lease'] },
     'reentrant-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['pause', 'forget'] },

@@ -174,16 +174,6 @@ async fn every_strategy_keeps_what_it_promises_on_two_instances() {
     ladder(&Stack::lab(2).await).await;
 }
 
-/// To compare the lock's value and then delete it, in two commands, does not keep a second order away either.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_compared_before_its_deletion_breaks_all_the_same() {
-    if !shows_uncommitted_rows() {
-        return;
-    }
-    let stack = Stack::start(2, &["--lab", "--setnx-unowned-compare"]).await;
-    second_order(&stack, Strategy::SetnxUnowned).await;
-}
-
 /// With a Redis that loses its keys again and again, locks included, the unique index prevents second orders. That the locks
 /// do, too, is shown in [`crate::late_commit`].
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,7 @@ pub use config::CacheConfig;
 pub use error::{Error, ReadError};
 pub use keys::lease_key;
 pub use policy::CachePolicy;
-pub use redis_link::{AddressError, Redis, redis};
+pub use redis_link::{AddressError, Redis, Server, redis};
 pub use stats::{CacheCounts, CacheStats, PolicyStats};
 pub use strategy::ReadStrategy;
 pub use value::{CacheValue, CachedValue, ReadResult};

@@ -1,13 +1,12 @@
 //! Per-user lock in Redis as tutorials begin it: `SET key value NX PX lease`, and at the end a plain `DEL`. The value is not
 //! looked at, so the `DEL` removes the lock whose ever it is. The lease ends in mid-work, and a second request acquires the
 //! lock; the first one finishes and deletes the second one's lock; a third acquires it. Requests that overlap see no order
-//! of each other. To compare the value before the `DEL` (`--setnx-unowned-compare`) is half a cure: these are two commands,
-//! between which the lease can end, and the lease that ends in mid-work is as it was. [`super::setnx_lock`] does both in
-//! one script. Unsafe on purpose.
+//! of each other. To compare the value before the `DEL` would be half a cure: these are two commands, between which the
+//! lease can end (a level of the page `/learn` shows it). [`super::setnx_lock`] does both in one script. Unsafe on purpose.
 
 use std::time::Duration;
 
-use redis::RedisResult;
+use redis::{AsyncCommands, RedisResult};
 
 use super::{Error, Purchase, conditional};
 use crate::order::parts::OrderParts;
@@ -30,23 +29,13 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
             .ok_or(Error::LockBusy)?;
     }
     let outcome = conditional::place_order(purchase, &order).await;
-    if let Err(error) = release(parts, &key, order.id).await {
+    // Whose lock this is by now is not asked.
+    let released: RedisResult<()> = parts.redis.clone().del(&key).await;
+    if let Err(error) = released {
         tracing::warn!(%error, lock = key, "the purchase lock could not be released");
     }
     trace::mark("unlocked", "place=redis");
     outcome
-}
-
-async fn release(parts: &OrderParts, key: &str, owner: i64) -> RedisResult<()> {
-    let mut redis = parts.redis.clone();
-    if parts.config.setnx_unowned_compare {
-        let held: Option<i64> = redis::cmd("GET").arg(key).query_async(&mut redis).await?;
-        if held != Some(owner) {
-            return Ok(());
-        }
-    }
-    // Whose lock this is by now is not asked.
-    redis::cmd("DEL").arg(key).query_async(&mut redis).await
 }
 
 async fn acquire(parts: &OrderParts, key: &str, owner: i64) -> RedisResult<Option<String>> {

@@ -16,7 +16,7 @@ async fn rounds(rounds: u32, redis: RedisLayout, database: Replication) {
         program,
         seed: 4,
         rounds,
-        at_once: 2,
+        at_once: 3,
         buyers: 300,
         recoveries: 0,
         ..defaults()
