@@ -3,11 +3,17 @@
 
 const Route = (() => {
   const listeners = [];
+  // Stands for what is no id: nothing has this one.
+  const NOBODYS = -1;
 
   function read() {
     const parts = new URLSearchParams(location.hash.slice(1));
-    const number = (name) => Number(parts.get(name)) || null;
-    return { type: number('type'), shop: number('shop'), voucher: number('voucher') };
+    const id = (name) => {
+      const number = Number(parts.get(name));
+      if (!parts.get(name)) return null;
+      return Number.isSafeInteger(number) && number > 0 ? number : NOBODYS;
+    };
+    return { type: id('type'), shop: id('shop'), voucher: id('voucher') };
   }
 
   function write(at, asDefault) {

@@ -15,7 +15,9 @@
   });
 
   const id = (name) => document.getElementById(name);
-  let at = { type: null, shop: null, voucher: null }, missing = false, wrong = false;
+  let at = { type: null, shop: null, voucher: null }, missing = false;
+  // What the address named, until the visitor's next choice.
+  let named = at;
 
   // The selected shop, also where it is not on the first page of its category.
   const shop = Page.loaded(async () => {
@@ -29,7 +31,7 @@
   });
 
   function select(other, asDefault) {
-    wrong = wrong && asDefault;
+    if (!asDefault) named = other;
     const sameShop = other.shop === at.shop;
     at = other;
     Route.write(at, asDefault);
@@ -48,31 +50,43 @@
   function fillIn() {
     const [types, shops] = [Shops.types(), Shops.all()];
     const open = { ...at };
-    const isType = types && types.some((one) => one.id === open.type), isVoucher = Sale.has(open.voucher);
-    // What the address names is known not to exist: said until the visitor's next choice.
-    wrong = wrong || Boolean(types && open.type && !isType) || Boolean(open.voucher && open.shop === at.shop && !isVoucher);
-    if (types && !isType) open.type = types.length ? types[0].id : null;
+    if (types && !types.some((one) => one.id === open.type)) open.type = types.length ? types[0].id : null;
     if (!open.shop && shops && open.type === at.type && shops.length) open.shop = shops[0].id;
-    if (!open.voucher || !isVoucher) {
-      const sale = open.shop === at.shop ? Sale.preferred() : null;
+    if (open.shop === at.shop) {
+      // It may be published after the page was opened.
+      if (named.voucher && named.shop === at.shop && Sale.has(named.voucher)) open.voucher = named.voucher;
+      const sale = open.voucher && Sale.has(open.voucher) ? null : Sale.preferred();
       open.voucher = sale ? sale.id : open.voucher;
     }
     if (open.type !== at.type || open.shop !== at.shop || open.voucher !== at.voucher) select(open, true);
+  }
+
+  // Whether what the address names is known not to be on sale.
+  function isWrong() {
+    const types = Shops.types();
+    const isType = !types || !named.type || types.some((one) => one.id === named.type);
+    const isVoucher = !named.voucher || named.shop !== at.shop || Sale.has(named.voucher);
+    return !isType || !isVoucher;
   }
 
   function showPlace() {
     const listed = (Shops.all() || []).find((one) => one.id === at.shop);
     const known = shop.data || listed;
     // A category without shops: its name.
-    const type = !at.shop && Shops.all() && Shops.types().find((one) => one.id === at.type);
+    const type = !at.shop && Shops.all() && (Shops.types() || []).find((one) => one.id === at.type);
     id('shop-name').textContent = known ? known.name : type ? type.name
       : Words.t(missing ? 'shop.unknown' : shop.failed ? 'shop.failed' : 'shop.loading');
-    id('wrong-link').textContent = wrong ? Words.t('shop.wrongLink') : '';
-    id('wrong-link').hidden = !wrong;
+    id('wrong-link').textContent = isWrong() ? Words.t('shop.wrongLink') : '';
+    id('wrong-link').hidden = !isWrong();
     id('shop-facts').textContent = known ? [known.area, known.address, known.openHours].filter(Boolean).join(' · ') : '';
   }
 
-  Route.onChange((other) => { wrong = false; select(other, true); });
+  function follow(address) {
+    named = address;
+    select(address, true);
+  }
+
+  Route.onChange(follow);
   Shops.onChoice(({ type, shop }) => select({ type, shop, voucher: null }, false));
   Shops.onChange(() => { fillIn(); showPlace(); Sale.show(); });
   Sale.onChoice((voucher) => select({ ...at, voucher }, false));
@@ -94,5 +108,5 @@
   Orders.reset();
   Purchase.resume();
   Shops.start();
-  select(Route.read(), true);
+  follow(Route.read());
 })();

@@ -161,6 +161,34 @@ class Shop(BrowserTest):
         page.evaluate("location.hash = '#shop=4000000000'")
         expect(page.locator("#shop-name")).to_have_text("There is no such shop.")
 
+    def test_a_link_with_something_else_than_an_id_says_so(self):
+        for id in ["Infinity", "one", "1.5", "-1"]:
+            with self.subTest(id):
+                page = self.open(f"/#type=10&shop={id}")
+                expect(page.locator("#shop-name")).to_have_text("There is no such shop.")
+
+    def test_a_link_to_a_voucher_that_is_published_later_shows_it_then(self):
+        last = Sale(title="earlier")
+        page, named = self.open(last.path), None
+        # Other tests publish, too: until the id that the link names is that of a sale of this shop.
+        while last.voucher != named:
+            named = last.voucher + 1
+            page.evaluate(f"location.hash = '#type=10&shop={last.shop}&voucher={named}'")
+            expect(page.locator("#wrong-link")).to_contain_text("not on sale here")
+            last = Sale(at=(10, last.shop), title="the one of the link")
+        expect(page.locator("#sale-title")).to_have_text("the one of the link")
+        expect(page.locator("#wrong-link")).to_be_hidden()
+
+    def test_names_without_a_break_fit_every_screen(self):
+        for screen in [self.screen, PHONE_SCREEN]:
+            page = self.open(Sale(shop="w" * 100, title="W" * 255).path, viewport=screen)
+            expect(page.locator("#sale-title")).to_have_text("W" * 255)
+            self.assert_fits(page)
+            self.sign_in(page)
+            page.locator("#buy").click()
+            expect(page.locator("#orders")).to_contain_text("W" * 255)
+            self.assert_fits(page)
+
     def test_a_code_can_be_sent_again(self):
         page = self.open(Sale().path)
         page.locator("input[name=phone]").fill(phone())
