@@ -188,6 +188,16 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_is_stored_at_the_moment_of_an_invalidation_is_not_served() {
+        let local = LocalCache::new(10);
+        local.enable();
+        put(&local, "a", local.stamp("a"), 1);
+        // As if it came between the check of the stamp and the insertion.
+        local.epoch("a").fetch_add(1, Ordering::AcqRel);
+        assert_eq!(get(&local, "a"), None);
+    }
+
+    #[test]
     fn another_type_under_the_same_key_is_a_miss() {
         let local = LocalCache::new(10);
         local.enable();

@@ -88,5 +88,11 @@ mod tests {
         assert!(breaker.is_open(), "a late answer does not close it");
         breaker.close();
         assert!(!breaker.is_open());
+        for _ in 0..THRESHOLD {
+            breaker.record_failure(&opened);
+        }
+        breaker.close();
+        breaker.record_failure(&opened);
+        assert!(!breaker.is_open(), "failures of the last time count");
     }
 }

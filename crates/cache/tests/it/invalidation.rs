@@ -184,6 +184,27 @@ async fn shutdown_waits_for_loads_and_unsubscribes() {
     assert!(!cache.stats().local_enabled);
 }
 
+/// However long the pause is until the next try.
+#[tokio::test]
+async fn shutdown_delivers_what_is_pending() {
+    let (server, mut raw) = redis_server().await;
+    let source = Source::new(Duration::ZERO);
+    for _ in 0..3 {
+        let cache = node(&server).await;
+        version(&cache, ReadStrategy::Mutex, &policy(), &source).await;
+        let _: String = command(&mut raw, "ACL", &["SETUSER", "default", "-del"]).await;
+        assert_eq!(cache.invalidate(&[KEY]).await, InvalidationStatus::Pending);
+        let tries = cache.stats().counts.invalidation_failures;
+        eventually("the pauses are long", async || {
+            cache.stats().counts.invalidation_failures > tries + 5
+        })
+        .await;
+        let _: String = command(&mut raw, "ACL", &["SETUSER", "default", "+del"]).await;
+        cache.shutdown().await;
+        assert_eq!(get(&mut raw, KEY).await, None);
+    }
+}
+
 #[tokio::test]
 async fn dropping_the_last_handle_unsubscribes() {
     let (server, mut raw) = redis_server().await;

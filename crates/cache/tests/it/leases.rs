@@ -64,6 +64,24 @@ async fn a_load_that_began_before_an_invalidation_is_never_stored() {
     }
 }
 
+/// Both have the same lease, which must not end with the time of the one that began first.
+#[tokio::test]
+async fn a_load_that_shares_the_lease_of_another_prolongs_it() {
+    let (server, mut raw) = redis_server().await;
+    let nodes = nodes(&server).await;
+    let source = Source::new(Duration::ZERO);
+    let lease = [LEASE, "of another load", "PX", "10000"];
+    let _: () = super::command(&mut raw, "SET", &lease).await;
+    source.close();
+    let reader = spawn_version(&nodes[0], ReadStrategy::Mutex, &policy(), &source);
+    eventually("it loads", async || source.running() == 1).await;
+    let left: i64 = super::command(&mut raw, "PTTL", &[LEASE]).await;
+    assert!(left > 30_000, "{left} ms");
+    source.open();
+    assert_eq!(reader.await.unwrap(), Some(1));
+    assert!(get(&mut raw, KEY).await.is_some(), "it is not stored");
+}
+
 #[tokio::test]
 async fn a_background_rebuild_that_began_before_an_invalidation_is_not_stored() {
     let (server, mut raw) = redis_server().await;

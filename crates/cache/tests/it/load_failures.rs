@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use cache_aside::{CacheConfig, CachePolicy, ReadError, ReadStrategy};
+use cache_aside::{Cache, CacheConfig, CachePolicy, ReadError, ReadStrategy};
 
 use super::{
-    KEY, MUTEX, Source, Switch, command, eventually, flush, get, node, node_with, nodes, policy,
-    read, redis_server, spawn_version, version,
+    KEY, MUTEX, Source, Switch, WAIT_LIMIT, command, eventually, flush, get, node, node_with,
+    nodes, patient, policy, read, redis_at, redis_server, spawn_version, version,
 };
+use testkit::proxy::{Mode, Proxy};
 
 /// The strategies that hold a mutex while they load.
 const WITH_MUTEX: [ReadStrategy; 3] = [
@@ -198,4 +199,29 @@ async fn a_value_stored_while_waiting_for_the_mutex_is_not_loaded_again() {
         assert_eq!(source.loads(), 0, "{strategy}");
         assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
     }
+}
+
+/// The mutex was taken, and nobody knows it: readers must not wait until its time has passed.
+#[tokio::test]
+async fn a_mutex_whose_reply_was_lost_is_released() {
+    let (server, mut raw) = redis_server().await;
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let cache = Cache::new(&redis_at(proxy.redis()), patient());
+    let source = Source::new(Duration::ZERO);
+    let policy = CachePolicy {
+        mutex_ttl: WAIT_LIMIT * 10,
+        ..policy()
+    };
+    // Loads the scripts, so that the reply is that of the script itself.
+    version(&cache, ReadStrategy::Mutex, &policy, &source).await;
+    let _status = cache.invalidate(&[KEY]).await;
+    proxy.set(Mode::LoseReplyToThenCut(MUTEX));
+    let read = version(&cache, ReadStrategy::Mutex, &policy, &source).await;
+    assert_eq!(read, Some(1));
+    assert!(get(&mut raw, MUTEX).await.is_some(), "it was not taken");
+    proxy.set(Mode::Forward);
+    eventually("it is released", async || {
+        get(&mut raw, MUTEX).await.is_none()
+    })
+    .await;
 }

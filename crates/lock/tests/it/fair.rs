@@ -408,6 +408,23 @@ async fn calls_of_one_owner_share_a_queue_position() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!(printer.queue().await[0], both[0].to_string());
+    // One that is late with its next try, and that nobody has removed, keeps its place as well.
+    let _: () = printer
+        .raw
+        .zadd(ALIVE, both[0].to_string(), 1)
+        .await
+        .unwrap();
+    let again = lock
+        .acquire_within_as(&both[0], Duration::from_millis(400))
+        .await;
+    assert!(again.unwrap().is_none());
+    assert_eq!(printer.queue().await[0], both[0].to_string());
+    let alive_until = printer.now().await + 60_000.0;
+    let _: () = printer
+        .raw
+        .zadd(ALIVE, both[0].to_string(), alive_until)
+        .await
+        .unwrap();
     guard.release().await.unwrap();
     printer.all_acquire(&both).await;
 }

@@ -10,6 +10,7 @@ use redisson_lock::{Error, Lock, LockConfig};
 use super::late_release::behind_sentinel;
 use super::{TIMEOUT, eventually, query, start_behind_proxy};
 use testkit::proxy::{Mode, Proxy};
+use testkit::redis_server::RedisServer;
 
 /// The proxy keeps requests with the word `late` in them.
 const KEY: &str = "setnx:late";
@@ -117,25 +118,46 @@ async fn given_up_holds_nothing<K: LockKind>(
     assert!(keys.is_empty(), "{lock:?} is held: {keys:?}");
 }
 
-/// No sending is answered in time, and the call fails; its clean-up is over when the acquire comes.
+/// No sending is answered in time, and the call fails; its clean-up is over when the acquire comes. That goes on for longer
+/// than the lease, as the acquire may come after it.
 #[tokio::test]
 async fn an_acquire_that_was_given_up_holds_nothing() {
     let (servers, proxy, locks) = behind_sentinel().await;
     let mut raw = servers[0].conn().await;
-    let lock = locks.setnx(KEY, DAY);
-    let first = lock.try_acquire().await.unwrap().unwrap();
-    first.release().await.unwrap();
-    proxy.set(Mode::HoldRequests("late"));
-    fails_as!(lock.try_acquire().await, Unavailable);
-    proxy.set(Mode::Forward);
-    eventually("it is ended", async || {
-        query::<Vec<String>>(&mut raw, "KEYS", &["redisson_unlock_latch:{setnx:late}:*"])
-            .await
-            .len()
-            == 1
-    })
-    .await;
-    assert!(proxy.held() > 0, "no request is late");
-    proxy.pass_held().await;
-    assert!(!raw.exists::<_, bool>(KEY).await.unwrap());
+    let short = Duration::from_secs(1);
+    for (round, lease) in [(1, DAY), (2, short)] {
+        let lock = locks.setnx(KEY, lease);
+        let first = lock.try_acquire().await.unwrap().unwrap();
+        first.release().await.unwrap();
+        proxy.set(Mode::HoldRequests("late"));
+        fails_as!(lock.try_acquire().await, Unavailable);
+        if lease == short {
+            tokio::time::sleep(short * 2).await;
+        }
+        proxy.set(Mode::Forward);
+        eventually("it is ended", async || {
+            query::<Vec<String>>(&mut raw, "KEYS", &["redisson_unlock_latch:{setnx:late}:*"])
+                .await
+                .len()
+                == round
+        })
+        .await;
+        assert!(proxy.held() > 0, "no request is late");
+        proxy.pass_held().await;
+        assert!(!raw.exists::<_, bool>(KEY).await.unwrap());
+    }
+}
+
+/// Only Redis can make it late: what raises a generation is sent again until it is answered.
+#[tokio::test]
+async fn a_generation_that_is_raised_late_is_not_lowered() {
+    const RAISE: &str = include_str!("../../lua/raise_generation.lua");
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for (raised, expected) in [(9, 9), (10, 10), (9, 10), (100, 100)] {
+        let arguments = [RAISE, "1", "generation", &raised.to_string(), "60000"];
+        let () = query(&mut raw, "EVAL", &arguments).await;
+        let generation: u64 = raw.get("generation").await.unwrap();
+        assert_eq!(generation, expected, "after {raised}");
+    }
 }

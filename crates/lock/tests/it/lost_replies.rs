@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{LockConfig, LostReason};
+use redisson_lock::{Error, LockConfig, LostReason};
 
 use super::{eventually, losing_reply, nothing_left, query, renewed, soon, start_behind_proxy};
 use testkit::proxy::Mode;
@@ -57,6 +57,51 @@ async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
     nothing_left(&server, &[&locks]).await;
 }
 
+/// The hold that ends gives its number to another one: the second sending must not end that as well.
+#[tokio::test]
+async fn a_read_hold_whose_release_is_not_answered_ends_alone() {
+    let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
+    let mut raw = server.conn().await;
+    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    // Loads the scripts, so that the lost reply is that of a release that was executed.
+    let first = read.acquire_as(&owner).await.unwrap();
+    let second = read.acquire_as(&owner).await.unwrap();
+    second.release().await.unwrap();
+    first.release().await.unwrap();
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(read.acquire_as(&owner).await.unwrap());
+    }
+    let outer = guards.remove(0);
+    losing_reply(&proxy, outer.release()).await.unwrap();
+    for hold in 1..=2 {
+        let key = format!("{{{NAME}}}:{owner}:rwlock_timeout:{hold}");
+        assert!(raw.exists::<_, bool>(&key).await.unwrap(), "hold {hold}");
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// Of several holds, the first sending of a release leaves the others: where the second finds none, the lock was lost.
+#[tokio::test]
+async fn a_loss_is_noticed_by_a_release_that_is_not_answered() {
+    let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
+    let mut raw = server.conn().await;
+    let (lock, owner) = (locks.lock(NAME), locks.owner());
+    let outer = lock.acquire_as(&owner).await.unwrap();
+    let middle = lock.acquire_as(&owner).await.unwrap();
+    let inner = lock.acquire_as(&owner).await.unwrap();
+    // Loads the script.
+    inner.release().await.unwrap();
+    let _: () = raw.del(NAME).await.unwrap();
+    let released = losing_reply(&proxy, middle.release()).await;
+    assert_eq!(released, Err(Error::Lost(LostReason::Expired)));
+    assert_eq!(outer.release().await, Err(Error::Lost(LostReason::Expired)));
+    nothing_left(&server, &[&locks]).await;
+}
+
 /// A lease is counted from before its command was sent, so a late reply does not extend `valid_for`.
 #[tokio::test]
 async fn a_late_reply_does_not_extend_valid_for() {
@@ -102,6 +147,28 @@ async fn a_late_reply_does_not_extend_valid_for() {
         .await;
         compared(&mut raw).await;
     }
+    guard.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn an_extension_counts_from_before_it_was_sent() {
+    let (server, _proxy, locks) = start_behind_proxy(LockConfig::default()).await;
+    let (lease, delay) = (Duration::from_secs(20), Duration::from_millis(400));
+    let guard = locks
+        .lock(NAME)
+        .without_renewal(lease / 2)
+        .acquire()
+        .await
+        .unwrap();
+    server.pause();
+    let (extended, ()) = tokio::join!(guard.extend(lease), async {
+        tokio::time::sleep(delay).await;
+        server.resume();
+    });
+    extended.unwrap();
+    let valid = guard.valid_for();
+    assert!(valid <= lease - delay && valid > lease / 2, "{valid:?}");
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }

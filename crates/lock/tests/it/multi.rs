@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LostReason, MultiLock};
+use redisson_lock::{Error, Lost, LostReason, MultiLock};
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
@@ -189,6 +189,29 @@ async fn it_is_lost_when_any_of_its_locks_is() {
     nothing_left(&server, &[&locks]).await;
 }
 
+/// Whichever of them it is. The work blocks its thread, so that nothing ends it when its lock is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_outlasts_any_of_its_locks_is_not_said_to_have_been_locked() {
+    let lease = Duration::from_secs(3);
+    let (first, second) = (RedisServer::start().await, RedisServer::start().await);
+    let (one, two) = (locks(&first, lease).await, locks(&second, lease).await);
+    let both = MultiLock::new([(&one, "a"), (&two, "b")]);
+    let guard = both.acquire().await.unwrap();
+    second.pause();
+    let work = async {
+        while !guard.valid_for().is_zero() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let ran = guard.run(work).await;
+    assert_eq!(ran, Err(Lost(LostReason::Unreachable)));
+    assert!(one.lock("a").is_locked().await.unwrap(), "it is renewed");
+    second.resume();
+    fails_as!(guard.release().await, Lost);
+    nothing_left(&first, &[&one]).await;
+    nothing_left(&second, &[&two]).await;
+}
+
 #[tokio::test]
 async fn an_unavailable_server_leaves_nothing_on_the_others() {
     let (first, mut second) = (RedisServer::start().await, RedisServer::start().await);
@@ -208,6 +231,24 @@ async fn an_unavailable_server_leaves_nothing_on_the_others() {
         .release()
         .await
         .unwrap();
+}
+
+/// A name is one lock on each server.
+#[tokio::test]
+async fn the_same_name_on_two_servers_is_two_locks() {
+    let (first, second) = (RedisServer::start().await, RedisServer::start().await);
+    let (one, two) = (
+        locks(&first, LONG_LEASE).await,
+        locks(&second, LONG_LEASE).await,
+    );
+    let both = MultiLock::new([(&one, "a"), (&two, "a"), (&one, "a")]);
+    let guard = both.try_acquire().await.unwrap().expect("both are free");
+    for locks in [&one, &two] {
+        assert!(locks.lock("a").is_locked().await.unwrap());
+    }
+    guard.release().await.unwrap();
+    nothing_left(&first, &[&one]).await;
+    nothing_left(&second, &[&two]).await;
 }
 
 /// Acquiring what is free, waiting for what another holds, and releasing: each cut everywhere.

@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use redisson_lock::LockConfig;
 
-use super::{LONG_LEASE, eventually, nothing_left, soon, start};
+use super::{LONG_LEASE, eventually, nothing_left, soon, start, start_behind_proxy};
+use testkit::proxy::Mode;
 
 const NAME: &str = "catalogue";
 const SHORT: Duration = Duration::from_millis(4_500);
@@ -97,6 +99,8 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     third.release().await.unwrap();
     let (key, _) = expiries(&mut raw, &owner).await;
     assert!((50_000..=60_000).contains(&key), "{key} ms for the lock");
+    // Shorter than what is left, it changes nothing.
+    inner.extend(Duration::from_secs(1)).await.unwrap();
     outer.release().await.unwrap();
     let (key, hold) = expiries(&mut raw, &owner).await;
     assert!(
@@ -110,6 +114,33 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     );
     inner.release().await.unwrap();
     other.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// Where the release was not executed, the hold that is left may have the lease of the one that ended.
+#[tokio::test]
+async fn a_read_hold_beside_one_whose_release_is_not_answered_counts_on_the_shorter_lease() {
+    let config = LockConfig::default().with_command_timeout(Duration::from_secs(1));
+    let (server, proxy, locks) = start_behind_proxy(config).await;
+    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let outer = read
+        .clone()
+        .without_renewal(SHORT)
+        .acquire_as(&owner)
+        .await
+        .unwrap();
+    let inner = read
+        .clone()
+        .without_renewal(LONG)
+        .acquire_as(&owner)
+        .await
+        .unwrap();
+    proxy.set(Mode::Hang);
+    outer.release().await.unwrap();
+    let valid = inner.valid_for();
+    assert!(valid <= SHORT, "{valid:?}");
+    proxy.set(Mode::Forward);
+    drop(inner);
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -135,6 +166,23 @@ async fn every_hold_of_a_reader_is_renewed_and_the_longest_counts() {
     let left: i64 = raw.pttl(&second).await.unwrap();
     assert!(left > 2_000, "{left} ms for the second hold");
     inner.release().await.unwrap();
+    outer.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// A hold is due a third of its lease after its acquire, and no later for another one that begins meanwhile.
+#[tokio::test]
+async fn a_reader_that_reenters_all_the_time_is_renewed() {
+    let lease = Duration::from_secs(3);
+    let (server, _, [locks]) = start(lease).await;
+    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let outer = read.acquire_as(&owner).await.unwrap();
+    let end = Instant::now() + lease * 3 / 2;
+    while Instant::now() < end {
+        let inner = read.acquire_as(&owner).await.unwrap();
+        inner.release().await.unwrap();
+        tokio::time::sleep(lease / 30).await;
+    }
     outer.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }

@@ -244,6 +244,17 @@ async fn a_short_lease_does_not_shorten_another_readers() {
     assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     assert!(writing.valid_for() > Duration::from_secs(50));
     writing.release().await.unwrap();
+    // Nor does a write hold that ends shorten the lease with which its owner reads.
+    let owner = locks.owner();
+    let outer = lock.write().acquire_as(&owner).await.unwrap();
+    let inner = lock.write().acquire_as(&owner).await.unwrap();
+    let long = lock.read().clone().without_renewal(Duration::from_secs(60));
+    let reading = long.acquire_as(&owner).await.unwrap();
+    for writing in [inner, outer] {
+        writing.release().await.unwrap();
+        assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    }
+    reading.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
