@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hyper::Method;
+use tokio::task::JoinSet;
 
-use crate::reads::PATHS;
+use crate::reads::{PATHS, lock, unlock};
 use crate::resilience::while_sale_is_locked;
 use crate::session_tracking::lookups;
 use crate::support::api::{Answer, call, get, metric, metric_is};
+use crate::support::eventually;
 use crate::support::stack::{Proxies, Stack, buy};
 use testkit::proxy::Mode;
 use testkit::raw::calls_of;
@@ -100,6 +102,35 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
         buy(&url, user, sale).await.refused(200, "ALREADY_ORDERED");
     }
     buy(&url, &users[2], sale).await.data();
+}
+
+/// They have a limit of their own, beside that of purchases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_of_a_signed_in_user_holds_a_permit_until_it_is_answered() {
+    let stack = Stack::start(1, &["--max-purchases", "2"]).await;
+    let users = stack.users(3).await;
+    let stranger = lock(&stack, "tb_voucher_order WRITE").await;
+    let mut reads = JoinSet::new();
+    for user in &users[..2] {
+        let read = get(stack.url(), "/voucher-order/of/me").token(&user.token);
+        reads.spawn(read.send());
+    }
+    eventually("both wait for the table", async || {
+        stack.database.waiting().await == 2
+    })
+    .await;
+    for path in PATHS {
+        let read = get(stack.url(), path).token(&users[2].token);
+        read.send().await.refused(503, "OVERLOADED");
+    }
+    unlock(stranger).await;
+    for answer in reads.join_all().await {
+        answer.data();
+    }
+    let refused = "seckill_signed_in_refused_total{reason=\"overloaded\"}";
+    assert_eq!(metric(stack.url(), refused).await, PATHS.len() as u64);
+    let read = get(stack.url(), "/voucher-order/of/me").token(&users[2].token);
+    read.send().await.data();
 }
 
 /// Asserts that of these answers to one client about as many are no refusals as two a second allow; returns how many are.

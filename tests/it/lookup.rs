@@ -88,6 +88,14 @@ async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server
         ask(&stack, &user, ORDER, ROUTES[0]).await.data()["id"],
         ORDER
     );
+    // Whether it is paid, another server may know better.
+    let paid = "SET GLOBAL read_only = 0; UPDATE tb_voucher_order SET status = 2; SET GLOBAL read_only = 1";
+    stack.database.run(paid).await;
+    for route in &ROUTES[1..] {
+        ask(&stack, &user, ORDER, *route)
+            .await
+            .refused(503, "UNAVAILABLE");
+    }
     stack.database.run("SET GLOBAL read_only = 0").await;
     for route in ROUTES {
         ask(&stack, &user, ORDER + 1, route)

@@ -13,6 +13,7 @@ use crate::support::api::{Answer, get, post};
 use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::{Stack, sign_in};
+use testkit::raw::query;
 
 const PHONE: &str = "13800000001";
 
@@ -220,11 +221,14 @@ async fn a_code_is_six_digits_for_two_minutes_works_once_and_cannot_be_guessed()
         .send()
         .await
         .refused(200, "PHONE_INVALID");
-    let form = post(stack.url(), "/user/code").body(
-        "application/x-www-form-urlencoded",
-        format!("phone={phone}"),
-    );
-    form.send().await.data();
+    let form = "application/x-www-form-urlencoded";
+    for kind in [form, &format!("{form}; charset=UTF-8")] {
+        let call = post(stack.url(), "/user/code").body(kind, format!("phone={phone}"));
+        call.send().await.data();
+    }
+    // The query counts, whatever the body is.
+    let call = post(stack.url(), &format!("/user/code?phone={phone}")).body(form, "phone=1");
+    call.send().await.data();
 }
 
 /// Asserts a refusal that ends with the code's two minutes at the latest.
@@ -382,6 +386,14 @@ async fn what_is_counted_ends_with_the_window_in_which_its_first_was_counted() {
     // What accompanies a code ends with it.
     let left = seconds_left(&stack, &format!("{{{code_key}}}:guesses")).await;
     assert!((1..=50).contains(&left), "guesses: {left} s");
+    // What is taken back after the window's end begins no new one, which would have no end.
+    let mut redis = stack.redis.conn().await;
+    let key = "login:code:guesses:from:203.0.113.4";
+    let _: () = redis.del(key).await.unwrap();
+    let count = include_str!("../../lua/address_count.lua");
+    let take_back = [count, "1", key, "5", "600", "-1"];
+    let () = query(&mut redis, "EVAL", &take_back).await;
+    assert!(!redis.exists::<_, bool>(key).await.unwrap());
 }
 
 #[tokio::test]

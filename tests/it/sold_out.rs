@@ -124,7 +124,7 @@ async fn added_and_returned_stock_is_counted_before_the_next_round_through_all_s
     }
 }
 
-/// By the strategy, and, once this is remembered, without it. An instance that did not sell the order may say "sold out":
+/// By the strategy, and, once this is remembered, without it. An instance that never told of the order may say "sold out":
 /// that request made no order.
 #[tokio::test]
 async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_sold_on_every_node() {
@@ -138,10 +138,11 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     for strategy in safe() {
         let sale = stack.publish(2, strategy.name()).await;
         let urls = stack.urls();
-        let ids = [
-            buy(&urls[0], &users[0], sale).await,
-            buy(&urls[1], &users[1], sale).await,
-        ];
+        let first = buy(&urls[0], &users[0], sale).await;
+        // The other node learns of this order while there is stock.
+        let elsewhere = buy(&urls[1], &users[0], sale).await;
+        elsewhere.refused(200, "ALREADY_ORDERED");
+        let ids = [first, buy(&urls[1], &users[1], sale).await];
         for _ in 0..3 {
             for ((url, user), first) in urls.iter().zip(&users).zip(&ids) {
                 buy(url, &users[2], sale).await.refused(200, "SOLD_OUT");
@@ -151,9 +152,15 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
             }
         }
         let elsewhere = buy(&urls[1], &users[0], sale).await;
+        elsewhere.refused(200, "ALREADY_ORDERED");
+        assert_eq!(
+            elsewhere.body["orderId"], ids[0].body["orderId"],
+            "{strategy}"
+        );
+        let elsewhere = buy(&urls[0], &users[1], sale).await;
         if elsewhere.body["code"] != "SOLD_OUT" {
             assert_eq!(
-                elsewhere.body["orderId"], ids[0].body["orderId"],
+                elsewhere.body["orderId"], ids[1].body["orderId"],
                 "{strategy}"
             );
         }

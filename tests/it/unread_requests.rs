@@ -166,16 +166,25 @@ async fn a_body_that_does_not_arrive_holds_no_permit_and_not_for_long() {
 #[tokio::test]
 async fn a_reply_before_the_body_was_read_reaches_its_client() {
     let stack = Stack::start(1, &[]).await;
-    for path in ["/no/such/route", "/voucher-order/seckill/1", "/user/login"] {
+    let length = 4 << 20;
+    let part = vec![b' '; 1 << 16];
+    let chunk = [&b"10000\r\n"[..], &part, b"\r\n"].concat();
+    let chunked = "POST /no/such/route HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    for (path, head, part, end) in [
+        ("/no/such/route", None, &part, ""),
+        ("/voucher-order/seckill/1", None, &part, ""),
+        ("/user/login", None, &part, ""),
+        ("of unknown length", Some(chunked), &chunk, "0\r\n\r\n"),
+    ] {
         let (mut reader, mut writer) = connect(stack.url()).await.into_split();
-        let length = 4 << 20;
-        let head = unfinished(path, "", length, 0);
+        let head = head.map_or_else(|| unfinished(path, "", length, 0), str::to_owned);
         writer.write_all(head.as_bytes()).await.expect("sent");
+        let part = part.clone();
         let sending = tokio::spawn(async move {
-            let part = vec![b' '; 1 << 16];
-            for _ in 0..length / part.len() {
+            for _ in 0..length >> 16 {
                 writer.write_all(&part).await?;
             }
+            writer.write_all(end.as_bytes()).await?;
             Ok::<_, std::io::Error>(())
         });
         let sent = timeout(PATIENCE, sending).await.expect("in time");

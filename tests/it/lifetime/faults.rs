@@ -132,6 +132,22 @@ async fn a_payment_that_was_made_is_not_told_as_not_made() {
     assert_eq!(answer.body["orderId"], order.to_string());
 }
 
+/// Somebody refunds the order before it is read again.
+#[tokio::test]
+async fn a_payment_that_is_refunded_at_once_was_made() {
+    let stack = Stack::start(1, &[]).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(1, "row-lock").await;
+    let order = stack.buy(&user, sale).await.bought();
+    let refund = "CREATE TRIGGER refund BEFORE UPDATE ON tb_voucher_order FOR EACH ROW \
+                  SET NEW.status = IF(NEW.status = 2, 5, NEW.status)";
+    stack.database.run(refund).await;
+    let paid = act(stack.url(), "pay", &user, order).await;
+    assert_eq!(paid.data()["status"], 5, "{paid:?}");
+    let again = act(stack.url(), "pay", &user, order).await;
+    again.refused(200, "ORDER_REFUNDED");
+}
+
 #[tokio::test]
 async fn the_claim_in_redis_is_returned_once() {
     let stack = Stack::start(2, &[]).await;
