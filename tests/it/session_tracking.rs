@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use seckill::{connection, keys::KeyStyle, session::SharedSessions};
-use testkit::{proxy::Mode, redis_server::RedisServer};
+use testkit::{proxy::Mode, raw::query, redis_server::RedisServer};
 
 use crate::support::api::{get, metric, metric_is, post};
 use crate::support::stack::{SignedIn, Stack};
@@ -146,6 +146,12 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     assert_eq!(metric(base, "seckill_sessions_tracked").await, 0);
     delete(&mut stack.redis.conn().await, user).await;
     refused_in_time(base, user).await;
+    // One that ends here is refused at once.
+    let user = &stack.users(1).await[0];
+    assert_eq!(status(base, user).await, 200);
+    let logout = post(base, "/user/logout").token(&user.token);
+    logout.send().await.data();
+    assert_eq!(status(base, user).await, 401);
     assert_eq!(instance.lines_with("does not report").len(), 1);
 
     acl(&stack.redis, "app", "+client|tracking").await;
@@ -204,4 +210,12 @@ async fn a_session_that_cannot_be_renewed_fails_no_other() {
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     let line = "a session is not renewed";
     stack.instances[0].wait_for_line(line).await;
+
+    // A server that is no master any more is no place to look for sessions, and says so where one is due.
+    acl(&stack.redis, "app", "+expire").await;
+    let user = &stack.users(1).await[0];
+    let key = format!("login:token:{}", user.token);
+    redis.expire::<_, ()>(key, 1000).await.unwrap();
+    let _: () = query(&mut redis, "REPLICAOF", &["127.0.0.1", "1"]).await;
+    assert_eq!(status(stack.url(), user).await, 503);
 }

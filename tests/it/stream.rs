@@ -82,6 +82,8 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
         add(8, sale, ID + 1).await;
         add(7, sale, ID).await;
         add(9, sale, ID + 2).await;
+        // Of this order there are two.
+        add(9, sale, ID + 2).await;
     })
     .await;
     stack.stream_drained().await;

@@ -1,6 +1,8 @@
 //! Admission on the stream while calls of its script are on their way: what is told of a purchase that may still be admitted,
 //! and of one that was never sent.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use redis::Script;
 use seckill::voucher::sales::FRESH_FOR;
@@ -138,6 +140,30 @@ async fn a_purchase_that_reaches_redis_after_the_sales_end_is_not_admitted() {
     .await;
     let has_ended = async || stack.database.of_sale(sale, "NOW() >= end_time").await == 1;
     eventually("the sale has ended", has_ended).await;
+    stack.proxies.redis.set(Mode::Forward);
+    stack.proxies.redis.pass_held().await;
+    let answer = buying.await.unwrap();
+    assert_eq!(answer.body["success"], false, "{answer:?}");
+    stack.stream_drained().await;
+    assert_eq!(stack.orders(sale).await, 0);
+}
+
+/// It may have been told as missing by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purchase_that_reaches_redis_after_the_grace_of_its_id_is_not_admitted() {
+    let stack = Stack::patient_behind_proxies(&["--stream-unsure-ms", "1000"]).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(5, "stream").await;
+    stack.counted(sale, 5).await;
+    let admit = sha1_of(include_str!("../../lua/stream_admit.lua"));
+    stack.proxies.redis.set(Mode::HoldRequests(admit));
+    let buying = stack.start_buying(&user, sale);
+    eventually("the call is on its way", async || {
+        stack.proxies.redis.held() > 0 || buying.is_finished()
+    })
+    .await;
+    // An id has whole seconds, and its own is not over before the grace begins.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     stack.proxies.redis.set(Mode::Forward);
     stack.proxies.redis.pass_held().await;
     let answer = buying.await.unwrap();
