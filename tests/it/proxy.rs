@@ -101,6 +101,32 @@ async fn a_held_commit_takes_place_although_its_client_has_gone() {
     .await;
 }
 
+/// What is kept on a connection whose flow a middlebox then forgets never arrives: nobody waits for it.
+#[tokio::test]
+async fn held_bytes_of_a_half_open_connection_do_not_arrive() {
+    let redis = RedisServer::start().await;
+    let proxy = Proxy::start(redis.address()).await.expect("a proxy");
+    for closes in [false, true] {
+        let mut held = connect(&proxy).await;
+        ping(&mut held).await.expect("a reply");
+        proxy.set(Mode::HoldBytes);
+        let append = tokio::spawn(async move {
+            let mut append = redis::cmd("APPEND");
+            append.arg("k").arg("a").query_async::<i64>(&mut held).await
+        });
+        eventually("it is held", async || proxy.held() == 1).await;
+        if closes {
+            append.abort();
+        }
+        proxy.set(Mode::HalfOpen);
+        proxy.pass_held().await;
+        assert_eq!(proxy.held(), 0);
+        let mut new = connect(&proxy).await;
+        let arrived: i64 = query(&mut new, "EXISTS", &["k"]).await;
+        assert_eq!(arrived, 0, "its client has closed it: {closes}");
+    }
+}
+
 /// A late copy of what a client has long given up: the server executes all of it, in order, although the client is gone.
 #[tokio::test]
 async fn held_bytes_arrive_late_although_their_client_has_gone() {

@@ -412,6 +412,9 @@ impl Link {
                     held = Some(Held::new(&self.shared.held));
                     let mut bytes = request.to_vec();
                     let has_closed = self.read_until(passed, &mut from, &mut bytes).await;
+                    if self.is_half_open() {
+                        break;
+                    }
                     if to.write_all(&bytes).await.is_err() || has_closed {
                         break;
                     }
@@ -425,12 +428,15 @@ impl Link {
                 break;
             }
         }
-        self.unless_half_open().await;
-        to.shutdown().await.ok();
-        // The server closes the connection when it has executed what it was sent: then the replies end.
-        let () = std::future::pending().await;
+        if !self.is_half_open() {
+            to.shutdown().await.ok();
+        }
+        // The server closes the connection when it has executed what it was sent: then the replies end. On a half-open one
+        // nothing arrives any more.
+        let mut mode = self.mode.subscribe();
+        mode.wait_for(|_| self.is_half_open()).await.ok();
         drop(held);
-        None
+        std::future::pending().await
     }
 
     /// Passes replies on until the server closes the connection, or a reply is to be lost.
@@ -520,10 +526,15 @@ impl Link {
             .ok();
     }
 
-    /// Never returns if [`Mode::HalfOpen`] was set since it was accepted.
-    async fn unless_half_open(&self) {
+    /// Whether [`Mode::HalfOpen`] was set since it was accepted.
+    fn is_half_open(&self) -> bool {
         let now = self.shared.half_opened.load(Ordering::SeqCst);
-        if self.half_opened.is_some_and(|before| before != now) {
+        self.half_opened.is_some_and(|before| before != now)
+    }
+
+    /// Never returns if it is half-open.
+    async fn unless_half_open(&self) {
+        if self.is_half_open() {
             std::future::pending().await
         }
     }
