@@ -3,15 +3,15 @@
 
 const Route = (() => {
   const listeners = [];
-  // Stands for what is no id: nothing has this one.
-  const NOBODYS = -1;
+  // Stands for what is no id: no shop or voucher has it.
+  const NOT_AN_ID = -1;
 
   function read() {
     const parts = new URLSearchParams(location.hash.slice(1));
     const id = (name) => {
       const number = Number(parts.get(name));
       if (!parts.get(name)) return null;
-      return Number.isSafeInteger(number) && number > 0 ? number : NOBODYS;
+      return Number.isSafeInteger(number) && number > 0 ? number : NOT_AN_ID;
     };
     return { type: id('type'), shop: id('shop'), voucher: id('voucher') };
   }

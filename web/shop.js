@@ -76,8 +76,9 @@
     const type = !at.shop && Shops.all() && (Shops.types() || []).find((one) => one.id === at.type);
     id('shop-name').textContent = known ? known.name : type ? type.name
       : Words.t(missing ? 'shop.unknown' : shop.failed ? 'shop.failed' : 'shop.loading');
-    id('wrong-link').textContent = isWrong() ? Words.t('shop.wrongLink') : '';
-    id('wrong-link').hidden = !isWrong();
+    const wrong = isWrong();
+    id('wrong-link').textContent = wrong ? Words.t('shop.wrongLink') : '';
+    id('wrong-link').hidden = !wrong;
     id('shop-facts').textContent = known ? [known.area, known.address, known.openHours].filter(Boolean).join(' · ') : '';
   }
 

@@ -27,7 +27,7 @@ def unavailable(route):
 
 
 class FaultTest(BrowserTest):
-    allowed_statuses = frozenset({401, 503})
+    allowed_statuses = frozenset({401})
 
     def record_errors(self, page):
         super().record_errors(page)

@@ -207,45 +207,31 @@ async fn an_instance_whose_connections_all_wait_for_a_row_is_ready() {
     purchases.join_all().await;
 }
 
-/// Clients that ask and go: the statements that their reads began are still at work in the server, and hold their
-/// connections.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_whose_clients_have_gone_are_not_more_than_the_connections_for_reads() {
-    const CONNECTIONS: usize = 2;
-    let stack = Stack::start(1, &["--read-connections", "2"]).await;
-    let sale = stack.publish(1, "row-lock").await;
-    let user = stack.users(1).await.remove(0);
-    // Not those of sales, which expiry and the stream look at.
-    let tables = "tb_user WRITE, tb_shop WRITE, tb_voucher WRITE";
-    let stranger = lock(&stack, tables).await;
-    let mut most = 0;
-    for n in 1..=8 {
-        let paths = [
-            format!("/shop/of/name?name={n}"),
-            format!("/shop/of/type?typeId={n}"),
-            format!("/shop/{n}"),
-            format!("/voucher/list/{n}"),
-            format!("/user/{n}"),
-        ];
-        let mut reads = JoinSet::new();
-        for path in paths {
-            let call = get(stack.url(), &path).token(&user.token);
-            reads.spawn(async move { call.send().await });
+/// Whoever asks and goes, again and again, has no more statements at work than there are connections.
+#[tokio::test]
+async fn a_statement_whose_caller_has_gone_keeps_its_connections_place_until_it_is_answered() {
+    let database = TestDatabase::migrated().await;
+    let limit = Duration::from_secs(20);
+    let reads = connect(&database.url(), 1, limit).await.unwrap();
+    let mut stranger = database.pool.acquire().await.expect("a connection");
+    stranger
+        .execute("LOCK TABLES tb_shop WRITE")
+        .await
+        .expect("the lock");
+    let ask = async || {
+        let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM tb_shop");
+        reads.read(async |c| count.fetch_one(c).await).await
+    };
+    for _ in 0..3 {
+        tokio::select! {
+            answer = ask() => panic!("{answer:?} of a locked table"),
+            () = eventually("it waits", async || database.waiting().await > 0) => {}
         }
-        eventually("one is at work", async || {
-            stack.database.waiting().await > 0
-        })
-        .await;
-        reads.shutdown().await;
-        // Time to notice it, if anybody looked.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        most = most.max(stack.database.waiting().await);
+        assert_eq!(database.waiting().await, 1, "statements at work");
+        assert_eq!(reads.pool.usage()[1], 1, "its place is free");
     }
-    assert!(most <= CONNECTIONS, "{most} statements at work");
     unlock(stranger).await;
-    metric_is(stack.url(), BUSY, 0).await;
-    get(stack.url(), "/shop/1").send().await.data();
-    stack.buy(&user, sale).await.data();
+    assert!(ask().await.is_ok());
 }
 
 /// What no connection is free for says nothing of the server; what is not answered does.

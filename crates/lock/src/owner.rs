@@ -8,7 +8,8 @@ use uuid::Uuid;
 /// An owner of locks; on the wire `<client uuid>:<decimal id>`.
 ///
 /// An owner may acquire a lock it already holds (re-entry), from any task, through the
-/// [`Locks`](crate::Locks) that made it or a clone; two owners exclude each other even within one process. Make one per unit of work with [`Locks::owner`](crate::Locks::owner).
+/// [`Locks`](crate::Locks) that made it or a clone; two owners exclude each other even within one
+/// process. Make one per unit of work with [`Locks::owner`](crate::Locks::owner).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     client: Uuid,
