@@ -92,5 +92,5 @@ node_js() {
 # without_settings COMMAND...: settings of a developer's shell (./dev env) must not leak into the servers under test.
 without_settings() {
   env -u DATABASE_URL -u REDIS_URL -u ADMIN_TOKEN -u SECKILL_LAB -u BIND_ADDR -u TIME_ZONE \
-    -u LOG_FORMAT -u RUST_LOG -u TARGETS -u NODES -u LAB_ENTRY -u LAB_PEERS -u NODE_NAME "$@"
+    -u LOG_FORMAT -u RUST_LOG -u TARGETS -u NODES -u NODE_NAME "$@"
 }

@@ -5,9 +5,10 @@ test_stack() {
   local number
   DATA=$DATA/test-stack
   rm -rf "$DATA"
-  SECKILL_REDIS_PORT=$(free_ports 32)
+  SECKILL_REDIS_PORT=$(free_ports 33)
   SECKILL_MYSQL_PORT=$((SECKILL_REDIS_PORT + 19)) SECKILL_HTTP_PORT=$((SECKILL_REDIS_PORT + 23))
   for number in {1..8}; do printf -v "SECKILL_PORT_$number" %s $((SECKILL_HTTP_PORT + number)); done
+  SECKILL_LAB_PORT=$((SECKILL_HTTP_PORT + 9))
   trap 'down --wipe >/dev/null' EXIT
   mkdir -p "$DATA"
 

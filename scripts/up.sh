@@ -70,6 +70,7 @@ up() {
   (export_settings && exec "$SECKILL" migrate 9<&-)
   (export_settings && exec "$SECKILL" seed 9<&-)
   start_instances
+  start_lab
   start_nginx
   trap - EXIT
   unlock
@@ -100,7 +101,7 @@ down() {
   [[ -d $DATA ]] || { say "nothing runs"; return; }
   take_stack
   # What the instances depend on ends after them, and who watches servers before those.
-  stop_servers 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*' oceanbase
+  stop_servers lab 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*' oceanbase
   unlock
   if [[ $wipe == --wipe ]]; then
     rm -rf "$DATA"

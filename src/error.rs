@@ -111,11 +111,6 @@ codes! {
     OrderRefunded: "订单已退款！" => 200 "ORDER_REFUNDED",
     PhoneInvalid: "手机号格式错误！" => 200 "PHONE_INVALID",
     CodeInvalid: "验证码错误!" => 200 "CODE_INVALID",
-    RunUnderWay: "a run is under way; wait for its end, or stop it" => 200 "RUN_UNDER_WAY",
-    RunNotFound: "no such run; only the last ones are kept, as long as the instance lives" => 200 "RUN_NOT_FOUND",
-    NoRun: "no run is selling; start one, then press the button" => 200 "NO_RUN",
-    /// The lab could not do what it was asked to: inject a fault, or sign in.
-    LabFault(String = "there is only one instance".to_owned()): "{0}" => 200 "LAB_FAULT",
 
     // Transport errors.
     MalformedJson(String = "expected `,` or `}` at line 1 column 20".to_owned()):

@@ -6,7 +6,7 @@
 //! - [`router`]: the route table. [`openapi`]: the API's document.
 //! - [`user`], [`shop`], [`voucher`], [`order`]: the features. In each, `mod.rs` has the handlers, `store.rs` or `store/`
 //!   the SQL, and the rest is logic.
-//! - [`lab`]: two strategies side by side under real load, for learning. [`health`], [`metrics`]: for operators.
+//! - [`health`], [`metrics`]: for operators.
 //! - [`http`]: what handlers and router share. Nothing below imports it.
 //! - [`request`], [`session`]: request context, rate limits and load shedding; sessions. [`idempotency`]: admin writes that
 //!   are made once.
@@ -29,7 +29,6 @@ pub mod http;
 pub mod id;
 pub mod idempotency;
 pub mod keys;
-pub mod lab;
 pub mod metrics;
 pub mod openapi;
 pub mod order;

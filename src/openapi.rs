@@ -22,8 +22,7 @@ use crate::http::page::File;
         (name = "shop", description = "Shops: by id, type, name and distance"),
         (name = "voucher", description = "Vouchers and flash sales: publishing and listing"),
         (name = "order", description = "Buying, looking up, paying and cancelling"),
-        (name = "lab", description = "Runs of two strategies side by side, and faults: only on a server started with \
-            `--lab`"),
+        (name = "lab", description = "For trying and learning: only on a server started with `--lab`"),
         (name = "service", description = "For operators. These answer without the envelope."),
     ),
 )]

@@ -18,8 +18,6 @@ use crate::health::{self, Health};
 use crate::http::admission::admit_signed_in;
 use crate::http::auth::{AdminToken, renew_session, require_admin};
 use crate::http::{page, spans};
-use crate::lab;
-use crate::lab::Lab;
 use crate::metrics::{self, Metrics};
 use crate::openapi::{self, ApiDocument};
 use crate::order;
@@ -130,16 +128,9 @@ fn service() -> Group {
     handlers!(health::live, health::ready, metrics::get)
 }
 
-/// With `--lab`: for everyone, for everyone who signs in, and for the administrator.
-fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Group) {
-    let of_admin = with_state(admin.clone(), require_admin);
-    (
-        handlers!(lab::about, lab::runs, lab::run, lab::raw, lab::report).merge(
-            handlers!(lab::start, lab::stop, lab::fault, lab::sessions, lab::kill)
-                .route_layer(of_admin),
-        ),
-        handlers!(user::sent_code, user::login_in_memory),
-    )
+/// With `--lab`, for everyone.
+fn lab() -> Group {
+    handlers!(user::sent_code, user::login_in_memory)
 }
 
 fn document() -> OpenApiRouter<ApiDocument> {
@@ -149,35 +140,21 @@ fn document() -> OpenApiRouter<ApiDocument> {
 /// The API's document, with the operations of the lab.
 pub fn api_document() -> ApiDocument {
     ApiDocument(|| {
-        let (lab, lab_sign_in) = lab(&AdminToken(None));
         let groups = [
             public(),
             signed_in(),
             admin(),
             purchases(),
             service(),
-            lab_sign_in,
+            lab(),
         ];
         let groups = groups.into_iter().map(OpenApiRouter::into_openapi);
-        groups
-            .chain([lab.into_openapi()])
-            .fold(document().into_openapi(), OpenApi::merge_from)
+        groups.fold(document().into_openapi(), OpenApi::merge_from)
     })
 }
 
 /// The service's routes; those of the lab with `--lab` only. `zone` is the zone of date-times on the wire, for the pages.
-pub fn routes(
-    state: Arc<AppState>,
-    admin_token: AdminToken,
-    zone: Zone,
-    of_lab: Option<Lab>,
-) -> Router {
-    let lab = of_lab.as_ref().map_or_else(Router::new, |of_lab| {
-        let (lab, sign_in) = lab(&admin_token);
-        Router::new()
-            .merge(sign_in.with_state(state.clone()))
-            .merge(lab.with_state(of_lab.clone()))
-    });
+pub fn routes(state: Arc<AppState>, admin_token: AdminToken, zone: Zone, is_lab: bool) -> Router {
     let of_admin = with_state(admin_token, require_admin);
     let of_user = with_state(state.clone(), admit_signed_in::<AppState>);
     let sessions = state.users.sessions.clone();
@@ -185,14 +162,14 @@ pub fn routes(
         .merge(admin().route_layer(of_admin))
         .layer(with_state(sessions, renew_session))
         .merge(signed_in().route_layer(of_user));
-    let routes = routes.merge(purchases()).merge(service()).with_state(state);
+    let routes = routes.merge(purchases()).merge(service());
+    let routes = if is_lab { routes.merge(lab()) } else { routes };
     let docs = Router::from(document().with_state(api_document())).layer(CompressionLayer::new());
 
     let router = Router::new()
-        .merge(routes)
-        .merge(lab)
+        .merge(routes.with_state(state))
         .merge(docs)
-        .merge(page::routes(of_lab.is_some(), zone))
+        .merge(page::routes(is_lab, zone))
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed);
     spans::with_routes(router)

@@ -30,6 +30,7 @@ Words.add({
   'run.link': ['Copy the link', '复制链接'], 'run.copied': ['Copied', '已复制'], 'run.copy-bar': ['Copy it from the address bar', '请从地址栏复制'], 'run.raw': ['Raw data (JSON)', '原始数据（JSON）'], 'run.report': ['Report (HTML)', '报告（HTML）'],
   'faults.title': ['Inject a fault while it runs', '运行时注入故障'],
   'faults.idle': ['Press one while buyers are buying; its span is shaded in the plots.', '抢购进行时按下其中一个；曲线上会标出它持续的时间。'],
+  'faults.noKilling': ['No node can be killed here: this lab was given no way to kill one. ./dev up gives it one.', '此处无法终止节点：启动实验室时没有提供终止节点的方法。./dev up 会提供。'],
   'fault.pause-redis': ['Pause Redis', '暂停 Redis'],
   'fault.pause-redis.does': ['Redis does not reply for a moment. Buyers wait or are told to try again; no buyer may get a second order.', 'Redis 短时间没有响应。买家会等待或被告知重试；任何人都不应得到第二单。'],
   'fault.empty-redis': ['Empty Redis', '清空 Redis'],

@@ -293,11 +293,11 @@
   function showFaults() {
     if (!about) return;
     const ready = run && run.state === 'running';
-    const offered = about.faults.filter((name) => name !== 'kill-instance' || about.nodes > 1);
     if (id('faults').dataset.shows !== Words.language()) {
       id('faults').dataset.shows = Words.language();
-      id('faults').replaceChildren(...offered.map((name) =>
+      id('faults').replaceChildren(...about.faults.map((name) =>
         make('button', { type: 'button', class: 'quiet small', 'data-fault': name, title: t(`fault.${name}.does`), onclick: () => injectFault(name) }, t(`fault.${name}`))));
+      if (!about.faults.includes('kill-instance')) id('faults').append(make('span', { class: 'soft' }, t('faults.noKilling')));
     }
     for (const button of id('faults').querySelectorAll('button')) button.disabled = !ready;
     const text = faultSaid ? faultSaid() : t('faults.idle');

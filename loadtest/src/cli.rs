@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::{
     bench::{BenchArgs, baseline::Baseline},
     chaos::ChaosOptions,
+    lab::LabOptions,
     options::Run,
     plan::options::PlanOptions,
     rolling::RollingOptions,
@@ -44,6 +45,8 @@ pub enum Scenario {
     Ladder(Run<BurstOptions>),
     /// Two strategies side by side, with a report that shows why one breaks
     Compare(CompareArgs),
+    /// The page that runs comparisons, on which faults can be injected meanwhile: http://127.0.0.1:8089/lab
+    Lab(LabOptions),
     /// Reads of shops, and what their cache promises: stampede, penetration, avalanche, updates, read
     #[command(subcommand)]
     Cache(shop_cache::Scenario),

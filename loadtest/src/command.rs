@@ -20,7 +20,7 @@ use crate::{
     bench, burst, chaos,
     cli::{BurstArgs, Cli, Command, CompareArgs, PublishArgs, Scenario},
     interrupt::{or_interrupted, or_stopped},
-    ladder,
+    lab, ladder,
     options::Run,
     plan,
     report::{CheckResult, Checked},
@@ -73,6 +73,10 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             checked(or_stopped(|| stop.cancel(), selling).await?, json).await
         }
         Scenario::Compare(args) => compare(args).await,
+        Scenario::Lab(options) => {
+            or_stopped(|| stop.cancel(), lab::run(options, stop.clone())).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         Scenario::Cache(scenario) => {
             let reading = scenario.run(&stop);
             let (report, json) = or_stopped(|| stop.cancel(), reading).await?;

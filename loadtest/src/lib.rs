@@ -4,6 +4,7 @@
 //!
 //! - `shop_cache` reads shops, and checks what their cache promises.
 //! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
+//! - [`lab`] serves the page on which visitors run and break sales.
 //! - `plan` calculates a sale of any size; it needs no server.
 //! - `burst` sells once, `ladder` on every strategy; [`rolling`] restarts instances under load; `bench` measures.
 //! - [`report`] is what a run found, and its exit code; `interrupt` ends a run early.
@@ -15,6 +16,7 @@ pub mod chaos;
 mod cli;
 mod command;
 mod interrupt;
+pub mod lab;
 pub mod ladder;
 pub mod options;
 mod plan;

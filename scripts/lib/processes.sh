@@ -34,10 +34,11 @@ orphans() {
 }
 
 # restart_when_killed COMMAND...: runs it, and again after SIGKILL (status 137), as a service manager would. SIGTERM is
-# passed on to it and ends both. It runs in a shell of its own.
+# passed on to it and ends both; SIGUSR1 kills it, for the lab. It runs in a shell of its own.
 restart_when_killed() {
   local child="" status stopping=0
   trap 'stopping=1; [[ -z $child ]] || kill -TERM "$child"' TERM
+  trap '[[ -z $child ]] || kill -KILL "$child"' USR1
   while :; do
     "$@" &
     child=$!
@@ -69,8 +70,8 @@ launch() {
   [[ ! -f $log || $(stat -c %s "$log") -lt 50000000 ]] || mv "$log" "$log.old"
   (
     exec 9<&- </dev/null >>"$log" 2>&1
+    [[ $name != app-* && $name != lab ]] || export_settings
     [[ $name == app-* ]] || exec setsid -- "$@"
-    export_settings
     export -f restart_when_killed
     exec setsid -- bash -c 'restart_when_killed "$@"' restart_when_killed "$@"
   ) &

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The instances of the service and nginx before them: how they are configured, started and found ready.
+# The instances of the service, the lab, and nginx before them: how they are configured, started and found ready.
 
 # ready ADDRESS: does the instance, or nginx, report that it can serve?
 ready() { curl -fsS --noproxy '*' --max-time 2 "$1/health/ready"; }
@@ -23,6 +23,14 @@ start_instances() {
   done
 }
 
+# start_lab: it kills the last instance by way of the shell that then starts it again.
+start_lab() {
+  local last=$DATA/run/${APPS[-1]}.pid
+  ensure_running lab "$(sha256sum <"$LOADTEST")$(settings)" \
+    "$LOADTEST" lab --bind "127.0.0.1:$SECKILL_LAB_PORT" --kill-command "read -r pid _ <'$last' && kill -USR1 \$pid"
+  wait_until_ready lab 30 curl -fsS --noproxy '*' --max-time 2 "http://127.0.0.1:$SECKILL_LAB_PORT/lab/about"
+}
+
 # nginx_configuration: deploy/nginx.conf with its placeholders filled in, into .dev/nginx/.
 nginx_configuration() {
   local files connections name
@@ -30,11 +38,11 @@ nginx_configuration() {
   connections=$((files > 16500 ? 16384 : files - 100))
   # The second server's line is repeated for each further instance.
   for name in "${APPS[@]:1}"; do echo "127.0.0.1:${PORT_OF[$name]}"; done |
-    awk -v listen="127.0.0.1:$SECKILL_HTTP_PORT" -v files="$files" \
+    awk -v listen="127.0.0.1:$SECKILL_HTTP_PORT" -v lab="127.0.0.1:$SECKILL_LAB_PORT" -v files="$files" \
       -v connections="$connections" -v one="127.0.0.1:${PORT_OF[${APPS[0]}]}" '
     FILENAME == "-" { others[++count] = $0; next }
     { sub(/[$][{]NGX_LISTEN[}]/, listen); sub(/[$][{]NGX_FILES[}]/, files); sub(/[$][{]NGX_CONNECTIONS[}]/, connections) }
-    { sub(/[$][{]NGX_ONE[}]/, one) }
+    { sub(/[$][{]NGX_ONE[}]/, one); sub(/[$][{]NGX_LAB[}]/, lab) }
     !/[$][{]NGX_TWO[}]/ { print; next }
     { for (i = 1; i <= count; i++) { line = $0; sub(/[$][{]NGX_TWO[}]/, others[i], line); print line } }
     ' - deploy/nginx.conf >"$DATA/nginx/nginx.conf"

@@ -53,8 +53,6 @@ settings() {
   echo "ADMIN_TOKEN=$(secret admin)"
   echo "TARGETS=$HTTP"
   echo "NODES=$nodes"
-  echo "LAB_ENTRY=$HTTP"
-  echo "LAB_PEERS=$nodes"
   echo "SECKILL_LAB=true"
 }
 

@@ -50,10 +50,10 @@ remember_stack() {
   printf '%s\n' "REDIS_KIND=$REDIS_KIND" "DATABASE_KIND=$DATABASE_KIND" "INSTANCES=$INSTANCES" >"$DATA/stack"
 }
 
-# What is moved by a variable of its own: the port of each instance, of nginx, and the first of Redis and of MariaDB.
+# What is moved by a variable of its own: the port of each instance, of nginx, of the lab, and the first of Redis and of MariaDB.
 port_variables() {
   local number
-  echo SECKILL_HTTP_PORT SECKILL_REDIS_PORT SECKILL_MYSQL_PORT
+  echo SECKILL_HTTP_PORT SECKILL_LAB_PORT SECKILL_REDIS_PORT SECKILL_MYSQL_PORT
   for ((number = 1; number <= INSTANCES; number++)); do echo "SECKILL_PORT_$number"; done
 }
 
@@ -70,6 +70,7 @@ pick_port() {
 pick_ports() {
   local number variable default=8081
   pick_port SECKILL_HTTP_PORT 8080
+  pick_port SECKILL_LAB_PORT 8089
   pick_port SECKILL_REDIS_PORT 16379
   pick_port SECKILL_MYSQL_PORT 13306
   for ((number = 1; number <= INSTANCES; number++)); do
@@ -103,6 +104,7 @@ at() {
 list_servers() {
   local number name twice
   at SECKILL_HTTP_PORT 0 nginx
+  at SECKILL_LAB_PORT 0 lab
   at SECKILL_MYSQL_PORT 0 mariadb mariadb-1 mariadb-2 haproxy oceanbase
   at SECKILL_REDIS_PORT 0 redis redis-{1..3} sentinel-{1..3} cluster-{1..6} bus-{1..6}
   APPS=()
@@ -111,7 +113,7 @@ list_servers() {
     at "$name" 0 "app-${!name}"
     APPS+=("app-${!name}")
   done
-  SERVERS=(nginx)
+  SERVERS=(nginx lab)
   case $DATABASE_KIND in
     single) SERVERS+=(mariadb) ;;
     replicated) SERVERS+=(mariadb-{1,2} haproxy) ;;

@@ -13,7 +13,6 @@ use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
 use crate::http::middleware::RequestPolicy;
 use crate::http::spans;
-use crate::lab::Lab;
 use crate::order::expiry;
 use crate::router;
 
@@ -49,12 +48,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         .clone()
         .unwrap_or_else(|| address.to_string());
     let spans = spans::from_environment(&name)?;
-    let lab = config
-        .sale
-        .lab
-        .then(|| Lab::new(&config, name, address))
-        .transpose()?;
-    if lab.is_some() {
+    if config.sale.lab {
         tracing::warn!(
             "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
         );
@@ -74,17 +68,13 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let policy = RequestPolicy {
         timeout: config.http.request_timeout,
         closing: AtomicBool::new(false),
-        traced_as: lab.as_ref().map(|lab| lab.node().into()),
+        traced_as: config.sale.lab.then(|| name.into()),
         spans: spans.clone(),
         replies: state.metrics.replies.clone(),
     };
     let admin_token = AdminToken(config.http.admin_token.clone());
-    let routes = router::routes(
-        state.clone(),
-        admin_token,
-        config.sale.time_zone,
-        lab.clone(),
-    );
+    let (zone, lab) = (config.sale.time_zone, config.sale.lab);
+    let routes = router::routes(state.clone(), admin_token, zone, lab);
     let server = listen::serve(listener, policy, routes, connections, drain);
     tokio::pin!(server);
     tokio::select! {
@@ -97,12 +87,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
     stop_expiry.cancel();
     let drained = tokio::time::timeout(deadline, async {
-        // Together: a run of the lab is a client of this server.
-        let (all_closed, ()) = tokio::join!(&mut server, async {
-            if let Some(lab) = lab {
-                lab.shutdown().await;
-            }
-        });
+        let all_closed = (&mut server).await;
         state.purchases.finished().await;
         if let Err(error) = expiry.await {
             tracing::error!(%error, "the expiry task ended early");

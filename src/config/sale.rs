@@ -13,8 +13,8 @@ use crate::clock::Zone;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sales")]
 pub struct SaleConfig {
-    /// Turn the lab on: its pages, and sales with strategies that are unsafe on purpose. Never in production. Its runs are
-    /// clients of this machine, to be named by --unlimited-clients.
+    /// For learning, never in production: allow sales on strategies that are unsafe on purpose, show sign-in codes, keep
+    /// sessions in this process where asked to, and tell the steps of a request in a header. `loadtest lab` needs it.
     #[arg(long, env = "SECKILL_LAB")]
     pub lab: bool,
     /// Time zone of date-times in requests and replies, and of the day of order ids.

@@ -1,4 +1,4 @@
-//! Options of `serve`: HTTP server, lab; and the check of all of them.
+//! Options of `serve`: the HTTP server's; and the check of all of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::ensure;
 use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
-use workload::Target;
 
 use super::networks::ClientNetworks;
 use super::parse;
@@ -31,18 +30,6 @@ pub struct ServeConfig {
     pub sign_in: SignInConfig,
     #[command(flatten)]
     pub sale: SaleConfig,
-    /// The proxy in front of all instances, such as http://127.0.0.1:8080; without it requests go to the instances in turn.
-    #[arg(long, env = "LAB_ENTRY", value_name = "URL", help_heading = "Lab")]
-    pub lab_entry: Option<Target>,
-    /// The other instances' own addresses; this one may be among them.
-    #[arg(
-        long,
-        env = "LAB_PEERS",
-        value_name = "URL",
-        value_delimiter = ',',
-        help_heading = "Lab"
-    )]
-    pub lab_peers: Vec<Target>,
 }
 
 /// Options of the HTTP server.
@@ -52,7 +39,7 @@ pub struct HttpConfig {
     /// Address to listen on; port 0 takes a free one, which the log names.
     #[arg(long = "bind", env = "BIND_ADDR", default_value = "127.0.0.1:8081")]
     pub bind: SocketAddr,
-    /// This instance's name, as the lab shows it: letters, digits, `.`, `-` and `:`; by default the address it listens on.
+    /// This instance's name, as traced steps show it: letters, digits, `.`, `-` and `:`; by default the address it listens on.
     #[arg(long, env = "NODE_NAME", value_parser = parse::node_name)]
     pub node_name: Option<String>,
     /// Secret of admin writes, sent as x-admin-token: 16 printable ASCII characters or more, without spaces. Without one

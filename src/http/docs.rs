@@ -1,7 +1,6 @@
 //! OpenAPI document: adds what all operations have in common, the reply envelope, the failures that follow from an
 //! operation's input, and the headers. A handler's `#[utoipa::path]` says only what is particular: its input, the `data`
-//! of its success, under `x-codes` the failures that do not follow from the input, and `x-download` where a success has no
-//! envelope. [`complete`] runs once, not for each request.
+//! of its success, and under `x-codes` the failures that do not follow from the input. [`complete`] runs once, not for each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +21,6 @@ const SESSION: &str = "authorization";
 
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
-
-/// Set by a handler whose success is sent without the envelope. Not part of the finished document.
-const DOWNLOAD: &str = "x-download";
 
 /// Codes whose reply has the id of an order, where it is known.
 const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
@@ -92,10 +88,6 @@ fn complete_operation(
         by_status.entry(status).or_default().insert(code);
     }
     let is_service = operation["tags"][0] == SERVICE;
-    let is_download = operation
-        .as_object_mut()
-        .and_then(|operation| operation.remove(DOWNLOAD))
-        .is_some();
     // Handlers of two features may have one name.
     if let (Some(tag), Some(name)) = (
         operation["tags"][0].as_str(),
@@ -112,12 +104,12 @@ fn complete_operation(
     for (status, response) in members(responses) {
         if !is_service {
             let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
-            let refusals = refusals.unwrap_or_default();
-            if is_download {
-                add_refusals(response, &refusals);
-            } else {
-                wrap(response, status == "202", &refusals, failures);
-            }
+            wrap(
+                response,
+                status == "202",
+                &refusals.unwrap_or_default(),
+                failures,
+            );
         }
         add_headers(response, false);
     }
@@ -187,15 +179,6 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
     own.chain(implied.flat_map(|(_, codes)| codes.iter().copied()))
         .map(str::to_owned)
         .collect()
-}
-
-/// Puts the business refusals beside a success without an envelope.
-fn add_refusals(response: &mut Value, refusals: &BTreeSet<String>) {
-    let json = &mut response["content"]["application/json"]["schema"];
-    let choices = [json.take(), failure(refusals)]
-        .into_iter()
-        .filter(|schema| !schema.is_null());
-    *json = json!({ "anyOf": choices.collect::<Vec<_>>() });
 }
 
 /// Puts the envelope around a success, and the business refusals beside it; `pending`: the success is an order to come.

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use tower::Service;
 
 use crate::error::{Cause, Error};
-use crate::http::reply::failure;
+use crate::http::reply::{failure, json};
 use crate::request::context::RequestContext;
 use crate::request::panic::Panic;
 use crate::request::step_trace::{StepTrace, TRACE_HEADER};
@@ -125,7 +125,8 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
         // No detail leaves the process; the request's id leads an operator to the log line that has it.
         let envelope = failure("INTERNAL", "服务器内部错误".to_owned(), None)
             .with_request_id(id.to_str().unwrap_or_default());
-        response = (StatusCode::INTERNAL_SERVER_ERROR, axum::Json(envelope)).into_response();
+        response = json(envelope.to_bytes());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     }
     policy.replies.count(response.status());
     response.headers_mut().insert(REQUEST_ID, id);

@@ -1,5 +1,5 @@
-//! Web pages: the shop front at `/`, the model of the strategies at `/learn`, the lab at `/lab` (only with `--lab`), the
-//! API at `/docs/`, and their files under `/assets/`. All of it is in `web/`, written by hand and part of the binary:
+//! Web pages: the shop front at `/`, the model of the strategies at `/learn`, the API at `/docs/`, and their files under
+//! `/assets/`. The lab's page is served by `loadtest lab`; with `--lab` the others lead to it. All of it is in `web/`, written by hand and part of the binary:
 //! nothing is built, fetched from elsewhere, or read from disk at run time.
 //!
 //! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
@@ -37,9 +37,6 @@ const PAGES: [(&str, &str); 3] = [
     ("/learn", "learn.html"),
     ("/docs/", "api.html"),
 ];
-
-/// The page with `--lab` only.
-const LAB_PAGE: (&str, &str) = ("/lab", "lab.html");
 
 /// A file as it is sent.
 #[derive(Clone)]
@@ -85,7 +82,7 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
         // By a relative address, since a proxy may have added a prefix to the path.
         .route("/docs", get(async || Redirect::temporary("docs/")))
         .route("/assets/{file}", get(asset));
-    for (route, file) in PAGES.into_iter().chain(lab.then_some(LAB_PAGE)) {
+    for (route, file) in PAGES {
         let text = with_settings(&served_files(text_of(file)), lab, zone);
         let page = File::new("text/html; charset=utf-8", text.into());
         routes = routes.route(
@@ -136,11 +133,10 @@ mod tests {
     use super::*;
 
     fn pages() -> impl Iterator<Item = String> {
-        let files = PAGES
-            .into_iter()
-            .chain([LAB_PAGE])
-            .map(|(_, file)| text_of(file));
+        let files = PAGES.into_iter().map(|(_, file)| file);
         files
+            .chain(["lab.html"])
+            .map(text_of)
             .inspect(|page| assert!(page.contains("<html"), "{page}"))
             .map(served_files)
     }

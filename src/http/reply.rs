@@ -1,8 +1,7 @@
 //! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`. Absent values are omitted, never
 //! `null`. Every [`Error`] is answered in it, too.
 
-use axum::Json;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -105,13 +104,18 @@ impl<T: Serialize> IntoResponse for Envelope<T> {
         } else {
             StatusCode::OK
         };
-        (status, Json(self)).into_response()
+        let mut response = json(self.to_bytes());
+        *response.status_mut() = status;
+        response
     }
 }
 
 /// A reply whose body was made by [`Envelope::to_bytes`].
 pub fn json(body: Bytes) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+    let mut response = Response::new(Body::from(body));
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
 }
 
 impl IntoResponse for Error {
@@ -122,7 +126,8 @@ impl IntoResponse for Error {
         let status =
             StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let envelope = failure(self.code(), self.to_string(), self.order_id());
-        let mut response = (status, Json(envelope)).into_response();
+        let mut response = json(envelope.to_bytes());
+        *response.status_mut() = status;
         let retry_after = match &self {
             Error::TooManyRequests {
                 retry_after_seconds,

@@ -11,13 +11,29 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use workload::keys::KeyStyle;
-
 pub mod record;
 pub mod rights;
 
 /// How long after a sale's end its keys are kept, seconds.
 pub const KEPT_SECONDS: i64 = 86_400;
+
+/// How the keys of the sales and of the stream of orders are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum KeyStyle {
+    /// The names that Java nodes share; not on a cluster.
+    Default,
+    /// Names with the slot in braces; on any Redis.
+    Cluster,
+}
+
+impl fmt::Display for KeyStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KeyStyle::Default => "default",
+            KeyStyle::Cluster => "cluster",
+        })
+    }
+}
 
 /// The names of keys. Cheap to clone.
 #[derive(Clone, Debug)]

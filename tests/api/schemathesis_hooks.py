@@ -92,8 +92,6 @@ def before_call(context, case, kwargs):
                 continue
             known = IDS["shopId"] if case.path in ("/shop/{id}", "/user/{id}") else IDS[name]
             case.path_parameters[name] = known[value % len(known)]
-        elif case.path.startswith("/lab/runs/"):
-            case.path_parameters[name] = STATE["runs"][0]
         elif case.path == "/lab/code/{phone}":
             case.path_parameters[name] = STATE["codes"][random % 9]
     if isinstance(case.body, dict):

@@ -16,10 +16,6 @@ from urllib.parse import urlsplit
 
 ADMIN_TOKEN = "the-fuzzers-admin-token"
 DATABASE = "seckill_test_api"
-# These end the service or put a load on it, and have tests of their own.
-EXCLUDED = {("POST", "/lab/instance/kill"), ("POST", "/lab/runs")}
-# One succeeds only while a run of the lab is under way, and then disturbs the other requests; one needs two instances.
-NEED_NOT_SUCCEED = {("POST", "/lab/faults"), ("POST", "/lab/sessions")}
 # Users whose sessions stay, and sessions for logouts to end.
 USERS, SESSIONS = 40, 1500
 # Phone numbers with a sign-in code in Redis, for sign-ins that succeed.
@@ -81,9 +77,10 @@ class Service:
         self.url = wait_for("the service", self._address)
         self.document = self._get("/docs/openapi.json")
         paths = self.document["paths"].items()
-        self.operations = {(method.upper(), path) for path, operations in paths for method in operations} - EXCLUDED
+        self.operations = {(method.upper(), path) for path, operations in paths for method in operations}
         all_tokens = tokens.read_text().split()
-        strategies = [strategy["name"] for strategy in self._get("/lab/about")["data"]["strategies"]]
+        sale = self.document["components"]["schemas"]["NewSeckillVoucher"]["allOf"][1]
+        strategies = sale["properties"]["strategy"]["oneOf"][1]["enum"]
         self.state = {
             "admin": ADMIN_TOKEN,
             "tokens": all_tokens[:USERS],
@@ -98,16 +95,9 @@ class Service:
         self.state["orders"] = [
             [token, order] for token in self.state["tokens"] for voucher in self.state["vouchers"][-8::2] if (order := self._buy(token, voucher))
         ]
-        self.state["runs"] = [self._lab_run()]
 
     def _buy(self, token: str, voucher: int) -> str | None:
         return self._post(f"/voucher-order/seckill/{voucher}", {"authorization": token}).get("orderId")
-
-    def _lab_run(self) -> str:
-        setting = {"lanes": ["process-lock", "reentrant-lock"], "buyers": 20, "tries": 2, "stock": 5, "instances": 1, "spreadSeconds": 1}
-        run = self._post("/lab/runs", {"x-admin-token": ADMIN_TOKEN}, setting)["data"]["id"]
-        wait_for("the end of a run", lambda: self._get(f"/lab/runs/{run}")["data"]["state"] in ("done", "stopped", "failed"))
-        return run
 
     def _publish(self, strategy: str, stock: int) -> int:
         sale = {

@@ -25,9 +25,7 @@ const LAYERS: [&[&str]; 12] = [
     &["command", "app", "main"],
     &["router"],
     &["openapi"],
-    &[
-        "health", "lab", "metrics", "order", "shop", "user", "voucher",
-    ],
+    &["health", "metrics", "order", "shop", "user", "voucher"],
     &["http"],
     &["telemetry"],
     &["session", "request", "idempotency"],
@@ -38,7 +36,7 @@ const LAYERS: [&[&str]; 12] = [
     &["histogram"],
 ];
 
-const FEATURES: [&str; 5] = ["lab", "order", "shop", "user", "voucher"];
+const FEATURES: [&str; 4] = ["order", "shop", "user", "voucher"];
 
 /// The paths in each module of a crate, such as `order::store`; the root's name is empty.
 struct Crate(BTreeMap<String, BTreeSet<String>>);

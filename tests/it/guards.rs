@@ -17,7 +17,7 @@ use crate::support::read;
 use crate::support::stack::{SignedIn, Stack, buy};
 
 /// For everyone; those of the lab with `--lab` only.
-const PUBLIC: [&str; 14] = [
+const PUBLIC: [&str; 9] = [
     "POST /user/code",
     "POST /user/login",
     "GET /shop/{id}",
@@ -25,13 +25,8 @@ const PUBLIC: [&str; 14] = [
     "GET /shop/of/name",
     "GET /shop-type/list",
     "GET /voucher/list/{shopId}",
-    "GET /lab/about",
     "GET /lab/code/{phone}",
     "POST /lab/login",
-    "GET /lab/runs",
-    "GET /lab/runs/{id}",
-    "GET /lab/runs/{id}/raw",
-    "GET /lab/runs/{id}/report",
 ];
 
 /// For signed-in users, with admission, their rate and their address's.
@@ -52,17 +47,12 @@ const PURCHASES: [&str; 2] = [
 ];
 
 /// For the administrator.
-const ADMIN: [&str; 10] = [
+const ADMIN: [&str; 5] = [
     "POST /voucher",
     "POST /voucher/seckill",
     "POST /voucher/seckill/{id}/stock",
     "POST /shop",
     "PUT /shop",
-    "POST /lab/runs",
-    "POST /lab/runs/{id}/stop",
-    "POST /lab/faults",
-    "POST /lab/sessions",
-    "POST /lab/instance/kill",
 ];
 
 /// For operators: not reachable through the shipped nginx, or without anything that a stranger could use.
@@ -107,14 +97,7 @@ async fn every_route_is_listed_with_its_guard_which_stands() {
         assert!(!is_signed_in || !takes_body, "{method} {path}");
     }
     // No route is served besides: the pages, which are files.
-    for source in [
-        "router",
-        "user/mod",
-        "shop/mod",
-        "voucher/mod",
-        "order/mod",
-        "lab/mod",
-    ] {
+    for source in ["router", "user/mod", "shop/mod", "voucher/mod", "order/mod"] {
         let text = read(&format!("src/{source}.rs"));
         for word in [".route(", "nest", "axum::routing"] {
             assert!(!text.contains(word), "src/{source}.rs: {word}");

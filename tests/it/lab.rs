@@ -1,4 +1,5 @@
-//! The lab: real runs on real instances, faults that happen, and who may ask for them.
+//! The lab of the load tool: real runs on real instances, faults that happen, and who may ask for them. And what the service
+//! has for it with `--lab`.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +9,8 @@ use serde_json::{Value, json};
 use crate::support::api::{Answer, get, post};
 use crate::support::eventually;
 use crate::support::hold::Hold;
+use crate::support::lab::Lab;
 use crate::support::stack::Stack;
-
-/// Two instances, of which the first knows both and conducts. While a lane stands still it holds connections: the other
-/// lane's purchases wait for theirs.
-async fn stack() -> Stack {
-    let lab = ["--lab"];
-    let mut stack = Stack::start(1, &lab).await;
-    let second = stack.url().to_owned();
-    stack
-        .add_instance(&[&lab[..], &["--lab-peers", &second]].concat())
-        .await;
-    stack.instances.reverse();
-    stack
-}
 
 fn setting(lanes: [&str; 2], more: Value) -> Value {
     let mut setting = json!({
@@ -34,26 +23,26 @@ fn setting(lanes: [&str; 2], more: Value) -> Value {
     setting
 }
 
-async fn start(stack: &Stack, setting: Value) -> Answer {
-    post(stack.url(), "/lab/runs")
+async fn start(lab: &Lab, setting: Value) -> Answer {
+    post(&lab.url, "/lab/runs")
         .admin()
         .json(setting)
         .send()
         .await
 }
 
-async fn document(stack: &Stack, id: &str) -> Value {
-    get(stack.url(), &format!("/lab/runs/{id}"))
+async fn document(lab: &Lab, id: &str) -> Value {
+    get(&lab.url, &format!("/lab/runs/{id}"))
         .send()
         .await
         .data()
         .clone()
 }
 
-async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
+async fn reached(lab: &Lab, id: &str, state: &str) -> Value {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let run = document(stack, id).await;
+        let run = document(lab, id).await;
         if run["state"] == state {
             return run;
         }
@@ -68,6 +57,14 @@ async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
 #[tokio::test]
 async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() {
     let stack = Stack::lab(1).await;
+    let lab = Lab::start(&stack, Some("true".to_owned())).await;
+    let about = get(&lab.url, "/lab/about").send().await;
+    let offered = json!(["pause-redis", "empty-redis", "cut-lease"]);
+    assert_eq!(
+        about.data()["faults"],
+        offered,
+        "no other instance would be left"
+    );
     for (path, body, done) in [
         (
             "/lab/runs",
@@ -77,23 +74,29 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
         ("/lab/runs/1/stop", json!({}), "RUN_NOT_FOUND"),
         ("/lab/faults", json!({"fault": "empty-redis"}), "NO_RUN"),
         ("/lab/sessions", json!({}), "LAB_FAULT"),
-        ("/lab/instance/kill", json!({}), ""),
     ] {
-        let request = || post(stack.url(), path).json(body.clone());
+        let request = || post(&lab.url, path).json(body.clone());
         request().send().await.refused(403, "FORBIDDEN");
         if !done.is_empty() {
             assert_eq!(request().admin().send().await.body["code"], done, "{path}");
         }
     }
-    assert_eq!(
-        get(stack.url(), "/lab/runs").send().await.data(),
-        &json!([])
-    );
-    let (status, _, page) = get(stack.url(), "/lab").raw().await;
-    assert!(
-        status == 200 && page.contains("data-lab=\"true\""),
-        "{status}: {page}"
-    );
+    let runs = get(&lab.url, "/lab/runs").send().await;
+    assert_eq!(runs.data(), &json!([]));
+    let (status, headers, page) = get(&lab.url, "/lab").raw().await;
+    let settings = "data-lab=\"true\" data-zone=\"Asia/Shanghai\"";
+    assert!(status == 200 && page.contains(settings), "{status}: {page}");
+    let policy = headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"));
+    // It names files that are there, and no others are.
+    for file in page.split("=\"/assets/").skip(1) {
+        let (file, _) = file.split_once('"').unwrap();
+        get(&lab.url, &format!("/assets/{file}")).text().await;
+    }
+    for path in ["/assets/lab.html", "/assets/..%2fCargo.toml", "/lab/x"] {
+        let answer = get(&lab.url, path).send().await;
+        answer.refused(404, "NOT_FOUND");
+    }
 
     // Bad settings are refused with what is possible.
     for (lanes, change, says) in [
@@ -120,14 +123,14 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
         ),
         (["naive", "naive"], json!({"tries": "many"}), "tries"),
     ] {
-        let answer = start(&stack, setting(lanes, change)).await;
+        let answer = start(&lab, setting(lanes, change)).await;
         let text = answer.body["errorMsg"].as_str().unwrap();
         assert!(
             answer.status == 400 && text.contains(says),
             "{says}: {text}"
         );
     }
-    let unknown = get(stack.url(), "/lab/runs/x").send().await;
+    let unknown = get(&lab.url, "/lab/runs/x").send().await;
     assert_eq!(unknown.body["code"], "RUN_NOT_FOUND");
 
     // A code is shown to who has no phone.
@@ -149,7 +152,8 @@ async fn what_changes_anything_needs_the_token_and_settings_that_are_possible() 
 
 #[tokio::test]
 async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_stories_tell_why() {
-    let stack = stack().await;
+    let stack = Stack::lab(2).await;
+    let lab = Lab::start(&stack, None).await;
     // A lock of the process beside one in Redis.
     // Enough for all that can be held: an order of each buyer on each node.
     let enough = json!({"seed": 7, "buyers": 30, "stock": 60});
@@ -158,7 +162,7 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     let event = "BEFORE UPDATE ON tb_seckill_voucher";
     // The first change of its stock stands still until a buyer has two orders, committed or not.
     let hold = Hold::first(&stack.database, event, first_lane).await;
-    let began = start(&stack, lanes).await;
+    let began = start(&lab, lanes).await;
     let two_orders = "SELECT COUNT(*) FROM (SELECT 1 FROM tb_voucher_order GROUP BY voucher_id, user_id \
                       HAVING COUNT(*) > 1) twice";
     eventually("purchases meet", async || {
@@ -166,7 +170,7 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     })
     .await;
     hold.release().await;
-    let run = reached(&stack, began.data()["id"].as_str().unwrap(), "done").await;
+    let run = reached(&lab, began.data()["id"].as_str().unwrap(), "done").await;
     assert_eq!(
         (
             &run["setting"]["seed"],
@@ -222,7 +226,7 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     // Polling gets only what is new.
     let id = run["id"].as_str().unwrap();
     let known = run["lanes"][0]["samples"].as_array().unwrap().len() - 1;
-    let rest = get(stack.url(), &format!("/lab/runs/{id}?from={known}"))
+    let rest = get(&lab.url, &format!("/lab/runs/{id}?from={known}"))
         .send()
         .await;
     assert_eq!(
@@ -230,12 +234,12 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
         1
     );
 
-    let kept = get(stack.url(), "/lab/runs").send().await;
+    let kept = get(&lab.url, "/lab/runs").send().await;
     assert_eq!(kept.data()[0]["conformances"][1]["kind"], "holds");
 
     // Faults happen, and the safe lanes hold.
     let press = async |fault: &str| {
-        post(stack.url(), "/lab/faults")
+        post(&lab.url, "/lab/faults")
             .admin()
             .json(json!({ "fault": fault }))
             .send()
@@ -243,16 +247,16 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     };
     assert_eq!(press("pause-redis").await.body["code"], "NO_RUN");
     let long = json!({"buyers": 100, "stock": 100, "spreadSeconds": 4});
-    let began = start(&stack, setting(["reentrant-lock", "group-commit"], long)).await;
+    let began = start(&lab, setting(["reentrant-lock", "group-commit"], long)).await;
     let id = began.data()["id"].as_str().unwrap().to_owned();
-    reached(&stack, &id, "running").await;
-    let second = start(&stack, setting(["naive", "stream"], json!({}))).await;
+    reached(&lab, &id, "running").await;
+    let second = start(&lab, setting(["naive", "stream"], json!({}))).await;
     assert_eq!(second.body["code"], "RUN_UNDER_WAY");
     press("cut-lease").await.data();
     press("empty-redis").await.data();
     press("pause-redis").await.data();
     assert_eq!(press("melt-the-disk").await.status, 400);
-    let run = reached(&stack, &id, "done").await;
+    let run = reached(&lab, &id, "done").await;
     let events = run["events"].as_array().unwrap();
     let names: Vec<_> = events
         .iter()
@@ -269,8 +273,10 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
 
 #[tokio::test]
 async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node_is_told() {
-    let mut stack = stack().await;
-    let story = post(stack.url(), "/lab/sessions").admin().send().await;
+    let mut stack = Stack::lab(2).await;
+    let kill = format!("kill -KILL {}", stack.instances[1].pid());
+    let mut lab = Lab::start(&stack, Some(kill)).await;
+    let story = post(&lab.url, "/lab/sessions").admin().send().await;
     let outcomes = [0_usize, 1].map(|part| story.data()["parts"][part]["outcome"].clone());
     assert_eq!(outcomes, ["lost", "holds"]);
     let nodes = stack.urls();
@@ -325,11 +331,11 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
 
     // A run can be stopped, and an instance that was killed is told as that.
     let long = json!({"buyers": 200, "stock": 200, "spreadSeconds": 20});
-    let began = start(&stack, setting(["process-lock", "reentrant-lock"], long)).await;
+    let began = start(&lab, setting(["process-lock", "reentrant-lock"], long)).await;
     let id = began.data()["id"].as_str().unwrap().to_owned();
-    reached(&stack, &id, "running").await;
+    reached(&lab, &id, "running").await;
     let kill = json!({"fault": "kill-instance"});
-    post(stack.url(), "/lab/faults")
+    post(&lab.url, "/lab/faults")
         .admin()
         .json(kill)
         .send()
@@ -339,15 +345,15 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     let killed = &mut stack.instances[1];
     eventually("it is killed", async || !killed.is_running()).await;
     eventually("the event", || async {
-        document(&stack, &id).await["events"][0]["what"] == "kill-instance"
+        document(&lab, &id).await["events"][0]["what"] == "kill-instance"
     })
     .await;
-    post(stack.url(), &format!("/lab/runs/{id}/stop"))
+    post(&lab.url, &format!("/lab/runs/{id}/stop"))
         .admin()
         .send()
         .await
         .data();
-    let run = reached(&stack, &id, "stopped").await;
+    let run = reached(&lab, &id, "stopped").await;
     for lane in run["lanes"].as_array().unwrap() {
         let report = &lane["result"]["report"];
         assert!(report["requests"].as_u64() < Some(800), "{report}");
@@ -355,7 +361,7 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
         assert_eq!(laws, [0, 0], "{report}");
     }
     // Nor does it answer for its sessions.
-    let story = post(stack.url(), "/lab/sessions").admin().send().await;
+    let story = post(&lab.url, "/lab/sessions").admin().send().await;
     for part in story.data()["parts"].as_array().unwrap() {
         assert_eq!(part["outcome"], "unclear", "{part}");
         let last = part["requests"].as_array().unwrap().last().unwrap();
@@ -364,11 +370,11 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
 
     // One that would go on for long does not hold a shutdown up.
     let long = json!({"buyers": 200, "spreadSeconds": 30, "instances": 1});
-    start(&stack, setting(["naive", "row-lock"], long))
+    start(&lab, setting(["naive", "row-lock"], long))
         .await
         .data();
     let ended = Instant::now();
-    stack.instances[0].stop().await;
+    lab.stop().await;
     assert!(
         ended.elapsed() < Duration::from_secs(15),
         "{:?}",

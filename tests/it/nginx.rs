@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::api::Answer;
 use crate::support::instance::Instance;
+use crate::support::lab::Lab;
 use crate::support::nginx::Nginx;
 use crate::support::read;
 use crate::support::receiver::serve;
@@ -387,19 +388,32 @@ async fn a_reply_has_its_requests_id() {
     assert!(own.parse::<u64>().is_ok(), "{own}");
 }
 
-/// Of the lab's requests all go to the first. Where one ends by itself is shown by a rolling restart, in [`crate::slow`].
+/// Where one ends by itself is shown by a rolling restart, in [`crate::slow`]. The lab is a server of its own, but for the
+/// codes that it shows.
 #[tokio::test]
-async fn the_other_instance_is_tried_where_one_was_killed() {
+async fn the_other_instance_is_tried_where_one_was_killed_and_the_lab_is_reached() {
     let mut stack = Stack::start(2, &["--lab"]).await;
-    let nginx = Nginx::before([0, 1].map(|at| stack.instances[at].url.as_str())).await;
+    let lab = Lab::start(&stack, None).await;
+    let instances = [0, 1].map(|at| stack.instances[at].url.as_str());
+    let nginx = Nginx::with_lab(instances, &lab.url).await;
     let all_answered = async || {
         for _ in 0..8 {
             for (method, path, status) in [
+                ("GET", "/lab", 200),
+                ("GET", "/lab/about", 200),
                 ("GET", "/api/lab/about", 200),
+                ("GET", "/lab/code/13800138000", 200),
+                ("GET", "/api/lab/code/13800138000", 200),
                 ("POST", "/voucher-order/seckill/1", 401),
             ] {
                 let reply = nginx.request(method, path, "").await;
-                assert_eq!(reply.status, status, "{reply:?}");
+                assert_eq!(reply.status, status, "{path}: {reply:?}");
+                let is_code = path.contains("/code/");
+                assert_eq!(
+                    reply.body["code"] == "CODE_INVALID",
+                    is_code,
+                    "{path}: {reply:?}"
+                );
             }
         }
     };

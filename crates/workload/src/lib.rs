@@ -1,4 +1,4 @@
-//! Workload generation and judgement for the flash sale: what the lab, the load tool, the benchmark and the
+//! Workload generation and judgement for the flash sale: what the load tool and the
 //! integration tests share.
 //!
 //! This package judges from outside: it knows HTTP, three tables and a handful of Redis keys, and it

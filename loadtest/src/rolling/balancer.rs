@@ -75,7 +75,8 @@ impl Balancer {
     }
 }
 
-/// The shipped configuration of nginx with its values. It has two servers; the others get the settings of the second.
+/// The shipped configuration of nginx with its values. It has two servers; the others get the settings of the second. There
+/// is no lab.
 pub fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
     let others = |line: &str| {
         let others = instances
@@ -99,6 +100,7 @@ pub fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
         ("FILES", "16384"),
         ("CONNECTIONS", CONNECTIONS),
         ("ONE", one),
+        ("LAB", "127.0.0.1:1"),
     ]
     .iter()
     .fold(text, |text, (name, value)| {

@@ -123,6 +123,10 @@ impl Instance {
             .clone()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn kill(&mut self) {
         self.child.kill().expect("kill the instance");
         self.child.wait().expect("wait for the instance");

@@ -9,6 +9,7 @@ pub mod api;
 pub mod database;
 pub mod hold;
 pub mod instance;
+pub mod lab;
 pub mod nginx;
 pub mod receiver;
 pub mod stack;

@@ -23,10 +23,17 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it with `deploy/nginx.conf` before two instances, at these addresses.
+    /// Starts it with `deploy/nginx.conf` before two instances, at these addresses, and no lab.
     pub async fn before(instances: [&str; 2]) -> Self {
-        let [one, two] = instances.map(|url| url.trim_start_matches("http://").to_owned());
-        Self::start("nginx.conf", &[("NGX_ONE", one), ("NGX_TWO", two)]).await
+        Self::with_lab(instances, "127.0.0.1:1").await
+    }
+
+    /// Starts it with `deploy/nginx.conf` before two instances and the lab, at these addresses.
+    pub async fn with_lab(instances: [&str; 2], lab: &str) -> Self {
+        let [one, two, lab] = [instances[0], instances[1], lab]
+            .map(|url| url.trim_start_matches("http://").to_owned());
+        let values = [("NGX_ONE", one), ("NGX_TWO", two), ("NGX_LAB", lab)];
+        Self::start("nginx.conf", &values).await
     }
 
     /// Starts it with `deploy/<file>`, the placeholders `${NAME}` replaced by these values, on a free port.

@@ -1,15 +1,15 @@
-//! Faults that are injected while a comparison sells, from outside and with what an operator has: the addresses of
-//! the database and of Redis, and the administrator's token. No process needs to be known.
+//! Faults that are injected while a comparison sells, from outside and with what an operator has: the address of Redis,
+//! and a command that kills an instance.
 
 use std::time::{Duration, Instant};
 
 use redis::{AsyncCommands, Cmd, RedisError, ScanOptions, aio::MultiplexedConnection};
-use tokio::time::sleep;
+use tokio::{process::Command, time::sleep};
 
 use super::{document::InjectedFault, run_state::RunState};
 use crate::{
     Environment, Error,
-    http::{Call, Connection, Response},
+    http::{Call, Connection},
     redis_connection::masters,
     sessions,
 };
@@ -28,10 +28,18 @@ const LOCKS: [&str; 3] = [
 const BACK: Duration = Duration::from_secs(30);
 /// Time limit of a question to an instance.
 const LIMIT: Duration = Duration::from_secs(1);
+/// From one killing of an instance to the next: a supervisor may need longer to start it.
+const KILL_EVERY: Duration = Duration::from_millis(200);
 
 impl InjectedFault {
-    /// Injects the fault, records it as an event of the run, and returns when it is over.
-    pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
+    /// Injects the fault, records it as an event of the run, and returns when it is over. `kill_command` is for the shell:
+    /// it kills the last instance.
+    pub async fn inject(
+        self,
+        environment: &Environment,
+        run: &RunState,
+        kill_command: Option<&str>,
+    ) -> Result<(), Error> {
         let lasts = Some(LASTS.as_secs_f64());
         match self {
             Self::PauseRedis => {
@@ -49,7 +57,7 @@ impl InjectedFault {
                 let buyers = run.buyers.get().map(Vec::as_slice).unwrap_or_default();
                 sessions::open(&environment.access, buyers).await?;
             }
-            Self::KillInstance => kill(environment, run).await?,
+            Self::KillInstance => kill(environment, run, kill_command).await?,
             Self::CutLease => {
                 let mut masters = masters(&environment.access.redis_url).await?;
                 let index = run.record_event(self, lasts, None);
@@ -104,37 +112,34 @@ async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, RedisError
     Ok(ended.into_iter().sum())
 }
 
-async fn kill(environment: &Environment, run: &RunState) -> Result<(), Error> {
+async fn kill(
+    environment: &Environment,
+    run: &RunState,
+    command: Option<&str>,
+) -> Result<(), Error> {
+    let usage = |text: &str| Error::Usage(text.to_owned());
     let [_, .., node] = &environment.nodes[..] else {
-        return Err(Error::Usage(
-            "there is only one instance, which runs the lab".to_owned(),
-        ));
+        return Err(usage("there is only one instance"));
     };
-    let mut connection = Connection::new(node.clone(), LIMIT);
-    let admin = environment.access.admin_header("killing an instance")?;
-    let call = Call::post("/lab/instance/kill").admin(&admin);
-    // A killed process does not answer.
-    if let Ok(Response { status, .. }) = connection.send(&call).await {
-        return Err(Error::Usage(format!(
-            "the instance to be killed answered HTTP {status}"
-        )));
-    }
+    let command = command.ok_or_else(|| usage("--kill-command is not set"))?;
+    run_shell(command).await?;
     let index = run.record_event(InjectedFault::KillInstance, None, Some(node.authority()));
     let begun = Instant::now();
+    // A supervisor is quick: without this, nobody would see that the instance was away.
+    while begun.elapsed() < LASTS {
+        sleep(KILL_EVERY).await;
+        // Fails while the instance is away.
+        run_shell(command).await.ok();
+    }
+    let mut connection = Connection::new(node.clone(), LIMIT);
     let ready = Call::get("/health/ready");
     while begun.elapsed() < BACK {
         // After the run, it does not matter whether it comes back.
         if !run.state().is_under_way() {
             return Ok(());
         }
-        // A supervisor is quick: without this, nobody would see that it was away.
-        if begun.elapsed() < LASTS {
-            connection.send(&call).await.ok();
-        } else if connection
-            .send(&ready)
-            .await
-            .is_ok_and(|response| response.status == 200)
-        {
+        let answered = connection.send(&ready).await;
+        if answered.is_ok_and(|response| response.status == 200) {
             run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
             return Ok(());
         }
@@ -144,4 +149,15 @@ async fn kill(environment: &Environment, run: &RunState) -> Result<(), Error> {
     Err(Error::Usage(format!(
         "the killed instance was not back within {limit} s: its supervisor must start it again"
     )))
+}
+
+async fn run_shell(command: &str) -> Result<(), Error> {
+    let failed = |what: String| Error::Usage(format!("killing an instance by {command:?}: {what}"));
+    let run = Command::new("sh").arg("-c").arg(command).output();
+    let output = run.await.map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(failed(format!("{} {}", output.status, said.trim())))
 }

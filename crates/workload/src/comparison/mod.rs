@@ -1,6 +1,6 @@
 //! Side-by-side comparison of two strategies: two sales at the same time (or in turn) on the same instances, each with buyers of
 //! its own, who arrive at times drawn from the same seed. The sales are sampled while they run, and judged by the same
-//! checker as every other run. The service's lab and `loadtest compare` both run this.
+//! checker as every other run. `loadtest lab` and `loadtest compare` run this.
 //!
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.

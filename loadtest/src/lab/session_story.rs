@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, COOKIE, SET_COOKIE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::header::{AUTHORIZATION, COOKIE, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use rand::Rng;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use workload::http::{Call, Connection, TRACE};
 use workload::reply::Envelope;
 use workload::trace::Trace;
 
-use crate::error::Error;
+use super::refusal::Refusal;
 
 /// Time limit of one request. All ten together stay below the default of `--request-timeout-ms`.
 const LIMIT: Duration = Duration::from_millis(2_500);
@@ -39,8 +39,8 @@ struct Exchange {
 /// Plays the story at `first`, where the user signs in, and `second`.
 ///
 /// # Errors
-/// [`Error::LabFault`] where the sign-in fails. What becomes of the questions is told, whatever it is.
-pub(super) async fn play(first: &Target, second: &Target) -> Result<Value, Error> {
+/// A [`Refusal`] where the sign-in fails. What becomes of the questions is told, whatever it is.
+pub(super) async fn play(first: &Target, second: &Target) -> Result<Value, Refusal> {
     // Every prefix of 130 to 139 is in use.
     let phone = format!("13{:09}", rand::rng().random_range(0..1_000_000_000_u32));
     let in_memory = play_part("memory", "/lab/login", &phone, [first, second]).await?;
@@ -54,7 +54,7 @@ async fn play_part(
     sign_in: &str,
     phone: &str,
     [first, second]: [&Target; 2],
-) -> Result<Value, Error> {
+) -> Result<Value, Refusal> {
     let mut requests = Vec::new();
     let code = Call::post(format!("/user/code?phone={phone}"));
     accepted(&mut requests, send("code", first, code, None).await)?;
@@ -91,14 +91,14 @@ type Answer = (HeaderMap, Value);
 fn accepted(
     requests: &mut Vec<Exchange>,
     (exchange, answer): (Exchange, Option<Answer>),
-) -> Result<Answer, Error> {
+) -> Result<Answer, Refusal> {
     let Exchange {
         request,
         node,
         status,
         ..
     } = &exchange;
-    let refused = || Error::LabFault(format!("signing in: {request} at {node}: {status:?}"));
+    let refused = || Refusal::failed(format!("signing in: {request} at {node}: {status:?}"));
     let answer = answer.ok_or_else(refused)?;
     requests.push(exchange);
     Ok(answer)

@@ -1,0 +1,107 @@
+//! `loadtest lab`: a page that runs real sales on real instances, two strategies side by side, while faults can be
+//! injected. A process of its own beside the instances, so that nothing which generates load, kills or flushes is part of
+//! the service. What changes anything needs the administrator's token.
+//!
+//! `api` has the routes and their `refusal`s, `runs` the runs, `session_story` the sign-in that is told request by request,
+//! `page` the files.
+//! The sales, the checker and the faults are [`workload::comparison`], which `loadtest compare` runs, too.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use workload::live::Progress;
+use workload::{Environment, comparison};
+
+mod api;
+mod page;
+mod refusal;
+mod runs;
+mod session_story;
+
+use api::Lab;
+use runs::Runs;
+
+/// What the lab works with, and where it listens.
+#[derive(Clone, Debug, Args)]
+pub struct LabOptions {
+    #[command(flatten)]
+    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
+    pub environment: Environment,
+    /// Address to listen on; a proxy leads /lab here
+    #[arg(long, env = "LAB_BIND", default_value = "127.0.0.1:8089")]
+    pub bind: SocketAddr,
+    /// Kills the last of --nodes by `sh -c`; whoever started that starts it again. Without it the fault is not offered
+    #[arg(long, env = "LAB_KILL_COMMAND", value_name = "COMMAND")]
+    pub kill_command: Option<String>,
+}
+
+/// Listens, and serves until `stop`; a run that is under way then is stopped, and judged first.
+///
+/// # Errors
+/// Where there is no administrator's token, or the address is in use.
+pub async fn run(options: LabOptions, stop: CancellationToken) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(options.bind)
+        .await
+        .with_context(|| format!("cannot listen on {} (--bind)", options.bind))?;
+    println!("the lab: http://{}/lab", listener.local_addr()?);
+    serve(options, listener, stop).await
+}
+
+/// Serves on `listener` until `stop`, as [`run`] does.
+///
+/// # Errors
+/// Where there is no administrator's token.
+pub async fn serve(
+    options: LabOptions,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    options.environment.access.admin_header("the lab")?;
+    let environment = Environment {
+        progress: Progress::Silent,
+        ..options.environment
+    };
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let lab = Arc::new(Lab {
+        environment: environment.clone(),
+        kill_command: options.kill_command,
+        runs: Runs::new(begin),
+        faults: TaskTracker::new(),
+    });
+    let serving = async {
+        let router = api::routes(lab.clone());
+        let serving = axum::serve(listener, router);
+        serving
+            .with_graceful_shutdown(stop.clone().cancelled_owned())
+            .await?;
+        lab.faults.close();
+        lab.faults.wait().await;
+        anyhow::Ok(())
+    };
+    let conducting = async {
+        while let Some(Some(run)) = stop.run_until_cancelled(begun.recv()).await {
+            let selling = comparison::run(&environment, &run);
+            let stopping = async {
+                stop.cancelled().await;
+                run.stop();
+                std::future::pending().await
+            };
+            let outcome = tokio::select! {
+                outcome = selling => outcome,
+                never = stopping => never,
+            };
+            if let Err(error) = outcome {
+                eprintln!("loadtest: a run of the lab failed: {error}");
+                run.fail(&error);
+            }
+        }
+    };
+    let (served, ()) = tokio::join!(serving, conducting);
+    served
+}
