@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::decide::{ATTEMPT, Attempt};
 use super::replies::{Ask, Entry, Mark, by_sale, claimed_entries, read_entries};
+use super::sale_state::Turn;
 use super::{GROUP, Member};
 use crate::error::Error;
 
@@ -37,9 +38,6 @@ const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
 /// Pages of entries that are claimed at a time.
 const PAGES: usize = 20;
-
-/// For how long a sale is stuck of which no entries came since: another instance has decided them.
-const STUCK: Duration = Duration::from_secs(10);
 
 impl Member {
     /// Consumes until the process stops, then finishes what was begun.
@@ -86,7 +84,7 @@ impl Member {
                 pages += 1;
                 if next == "0-0" || pages == PAGES {
                     (pages, claim_due) = (0, begun + CLAIM_EVERY);
-                    self.stuck.lock().retain(|_, due| due.elapsed() < STUCK);
+                    self.sales.forget_old();
                 }
                 claim_from = next;
                 self.stats.claimed.fetch_add(entries.len() as u64, Relaxed);
@@ -151,25 +149,10 @@ impl Member {
     }
 
     async fn attempt(&self, sale: i64, entries: Vec<Entry>, mark: &Mark, begun: Instant) {
-        let is_stuck = {
-            let mut stuck = self.stuck.lock();
-            match stuck.get_mut(&sale) {
-                None => Some(false),
-                Some(due) if *due > Instant::now() => None,
-                // Nobody else tries it meanwhile.
-                Some(due) => {
-                    *due = Instant::now() + ATTEMPT;
-                    Some(true)
-                }
-            }
-        };
-        let Some(is_stuck) = is_stuck else {
-            return self.give_back(&entries).await;
-        };
-        let lane = if is_stuck {
-            &self.stuck_lane
-        } else {
-            &self.transactions
+        let (lane, is_stuck) = match self.sales.turn(sale, ATTEMPT) {
+            Turn::Usual => (&self.transactions, false),
+            Turn::Stuck => (&self.transactions_of_stuck, true),
+            Turn::Later => return self.give_back(&entries).await,
         };
         let lane = lane.acquire().await;
         if begun.elapsed() > ATTEMPT / 2 {
@@ -187,17 +170,12 @@ impl Member {
         };
         drop(lane);
         match error {
-            None => drop(self.stuck.lock().remove(&sale)),
+            None => self.sales.decided(sale),
             Some(error) => {
                 if matches!(error, Error::Unavailable(_) | Error::OutcomeUnknown(_)) {
                     self.database_failed.store(true, Relaxed);
                 }
-                let is_new = self
-                    .stuck
-                    .lock()
-                    .insert(sale, Instant::now() + CLAIM_EVERY)
-                    .is_none();
-                if is_new {
+                if self.sales.not_decided(sale, CLAIM_EVERY) {
                     tracing::warn!(voucher_id = sale, %error, "a sale's entries are not decided; trying again");
                 }
                 // Closed, as buyers who are admitted now would only wait.
@@ -252,7 +230,7 @@ impl Member {
         }
         if away {
             tracing::warn!("the database answers again");
-            self.stuck.lock().clear();
+            self.sales.forget_all();
         }
     }
 }

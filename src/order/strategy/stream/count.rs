@@ -54,13 +54,7 @@ impl Member {
                 return Err(Error::Unavailable(Cause::Redis));
             }
             if pass.last.is_empty() {
-                pass.last = pass
-                    .mark
-                    .text
-                    .rsplit(' ')
-                    .next()
-                    .unwrap_or("0-0")
-                    .to_owned();
+                pass.last.clone_from(&pass.mark.join);
             }
             if let Some(last) = view.entries.last().filter(|_| view.more) {
                 pass.last.clone_from(&last.id);
@@ -79,24 +73,24 @@ impl Member {
         }
     }
 
-    pub(super) async fn open_in_turn(
+    pub(super) async fn count_in_turn(
         self: Arc<Self>,
         sale: OpenSale,
         is_open: bool,
         void: HashSet<i64>,
         pass: Arc<tokio::sync::Mutex<Pass>>,
     ) {
-        let opening = async {
-            let opened = match self.require_unlocked(sale.voucher_id).await {
+        let counting = async {
+            let counted = match self.require_unlocked(sale.voucher_id).await {
                 Ok(()) => self.open(&sale, is_open, &void, &pass).await,
                 Err(error) => Err(error),
             };
-            if opened.is_err() {
+            if counted.is_err() {
                 self.recounts.put_back([(sale.voucher_id, void.clone())]);
             }
-            opened
+            counted
         };
-        self.in_turn(sale.voucher_id, opening).await;
+        self.in_turn(sale.voucher_id, counting).await;
     }
 
     /// Does `work` for a sale in its turn: a few at once, and one of those whose rows were locked. In a process that stops it
@@ -106,30 +100,24 @@ impl Member {
         voucher_id: i64,
         work: impl Future<Output = Result<(), Error>>,
     ) {
-        let was_locked = self.locked.lock().contains(&voucher_id);
-        let lane = if was_locked {
-            &self.locked_lane
+        let lane = if self.sales.is_locked(voucher_id) {
+            &self.counts_of_locked
         } else {
-            &self.opening_lanes
+            &self.counts
         };
         let Some(_lane) = lane.acquire().await.ok().filter(|_| !self.is_stopped()) else {
             return;
         };
-        match work.await {
-            Ok(()) => drop(self.locked.lock().remove(&voucher_id)),
-            Err(error) => {
-                if self.locked.lock().insert(voucher_id) {
-                    tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
-                }
-            }
+        let failed = work.await.err();
+        let is_new = self.sales.end_count(voucher_id, failed.is_some());
+        if let Some(error) = failed.filter(|_| is_new) {
+            tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
         }
-        self.opening.lock().remove(&voucher_id);
     }
 
     /// Of a sale whose row was locked, this row is not waited for: others like it would wait in turn.
     pub(super) async fn require_unlocked(&self, voucher_id: i64) -> Result<(), Error> {
-        let was_locked = self.locked.lock().contains(&voucher_id);
-        if was_locked {
+        if self.sales.is_locked(voucher_id) {
             self.store.require_unlocked(voucher_id).await
         } else {
             Ok(())

@@ -95,12 +95,7 @@ impl Member {
         }
         let names: HashSet<&str> = pending.iter().map(|(id, _)| id.as_str()).collect();
         let is_delivered = |entry: &Entry| order_of(&entry.id) <= order_of(&delivered);
-        let join = mark
-            .text
-            .rsplit(' ')
-            .next()
-            .map(order_of)
-            .unwrap_or_default();
+        let join = order_of(&mark.join);
         all.retain(|entry| {
             is_delivered(entry) && order_of(&entry.id) > join && !names.contains(entry.id.as_str())
         });

@@ -11,15 +11,12 @@
 //! Beside it, `open` counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
 //! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
 
-use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -39,6 +36,7 @@ mod java;
 mod lookup;
 mod open;
 mod replies;
+mod sale_state;
 mod stats;
 
 pub use replies::{Standing, Unnamed};
@@ -46,6 +44,7 @@ pub use stats::StreamStats;
 
 use admission::{Admission, Answer};
 use replies::{Ask, RedisClock, StreamView};
+use sale_state::SaleStates;
 
 /// Purchases that one call admits at most, so that it never keeps Redis from others for long.
 const BATCH: usize = 64;
@@ -56,10 +55,10 @@ const GROUP: &str = "g1";
 /// What our consumers' names begin with; the rest is random.
 const CONSUMER_PREFIX: &str = "seckill-";
 
-/// Sales that are opened at once.
-const AT_ONCE: usize = 4;
+/// Sales that are counted at once; beside them one whose last count failed.
+const COUNTS: usize = 4;
 
-/// Transactions of the consumer at once.
+/// Transactions of the consumer at once; beside them one of a sale that is stuck.
 const TRANSACTIONS: usize = 8;
 
 /// This process as a member of the stream. Cheap to clone.
@@ -73,16 +72,11 @@ struct Member {
     /// This process's name in the group.
     consumer: String,
     admissions: Coalescer<Admission, Answer>,
-    /// Sales that are being counted.
-    opening: Mutex<HashSet<i64>>,
-    opening_lanes: Semaphore,
-    /// Sales whose row was locked, or which could not be opened for another reason.
-    locked: Mutex<HashSet<i64>>,
-    locked_lane: Semaphore,
+    sales: SaleStates,
+    counts: Semaphore,
+    counts_of_locked: Semaphore,
     transactions: Semaphore,
-    /// Sales whose entries are not decided, and when each may be tried again.
-    stuck: Mutex<HashMap<i64, Instant>>,
-    stuck_lane: Semaphore,
+    transactions_of_stuck: Semaphore,
     /// An attempt found that the database does not answer.
     database_failed: AtomicBool,
     clock: RedisClock,
@@ -119,13 +113,11 @@ impl OrderStream {
                         }
                     }
                 }),
-                opening: Mutex::default(),
-                opening_lanes: Semaphore::new(AT_ONCE),
-                locked: Mutex::default(),
-                locked_lane: Semaphore::new(1),
+                sales: SaleStates::default(),
+                counts: Semaphore::new(COUNTS),
+                counts_of_locked: Semaphore::new(1),
                 transactions: Semaphore::new(TRANSACTIONS),
-                stuck: Mutex::default(),
-                stuck_lane: Semaphore::new(1),
+                transactions_of_stuck: Semaphore::new(1),
                 database_failed: AtomicBool::default(),
                 clock: RedisClock::default(),
                 arrived: Notify::new(),

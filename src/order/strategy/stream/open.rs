@@ -13,7 +13,7 @@ use strategies::Strategy;
 use tokio::time::Instant;
 
 use super::Member;
-use super::replies::Ask;
+use super::replies::{Ask, Mark};
 use crate::error::Error;
 use crate::keys::record;
 use crate::order::store::count::OpenSale;
@@ -30,6 +30,19 @@ const ASKED: Duration = Duration::from_millis(20);
 /// Sales that are looked at in one pipeline.
 const PAGE: usize = 500;
 
+/// What is to be done for a sale.
+#[derive(Debug, PartialEq)]
+enum Action {
+    /// A Java node published it, and sells it by its counter: it is sold on the stream.
+    Adopt,
+    /// It has another strategy, and a Java node's script needs its counter. One that is there is kept, or replaced.
+    SetCounter { replaces: bool },
+    /// It is counted; one that is not open is closed first.
+    Count { is_open: bool },
+    /// It is counted if its counter is below the stock by more than its pending orders.
+    Compare { counter: i64 },
+}
+
 /// What one round remembers for the next.
 #[derive(Default)]
 struct Seen {
@@ -39,6 +52,57 @@ struct Seen {
     closed: HashMap<i64, Instant>,
     /// Sales with a key that holds something else.
     foreign: HashSet<i64>,
+}
+
+impl Seen {
+    /// Forgets all but these sales.
+    fn retain(&mut self, sales: &[OpenSale]) {
+        let listed: HashSet<i64> = sales.iter().map(|sale| sale.voucher_id).collect();
+        self.closed.retain(|sale, _| listed.contains(sale));
+        self.counters.retain(|sale, _| listed.contains(sale));
+        self.foreign.retain(|sale| listed.contains(sale));
+    }
+
+    /// What a sale with these keys needs under this mark.
+    fn plan(&mut self, sale: &OpenSale, keys: SaleKeys, is_asked: bool) -> Option<Action> {
+        let voucher_id = sale.voucher_id;
+        if sale.issued.is_none() {
+            // Without a counter a Java node of an earlier stage published it, which sells by the table alone.
+            return keys.counter.map(|_| Action::Adopt);
+        }
+        if sale.strategy != Strategy::Stream.name() {
+            let replaces = is_asked || keys.foreign == Some("counter");
+            let sets = keys.counter.is_none() || replaces;
+            return sets.then_some(Action::SetCounter { replaces });
+        }
+        let is_open =
+            keys.open.as_ref() == Some(&self.mark) && keys.counter.is_some() && keys.has_claims;
+        if is_open {
+            self.closed.remove(&voucher_id);
+        } else {
+            self.closed.entry(voucher_id).or_insert_with(Instant::now);
+        }
+        match keys.foreign {
+            None => drop(self.foreign.remove(&voucher_id)),
+            Some(key) if self.foreign.insert(voucher_id) => {
+                tracing::warn!(
+                    voucher_id,
+                    key,
+                    "a key of a sale holds something else; the sale is counted"
+                );
+            }
+            Some(_) => {}
+        }
+        // The counter of a busy sale changes all the time: only one that stands still is compared with the stock.
+        let before = self.counters.remove(&voucher_id);
+        if !is_open || is_asked || sale.has_returns != 0 {
+            return Some(Action::Count { is_open });
+        }
+        let counter = keys.counter.filter(|counter| *counter < sale.stock)?;
+        let now = (sale.stock, counter);
+        self.counters.insert(voucher_id, now);
+        (before == Some(now)).then_some(Action::Compare { counter })
+    }
 }
 
 impl Member {
@@ -94,89 +158,60 @@ impl Member {
         if asked.is_empty() && !all {
             return Ok(0);
         }
-        let (mut due, mut suspects) = (Vec::new(), Vec::new());
         let among = (!all).then(|| asked.keys().copied().collect());
         let sales = self.store.open_sales(among).await?;
         let count = u32::try_from(sales.len()).unwrap_or(u32::MAX);
         if all {
-            let listed: HashSet<i64> = sales.iter().map(|sale| sale.voucher_id).collect();
-            seen.closed.retain(|sale, _| listed.contains(sale));
-            seen.counters.retain(|sale, _| listed.contains(sale));
-            seen.foreign.retain(|sale| listed.contains(sale));
+            seen.retain(&sales);
         }
+        let (mut due, mut suspects) = (Vec::new(), Vec::new());
         for sales in sales.chunks(PAGE) {
-            let mut state = redis::pipe();
-            for OpenSale { voucher_id, .. } in sales {
-                let keys = &self.keys;
-                state
-                    .get(keys.open(*voucher_id))
-                    .get(keys.stock(*voucher_id));
-                state.sismember(keys.claims(*voucher_id), &mark.text);
-            }
-            let values: Vec<redis::RedisResult<Option<String>>> = state
-                .ignore_errors()
-                .query_async(&mut self.redis.clone())
-                .await?;
-            for (sale, values) in sales.iter().zip(values.chunks(3)) {
-                let voucher_id = sale.voucher_id;
-                let SaleKeys {
-                    open,
-                    counter,
-                    has_claims,
-                    foreign,
-                } = SaleKeys::parse(values)?;
-                if sale.issued.is_none() {
-                    // Without a counter a Java node of an earlier stage published it, which sells by the table alone.
-                    if counter.is_some() && self.opening.lock().insert(voucher_id) {
-                        let member = self.clone();
-                        let adopt = async move {
-                            member.in_turn(voucher_id, member.adopt(voucher_id)).await
-                        };
-                        self.tasks.spawn(adopt);
-                    }
-                    continue;
-                }
-                if sale.strategy != Strategy::Stream.name() {
-                    let replaces = asked.contains_key(&voucher_id) || foreign == Some("counter");
-                    if counter.is_none() || replaces {
+            let keys = self.keys_of(sales, &mark).await?;
+            for (sale, keys) in sales.iter().zip(keys) {
+                let is_asked = asked.contains_key(&sale.voucher_id);
+                match seen.plan(sale, keys, is_asked) {
+                    None => {}
+                    Some(Action::Adopt) => self.begin_to_adopt(sale.voucher_id),
+                    Some(Action::SetCounter { replaces }) => {
                         self.set_counter(sale, replaces).await?;
                     }
-                    continue;
-                }
-                let is_open = open.as_ref() == Some(&mark.text) && counter.is_some() && has_claims;
-                if is_open {
-                    seen.closed.remove(&voucher_id);
-                } else {
-                    seen.closed.entry(voucher_id).or_insert_with(Instant::now);
-                }
-                match foreign {
-                    None => drop(seen.foreign.remove(&voucher_id)),
-                    Some(key) if seen.foreign.insert(voucher_id) => {
-                        tracing::warn!(
-                            voucher_id,
-                            key,
-                            "a key of a sale holds something else; the sale is counted"
-                        );
-                    }
-                    Some(_) => {}
-                }
-                // The counter of a busy sale changes all the time: only one that stands still is compared with the stock.
-                let before = seen.counters.remove(&voucher_id);
-                if !is_open || asked.contains_key(&voucher_id) || sale.has_returns != 0 {
-                    due.push((sale.clone(), is_open));
-                } else if let Some(counter) = counter.filter(|counter| *counter < sale.stock) {
-                    let now = (sale.stock, counter);
-                    if before == Some(now) {
-                        suspects.push((sale.clone(), counter));
-                    }
-                    seen.counters.insert(voucher_id, now);
+                    Some(Action::Count { is_open }) => due.push((sale.clone(), is_open)),
+                    Some(Action::Compare { counter }) => suspects.push((sale.clone(), counter)),
                 }
             }
         }
         self.note_closed(&seen.closed, asked);
-        if due.is_empty() && suspects.is_empty() {
-            return Ok(count);
+        if !due.is_empty() || !suspects.is_empty() {
+            self.begin_to_count(due, suspects, mark, asked).await?;
         }
+        Ok(count)
+    }
+
+    /// The keys of each of these sales.
+    async fn keys_of(&self, sales: &[OpenSale], mark: &Mark) -> Result<Vec<SaleKeys>, Error> {
+        let keys = &self.keys;
+        let mut state = redis::pipe();
+        for OpenSale { voucher_id, .. } in sales {
+            state
+                .get(keys.open(*voucher_id))
+                .get(keys.stock(*voucher_id))
+                .sismember(keys.claims(*voucher_id), &mark.text);
+        }
+        let values: Vec<redis::RedisResult<Option<String>>> = state
+            .ignore_errors()
+            .query_async(&mut self.redis.clone())
+            .await?;
+        values.chunks(3).map(SaleKeys::parse).collect()
+    }
+
+    /// Has sales counted: those that are due, and of the suspects, each with its counter, those that miss stock.
+    async fn begin_to_count(
+        self: &Arc<Self>,
+        mut due: Vec<(OpenSale, bool)>,
+        suspects: Vec<(OpenSale, i64)>,
+        mark: Mark,
+        asked: &AskedSales,
+    ) -> Result<(), Error> {
         let pass = self.pass(mark).await?;
         let pending = |sale: &OpenSale| pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
         let strays = suspects
@@ -186,15 +221,27 @@ impl Member {
         let pass = Arc::new(tokio::sync::Mutex::new(pass));
         for (sale, is_open) in due {
             let void = asked.get(&sale.voucher_id).cloned().unwrap_or_default();
-            if self.opening.lock().insert(sale.voucher_id) {
-                let opening = self.clone().open_in_turn(sale, is_open, void, pass.clone());
-                self.tasks.spawn(opening);
+            if self.sales.begin_count(sale.voucher_id) {
+                let counting = self
+                    .clone()
+                    .count_in_turn(sale, is_open, void, pass.clone());
+                self.tasks.spawn(counting);
             } else if asked.contains_key(&sale.voucher_id) {
                 // What was counted until now may be older than what was asked for.
                 self.recounts.put_back([(sale.voucher_id, void)]);
             }
         }
-        Ok(count)
+        Ok(())
+    }
+
+    fn begin_to_adopt(self: &Arc<Self>, voucher_id: i64) {
+        if self.sales.begin_count(voucher_id) {
+            let member = self.clone();
+            self.tasks.spawn(async move {
+                let adopting = member.adopt(voucher_id);
+                member.in_turn(voucher_id, adopting).await;
+            });
+        }
     }
 
     /// Records that a sale which a Java node published is sold on the stream. Its row may be locked: no other sale waits.
@@ -220,16 +267,10 @@ impl Member {
         self.stats
             .closed_ms
             .store(longest.as_millis() as u64, Relaxed);
-        let opening = self.opening.lock().clone();
-        let mut locked = self.locked.lock();
-        locked.retain(|sale| {
-            closed.contains_key(sale) || asked.contains_key(sale) || opening.contains(sale)
-        });
-        let count = locked
-            .iter()
-            .filter(|sale| closed.contains_key(sale))
-            .count();
-        self.stats.locked.store(count as u64, Relaxed);
+        let is_closed = |sale: &i64| closed.contains_key(sale);
+        let is_wanted = |sale: &i64| is_closed(sale) || asked.contains_key(sale);
+        let locked = self.sales.count_locked(is_wanted, is_closed);
+        self.stats.locked.store(locked as u64, Relaxed);
     }
 
     /// Sets the counter of a sale on another strategy: a Java node's script needs it.
@@ -244,6 +285,7 @@ impl Member {
 }
 
 /// What the keys of a sale hold.
+#[derive(Clone, Default)]
 struct SaleKeys {
     /// The mark, or an opener's name.
     open: Option<String>,
@@ -296,4 +338,117 @@ impl SaleKeys {
 /// Whether it is a mark, or an opener's name.
 fn is_open_mark(text: &str) -> bool {
     text.contains(' ') || uuid::Uuid::try_parse(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: Option<Action> = Some(Action::Count { is_open: true });
+    const OPEN: Option<Action> = Some(Action::Count { is_open: false });
+
+    fn sale(strategy: Strategy) -> OpenSale {
+        OpenSale {
+            voucher_id: 7,
+            strategy: strategy.name().to_owned(),
+            issued: Some(10),
+            stock: 10,
+            ends: 0,
+            has_returns: 0,
+        }
+    }
+
+    fn open(mark: &str, counter: i64) -> SaleKeys {
+        SaleKeys {
+            open: Some(mark.to_owned()),
+            counter: Some(counter),
+            has_claims: true,
+            foreign: None,
+        }
+    }
+
+    fn under(mark: &str) -> Seen {
+        Seen {
+            mark: mark.to_owned(),
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn a_sale_is_opened_unless_all_of_its_keys_are_of_the_mark() {
+        let mut seen = under("m");
+        let stream = sale(Strategy::Stream);
+        let without = |change: fn(&mut SaleKeys)| {
+            let mut keys = open("m", 10);
+            change(&mut keys);
+            keys
+        };
+        for keys in [
+            open("another", 10),
+            without(|keys| keys.open = None),
+            without(|keys| keys.counter = None),
+            without(|keys| keys.has_claims = false),
+        ] {
+            assert_eq!(seen.plan(&stream, keys, false), OPEN);
+            assert!(seen.closed.contains_key(&7));
+        }
+        assert_eq!(seen.plan(&stream, open("m", 10), false), None);
+        assert!(seen.closed.is_empty());
+    }
+
+    #[test]
+    fn an_open_sale_is_counted_where_it_was_asked_for_or_gave_something_back() {
+        let mut seen = under("m");
+        let mut stream = sale(Strategy::Stream);
+        assert_eq!(seen.plan(&stream, open("m", 10), true), COUNT);
+        stream.has_returns = 1;
+        assert_eq!(seen.plan(&stream, open("m", 10), false), COUNT);
+    }
+
+    #[test]
+    fn only_a_counter_that_stands_still_below_the_stock_is_compared() {
+        let mut seen = under("m");
+        let stream = sale(Strategy::Stream);
+        let counters = [9, 8, 8, 8, 10, 8, 11, 11];
+        let compared = counters.map(|counter| {
+            let action = seen.plan(&stream, open("m", counter), false);
+            action == Some(Action::Compare { counter })
+        });
+        let still = [false, false, true, true, false, false, false, false];
+        assert_eq!(compared, still);
+        // Another stock beside the same counter is no standstill.
+        seen.plan(&stream, open("m", 8), false);
+        let more = OpenSale {
+            stock: 12,
+            ..stream
+        };
+        assert_eq!(seen.plan(&more, open("m", 8), false), None);
+    }
+
+    #[test]
+    fn a_sale_on_another_strategy_has_a_counter_for_java_nodes() {
+        let mut seen = under("m");
+        let other = sale(Strategy::RowLock);
+        let set = |replaces| Some(Action::SetCounter { replaces });
+        let foreign = SaleKeys {
+            foreign: Some("counter"),
+            ..SaleKeys::default()
+        };
+        assert_eq!(seen.plan(&other, SaleKeys::default(), false), set(false));
+        assert_eq!(seen.plan(&other, foreign, false), set(true));
+        assert_eq!(seen.plan(&other, open("m", 3), true), set(true));
+        assert_eq!(seen.plan(&other, open("m", 3), false), None);
+    }
+
+    #[test]
+    fn a_sale_of_a_java_node_is_adopted_once_it_has_a_counter() {
+        let mut seen = under("m");
+        let java = OpenSale {
+            issued: None,
+            ..sale(Strategy::ReentrantLock)
+        };
+        assert_eq!(seen.plan(&java, SaleKeys::default(), true), None);
+        let adopted = seen.plan(&java, open("m", 3), false);
+        assert_eq!(adopted, Some(Action::Adopt));
+    }
 }

@@ -120,6 +120,19 @@ pub(super) struct Mark {
     pub text: String,
     /// When it began, µs of the master's clock.
     pub since_us: i64,
+    /// The last entry that is none of ours: what a Java node had acknowledged before we came.
+    pub join: String,
+}
+
+impl Mark {
+    fn parse(text: &str) -> Mark {
+        let since = text.split(' ').nth(1).and_then(|since| since.parse().ok());
+        Mark {
+            text: text.to_owned(),
+            since_us: since.unwrap_or(i64::MAX),
+            join: text.rsplit(' ').next().unwrap_or("0-0").to_owned(),
+        }
+    }
 }
 
 /// What `lua/stream_look.lua` is asked for.
@@ -153,16 +166,12 @@ impl StreamView {
                 "stream_look.lua returned something else".to_owned(),
             ));
         };
-        let (text, page) = (string(mark).to_owned(), entries(page));
-        let since = text.split(' ').nth(1).and_then(|since| since.parse().ok());
+        let page = entries(page);
         let mut all = entries(before);
         let more = !page.is_empty();
         all.extend(page);
         Ok(StreamView {
-            mark: Mark {
-                since_us: since.unwrap_or(i64::MAX),
-                text,
-            },
+            mark: Mark::parse(string(mark)),
             at_us: string(now).parse().unwrap_or_default(),
             users: if let Value::Int(users) = users {
                 (*users).max(0) as u64
