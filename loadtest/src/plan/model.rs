@@ -13,7 +13,7 @@ use workload::{
 /// Orders in one transaction of `group-commit`, and its transactions of an instance at once: the size of a batch, and the
 /// default of `--group-in-flight`.
 const GROUP_BATCH: f64 = 512.0;
-const GROUP_IN_FLIGHT: f64 = 2.0;
+const GROUP_IN_FLIGHT: f64 = 1.0;
 /// Share of a processor that a plan counts on: beyond it, waiting times grow quickly.
 const PLANNED_LOAD: f64 = 0.7;
 
