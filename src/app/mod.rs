@@ -29,7 +29,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let state = Arc::new(state);
     let stop_expiry = CancellationToken::new();
     // On the purchases' connections, of which it uses two at most: users who cancel do not hold it up.
-    let orders = state.purchases.context().parts.store.clone();
+    let orders = state.purchases.context().store.clone();
     let expiry = expiry::run(state.lifetime.on(orders), config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
 
@@ -97,7 +97,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         all_closed
     })
     .await;
-    state.purchases.context().parts.locks.shutdown().await;
+    state.purchases.context().locks.shutdown().await;
     for database in [
         &state.metrics.database,
         &state.metrics.reads,

@@ -21,7 +21,6 @@ use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
 use crate::order::lookup::OrderLookup;
-use crate::order::parts::OrderParts;
 use crate::order::process_locks::ProcessLocks;
 use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
@@ -127,21 +126,14 @@ pub(super) async fn connect(
         timeout,
     };
     let group_commit = GroupCommit::new(store.clone(), ids.clone(), limits);
-    let parts = Arc::new(OrderParts {
-        nodes: nodes.clone(),
-        redis,
+    let stream = OrderStream::start(
+        nodes.clone(),
         keys,
-        store,
-        reads: OrderStore::new(reads.clone(), zone),
-        ids,
-        recounts: sales.recounts.clone(),
-        locks,
-        config: config.sale.clone(),
-        setnx_lease: config.setnx_lease(),
-        timeout,
-        commits_within: config.commits_within(),
-    });
-    let stream = OrderStream::start(parts.clone());
+        store.clone(),
+        ids.clone(),
+        sales.recounts.clone(),
+        config.sale.clone(),
+    );
     let stream = stream
         .await
         .context("cannot join the stream of orders on Redis")?;
@@ -149,14 +141,20 @@ pub(super) async fn connect(
     let changed = OrderStore::new(changes.clone(), zone);
     let lookup = OrderLookup::new(changed.clone(), stream.clone(), unsure);
     let lifetime = Lifetime::new(changed, sales.clone(), lookup);
-    let lookup = OrderLookup::new(parts.reads.clone(), stream.clone(), unsure);
-    let process_locks = ProcessLocks::default();
+    let read_orders = OrderStore::new(reads.clone(), zone);
     let context = PurchaseContext {
-        parts,
+        redis,
+        store,
+        lookup: OrderLookup::new(read_orders.clone(), stream.clone(), unsure),
+        reads: read_orders,
+        ids,
+        locks,
+        setnx_lease: config.setnx_lease(),
+        commits_within: config.commits_within(),
+        lab: config.sale.lab,
         group_commit,
         stream,
-        lookup,
-        process_locks,
+        process_locks: ProcessLocks::default(),
     };
     let admission = Admission::new(&config.sale);
     let signed_in_requests = SignedInRequests(Admission::new(&config.sale));

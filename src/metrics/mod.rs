@@ -159,7 +159,7 @@ impl Metrics {
     /// Locks by kind; a kind that was never used has zeros.
     fn locks(&self, page: &mut Page) {
         let context = self.purchases.context();
-        let mut kinds = context.parts.locks.stats();
+        let mut kinds = context.locks.stats();
         kinds.push(context.process_locks.stats());
 
         type Outcomes = fn(&lock::LockStats) -> Vec<(&'static str, u64)>;
@@ -224,7 +224,7 @@ impl Metrics {
         gauge("locks_waiting", help, |stats| stats.waiting_now);
         let help = "Channels of lock releases that this process is subscribed to.";
         page.gauge("lock_channels_subscribed", help)
-            .sample(&[], context.parts.locks.usage().channels);
+            .sample(&[], context.locks.usage().channels);
     }
 
     /// Group commit: the queues, and a histogram of batch sizes.

@@ -6,7 +6,6 @@
 //! - Sales whose rows cannot be changed end the batch ([`BatchError::Sales`]); the caller tries the others without them.
 
 use std::collections::{BTreeSet, HashSet};
-use std::time::Duration;
 
 use backon::Retryable;
 use tokio::time::Instant;
@@ -24,19 +23,13 @@ pub type Outcomes = Vec<Result<i64, Error>>;
 #[derive(Clone)]
 pub struct BatchCommitter {
     store: OrderStore,
-    /// No retry begins later than this after the first try.
-    timeout: Duration,
     kind: Kind,
 }
 
 impl BatchCommitter {
-    /// Commits to `store`; retries conflicts for at most `timeout`.
-    pub fn new(store: OrderStore, timeout: Duration, kind: Kind) -> Self {
-        BatchCommitter {
-            store,
-            timeout,
-            kind,
-        }
+    /// Commits to `store`; retries conflicts for at most as long as one step may take.
+    pub fn new(store: OrderStore, kind: Kind) -> Self {
+        BatchCommitter { store, kind }
     }
 
     /// Commits these orders; returns each one's outcome. Conflicts that concern all are retried, and so are those of a batch
@@ -56,7 +49,7 @@ impl BatchCommitter {
             .chunk_by(|a, b| a.buyer.voucher_id == b.buyer.voucher_id)
             .count();
         (|| self.commit_once(orders, &sorted, deadline))
-            .retry(conflict_pauses(self.timeout))
+            .retry(conflict_pauses(self.store.time_limit()))
             .when(|error| match error {
                 BatchError::All(error) => is_conflict(error),
                 BatchError::Sales(_, error) => is_conflict(error) && sales == 1,

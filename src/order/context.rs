@@ -1,24 +1,40 @@
 //! [`Purchase`]: one purchase, and the steps that most strategies begin with. [`PurchaseContext`]: what all of them work with.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use lock::Locks;
 
 use super::deadline::{Deadline, until};
 use super::lookup::OrderLookup;
 use super::model::{Buyer, NewOrder};
-use super::parts::OrderParts;
 use super::process_locks::{ProcessGuard, ProcessLocks};
 use super::steps;
-use super::store::OrderTransaction;
+use super::store::{OrderStore, OrderTransaction};
 use super::strategy::group_commit::queue::GroupCommit;
 use super::strategy::stream::OrderStream;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
+use crate::id::IdGenerator;
 use crate::request::trace;
 use crate::voucher::sales::Sale;
 
 /// What a strategy works with.
 #[allow(missing_docs)] // the parts under their names
 pub struct PurchaseContext {
-    pub parts: Arc<OrderParts>,
+    /// Commands to the master.
+    pub redis: RoutedConnection,
+    /// On the connections of purchases.
+    pub store: OrderStore,
+    /// On those of reads.
+    pub reads: OrderStore,
+    pub ids: Arc<IdGenerator>,
+    pub locks: Locks,
+    pub setnx_lease: Duration,
+    /// Longest time from a purchase's beginning to that of its commit.
+    pub commits_within: Duration,
+    /// Whether strategies that are unsafe on purpose may sell.
+    pub lab: bool,
     pub group_commit: GroupCommit,
     pub stream: OrderStream,
     /// On the connections of reads.
@@ -43,14 +59,14 @@ impl Purchase<'_> {
     /// Refuses a buyer who has an order, or for whom nothing is left, by a plain read: a later check may find
     /// otherwise.
     pub async fn check_buyer(&self) -> Result<(), Error> {
-        let status = self.context.parts.store.buyer_status(self.buyer);
+        let status = self.context.store.buyer_status(self.buyer);
         let status = trace::step(status, steps::status_read).await?;
         status.ok_or(Error::VoucherNotFound)?.require_chance()
     }
 
     /// An order for this buyer under a fresh id.
     pub async fn new_order(&self) -> Result<NewOrder, Error> {
-        let id = until(self.deadline, self.context.parts.ids.next()).await??;
+        let id = until(self.deadline, self.context.ids.next()).await??;
         Ok(NewOrder {
             id,
             buyer: self.buyer,
@@ -69,6 +85,6 @@ impl Purchase<'_> {
 
     /// A transaction, which sends nothing yet.
     pub async fn begin(&self) -> Result<OrderTransaction, Error> {
-        self.context.parts.store.begin_until(self.deadline).await
+        self.context.store.begin_until(self.deadline).await
     }
 }

@@ -34,7 +34,6 @@ pub mod expiry;
 pub mod lifetime;
 pub mod lookup;
 pub mod model;
-pub mod parts;
 pub mod process_locks;
 pub mod purchase;
 mod recent_buyers;
@@ -187,7 +186,7 @@ pub async fn mine(
     signed_in: SignedIn,
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
-    let reads = &purchases.context().parts.reads;
+    let reads = &purchases.context().reads;
     let orders = reads.page_of_user(signed_in.user_id, page.current).await?;
     Ok(reply::data(orders))
 }

@@ -15,7 +15,6 @@ use tokio_util::task::TaskTracker;
 use super::context::{Purchase, PurchaseContext};
 use super::deadline::Deadline;
 use super::model::{Buyer, NewOrder, Purchased};
-use super::parts::OrderParts;
 use super::recent_buyers::RecentBuyers;
 use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
@@ -85,7 +84,7 @@ impl PurchaseService {
     /// this request made no order.
     pub async fn buy(&self, buyer: Buyer, permit: InFlightPermit) -> Result<Purchased, Error> {
         let started = Instant::now();
-        let deadline = (started + self.0.context.parts.commits_within).into();
+        let deadline = (started + self.0.context.commits_within).into();
         trace::mark("arrived", "");
         let (strategy, outcome) = match self.0.sales.get(buyer.voucher_id).await {
             Ok(sale) => (
@@ -145,8 +144,7 @@ impl Inner {
         sale.window.require_open()?;
         if sale.strategy.is_unsafe() {
             // These strategies always run in full, so that what is seen is their own behaviour.
-            let lab = self.context.parts.config.lab;
-            return if lab {
+            return if self.context.lab {
                 Ok(())
             } else {
                 Err(Error::LabOnly(sale.strategy.name()))
@@ -164,7 +162,7 @@ impl Inner {
         let Ok(place) = self.deciders.clone().try_acquire_owned() else {
             return;
         };
-        let store = self.context.parts.store.clone();
+        let store = self.context.store.clone();
         let deciding = async move {
             loop {
                 tokio::time::sleep(DECIDE_EVERY).await;
@@ -188,12 +186,7 @@ impl Inner {
         sale: &Arc<Sale>,
         deadline: Deadline,
     ) -> Result<i64, Error> {
-        let OrderParts {
-            store,
-            ids,
-            timeout,
-            ..
-        } = &*self.context.parts;
+        let PurchaseContext { store, ids, .. } = &self.context;
         let purchase = Purchase {
             context: &self.context,
             buyer,
@@ -201,7 +194,7 @@ impl Inner {
             deadline,
         };
         let outcome = (|| strategy::buy(purchase))
-            .retry(conflict_pauses(*timeout))
+            .retry(conflict_pauses(store.time_limit()))
             .when(|error| matches!(error, Error::Conflict | Error::DuplicateId))
             .notify(|error, _| {
                 if let Error::DuplicateId = error {

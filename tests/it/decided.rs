@@ -127,7 +127,7 @@ async fn an_order_that_an_earlier_copy_of_its_text_made_is_a_success() {
 async fn a_batch_that_an_earlier_copy_of_its_text_made_is_a_success() {
     let scene = Scene::new().await;
     let orders = [scene.order(1, 0), scene.order(2, 0)];
-    let committer = BatchCommitter::new(scene.store.clone(), PATIENCE, Kind::Purchases);
+    let committer = BatchCommitter::new(scene.store.clone(), Kind::Purchases);
     for reads in [Mode::Forward, Mode::Forward, Mode::FailReplyTo(READS_ROWS)] {
         scene.proxy.set(reads);
         let outcomes = committer.commit(&orders, Instant::now() + PATIENCE).await;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::Mutex;
@@ -53,6 +54,11 @@ impl OrderStore {
             .read(async |c| query.fetch_optional(c).await)
             .await?;
         Ok(row.map(|(stock, order_id)| BuyerStatus { stock, order_id }))
+    }
+
+    /// The longest that one step may take.
+    pub fn time_limit(&self) -> Duration {
+        self.db.timeout
     }
 
     /// This node's clock, in the seconds that order ids are made of.

@@ -12,7 +12,7 @@ use crate::request::trace;
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let order = purchase.new_order().await?;
     let name = format!("lock:order:{}", purchase.buyer.user_id);
-    let lock = purchase.context.parts.locks.lock(&name);
+    let lock = purchase.context.locks.lock(&name);
     let guard = trace::step(lock.try_acquire(), steps::tried_in_redis).await?;
     place_locked(purchase, &order, &name, guard, |guard| guard.release()).await
 }

@@ -12,8 +12,8 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     let order = purchase.new_order().await?;
     // Not the reentrant lock's key: a string under it would break that lock's hash commands.
     let name = format!("lock:setnx:order:{}", purchase.buyer.user_id);
-    let parts = &purchase.context.parts;
-    let lock = parts.locks.setnx(&name, parts.setnx_lease);
+    let context = purchase.context;
+    let lock = context.locks.setnx(&name, context.setnx_lease);
     let guard = trace::step(lock.try_acquire(), steps::tried_in_redis).await?;
     place_locked(purchase, &order, &name, guard, |guard| guard.release()).await
 }

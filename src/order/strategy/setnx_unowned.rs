@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{AsyncCommands, RedisResult};
 
 use super::{Error, Purchase, conditional};
-use crate::order::parts::OrderParts;
+use crate::connection::redis::RoutedConnection;
 use crate::order::steps;
 use crate::request::trace;
 
@@ -19,18 +19,18 @@ const LEASE: Duration = Duration::from_millis(3);
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
-    let (parts, order) = (&purchase.context.parts, purchase.new_order().await?);
+    let (redis, order) = (&purchase.context.redis, purchase.new_order().await?);
     let key = format!("lock:setnx-unowned:order:{}", purchase.buyer.user_id);
     // A request that finds the lock held tries once more, when the lease may have ended.
-    if acquire(parts, &key, order.id).await?.is_none() {
+    if acquire(redis, &key, order.id).await?.is_none() {
         tokio::time::sleep(LEASE).await;
-        acquire(parts, &key, order.id)
+        acquire(redis, &key, order.id)
             .await?
             .ok_or(Error::LockBusy)?;
     }
     let outcome = conditional::place_order(purchase, &order).await;
     // Whose lock this is by now is not asked.
-    let released: RedisResult<()> = parts.redis.clone().del(&key).await;
+    let released: RedisResult<()> = redis.clone().del(&key).await;
     if let Err(error) = released {
         tracing::warn!(%error, lock = key, "the purchase lock could not be released");
     }
@@ -38,16 +38,12 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     outcome
 }
 
-async fn acquire(parts: &OrderParts, key: &str, owner: i64) -> RedisResult<Option<String>> {
+async fn acquire(redis: &RoutedConnection, key: &str, owner: i64) -> RedisResult<Option<String>> {
     let mut set = redis::cmd("SET");
     set.arg(key)
         .arg(owner)
         .arg("NX")
         .arg("PX")
         .arg(LEASE.as_millis() as u64);
-    trace::step(
-        set.query_async(&mut parts.redis.clone()),
-        steps::tried_in_redis,
-    )
-    .await
+    trace::step(set.query_async(&mut redis.clone()), steps::tried_in_redis).await
 }

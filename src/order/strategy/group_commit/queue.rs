@@ -38,7 +38,7 @@ impl GroupCommit {
     /// Commits to this store, under ids of `ids`.
     pub fn new(store: OrderStore, ids: Arc<IdGenerator>, limits: GroupCommitLimits) -> Self {
         let batches = BatchContext {
-            committer: BatchCommitter::new(store, limits.timeout, Kind::Purchases),
+            committer: BatchCommitter::new(store, Kind::Purchases),
             ids,
             timeout: limits.timeout,
             tasks: TaskTracker::new(),

@@ -40,7 +40,7 @@ impl OrderStream {
     /// may still admit, or has admitted.
     pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Instant) -> Result<i64, Error> {
         let member = &self.0;
-        let deadline = deadline.min(Instant::now() + member.timeout);
+        let deadline = deadline.min(Instant::now() + member.store.time_limit());
         let mut purchase = PendingPurchase {
             member,
             admission: Admission {

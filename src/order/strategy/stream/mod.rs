@@ -11,7 +11,6 @@
 //! Beside it, `open` counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
 //! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
 
-use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,12 +19,16 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::config::SaleConfig;
 use crate::connection::coalescer::Coalescer;
+use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
+use crate::id::IdGenerator;
+use crate::keys::Keys;
 use crate::order::batch::BatchCommitter;
-use crate::order::parts::OrderParts;
-use crate::order::store::Kind;
+use crate::order::store::{Kind, OrderStore};
 use crate::scripts;
+use crate::voucher::recounts::Recounts;
 
 mod admission;
 mod admit;
@@ -67,7 +70,14 @@ pub struct OrderStream(Arc<Member>);
 
 /// What its requests and its tasks share.
 struct Member {
-    parts: Arc<OrderParts>,
+    nodes: Redis,
+    /// Commands to the master.
+    redis: RoutedConnection,
+    keys: Keys,
+    store: OrderStore,
+    ids: Arc<IdGenerator>,
+    recounts: Recounts,
+    config: SaleConfig,
     committer: BatchCommitter,
     /// This process's name in the group.
     consumer: String,
@@ -87,22 +97,20 @@ struct Member {
     stop: CancellationToken,
 }
 
-/// Its parts are read as its own.
-impl Deref for Member {
-    type Target = OrderParts;
-
-    fn deref(&self) -> &OrderParts {
-        &self.parts
-    }
-}
-
 impl OrderStream {
     /// Joins the group and consumes, until [`OrderStream::shutdown`].
-    pub async fn start(parts: Arc<OrderParts>) -> Result<Self, Error> {
+    pub async fn start(
+        nodes: Redis,
+        keys: Keys,
+        store: OrderStore,
+        ids: Arc<IdGenerator>,
+        recounts: Recounts,
+        config: SaleConfig,
+    ) -> Result<Self, Error> {
         let member = Arc::new_cyclic(|member: &Weak<Member>| {
             let member = member.clone();
             Member {
-                committer: BatchCommitter::new(parts.store.clone(), parts.timeout, Kind::Entries),
+                committer: BatchCommitter::new(store.clone(), Kind::Entries),
                 consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
                 admissions: Coalescer::start(BATCH, move |queued: Vec<Admission>| {
                     let member = member.upgrade();
@@ -124,7 +132,13 @@ impl OrderStream {
                 stats: StreamStats::default(),
                 tasks: TaskTracker::new(),
                 stop: CancellationToken::new(),
-                parts,
+                redis: nodes.commands(),
+                nodes,
+                keys,
+                store,
+                ids,
+                recounts,
+                config,
             }
         });
         member.view(Ask::Tidy("")).await?;
