@@ -29,7 +29,10 @@ fn refused(args: &[&str], env: &[(&str, &str)], way_out: &str) {
 fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst"], &[], "set DATABASE_URL");
     refused(&["publish"], &[], "set ADMIN_TOKEN");
-    refused(&["lab", "--bind=127.0.0.1:0"], &[], "set ADMIN_TOKEN");
+    // On an address that is taken, or a lab that needed no token would serve.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = format!("--bind={}", taken.local_addr().expect("its address"));
+    refused(&["lab", &taken], &[], "set ADMIN_TOKEN");
     refused(
         &["ladder", "--buyers", "10", "--stock", "4"],
         &[],

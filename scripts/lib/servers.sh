@@ -23,11 +23,13 @@ start_instances() {
   done
 }
 
-# start_lab: it kills the last instance by way of the shell that then starts it again.
+# start_lab: it kills the last instance by way of the shell that then starts it again, if that is still the process that
+# was recorded.
 start_lab() {
   local last=$DATA/run/${APPS[-1]}.pid
   ensure_running lab "$(sha256sum <"$LOADTEST")$(settings)" \
-    "$LOADTEST" lab --bind "127.0.0.1:$SECKILL_LAB_PORT" --kill-command "read -r pid _ <'$last' && kill -USR1 \$pid"
+    "$LOADTEST" lab --bind "127.0.0.1:$SECKILL_LAB_PORT" --kill-command "read -r pid identity _ <'$last' &&
+      [ \"\$(cut -d' ' -f22 /proc/\$pid/stat)\" = \"\${identity##*/}\" ] && kill -USR1 \$pid"
   wait_until_ready lab 30 curl -fsS --noproxy '*' --max-time 2 "http://127.0.0.1:$SECKILL_LAB_PORT/lab/about"
 }
 

@@ -301,6 +301,8 @@ async fn is_drained(mut rest: Incoming) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -443,21 +445,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_too_long_is_not_waited_for() {
+    async fn what_takes_too_long_is_not_waited_for_past_the_deadline_which_includes_the_grace() {
         let (tcp, mut client) = connected().await;
         client.write_all(REQUEST).await.expect("send");
         // Begins once the request is there: before, its connection would be an idle one.
         let arrived = CancellationToken::new();
         let drain = drain(arrived.clone(), Duration::ZERO);
         let drain = Drain {
-            deadline: Duration::from_secs(2),
+            grace: Duration::from_secs(10),
+            deadline: Duration::from_secs(20),
             ..drain
         };
+        let began = Arc::new(OnceLock::new());
+        let begins = began.clone();
         let hangs = Router::new().fallback(move || {
+            // From here on no byte is waited for.
+            tokio::time::pause();
+            begins.get_or_init(Instant::now);
             arrived.cancel();
             std::future::pending::<()>()
         });
         assert!(!serve(tcp, policy(), hangs, TaskTracker::new(), drain).await);
+        let took = began.get().expect("it arrived").elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
     }
 
     /// One client closes its half while its request is at work, the other all of it.

@@ -197,6 +197,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_a_short_id_of_printable_characters_is_taken() {
+        let id = |given: &[u8]| {
+            let request = Request::builder().header(REQUEST_ID, given);
+            request_id(&request.body(Default::default()).unwrap())
+        };
+        let longest = [b'a'; 64];
+        for given in [&b"abc-123"[..], &longest] {
+            assert_eq!(id(given).as_bytes(), given);
+        }
+        for given in [&b""[..], b"a b", b"caf\xe9", &[b'a'; 65]] {
+            let made = id(given);
+            let made = made.to_str().unwrap().parse::<u64>();
+            assert!(made.is_ok(), "{given:?}");
+        }
+    }
+
     #[tokio::test]
     async fn each_reply_is_counted_under_its_status() {
         let policy = policy();

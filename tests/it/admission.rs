@@ -21,7 +21,7 @@ const SESSION_LOOK_UP: &str = "hmget";
 
 #[tokio::test]
 async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases_no_permit() {
-    let stack = Stack::behind_proxies(&["--max-purchases", "2"]).await;
+    let stack = Stack::patient_behind_proxies(&["--max-purchases", "2"]).await;
     let Proxies { database, redis } = &stack.proxies;
     let url = stack.url().to_owned();
     let sale = stack.publish(200, "row-lock").await;

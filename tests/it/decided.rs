@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seckill::clock::Zone;
 use seckill::connection::mysql;
-use seckill::error::Error;
+use seckill::error::{Cause, Error};
 use seckill::order::batch::BatchCommitter;
 use seckill::order::model::{Buyer, NewOrder};
 use seckill::order::store::decide::Probe;
@@ -229,6 +229,13 @@ async fn a_look_up_writes_nothing_and_keeps_no_order_out() {
             "{looked_up:?}"
         );
     }
+    // A text of purchases may commit for as long as that.
+    let young = scene.order(2, 15);
+    let looked_up = scene.direct.probe(young.id, 2).await;
+    assert!(
+        matches!(looked_up, Err(Error::Unavailable(Cause::OrderUndecided))),
+        "{looked_up:?}"
+    );
     // One of which it is certain is tried on the table, and undone.
     let old = scene.order(1, 60);
     let looked_up = scene.direct.probe(old.id, 2).await;

@@ -51,6 +51,7 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
     let added = stack.publish(1, "reentrant-lock").await;
     let returned = stack.publish(1, "reentrant-lock").await;
     let shelf = stack.publish(9, "reentrant-lock").await;
+    let expired = stack.publish(9, "reentrant-lock").await;
     stack.buy(&users[0], added).await.bought();
     let order = stack.buy(&users[0], returned).await.bought();
     let listed = async || {
@@ -67,7 +68,8 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
             .refused(200, "SOLD_OUT");
     }
     buy(elsewhere, &users[1], shelf).await.bought();
-    let before = [(added, 0), (returned, 0), (shelf, 8)];
+    buy(elsewhere, &users[1], expired).await.bought();
+    let before = [(added, 0), (returned, 0), (shelf, 8), (expired, 8)];
     assert_eq!(
         listed().await,
         before.map(|(sale, left)| (Some(sale), Some(left)))
@@ -75,8 +77,10 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
 
     stack.add_stock(added, 2).await;
     act(stack.url(), "cancel", &users[0], order).await.data();
-    let off = format!("UPDATE tb_voucher SET status = 2 WHERE id = {shelf}");
-    stack.database.run(&off).await;
+    for (sale, status) in [(shelf, 2), (expired, 3)] {
+        let off = format!("UPDATE tb_voucher SET status = {status} WHERE id = {sale}");
+        stack.database.run(&off).await;
+    }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let after = [(added, 2), (returned, 1)];
     assert_eq!(
@@ -85,8 +89,10 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
     );
     buy(elsewhere, &users[1], added).await.bought();
     buy(elsewhere, &users[1], returned).await.bought();
-    let refused = buy(elsewhere, &users[2], shelf).await;
-    refused.refused(200, "VOUCHER_NOT_FOUND");
+    for sale in [shelf, expired] {
+        let refused = buy(elsewhere, &users[2], sale).await;
+        refused.refused(200, "VOUCHER_NOT_FOUND");
+    }
 }
 
 /// An instance that is not asked finds by itself what changed, in a round through all sales. Each look at one asks whether its

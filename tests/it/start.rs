@@ -155,13 +155,15 @@ async fn doctor_says_what_is_wrong_with_the_database_server() {
         "max_connections=3000 has room for 1 instances of 2000 connections each",
     );
     let text = {
-        let own = server(&["--max-connections=40"]).await.expect("a server");
+        let own = server(&["--max-connections=60", "--max-user-connections=40"])
+            .await
+            .expect("a server");
         let mut env = stack.env();
         env[0].1 = own.url();
         Instance::says(0, &["migrate"], &env, "");
         assert_sessions_have_settings_of_their_own(&own).await;
         assert_another_clock_is_named(&own, &env).await;
-        Instance::says(1, &["doctor"], &env, "max_connections=40")
+        Instance::says(1, &["doctor"], &env, "max_user_connections=40")
     };
     for says in [
         "one instance may open 45",

@@ -22,6 +22,11 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     let users = stack.users(5).await;
     let sale = stack.publish(2, "unit-rows").await;
     assert_eq!(rows_and_stock(&stack, sale).await, (2, 0));
+    assert_eq!(
+        stack.counter(sale).await,
+        Some(0),
+        "of a Java node's script"
+    );
     let order = stack.buy(&users[0], sale).await.bought();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 0));
     // It may be remembered for a moment.

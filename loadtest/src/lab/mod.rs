@@ -7,10 +7,12 @@
 //! The sales, the checker and the faults are [`workload::comparison`], which `loadtest compare` runs, too.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +48,7 @@ pub struct LabOptions {
 /// # Errors
 /// Where there is no administrator's token, or the address is in use.
 pub async fn run(options: LabOptions, stop: CancellationToken) -> anyhow::Result<()> {
+    options.environment.access.admin_header("the lab")?;
     let listener = TcpListener::bind(options.bind)
         .await
         .with_context(|| format!("cannot listen on {} (--bind)", options.bind))?;
@@ -53,16 +56,15 @@ pub async fn run(options: LabOptions, stop: CancellationToken) -> anyhow::Result
     serve(options, listener, stop).await
 }
 
-/// Serves on `listener` until `stop`, as [`run`] does.
+/// Serves on `listener` until `stop`, as [`run`] does. Without an administrator's token nothing can be begun.
 ///
 /// # Errors
-/// Where there is no administrator's token.
+/// Where the listener fails.
 pub async fn serve(
     options: LabOptions,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    options.environment.access.admin_header("the lab")?;
     let environment = Environment {
         progress: Progress::Silent,
         ..options.environment
@@ -86,20 +88,23 @@ pub async fn serve(
     };
     let conducting = async {
         while let Some(Some(run)) = stop.run_until_cancelled(begun.recv()).await {
-            let selling = comparison::run(&environment, &run);
+            // A panic ends one run, and not the lab.
+            let selling = AssertUnwindSafe(comparison::run(&environment, &run)).catch_unwind();
             let stopping = async {
                 stop.cancelled().await;
                 run.stop();
                 std::future::pending().await
             };
-            let outcome = tokio::select! {
-                outcome = selling => outcome,
+            let failure = tokio::select! {
+                outcome = selling => match outcome {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "it panicked".to_owned(),
+                },
                 never = stopping => never,
             };
-            if let Err(error) = outcome {
-                eprintln!("loadtest: a run of the lab failed: {error}");
-                run.fail(&error);
-            }
+            eprintln!("loadtest: a run of the lab failed: {failure}");
+            run.fail(&failure);
         }
     };
     let (served, ()) = tokio::join!(serving, conducting);

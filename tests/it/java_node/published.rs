@@ -64,6 +64,8 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
         "committed, not pending"
     );
     assert_eq!(stack.counter(plain).await, None);
+    // How much a Java node issued nobody knows, nor what is added to that.
+    stack.add_stock(plain, 3).await;
     assert!(is_recorded(&stack, plain, "reentrant-lock", "NULL").await);
 
     // One whose row is locked keeps no other closed.
