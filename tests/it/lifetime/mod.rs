@@ -141,6 +141,12 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
         let change = format!("UPDATE tb_voucher_order SET status = {status} WHERE id = {paid}");
         stack.database.run(&change).await;
         act(one, what, &users[0], paid).await.refused(200, code);
+        let guards = format!("SELECT buyer <=> user_id FROM tb_voucher_order WHERE id = {paid}");
+        let guards = stack.database.number(&guards).await;
+        assert_eq!(
+            guards, 1,
+            "an order of status {status} keeps its buyer from another"
+        );
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
     // One that was used is paid.
