@@ -240,13 +240,17 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
         let reply = nginx.request("GET", "/api/shop/1", "").await;
         assert_eq!(
             (reply.status, &reply.body),
-            (200, &json!("ours GET /shop/1"))
+            (200, &json!("ours GET /shop/1")),
+            "{}",
+            nginx.log_end()
         );
         let path = "/voucher-order/seckill/7";
         let reply = nginx.request("POST", path, "").await;
         assert_eq!(
             (reply.status, &reply.body),
-            (200, &json!(format!("ours POST {path}")))
+            (200, &json!(format!("ours POST {path}"))),
+            "{}",
+            nginx.log_end()
         );
     }
     let answer = nginx.request("GET", "/blog/hot", "").await;

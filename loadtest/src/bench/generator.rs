@@ -3,7 +3,8 @@
 //!
 //! Plain sockets, and no task per request, so that what is measured is the servers: the client of [`workload::http`]
 //! needs half as much processor time again. In the open loop latency counts from when an attempt was *due* (no
-//! coordinated omission); an attempt that is due while every connection is busy is not made, and counted so.
+//! coordinated omission); an attempt that is due while every connection is busy is not made, and counted so: its buyer
+//! has the next turn. So under overload come no other buyers than at the peak, of whom the servers would know fewer.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -126,7 +127,11 @@ pub fn generate(load: Load) -> anyhow::Result<Attempts> {
                 not_sent: 0,
                 duration: load.duration,
             };
-            let state = Mutex::new((0, attempts));
+            let state = Mutex::new(State {
+                due: 0,
+                sent: 0,
+                attempts,
+            });
             let running = Arc::new(Running {
                 load,
                 begin: Instant::now(),
@@ -139,8 +144,7 @@ pub fn generate(load: Load) -> anyhow::Result<Attempts> {
             while let Some(ended) = tasks.join_next().await {
                 ended??;
             }
-            let (_, attempts) = std::mem::take(&mut *running.state());
-            Ok(attempts)
+            Ok(std::mem::take(&mut running.state().attempts))
         })
 }
 
@@ -148,12 +152,21 @@ pub fn generate(load: Load) -> anyhow::Result<Attempts> {
 struct Running {
     load: Load,
     begin: Instant,
-    /// Number of the next attempt, and those that are over. All tasks are of one thread: nobody waits for it.
-    state: Mutex<(usize, Attempts)>,
+    /// All tasks are of one thread: nobody waits for it.
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Attempts that were due.
+    due: usize,
+    /// Those of them that were begun.
+    sent: usize,
+    /// Those that are over.
+    attempts: Attempts,
 }
 
 impl Running {
-    fn state(&self) -> MutexGuard<'_, (usize, Attempts)> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,7 +199,7 @@ impl Running {
                 reply: reply.unwrap_or_else(|| Reply::lost(CONNECTION_LOST)),
             };
             let (latency, end) = (now - due, now - self.begin);
-            self.state().1.list.push(Attempt {
+            self.state().attempts.list.push(Attempt {
                 observed,
                 path,
                 latency,
@@ -199,7 +212,7 @@ impl Running {
         Ok(())
     }
 
-    /// The next attempt's number, and when it is due. `None` when all are made or time is up.
+    /// The next attempt's number among those sent, and when it is due. `None` when all are made or time is up.
     fn next(&self) -> Option<(usize, Instant)> {
         let Load {
             buyers,
@@ -212,21 +225,22 @@ impl Running {
         let close = self.begin + *duration;
         let now = Instant::now();
         let mut due = now;
-        let (next, attempts) = &mut *self.state();
+        let state = &mut *self.state();
         if let Some(rate) = rate {
             let passed = (now.min(close) - self.begin).saturating_sub(LATE);
             // Idle connections would have taken these.
-            let first = ((passed.as_secs_f64() * rate).ceil() as usize).min(count);
-            attempts.not_sent += first.saturating_sub(*next);
-            *next = first.max(*next);
-            due = self.begin + Duration::from_secs_f64(*next as f64 / rate);
+            let first = (passed.as_secs_f64() * rate).ceil() as usize;
+            state.attempts.not_sent += first.saturating_sub(state.due);
+            state.due = first.max(state.due);
+            due = self.begin + Duration::from_secs_f64(state.due as f64 / rate);
         }
-        if *next >= count || due.max(now) >= close {
-            attempts.duration = attempts.duration.min(due - self.begin);
+        if state.sent >= count || due.max(now) >= close {
+            state.attempts.duration = state.attempts.duration.min(due - self.begin);
             return None;
         }
-        *next += 1;
-        Some((*next - 1, due))
+        state.due += 1;
+        state.sent += 1;
+        Some((state.sent - 1, due))
     }
 }
 
@@ -327,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_open_loop_counts_unsent_attempts_and_continues() {
+    async fn an_open_loop_counts_unsent_attempts_whose_buyers_have_the_next_turn() {
         let (load, listener) = load().await;
         let answers = Router::new().fallback(|| async {
             sleep(Duration::from_millis(50)).await;
@@ -337,7 +351,7 @@ mod tests {
         let duration = Duration::from_millis(500);
         let load = Load {
             rate: Some(1_000.0),
-            repeat: true,
+            buyers: workload::sessions::buyers(1, 100).into(),
             duration,
             ..load
         };
@@ -351,6 +365,14 @@ mod tests {
         );
         assert!(attempts.list.iter().all(Attempt::is_order));
         assert!(due <= 500 && attempts.not_sent > 0, "{due} of 500 fell due");
+        let mut buyers: Vec<_> = attempts
+            .list
+            .iter()
+            .map(|attempt| attempt.observed.user_id)
+            .collect();
+        buyers.sort_unstable();
+        let came = 1..=buyers.len() as u64;
+        assert!(buyers.into_iter().eq(came), "others came: {attempts:?}");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
+use testkit::process::free_port;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -21,9 +22,10 @@ pub struct Receiver {
     _serving: AbortOnDropHandle<()>,
 }
 
-/// Serves it on a free port of this machine, until the handle is dropped.
+/// Serves it on a port that no other server gets afterwards, until the handle is dropped.
 pub async fn serve(router: Router) -> (SocketAddr, AbortOnDropHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = free_port().unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     (address, AbortOnDropHandle::new(serving))
