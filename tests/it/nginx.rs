@@ -17,9 +17,9 @@ use crate::support::api::Answer;
 use crate::support::instance::Instance;
 use crate::support::lab::Lab;
 use crate::support::nginx::Nginx;
-use crate::support::read;
 use crate::support::receiver::serve;
 use crate::support::stack::Stack;
+use crate::support::{read, until_refused};
 
 /// An HTTP server that answers every request with its name and what was asked for, until the handle is dropped.
 async fn upstream(name: &'static str) -> (String, AbortOnDropHandle<()>) {
@@ -104,7 +104,7 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
 #[tokio::test]
 async fn beside_a_java_node_each_route_goes_where_it_exists() {
     let ((ours, _serving), (java, serving_java)) = (upstream("ours").await, upstream("java").await);
-    let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java)];
+    let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java.clone())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     // The names of the nodes that answer. Asserts that they are asked for `passed`.
     let ask = async |method: &str, path: &str, passed: &str| {
@@ -236,6 +236,7 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
     }
     // What both have is served while one of them is away; a read of what that one alone has is refused.
     drop(serving_java);
+    until_refused(&java).await;
     for _ in 0..8 {
         let reply = nginx.request("GET", "/api/shop/1", "").await;
         assert_eq!(

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use testkit::{raw, redis_server::RedisServer};
+use tokio::net::TcpStream;
 
 pub mod api;
 pub mod database;
@@ -20,6 +21,15 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// Waits until the condition holds; panics after [`PATIENCE`], naming `what`.
 pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     testkit::wait::eventually(what, PATIENCE, condition).await;
+}
+
+/// Waits until nothing listens there any more. That is not so as soon as a listener is dropped: a child process that another
+/// test starts has a copy of it until it runs its program.
+pub async fn until_refused(address: &str) {
+    eventually("the port refuses", async || {
+        TcpStream::connect(address).await.is_err()
+    })
+    .await;
 }
 
 /// A file of the project.
