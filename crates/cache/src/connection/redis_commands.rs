@@ -75,8 +75,16 @@ impl RedisCommands {
         }
     }
 
+    /// Gets a value's text.
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        let mut get = redis::cmd("GET");
+        get.arg(key);
+        self.run(async |mut connection| get.query_async(&mut connection).await)
+            .await
+    }
+
     /// Gets a value's text and its time to live (milliseconds; negative: none), in one round trip.
-    pub(crate) async fn get(&self, key: &str) -> Result<(Option<Vec<u8>>, i64), Error> {
+    pub(crate) async fn get_with_ttl(&self, key: &str) -> Result<(Option<Vec<u8>>, i64), Error> {
         let mut pipe = redis::pipe();
         pipe.cmd("GET").arg(key).cmd("PTTL").arg(key);
         self.run(async |mut connection| pipe.query_async(&mut connection).await)

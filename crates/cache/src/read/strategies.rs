@@ -206,7 +206,12 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
         if self.inner.invalidator.pending.contains(key) {
             return None;
         }
-        let (text, pttl) = match redis.get(key).await {
+        let reply = if refresh_ahead.is_zero() {
+            redis.get(key).await.map(|text| (text, -1))
+        } else {
+            redis.get_with_ttl(key).await
+        };
+        let (text, pttl) = match reply {
             Ok(reply) => reply,
             // The server is well; the key holds another type, such as a list.
             Err(Error::Rejected(error)) => {
