@@ -12,19 +12,17 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::clock::Zone;
-use crate::config::ClientNetworks;
 use crate::error::Error;
 use crate::health::{self, Health};
-use crate::http::admission::admit_signed_in;
+use crate::http::admission::{Guards, admit_signed_in};
 use crate::http::auth::{AdminToken, renew_session, require_admin};
 use crate::http::{page, spans};
 use crate::metrics::{self, Metrics};
 use crate::openapi::{self, ApiDocument};
 use crate::order;
 use crate::order::lifetime::Lifetime;
+use crate::order::lookup::OrderLookup;
 use crate::order::purchase::PurchaseService;
-use crate::request::admission::{Admission, SignedInRequests};
-use crate::session::{ProcessSessions, SharedSessions};
 use crate::shop::{self, Shops};
 use crate::user::{self, Users};
 use crate::voucher::{self, Vouchers};
@@ -35,10 +33,9 @@ pub struct AppState {
     pub users: Users,
     pub shops: Shops,
     pub vouchers: Vouchers,
-    pub admission: Admission,
-    pub signed_in_requests: SignedInRequests,
-    pub clients: ClientNetworks,
+    pub guards: Arc<Guards>,
     pub purchases: PurchaseService,
+    pub lookup: OrderLookup,
     pub lifetime: Lifetime,
     pub health: Health,
     pub metrics: Metrics,
@@ -55,24 +52,15 @@ macro_rules! parts {
 }
 
 parts!(
-    users: Users, shops: Shops, vouchers: Vouchers, purchases: PurchaseService, lifetime: Lifetime, health: Health,
-    metrics: Metrics
+    users: Users, shops: Shops, vouchers: Vouchers, purchases: PurchaseService, lookup: OrderLookup, lifetime: Lifetime,
+    health: Health, metrics: Metrics
 );
 
-macro_rules! borrowed_parts {
-    ($($($part:ident).+: $type:ty),*) => { $(
-        impl AsRef<$type> for AppState {
-            fn as_ref(&self) -> &$type {
-                &self.$($part).+
-            }
-        }
-    )* };
+impl AsRef<Guards> for AppState {
+    fn as_ref(&self) -> &Guards {
+        &self.guards
+    }
 }
-
-borrowed_parts!(
-    admission: Admission, signed_in_requests: SignedInRequests, clients: ClientNetworks, users.sessions: SharedSessions,
-    users.in_memory: Option<ProcessSessions>
-);
 
 type Group = OpenApiRouter<Arc<AppState>>;
 
@@ -156,8 +144,8 @@ pub fn api_document() -> ApiDocument {
 /// The service's routes; those of the lab with `--lab` only. `zone` is the zone of date-times on the wire, for the pages.
 pub fn routes(state: Arc<AppState>, admin_token: AdminToken, zone: Zone, is_lab: bool) -> Router {
     let of_admin = with_state(admin_token, require_admin);
-    let of_user = with_state(state.clone(), admit_signed_in::<AppState>);
-    let sessions = state.users.sessions.clone();
+    let of_user = with_state(state.guards.clone(), admit_signed_in);
+    let sessions = state.guards.sessions.clone();
     let routes = public()
         .merge(admin().route_layer(of_admin))
         .layer(with_state(sessions, renew_session))

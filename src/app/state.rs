@@ -15,18 +15,19 @@ use crate::connection::mysql::Database;
 use crate::connection::redis::Redis;
 use crate::connection::{self, database_check};
 use crate::health::Health;
+use crate::http::admission::Guards;
 use crate::id::IdGenerator;
 use crate::keys::{KeyStyle, Keys, record, rights};
 use crate::metrics::Metrics;
-use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
 use crate::order::lookup::OrderLookup;
 use crate::order::process_locks::ProcessLocks;
 use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
+use crate::order::strategy::context::PurchaseContext;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
 use crate::order::strategy::stream::OrderStream;
-use crate::request::admission::{Admission, SignedInRequests};
+use crate::request::admission::Admission;
 use crate::router::AppState;
 use crate::session::{ProcessSessions, SharedSessions};
 use crate::shop::Shops;
@@ -104,6 +105,7 @@ pub(super) async fn connect(
         zone,
         lab: config.sale.lab,
     };
+    let in_memory = config.sale.lab.then(ProcessSessions::default);
     let users = Users {
         store: UserStore::new(database.clone()),
         reads: UserStore::new(reads.clone()),
@@ -112,8 +114,8 @@ pub(super) async fn connect(
             config.sign_in.clone(),
             config.sign_in.webhook()?,
         ),
-        sessions,
-        in_memory: config.sale.lab.then(ProcessSessions::default),
+        sessions: sessions.clone(),
+        in_memory: in_memory.clone(),
     };
     let store = OrderStore::new(database.clone(), zone);
     let seconds = Arc::new(zone.latest_seconds(database.clock().clone()));
@@ -141,12 +143,10 @@ pub(super) async fn connect(
     let changed = OrderStore::new(changes.clone(), zone);
     let lookup = OrderLookup::new(changed.clone(), stream.clone(), unsure);
     let lifetime = Lifetime::new(changed, sales.clone(), lookup);
-    let read_orders = OrderStore::new(reads.clone(), zone);
+    let lookup = OrderLookup::new(OrderStore::new(reads.clone(), zone), stream.clone(), unsure);
     let context = PurchaseContext {
         redis,
         store,
-        lookup: OrderLookup::new(read_orders.clone(), stream.clone(), unsure),
-        reads: read_orders,
         ids,
         locks,
         setnx_lease: config.setnx_lease(),
@@ -156,8 +156,13 @@ pub(super) async fn connect(
         stream,
         process_locks: ProcessLocks::default(),
     };
-    let admission = Admission::new(&config.sale);
-    let signed_in_requests = SignedInRequests(Admission::new(&config.sale));
+    let guards = Arc::new(Guards {
+        purchases: Admission::new(&config.sale),
+        signed_in: Admission::new(&config.sale),
+        sessions,
+        in_memory,
+        clients: config.http.clients.clone(),
+    });
     let purchases = PurchaseService::new(context, sales);
     let health = Health::new(probe, nodes, draining);
     let metrics = Metrics {
@@ -166,9 +171,7 @@ pub(super) async fn connect(
         shops: shops.clone(),
         cache,
         purchases: purchases.clone(),
-        admission: admission.clone(),
-        signed_in_admission: signed_in_requests.0.clone(),
-        sessions: users.sessions.clone(),
+        guards: guards.clone(),
         codes: users.codes.clone(),
         database,
         reads,
@@ -180,10 +183,9 @@ pub(super) async fn connect(
         users,
         shops,
         vouchers,
-        admission,
-        signed_in_requests,
-        clients: config.http.clients.clone(),
+        guards,
         purchases,
+        lookup,
         lifetime,
         health,
         metrics,

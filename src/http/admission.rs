@@ -2,6 +2,7 @@
 //! purchases. Those take the extractor [`Admitted`] in its place, since a layer boxes the future of every request; they cannot
 //! do without it, as a purchase needs its permit.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use axum::response::Response;
 use super::auth;
 use crate::config::ClientNetworks;
 use crate::error::Error;
-use crate::request::admission::{Admission, InFlightPermit, SignedInRequests};
+use crate::request::admission::{Admission, InFlightPermit};
 use crate::request::client_address::ClientAddress;
 use crate::session::{ProcessSessions, SharedSessions};
 
@@ -23,6 +24,20 @@ use crate::session::{ProcessSessions, SharedSessions};
 /// costs no more than a timer. In milliseconds, drawn for each: those that are refused together would come back together,
 /// and delay what is admitted then.
 const REFUSAL_DELAY_MS: Range<u64> = 150..350;
+
+/// What the guards ask.
+pub struct Guards {
+    /// Counts purchases.
+    pub purchases: Admission,
+    /// Counts all other requests of signed-in users, so that neither refuses the other.
+    pub signed_in: Admission,
+    /// The sessions in Redis.
+    pub sessions: SharedSessions,
+    /// With `--lab`, the sessions in this process.
+    pub in_memory: Option<ProcessSessions>,
+    /// Which clients have no rate limit, and whose word for a client's address counts.
+    pub clients: ClientNetworks,
+}
 
 /// An admitted purchase. What it asks for is read before it gets its permit: a body that does not arrive holds none.
 pub struct Admitted<T> {
@@ -36,21 +51,21 @@ pub struct Admitted<T> {
 
 impl<S, T, Kind> FromRequest<Arc<S>, Kind> for Admitted<T>
 where
-    S: AsRef<Admission> + AsRef<SharedSessions> + AsRef<ClientNetworks> + Send + Sync,
+    S: AsRef<Guards> + Send + Sync,
     T: FromRequest<Arc<S>, Kind, Rejection = Error> + Send,
 {
     type Rejection = Error;
 
     async fn from_request(request: Request, state: &Arc<S>) -> Result<Self, Error> {
-        let (mut parts, body) = request.into_parts();
-        let address = ClientAddress::from_request_parts(&mut parts, state).await?;
-        let admission: &Admission = (**state).as_ref();
-        or_delayed(admission.check_address(address)).await?;
+        let guards: &Guards = (**state).as_ref();
+        let (parts, body) = request.into_parts();
+        let address = guards.address_of(&parts)?;
+        or_delayed(guards.purchases.check_address(address)).await?;
         let token = auth::token(&parts.headers);
         let asked = T::from_request(Request::from_parts(parts, body), state).await?;
-        let permit = or_delayed(admission.permit()).await?;
-        let user_id = auth::user_of(token, (**state).as_ref()).await?.id;
-        admission.check_user(user_id, address)?;
+        let permit = or_delayed(guards.purchases.permit()).await?;
+        let user_id = auth::user_of(token, &guards.sessions).await?.id;
+        guards.purchases.check_user(user_id, address)?;
         Ok(Admitted {
             user_id,
             asked,
@@ -80,35 +95,50 @@ impl<S: Sync> FromRequestParts<S> for SignedIn {
 ///
 /// # Errors
 /// The refusal.
-pub async fn admit_signed_in<S>(
-    State(state): State<Arc<S>>,
+pub async fn admit_signed_in(
+    State(guards): State<Arc<Guards>>,
     request: Request,
     next: Next,
-) -> Result<Response, Error>
-where
-    S: AsRef<SignedInRequests>
-        + AsRef<SharedSessions>
-        + AsRef<Option<ProcessSessions>>
-        + AsRef<ClientNetworks>
-        + Send
-        + Sync,
-{
+) -> Result<Response, Error> {
     let (mut parts, body) = request.into_parts();
-    let address = ClientAddress::from_request_parts(&mut parts, &state).await?;
-    let state = &*state;
-    let SignedInRequests(admission) = state.as_ref();
-    or_delayed(admission.check_address(address)).await?;
-    let permit = or_delayed(admission.permit()).await?;
-    let in_memory: &Option<ProcessSessions> = state.as_ref();
-    let caller = auth::find_caller(&parts.headers, state.as_ref(), in_memory.as_ref());
+    let address = guards.address_of(&parts)?;
+    or_delayed(guards.signed_in.check_address(address)).await?;
+    let permit = or_delayed(guards.signed_in.permit()).await?;
+    let in_memory = guards.in_memory.as_ref();
+    let caller = auth::find_caller(&parts.headers, &guards.sessions, in_memory);
     let caller = caller.await?.ok_or(Error::Unauthorized)?;
     let user_id = caller.user.id;
-    admission.check_user(user_id, address)?;
+    guards.signed_in.check_user(user_id, address)?;
     parts.extensions.insert(caller);
     parts.extensions.insert(SignedIn { user_id });
     let response = next.run(Request::from_parts(parts, body)).await;
     drop(permit);
     Ok(response)
+}
+
+/// The header in which a proxy names its client.
+const FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// The other end of the connection, put into each request by the listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
+impl Guards {
+    fn address_of(&self, parts: &Parts) -> Result<ClientAddress, Error> {
+        let peer = parts.extensions.get::<Peer>().copied();
+        let Peer(peer) = peer.ok_or_else(|| Error::Internal("a request without a peer".into()))?;
+        let lines = parts.headers.get_all(FORWARDED_FOR).iter();
+        let lines = lines.map(|line| line.to_str().ok());
+        Ok(ClientAddress::new(&self.clients, peer, lines))
+    }
+}
+
+impl<S: AsRef<Guards> + Send + Sync> FromRequestParts<Arc<S>> for ClientAddress {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
+        (**state).as_ref().address_of(parts)
+    }
 }
 
 /// What was admitted; a refusal after the delay.

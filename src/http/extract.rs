@@ -1,8 +1,5 @@
-//! Extractors: of bodies and parameters, which refuse bad input in the reply envelope instead of axum's plain text, and of
-//! the client's address.
+//! Extractors of bodies and parameters, which refuse bad input in the reply envelope instead of axum's plain text.
 
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -13,9 +10,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-use crate::config::ClientNetworks;
 use crate::error::Error;
-use crate::request::client_address::ClientAddress;
 
 /// Most bytes of a body that anybody may send, such as a purchase or a sign-in.
 pub const SMALL_BODY: usize = 2 * 1024;
@@ -136,27 +131,5 @@ impl<S: Sync> FromRequestParts<S> for Idempotent {
         Ok(Self {
             key: Some(key.to_owned()),
         })
-    }
-}
-
-/// The header in which a proxy names its client.
-const FORWARDED_FOR: &str = "x-forwarded-for";
-
-/// The other end of the connection, put into each request by the listener.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub IpAddr);
-
-impl<S: AsRef<ClientNetworks> + Send + Sync> FromRequestParts<Arc<S>> for ClientAddress {
-    type Rejection = Error;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
-        let peer = parts.extensions.get::<Peer>().copied();
-        let Peer(peer) = peer.ok_or_else(|| Error::Internal("a request without a peer".into()))?;
-        let lines = parts
-            .headers
-            .get_all(FORWARDED_FOR)
-            .iter()
-            .map(|line| line.to_str().ok());
-        Ok(ClientAddress::new((**state).as_ref(), peer, lines))
     }
 }

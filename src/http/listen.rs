@@ -36,8 +36,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::admission::Peer;
 use super::client_stream::ClientStream;
-use super::extract::Peer;
 use super::middleware::{RequestPolicy, per_request};
 
 /// Connections that the kernel queues until they are accepted: a sale opens with a burst of them.

@@ -14,11 +14,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::mysql::Database;
 use crate::health::{Health, Readiness};
+use crate::http::admission::Guards;
 use crate::http::middleware::ReplyCounts;
 use crate::order::purchase::PurchaseService;
 use crate::order::strategy::group_commit::queue::QUEUE;
-use crate::request::admission::Admission;
-use crate::session::{MAX_IN_MEMORY, SharedSessions};
+use crate::session::MAX_IN_MEMORY;
 use crate::shop::Shops;
 use crate::user::code::Codes;
 use cache::{Cache, CacheConfig};
@@ -37,10 +37,7 @@ pub struct Metrics {
     pub shops: Shops,
     pub cache: Cache,
     pub purchases: PurchaseService,
-    pub admission: Admission,
-    /// The admission of other requests of signed-in users.
-    pub signed_in_admission: Admission,
-    pub sessions: SharedSessions,
+    pub guards: Arc<Guards>,
     pub codes: Codes,
     pub database: Database,
     /// The connections of reads.
@@ -134,17 +131,17 @@ impl Metrics {
         let help = "Purchases admitted and not answered yet. At --max-purchases further ones are \
                     refused.";
         page.gauge("purchases_in_flight", help)
-            .sample(&[], self.admission.in_flight());
+            .sample(&[], self.guards.purchases.in_flight());
         for (name, admission, help) in [
             (
                 "purchases",
-                &self.admission,
+                &self.guards.purchases,
                 "Purchases refused before they began, by reason. overloaded: add instances, or \
                  use a strategy that batches. user, address: a client is over its rate.",
             ),
             (
                 "signed_in",
-                &self.signed_in_admission,
+                &self.guards.signed_in,
                 "Other requests of signed-in users refused before they began, by reason. overloaded: the \
                  database is slow, or --read-connections too few. user, address: a client is over its rate.",
             ),
@@ -355,7 +352,7 @@ impl Metrics {
                     database_connections_max divided by it is the most there can be a second.";
         page.histogram("database_connection_hold_seconds", help)
             .counted(&[], &self.database.pool.held().counted());
-        let sessions = self.sessions.stats();
+        let sessions = self.guards.sessions.stats();
         let help = "Session lookups, by the place that answered. Mostly redis for long: users \
                     with few requests each, or seckill_sessions_tracked is 0.";
         page.counter("session_lookups_total", help)

@@ -68,6 +68,11 @@ impl OrderLookup {
         self.judge(user_id, order_id, row).await
     }
 
+    /// A page of the user's own orders, newest first; pages count from 1.
+    pub async fn page(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
+        self.store.page_of_user(user_id, page).await
+    }
+
     async fn judge(
         &self,
         user_id: i64,

@@ -28,7 +28,6 @@ use crate::http::reply::{self, Reply};
 
 pub mod audit;
 pub mod batch;
-pub mod context;
 mod deadline;
 pub mod expiry;
 pub mod lifetime;
@@ -44,6 +43,7 @@ pub mod store;
 pub mod strategy;
 
 use lifetime::Lifetime;
+use lookup::OrderLookup;
 use model::{Buyer, Order, Purchased};
 use purchase::PurchaseService;
 
@@ -160,16 +160,11 @@ pub async fn buy_by_body(
     ]))),
 )]
 pub async fn get(
-    State(purchases): State<PurchaseService>,
+    State(lookup): State<OrderLookup>,
     signed_in: SignedIn,
     Path(id): Path<i64>,
 ) -> Result<Response, Error> {
-    let found = purchases
-        .context()
-        .lookup
-        .find(signed_in.user_id, id)
-        .await?;
-    Ok(match found {
+    Ok(match lookup.find(signed_in.user_id, id).await? {
         Some(order) => reply::data(order).into_response(),
         None => reply::pending_order(id).into_response(),
     })
@@ -182,12 +177,11 @@ pub async fn get(
     responses((status = 200, body = Vec<Order>, description = "Newest first.")),
 )]
 pub async fn mine(
-    State(purchases): State<PurchaseService>,
+    State(lookup): State<OrderLookup>,
     signed_in: SignedIn,
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
-    let reads = &purchases.context().reads;
-    let orders = reads.page_of_user(signed_in.user_id, page.current).await?;
+    let orders = lookup.page(signed_in.user_id, page.current).await?;
     Ok(reply::data(orders))
 }
 

@@ -12,13 +12,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::context::{Purchase, PurchaseContext};
 use super::deadline::Deadline;
 use super::model::{Buyer, NewOrder, Purchased};
 use super::recent_buyers::RecentBuyers;
 use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
 use super::strategy;
+use super::strategy::context::{Purchase, PurchaseContext};
 use crate::error::Error;
 use crate::request::admission::InFlightPermit;
 use crate::request::panic::Panic;

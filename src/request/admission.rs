@@ -1,6 +1,6 @@
 //! Load shedding and rate limits for signed-in users: by client address and by the number in flight, before anything is
 //! looked up; then by user, once the session is known. A refusal by the first two costs no round trip. Purchases have counts
-//! of their own, and all other requests of signed-in users together: [`SignedInRequests`].
+//! of their own, and all other requests of signed-in users together.
 //!
 //! Nothing queues here: what is too much is refused, so that the admitted ones go on at full speed. Requests pass it in
 //! [`crate::http::admission`].
@@ -90,11 +90,6 @@ impl Admission {
         counted(self.0.per_user.check(&user_id), over_rate)
     }
 }
-
-/// The admission of requests of signed-in users but for purchases, apart from that of purchases, so that neither refuses the
-/// other. Cheap to clone.
-#[derive(Clone)]
-pub struct SignedInRequests(pub Admission);
 
 fn counted<T>(outcome: Result<T, Error>, refused: &AtomicU64) -> Result<T, Error> {
     outcome.inspect_err(|_| {

@@ -16,9 +16,9 @@ use crate::connection::redis_commands::RedisCommands;
 use crate::invalidation::invalidator::Invalidator;
 use crate::invalidation::pending::PendingInvalidations;
 use crate::invalidation::subscriber::InvalidationSubscriber;
+use crate::load::LoadLimiter;
 use crate::local_cache::LocalCache;
-use crate::read::load::LoadLimiter;
-use crate::read::single_flight::SingleFlight;
+use crate::single_flight::SingleFlight;
 use crate::stats::{CacheCounters, CacheStats};
 
 /// How many invalidations of one [`Cache::invalidate`] are in flight at once.

@@ -2,8 +2,8 @@
 //!
 #![doc = include_str!("../README.md")]
 
-// The source, from the top: `cache` is the handle; `read` the strategies and what they share
-// (single-flight, rebuild, loads); `invalidation` sends and receives invalidations; `local_cache` is
+// The source, from the top: `read` has the strategies and their rebuild; `cache` is the handle; `single_flight` makes one
+// load of many, and `load` limits how many there are; `invalidation` sends and receives invalidations; `local_cache` is
 // the level in memory; `connection` is Redis behind a circuit breaker; `encoding` the formats on the
 // wire; `bloom` the filter. Files import each other by their own paths, never through this one.
 mod bloom;
@@ -14,9 +14,11 @@ mod encoding;
 mod error;
 mod invalidation;
 mod keys;
+mod load;
 mod local_cache;
 mod policy;
 mod read;
+mod single_flight;
 mod stats;
 mod strategy;
 mod value;

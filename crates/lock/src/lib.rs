@@ -2,18 +2,15 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Map of the source
-//! - `locks`, `shared`: the entry point, and the state behind it
+//! - `locks`: the entry point
 //! - `kinds`: the locks that callers use; `kind`: their kinds as types and values
-//! - `holding`: requests, holds, guards, and the registry of (lock, owner) pairs, which lets one
-//!   command per pair be under way at a time
-//! - `waiting`: wait loops, the wake-up registry, Pub/Sub subscriptions
-//! - `renewal`: the watchdog and its schedule
-//! - `cleanup`: work that outlives its caller, and reconciliation after unknown outcomes
+//! - `waiting`: the wait loop; `holding`: guards
+//! - `tasks`: renewal, subscriptions, and reconciliation after unknown outcomes
+//! - `state`: what calls and tasks share
 //! - `commands`: one method for each script of `lua/`; `connection`: sends them over `redis_link`
 
 #![warn(clippy::missing_errors_doc)]
 
-mod cleanup;
 mod commands;
 mod config;
 mod connection;
@@ -24,11 +21,11 @@ mod kinds;
 mod locks;
 mod name;
 mod owner;
-mod renewal;
+mod request;
 mod scripts;
-mod shared;
+mod state;
 mod stats;
-mod supervise;
+mod tasks;
 mod waiting;
 
 pub use config::LockConfig;

@@ -9,18 +9,18 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use crate::cleanup::queue::{self, CleanupJobs, CleanupQueue};
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::refusals::ChannelRefusals;
 use crate::error::Error;
 use crate::name::Name;
 use crate::owner::Owner;
-use crate::renewal::watchdog;
-use crate::shared::Shared;
+use crate::state::cleanup_queue::{self, CleanupJobs, CleanupQueue};
+use crate::state::shared::Shared;
 use crate::stats::LockStats;
-use crate::supervise::supervise;
-use crate::waiting::subscriber;
+use crate::tasks::subscriber;
+use crate::tasks::supervise::supervise;
+use crate::tasks::watchdog;
 
 /// The locks of one process on one Redis. Cheap to clone; one per process and Redis is enough.
 ///
@@ -200,7 +200,7 @@ fn start(shared: &Arc<Shared>, cleanup_jobs: &Arc<CleanupJobs>) -> Vec<JoinHandl
         supervise("lock subscriber", shared, subscriber::run),
         supervise("lock cleanup", shared, move |shared| {
             let timeout = shared.config.command_timeout * 2;
-            queue::run(cleanup_jobs.clone(), shared.stop.clone(), timeout)
+            cleanup_queue::run(cleanup_jobs.clone(), shared.stop.clone(), timeout)
         }),
     ]
 }

@@ -14,15 +14,13 @@ use crate::node::NodeConnection;
 use crate::settings::Timeouts;
 use crate::slots::SlotTable;
 
-mod nodes;
-
 /// The connections to the nodes of a cluster, and its slot table as last read.
 pub(crate) struct Cluster {
     /// The nodes given by the user; their settings hold for all.
-    seeds: Vec<ConnectionInfo>,
+    pub(crate) seeds: Vec<ConnectionInfo>,
     timeouts: Timeouts,
     /// The slot table and its version: how often it has been read.
-    table: watch::Sender<(u64, Arc<SlotTable>)>,
+    pub(crate) table: watch::Sender<(u64, Arc<SlotTable>)>,
     /// An error occurred that an outdated table would explain.
     stale: AtomicBool,
     /// Held while the table is read again.
@@ -66,7 +64,7 @@ impl Cluster {
     }
 
     /// The slot table, read again if it is empty or stale.
-    async fn slot_table(&self) -> RedisResult<Arc<SlotTable>> {
+    pub(crate) async fn slot_table(&self) -> RedisResult<Arc<SlotTable>> {
         let (version, table) = self.current();
         let refreshing = self.refreshing.try_lock().is_err();
         if table.is_empty() {
@@ -151,7 +149,7 @@ impl Cluster {
         Ok(table)
     }
 
-    fn client_at(&self, address: &str) -> RedisResult<Client> {
+    pub(crate) fn client_at(&self, address: &str) -> RedisResult<Client> {
         let none = || RedisError::from((ErrorKind::Client, "there is no node"));
         Client::open(at_address(self.seeds.first().ok_or_else(none)?, address)?)
     }

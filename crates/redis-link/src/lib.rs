@@ -13,6 +13,7 @@
 mod address;
 mod cluster;
 mod cluster_link;
+mod cluster_nodes;
 mod link;
 mod node;
 mod nodes;

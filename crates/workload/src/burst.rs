@@ -20,9 +20,7 @@ use crate::{
     sessions,
 };
 
-pub mod options;
-
-pub use options::BurstOptions;
+pub use crate::burst_options::BurstOptions;
 
 /// A burst that was run and judged.
 #[derive(Debug, Clone, Default, Serialize)]

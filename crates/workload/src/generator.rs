@@ -13,7 +13,7 @@ use hyper::header::HeaderValue;
 
 use crate::{
     Error,
-    burst::options::BurstOptions,
+    burst_options::BurstOptions,
     buyers::Buyer,
     checker::ObservedReply,
     driver::{Connections, Done, Job},

@@ -21,6 +21,7 @@
 
 pub mod batches;
 pub mod burst;
+pub mod burst_options;
 pub mod buyers;
 pub mod checker;
 pub mod comparison;

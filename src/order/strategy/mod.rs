@@ -7,7 +7,6 @@
 
 use std::pin::Pin;
 
-use super::context::Purchase;
 use super::steps;
 use crate::error::Error;
 use crate::request::trace;
@@ -15,6 +14,7 @@ use strategies::Strategy;
 
 pub mod compare_and_set;
 pub mod conditional;
+pub mod context;
 pub mod group_commit;
 pub mod lock_in_transaction;
 pub mod naive;
@@ -27,22 +27,30 @@ pub mod setnx_unowned;
 pub mod stream;
 pub mod unit_rows;
 
+use context::Purchase;
+use group_commit::batch::BatchAnswer;
+
 /// Buys by the sale's strategy; returns the id of the order, which is committed, except where the strategy
 /// [`Strategy::is_deferred`].
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    let Purchase {
+        context,
+        buyer,
+        sale,
+        deadline,
+    } = purchase;
     // Boxed: group-commit, and refusals, would move the size of the largest.
-    let buying: Pin<Box<dyn Future<Output = _> + Send>> = match purchase.sale.strategy {
+    let buying: Pin<Box<dyn Future<Output = _> + Send>> = match sale.strategy {
         Strategy::Stream => {
-            let Purchase {
-                context,
-                buyer,
-                sale,
-                deadline,
-            } = purchase;
             let admitting = context.stream.order(buyer, sale, deadline);
             Box::pin(trace::step(admitting, steps::ended("admitted")))
         }
-        Strategy::GroupCommit => return group_commit::buy(purchase).await,
+        Strategy::GroupCommit => {
+            let ordering = context.group_commit.order(buyer, sale, deadline);
+            let committed =
+                |answer: &BatchAnswer| steps::batch_committed(&answer.outcome, answer.committed);
+            return trace::step(ordering, committed).await.outcome;
+        }
         Strategy::Naive => Box::pin(naive::buy(purchase)),
         Strategy::CompareAndSet => Box::pin(compare_and_set::buy(purchase)),
         Strategy::Conditional => Box::pin(conditional::buy(purchase)),

@@ -1,6 +1,4 @@
-//! Reads: the strategies, and what they share.
+//! Reads: the strategies, and the rebuild that they share.
 
-pub(crate) mod load;
 pub(crate) mod rebuild;
-pub(crate) mod single_flight;
 pub(crate) mod strategies;

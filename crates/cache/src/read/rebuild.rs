@@ -9,9 +9,9 @@ use crate::connection::redis_commands::{RebuildMutex, unique_token};
 use crate::encoding::{Decoded, Encoded, Format, decode};
 use crate::error::{Error, ReadError};
 use crate::keys::mutex_key;
+use crate::load::Loader;
 use crate::local_cache::VersionStamp;
 use crate::policy::CachePolicy;
-use crate::read::load::Loader;
 use crate::value::{CacheValue, CachedValue};
 
 /// Pause, in milliseconds, between two polls for another node's result. Random, so that nodes do

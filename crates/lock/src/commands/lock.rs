@@ -11,9 +11,9 @@ use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::LostReason;
-use crate::holding::request::{LockRequest, channel};
 use crate::kind::Kind;
 use crate::name::Name;
+use crate::request::{LockRequest, channel};
 use crate::scripts::script;
 
 /// The message that wakes one waiter. Redisson's `UNLOCK_MESSAGE`.

@@ -10,17 +10,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cleanup::armed::{Armed, Release};
-use crate::cleanup::reconcile::{end_lost_hold, reconcile};
 use crate::commands::lock::RenewReply;
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
 use crate::error::{Error, Lost, LostReason};
-use crate::holding::hold::{self, Hold};
-use crate::holding::registry::Entry;
+use crate::holding::armed::{Armed, Release};
 use crate::kind::{Fenced, Kind, LockKind, Reentrant};
 use crate::locks::Locks;
 use crate::owner::Owner;
+use crate::state::hold::{self, Hold};
+use crate::state::registry::Entry;
+use crate::tasks::reconcile::{end_lost_hold, reconcile};
 
 /// One acquire of a [`Lock`](crate::Lock).
 ///

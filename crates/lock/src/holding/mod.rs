@@ -1,6 +1,4 @@
-//! What is held: requests, holds, the registry of both, and the guards that release them.
+//! Guards: what a caller holds, released once.
 
+pub(crate) mod armed;
 pub(crate) mod guard;
-pub(crate) mod hold;
-pub(crate) mod registry;
-pub(crate) mod request;

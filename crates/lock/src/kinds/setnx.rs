@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cleanup::armed::{Armed, Release};
-use crate::cleanup::reconcile::release_until;
 use crate::commands::setnx::SetNxAcquire;
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
+use crate::holding::armed::{Armed, Release};
 use crate::locks::Locks;
 use crate::name::Name;
+use crate::tasks::reconcile::release_until;
 
 /// A lock by `SET NX` with a fixed lease.
 ///

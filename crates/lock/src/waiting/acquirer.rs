@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cleanup::armed::{Armed, Release};
-use crate::cleanup::reconcile::{end_lost_hold, reconcile};
 use crate::commands::Try;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
+use crate::holding::armed::{Armed, Release};
 use crate::holding::guard::{Held, RawGuard};
-use crate::holding::hold::Hold;
-use crate::holding::registry::Entry;
-use crate::holding::request::LockRequest;
 use crate::kind::Kind;
 use crate::locks::Locks;
 use crate::name::Name;
 use crate::owner::Owner;
+use crate::request::LockRequest;
+use crate::state::hold::Hold;
+use crate::state::registry::Entry;
+use crate::tasks::reconcile::{end_lost_hold, reconcile};
 use crate::waiting::fair_queue_ticket::FairQueueTicket;
 use crate::waiting::patience::Patience;
 use crate::waiting::wait::Waiter;

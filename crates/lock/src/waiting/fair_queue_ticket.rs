@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use crate::cleanup::reconcile::release_unless_held;
-use crate::holding::registry::Entry;
-use crate::holding::request::LockRequest;
-use crate::shared::Shared;
+use crate::request::LockRequest;
+use crate::state::registry::Entry;
+use crate::state::shared::Shared;
+use crate::tasks::reconcile::release_unless_held;
 
 /// One call that waits in the queue, from before it joins until it has acquired or given up.
 pub(crate) struct FairQueueTicket {

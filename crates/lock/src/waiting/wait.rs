@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use crate::commands::Try;
 use crate::config::LockConfig;
 use crate::error::Error;
+use crate::state::wakeups::{Wakeup, Wakeups, subscribe};
 use crate::stats::KindCounters;
 use crate::waiting::patience::{Patience, Tried};
-use crate::waiting::wakeups::{Wakeup, Wakeups, subscribe};
 
 /// How calls wait for one kind of lock.
 pub(crate) struct Waiter<'a> {

@@ -23,9 +23,9 @@ use super::Waiter;
 use crate::commands::Try;
 use crate::commands::lock::{UNLOCK_ALL_MESSAGE, UNLOCK_MESSAGE};
 use crate::config::LockConfig;
+use crate::state::wakeups::{Subscribed, Wakeups};
 use crate::stats::KindCounters;
 use crate::waiting::patience::Patience;
-use crate::waiting::wakeups::{Subscribed, Wakeups};
 
 /// Interleavings of each test, half of them chosen at random, half by priorities (PCT).
 const RUNS: usize = 1_000;

@@ -9,24 +9,6 @@
 //! - [`queue`]: the queue of all sales, and the workers that empty it; `queues`: when a worker starts and ends.
 //! - [`batch`]: one batch, from the queue to every buyer's answer.
 
-use super::{Error, Purchase};
-use crate::order::steps;
-use crate::request::trace;
-
 pub mod batch;
 pub mod queue;
 mod queues;
-
-/// Queues the purchase, and waits for the commit of its batch.
-pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
-    let Purchase {
-        context,
-        buyer,
-        sale,
-        deadline,
-    } = purchase;
-    let ordering = context.group_commit.order(buyer, sale, deadline);
-    let answered =
-        |answer: &batch::BatchAnswer| steps::batch_committed(&answer.outcome, answer.committed);
-    trace::step(ordering, answered).await.outcome
-}

@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::connection::failure::Failure;
 use crate::error::LostReason;
-use crate::holding::hold::Hold;
-use crate::holding::request::LockRequest;
-use crate::shared::Shared;
+use crate::request::LockRequest;
+use crate::state::hold::Hold;
+use crate::state::shared::Shared;
 
 /// Pauses between attempts: the first, and the longest; each is twice as long as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::holding::hold::Hold;
+use crate::state::hold::Hold;
 
 #[derive(Default)]
 pub(crate) struct RenewalSchedule {

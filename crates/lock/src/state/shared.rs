@@ -10,16 +10,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::cleanup::limits::NodeLimits;
-use crate::cleanup::queue::CleanupQueue;
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
 use crate::error::Error;
-use crate::holding::registry::Registry;
 use crate::owner::Owner;
-use crate::renewal::schedule::RenewalSchedule;
+use crate::state::cleanup_queue::CleanupQueue;
+use crate::state::node_limits::NodeLimits;
+use crate::state::registry::Registry;
+use crate::state::renewal_schedule::RenewalSchedule;
+use crate::state::wakeups::Wakeups;
 use crate::stats::Counters;
-use crate::waiting::wakeups::Wakeups;
 
 /// How many clean-ups may talk to one node at once.
 const CLEANUPS_AT_ONCE: usize = 64;

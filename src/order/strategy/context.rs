@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use lock::Locks;
 
-use super::deadline::{Deadline, until};
-use super::lookup::OrderLookup;
-use super::model::{Buyer, NewOrder};
-use super::process_locks::{ProcessGuard, ProcessLocks};
-use super::steps;
-use super::store::{OrderStore, OrderTransaction};
-use super::strategy::group_commit::queue::GroupCommit;
-use super::strategy::stream::OrderStream;
+use super::group_commit::queue::GroupCommit;
+use super::stream::OrderStream;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::id::IdGenerator;
+use crate::order::deadline::{Deadline, until};
+use crate::order::model::{Buyer, NewOrder};
+use crate::order::process_locks::{ProcessGuard, ProcessLocks};
+use crate::order::steps;
+use crate::order::store::{OrderStore, OrderTransaction};
 use crate::request::trace;
 use crate::voucher::sales::Sale;
 
@@ -26,8 +25,6 @@ pub struct PurchaseContext {
     pub redis: RoutedConnection,
     /// On the connections of purchases.
     pub store: OrderStore,
-    /// On those of reads.
-    pub reads: OrderStore,
     pub ids: Arc<IdGenerator>,
     pub locks: Locks,
     pub setnx_lease: Duration,
@@ -37,8 +34,6 @@ pub struct PurchaseContext {
     pub lab: bool,
     pub group_commit: GroupCommit,
     pub stream: OrderStream,
-    /// On the connections of reads.
-    pub lookup: OrderLookup,
     /// By user.
     pub process_locks: ProcessLocks,
 }

@@ -13,11 +13,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::commands::generation::Generation;
-use crate::holding::hold::Hold;
-use crate::holding::request::LockRequest;
 use crate::kind::Kind;
 use crate::name::Name;
 use crate::owner::Owner;
+use crate::request::LockRequest;
+use crate::state::hold::Hold;
 
 /// The lock, the owner, and whether the field is the writer's.
 type Key = (Name, Owner, bool);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::shared::Shared;
+use crate::state::shared::Shared;
 
 /// Run `task` until it ends; after a panic, log it and run it anew.
 pub(crate) fn supervise<F>(

@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cleanup::limits::NodeLimits;
-use crate::cleanup::reconcile::end_lost_hold;
 use crate::commands::lock::RenewReply;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
-use crate::holding::hold::{Hold, RenewalAction};
-use crate::shared::Shared;
+use crate::state::hold::{Hold, RenewalAction};
+use crate::state::node_limits::NodeLimits;
+use crate::state::shared::Shared;
+use crate::tasks::reconcile::end_lost_hold;
 
 /// How many renewals may be under way at once on one node; more wait.
 const MAX_CONCURRENT: usize = 512;

@@ -16,9 +16,9 @@ use redis_link::{Address, Channels, Unusable};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::shared::Shared;
-use crate::waiting::pubsub::PubSubConnection;
-use crate::waiting::wakeups::{Subscribed, Wakeups};
+use crate::state::shared::Shared;
+use crate::state::wakeups::{Subscribed, Wakeups};
+use crate::tasks::pubsub::PubSubConnection;
 
 /// Pauses between attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::clamp_lease;
 use crate::error::LostReason;
-use crate::holding::hold::state::{Phase, State};
-use crate::holding::request::LockRequest;
 use crate::kind::Kind;
+use crate::request::LockRequest;
+use crate::state::hold::state::{Phase, State};
 
 /// A hold, shared by its guards and the watchdog.
 pub(crate) struct Hold {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt, select_ok};
 use redis::{Client, RedisResult};
 
-use super::Cluster;
 use crate::address::{Address, Channels};
+use crate::cluster::Cluster;
 use crate::cluster_link::ClusterLink;
 use crate::nodes::{Nodes, change};
 use crate::routed::{Route, RoutedConnection};
