@@ -20,10 +20,18 @@ use crate::bench::servers::{Servers, instance};
 /// The runs of a round. Pairs are compared closely: they are made A B B A in one round and B A A B in the next, so that a
 /// drift of the machine affects both alike.
 const ROUND: &[&[&str]] = &[
-    &[ORDERS, BARE, LOCKED, TRANSACTION, ORDERS_16, ORDERS_1024],
+    &[ORDERS, BARE],
+    &[
+        LOCKED,
+        TRANSACTION,
+        ORDERS_16,
+        ORDERS_1024,
+        COMMIT,
+        ORDERS_OPEN,
+    ],
     &[ORDERS_BESIDE, STREAM],
     &[ORDERS_UNKNOWN, ORDERS_KNOWN],
-    &[COMMIT, ORDERS_OPEN, SOLD_OUT, BARE_SOLD_OUT],
+    &[SOLD_OUT, BARE_SOLD_OUT],
     &[ORDERS_DIRECT, ORDERS_PROXIED],
     &[BARE_DIRECT, BARE_PROXIED],
     &[PEAK, OVERLOAD, OVERLOAD, PEAK, STREAM_64],
