@@ -6,7 +6,6 @@ use hyper::Method;
 use hyper::header::CONNECTION;
 use redis::AsyncCommands;
 use serde_json::json;
-use tokio::net::TcpStream;
 use workload::http::{Call, Connection};
 
 use crate::reads::{lock, unlock};
@@ -14,7 +13,7 @@ use crate::resilience::COMMITTING;
 use crate::support::api::{get, metric, post};
 use crate::support::receiver::Receiver;
 use crate::support::stack::{SignedIn, Stack};
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, eventually, until_refused};
 use crate::webhook::arguments;
 
 /// Sends SIGTERM to the first instance, and waits until the second, which is told later and has nothing to wait for, has
@@ -132,8 +131,7 @@ async fn a_draining_instance_says_so_and_sells_and_closes_connections_once_it_ac
     assert_eq!(bought.headers.get(CONNECTION), None, "{bought:?}");
 
     let address = urls[1].trim_start_matches("http://");
-    let is_closed = async || TcpStream::connect(address).await.is_err();
-    eventually("it accepts no connection", is_closed).await;
+    until_refused(address).await;
     let bought = kept
         .send(&purchase)
         .await

@@ -4,7 +4,7 @@
 //! # Map of the source
 //! - `locks`: the entry point
 //! - `kinds`: the locks that callers use; `kind`: their kinds as types and values
-//! - `waiting`: the wait loop; `holding`: guards
+//! - `request`: what a call asks for; `waiting`: the wait loop; `holding`: guards
 //! - `tasks`: renewal, subscriptions, and reconciliation after unknown outcomes
 //! - `state`: what calls and tasks share
 //! - `commands`: one method for each script of `lua/`; `connection`: sends them over `redis_link`

@@ -226,6 +226,10 @@ impl Running {
         let now = Instant::now();
         let mut due = now;
         let state = &mut *self.state();
+        if state.sent >= count {
+            state.attempts.duration = state.attempts.duration.min(now - self.begin);
+            return None;
+        }
         if let Some(rate) = rate {
             let passed = (now.min(close) - self.begin).saturating_sub(LATE);
             // Idle connections would have taken these.
@@ -234,8 +238,7 @@ impl Running {
             state.due = first.max(state.due);
             due = self.begin + Duration::from_secs_f64(state.due as f64 / rate);
         }
-        if state.sent >= count || due.max(now) >= close {
-            state.attempts.duration = state.attempts.duration.min(due - self.begin);
+        if due.max(now) >= close {
             return None;
         }
         state.due += 1;
@@ -373,6 +376,33 @@ mod tests {
         buyers.sort_unstable();
         let came = 1..=buyers.len() as u64;
         assert!(buyers.into_iter().eq(came), "others came: {attempts:?}");
+    }
+
+    #[tokio::test]
+    async fn what_falls_due_after_the_last_buyer_is_not_counted() {
+        let (load, _) = load().await;
+        let passed = Duration::from_secs(10);
+        let sent = load.buyers.len();
+        let attempts = Attempts {
+            duration: load.duration,
+            ..Attempts::default()
+        };
+        let running = Running {
+            load: Load {
+                rate: Some(1_000.0),
+                ..load
+            },
+            begin: Instant::now().checked_sub(passed).unwrap(),
+            state: Mutex::new(State {
+                due: sent,
+                sent,
+                attempts,
+            }),
+        };
+        assert!(running.next().is_none());
+        let attempts = &running.state().attempts;
+        assert_eq!(attempts.not_sent, 0);
+        assert!(attempts.duration >= passed);
     }
 
     #[tokio::test]
