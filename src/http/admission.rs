@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::HeaderName;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
@@ -117,7 +118,7 @@ pub async fn admit_signed_in(
 }
 
 /// The header in which a proxy names its client.
-const FORWARDED_FOR: &str = "x-forwarded-for";
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The other end of the connection, put into each request by the listener.
 #[derive(Clone, Copy, Debug)]

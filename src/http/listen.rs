@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use axum::http::{HeaderValue, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -46,10 +46,6 @@ const BACKLOG: u32 = 4096;
 /// Connections that are open at once; further ones wait in the kernel's queue. Each with an unfinished request takes 10 to
 /// 20 KiB, and an instance is to live with 512 MiB.
 const MAX_CONNECTIONS: usize = 10_000;
-
-/// Longest time between a reply and the next request's last header; then the connection is closed. Longer than the proxies
-/// in `deploy/` keep idle connections, which is 4 s.
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Most bytes of a request's head, and of what is read of a body at a time. Many connections may each hold so much in memory.
 /// The proxies in `deploy/` refuse what is larger themselves.
@@ -200,6 +196,8 @@ impl Server {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let (policy, routes) = (self.policy.clone(), self.routes.clone());
+        let at_work = Arc::new(AtomicBool::new(false));
+        let stream = ClientStream::new(stream, at_work.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Most requests have none, and an empty body of axum's own is not boxed.
             let rest = (!request.body().is_end_stream()).then(Arc::<Mutex<_>>::default);
@@ -211,7 +209,8 @@ impl Server {
                 None => Body::empty(),
             });
             request.extensions_mut().insert(Peer(peer.ip()));
-            let (policy, routes) = (policy.clone(), routes.clone());
+            let (policy, routes, at_work) = (policy.clone(), routes.clone(), at_work.clone());
+            at_work.store(true, Relaxed);
             async move {
                 let mut response = per_request(&policy, routes, request).await;
                 let rest = rest.and_then(|rest| rest.lock().take());
@@ -221,16 +220,15 @@ impl Server {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
+                at_work.store(false, Relaxed);
                 Ok::<_, Infallible>(response)
             }
         });
         let connection = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_LIMIT)
             .max_buf_size(MOST_HEAD_BYTES)
             // Nobody looks whether the client is still there before its reply is written.
             .half_close(true)
-            .serve_connection(TokioIo::new(ClientStream::new(stream)), service);
+            .serve_connection(TokioIo::new(stream), service);
         let connection = self.graceful.watch(connection);
         self.connections.spawn(async move {
             let _slot = slot;
@@ -361,27 +359,62 @@ mod tests {
         tokio::spawn(serve(tcp, policy(), here(), TaskTracker::new(), drain));
     }
 
-    /// After its first reply, and after a part of the next head. The clock stands still but for what is waited for, so no
-    /// machine is too slow.
+    /// After its first reply, and after parts of the next head, of which one comes every four seconds. The clock stands still
+    /// but for what is waited for, so no machine is too slow.
     #[tokio::test]
     async fn a_connection_is_closed_that_sends_no_complete_head_for_ten_seconds() {
-        for part in ["", "GET / HTTP/1.1\r\nhost: x\r\n"] {
+        for parts in [&[][..], &["GET / HTTP/1.1\r\n"], &["GET", " / ", "HTTP"]] {
             let (tcp, mut client) = connected().await;
+            client.set_nodelay(true).expect("each part at once");
             serve_here(tcp);
             answered(&mut client).await;
-            client.write_all(part.as_bytes()).await.expect("send");
+            tokio::time::pause();
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            tokio::time::resume();
+            answered(&mut client).await;
+            let (mut replies, mut requests) = client.split();
             tokio::time::pause();
             let begin = Instant::now();
-            let closed =
-                tokio::time::timeout(LIMIT * 10, client.read_to_end(&mut Vec::new())).await;
-            closed.expect("an end").expect("no reset");
-            let seconds = begin.elapsed().as_secs_f64();
+            let send = async {
+                for part in parts {
+                    requests.write_all(part.as_bytes()).await.expect("send");
+                    tokio::time::sleep(Duration::from_secs(4)).await;
+                }
+            };
+            let mut rest = Vec::new();
+            let ends = tokio::time::timeout(LIMIT * 10, replies.read_to_end(&mut rest));
+            let closed = async {
+                ends.await.expect("an end").expect("no reset");
+                begin.elapsed().as_secs_f64()
+            };
+            let (seconds, ()) = tokio::join!(closed, send);
             assert!(
                 (9.0..=11.0).contains(&seconds),
-                "after {part:?}: {seconds} s"
+                "after {parts:?}: {seconds} s"
             );
             tokio::time::resume();
         }
+    }
+
+    /// The limit is the head's: a body has the request's own.
+    #[tokio::test]
+    async fn a_body_may_take_longer_than_a_head() {
+        let (tcp, mut client) = connected().await;
+        let reads = Router::new().fallback(async |_: Bytes| "read");
+        let drain = drain(CancellationToken::new(), LIMIT);
+        tokio::spawn(serve(tcp, policy(), reads, TaskTracker::new(), drain));
+        let head =
+            b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n";
+        client.write_all(head).await.expect("send");
+        assert_eq!(status(&mut client).await, "HTTP/1.1 100");
+        tokio::time::pause();
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        tokio::time::resume();
+        client.write_all(b"xx").await.expect("send");
+        let mut reply = vec![0; 40];
+        client.read_exact(&mut reply).await.expect("a reply");
+        let reply = String::from_utf8_lossy(&reply);
+        assert!(reply.contains("HTTP/1.1 200"), "{reply}");
     }
 
     /// Sends a request, and reads the reply to its end.

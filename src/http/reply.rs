@@ -1,6 +1,8 @@
 //! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`. Absent values are omitted, never
 //! `null`. Every [`Error`] is answered in it, too.
 
+use std::sync::LazyLock;
+
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -118,6 +120,13 @@ pub fn json(body: Bytes) -> Response {
     response
 }
 
+/// The body of the refusal that most buyers of a sale get.
+static SOLD_OUT: LazyLock<Bytes> = LazyLock::new(|| body_of(&Error::SoldOut));
+
+fn body_of(error: &Error) -> Bytes {
+    failure(error.code(), error.to_string(), error.order_id()).to_bytes()
+}
+
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         if let Error::Internal(detail) | Error::RowRefused(detail) = &self {
@@ -125,8 +134,11 @@ impl IntoResponse for Error {
         }
         let status =
             StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let envelope = failure(self.code(), self.to_string(), self.order_id());
-        let mut response = json(envelope.to_bytes());
+        let body = match &self {
+            Error::SoldOut => SOLD_OUT.clone(),
+            error => body_of(error),
+        };
+        let mut response = json(body);
         *response.status_mut() = status;
         let retry_after = match &self {
             Error::TooManyRequests {

@@ -114,8 +114,9 @@ impl SharedSessions {
         let found = async {
             let renewed = match &self.renewals {
                 Some(renewals) => renewals.request(token).await,
-                // The connection sends those that come together in one write, and each node answers for itself.
-                None => renew(self.redis.clone(), vec![token]).await.pop(),
+                // The connection sends those that come together in one write, and each node answers for itself. Boxed: every
+                // request would carry its size, and most ask for nothing.
+                None => Box::pin(renew(self.redis.clone(), vec![token])).await.pop(),
             };
             renewed.unwrap_or(Err(Error::Unavailable(Cause::Redis)))
         };
