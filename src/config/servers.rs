@@ -73,8 +73,8 @@ impl RedisConfig {
     /// # Errors
     /// An address or a file that cannot be used, in one sentence.
     pub fn server(&self) -> anyhow::Result<redis_link::Server> {
-        let own = self.redis_cert.as_deref().zip(self.redis_key.as_deref());
-        redis::server(&self.redis_url, self.redis_ca.as_deref(), own)
+        let client_cert = self.redis_cert.as_deref().zip(self.redis_key.as_deref());
+        redis::server(&self.redis_url, self.redis_ca.as_deref(), client_cert)
     }
 
     /// The style of its keys' names.

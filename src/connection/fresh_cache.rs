@@ -43,12 +43,12 @@ impl<V: Clone, E: Clone> Entry<V, E> {
             .cloned()
     }
 
-    /// The last result, for a caller that asked at `asked`: where it is fresh, or came since.
-    fn usable(&self, asked: Instant, fresh_for: Duration) -> Option<Result<V, E>> {
+    /// The last result, for a caller that asked at `asked_at`: where it is fresh, or came since.
+    fn usable(&self, asked_at: Instant, fresh_for: Duration) -> Option<Result<V, E>> {
         self.fresh(fresh_for).map(Ok).or_else(|| {
             let last = self.last.read();
             last.as_ref()
-                .filter(|last| last.ended >= asked)
+                .filter(|last| last.ended >= asked_at)
                 .map(|last| last.result.clone())
         })
     }
@@ -72,7 +72,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     /// wait, and not kept. Waits for no more than the read under way and `load`; dropped, it leaves the read to the next
     /// of those who wait.
     pub async fn get(&self, key: K, load: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
-        let asked = Instant::now();
+        let asked_at = Instant::now();
         let new = || {
             Arc::new(Entry {
                 last: RwLock::new(None),
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
             .entries
             .get_or_insert_with(&key, || Ok::<_, Infallible>(new()));
         let _turn = entry.turn.lock().await;
-        if let Some(result) = entry.usable(asked, self.fresh_for) {
+        if let Some(result) = entry.usable(asked_at, self.fresh_for) {
             return result;
         }
         let begun = Instant::now();

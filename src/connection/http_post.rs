@@ -102,8 +102,8 @@ impl Endpoint {
         };
         // Only its status matters; the rest is read so that the receiver need not see a broken connection.
         let status = reply.status();
-        let rest = Limited::new(reply.into_body(), MAX_REPLY).collect();
-        if !matches!(timeout_at(deadline, rest).await, Ok(Ok(_))) {
+        let reply_body = Limited::new(reply.into_body(), MAX_REPLY).collect();
+        if !matches!(timeout_at(deadline, reply_body).await, Ok(Ok(_))) {
             tracing::debug!("a reply was cut off");
         }
         let answered = format!("the receiver answered {status}");

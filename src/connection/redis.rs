@@ -18,10 +18,10 @@ pub use redis_link::{Redis, RoutedConnection};
 pub fn server(
     url: &SecretString,
     authority: Option<&Path>,
-    own: Option<(&Path, &Path)>,
+    client_cert: Option<(&Path, &Path)>,
 ) -> anyhow::Result<Server> {
     let server = Server::from_url(url.expose_secret()).map_err(not_usable)?;
-    if authority.is_none() && own.is_none() {
+    if authority.is_none() && client_cert.is_none() {
         return Ok(server);
     }
     anyhow::ensure!(
@@ -34,14 +34,14 @@ pub fn server(
     let root_cert = authority
         .map(|file| read("REDIS_CA (--redis-ca)", file))
         .transpose()?;
-    let own = own.map(|(certificate, key)| {
+    let client_cert = client_cert.map(|(certificate, key)| {
         anyhow::Ok(redis::ClientTlsConfig {
             client_cert: read("REDIS_CERT (--redis-cert)", certificate)?,
             client_key: read("REDIS_KEY (--redis-key)", key)?,
         })
     });
     let certificates = redis::TlsCertificates {
-        client_tls: own.transpose()?,
+        client_tls: client_cert.transpose()?,
         root_cert,
     };
     server

@@ -75,15 +75,15 @@ fn untried(version: &str, comment: &str) -> Option<&'static str> {
 
 /// The cluster whose nodes all take writes, if the server with these settings is one of them.
 fn cluster_of_writers(settings: &HashMap<String, String>) -> Option<&'static str> {
-    let is = |name: &str, values: [&str; 2]| {
+    let is_set_to = |name: &str, values: [&str; 2]| {
         let value = settings.get(name);
         value.is_some_and(|value| values.contains(&value.as_str()))
     };
     let group = settings.get("group_replication_group_name");
-    if is("wsrep_on", ["ON", "1"]) {
+    if is_set_to("wsrep_on", ["ON", "1"]) {
         Some("a Galera cluster (wsrep_on)")
     } else if group.is_some_and(|name| !name.is_empty())
-        && is("group_replication_single_primary_mode", ["OFF", "0"])
+        && is_set_to("group_replication_single_primary_mode", ["OFF", "0"])
     {
         Some("Group Replication with several primaries")
     } else {

@@ -136,11 +136,11 @@ fn complete_operation(
 
 /// The codes of an operation's failures: those it lists, and those that follow from what it takes.
 fn codes(operation: &mut Value) -> BTreeSet<String> {
-    let own = operation
+    let listed = operation
         .as_object_mut()
         .and_then(|operation| operation.remove(CODES));
-    let own = own.unwrap_or_default();
-    let own = own
+    let listed = listed.unwrap_or_default();
+    let listed = listed
         .as_array()
         .into_iter()
         .flatten()
@@ -176,7 +176,8 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
         (asks_for(ADMIN_TOKEN), &["FORBIDDEN"]),
     ];
     let implied = implied.into_iter().filter(|(applies, _)| *applies);
-    own.chain(implied.flat_map(|(_, codes)| codes.iter().copied()))
+    listed
+        .chain(implied.flat_map(|(_, codes)| codes.iter().copied()))
         .map(str::to_owned)
         .collect()
 }

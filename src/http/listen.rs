@@ -200,11 +200,11 @@ impl Server {
         let stream = ClientStream::new(stream, at_work.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Most requests have none, and an empty body of axum's own is not boxed.
-            let rest = (!request.body().is_end_stream()).then(Arc::<Mutex<_>>::default);
-            let mut request = request.map(|body| match &rest {
-                Some(rest) => Body::new(LentBody {
+            let unread = (!request.body().is_end_stream()).then(Arc::<Mutex<_>>::default);
+            let mut request = request.map(|body| match &unread {
+                Some(unread) => Body::new(LentBody {
                     body: Some(body),
-                    rest: rest.clone(),
+                    rest: unread.clone(),
                 }),
                 None => Body::empty(),
             });
@@ -213,9 +213,9 @@ impl Server {
             at_work.store(true, Relaxed);
             async move {
                 let mut response = per_request(&policy, routes, request).await;
-                let rest = rest.and_then(|rest| rest.lock().take());
-                if let Some(rest) = rest
-                    && !is_drained(rest).await
+                let unread = unread.and_then(|unread| unread.lock().take());
+                if let Some(unread) = unread
+                    && !is_drained(unread).await
                 {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
@@ -281,15 +281,15 @@ impl hyper::body::Body for LentBody {
 }
 
 /// Reads the rest of a body, unless that is long or does not come soon; then the connection cannot be used again.
-async fn is_drained(mut rest: Incoming) -> bool {
-    let mut left = MOST_DRAINED_BYTES;
-    if rest.size_hint().lower() > left {
+async fn is_drained(mut body: Incoming) -> bool {
+    let mut allowed = MOST_DRAINED_BYTES;
+    if body.size_hint().lower() > allowed {
         return false;
     }
     let drain = async {
-        while let Some(frame) = rest.frame().await {
+        while let Some(frame) = body.frame().await {
             let size = frame.ok()?.data_ref().map_or(0, Bytes::len);
-            left = left.checked_sub(size as u64)?;
+            allowed = allowed.checked_sub(size as u64)?;
         }
         Some(())
     };

@@ -45,14 +45,14 @@ pub struct ReplyCounts([AtomicU64; STATUSES.len()]);
 
 impl ReplyCounts {
     fn count(&self, status: StatusCode) {
-        let at = match status.as_u16() {
+        let place = match status.as_u16() {
             200..=299 => 0,
             400..=499 => 1,
             500 => 2,
             503 => 3,
             _ => 4,
         };
-        self.0[at].fetch_add(1, Relaxed);
+        self.0[place].fetch_add(1, Relaxed);
     }
 
     /// How many replies had each status.
@@ -79,18 +79,18 @@ pub struct RequestPolicy {
 /// Answers a request by the route table.
 pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Request) -> Response {
     let id = request_id(&request);
-    let asked = policy
+    let traced_as = policy
         .traced_as
         .as_ref()
         .filter(|_| request.headers().contains_key(TRACE_HEADER))
         .cloned();
-    let is_asked = asked.is_some();
+    let is_asked = traced_as.is_some();
     let span = policy
         .spans
         .as_ref()
         .map(|spans| spans.begin(&request, &id));
     // A span has the steps as its events.
-    let node = asked.or_else(|| span.is_some().then(Arc::default));
+    let node = traced_as.or_else(|| span.is_some().then(Arc::default));
     let trace = node.map(|node| Arc::new(StepTrace::begin(node)));
     let context = RequestContext {
         id: id.clone(),

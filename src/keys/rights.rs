@@ -37,12 +37,12 @@ pub async fn check(redis: &RoutedConnection) -> anyhow::Result<()> {
         )
     };
     for key in SAMPLES {
-        let asked = RIGHTS_CHECK
+        let checked = RIGHTS_CHECK
             .key(key)
             .invoke_async::<i64>(&mut redis.clone())
             .await;
         let kind = || format!("keys like {}", key.replace("rights", "…"));
-        asked.map_err(|error| cannot(&kind(), error))?;
+        checked.map_err(|error| cannot(&kind(), error))?;
     }
     // A session's fields and time to live are written in one transaction.
     let mut transaction = redis::pipe();

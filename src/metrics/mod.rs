@@ -307,8 +307,8 @@ impl Metrics {
                     subscriptions fail.";
         page.gauge("cache_local_enabled", help)
             .sample(&[], u8::from(stats.local_enabled));
-        let most = CacheConfig::default().local_capacity;
-        let help = format!("Values in memory, at most {most}.");
+        let capacity = CacheConfig::default().local_capacity;
+        let help = format!("Values in memory, at most {capacity}.");
         page.gauge("cache_local_entries", &help)
             .sample(&[], stats.local_entries);
         let help = "Loads running. At the bound further ones are refused: the database is slow.";
@@ -318,7 +318,7 @@ impl Metrics {
 
     /// Connections to the database, connections of clients, and sessions.
     fn connections(&self, page: &mut Page) {
-        for (pool, name, connections, most) in [
+        for (pool, name, connections, capacity) in [
             (
                 &self.database.pool,
                 "database_connections",
@@ -346,10 +346,11 @@ impl Metrics {
             page.gauge(name, connections)
                 .sample(&[("state", "idle")], idle)
                 .sample(&[("state", "in_use")], in_use);
-            page.gauge(&format!("{name}_max"), most).sample(&[], max);
+            page.gauge(&format!("{name}_max"), capacity)
+                .sample(&[], max);
         }
         let help = "Time a purchase, or another write, held a connection to the database. \
-                    database_connections_max divided by it is the most there can be a second.";
+                    database_connections_max divided by it is the capacity there can be a second.";
         page.histogram("database_connection_hold_seconds", help)
             .counted(&[], &self.database.pool.held().counted());
         let sessions = self.guards.sessions.stats();

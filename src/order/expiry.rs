@@ -110,10 +110,10 @@ impl Expiry {
     async fn cancel_others(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
         loop {
-            let mut due = self.due(Among::AllBut(&self.stuck)).await?;
-            let is_last = due.len() < BATCH as usize;
-            due.sort_unstable_by_key(|order| (order.voucher_id, order.order_id));
-            for orders in due.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
+            let mut expired = self.find_expired(Among::AllBut(&self.stuck)).await?;
+            let is_last = expired.len() < BATCH as usize;
+            expired.sort_unstable_by_key(|order| (order.voucher_id, order.order_id));
+            for orders in expired.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
                 match self.cancel(orders).await {
                     Ok(()) => {}
                     // The server's state, which concerns all.
@@ -135,15 +135,15 @@ impl Expiry {
     /// Cancels those of one sale, until none is left.
     async fn cancel_of(&self, voucher_id: i64) -> Result<(), Error> {
         loop {
-            let due = self.due(Among::Only(voucher_id)).await?;
-            self.cancel(&due).await?;
-            if due.len() < BATCH as usize {
+            let expired = self.find_expired(Among::Only(voucher_id)).await?;
+            self.cancel(&expired).await?;
+            if expired.len() < BATCH as usize {
                 return Ok(());
             }
         }
     }
 
-    async fn due(&self, among: Among<'_>) -> Result<Vec<OrderKey>, Error> {
+    async fn find_expired(&self, among: Among<'_>) -> Result<Vec<OrderKey>, Error> {
         let store = &self.lifetime.store;
         store
             .unpaid_since(self.unpaid_seconds.into(), BATCH, among)

@@ -113,7 +113,8 @@ impl PurchaseService {
         // A shutdown waits for it, also where its client takes no reply.
         let (_counted, _permit) = (self.0.tasks.token(), permit);
         let work = self.0.buy_with_retries(buyer, &sale, deadline);
-        let outcome = outcome_of(AssertUnwindSafe(work).catch_unwind().await);
+        let ended = AssertUnwindSafe(work).catch_unwind().await;
+        let outcome = ended.unwrap_or_else(|panic| Err(unknown_after(panic)));
         if let Err(Error::OutcomeUnknown(Some(id))) = outcome
             && !sale.strategy.is_deferred()
         {
@@ -225,26 +226,20 @@ impl Inner {
     }
 }
 
-/// What a purchase came to, unless it panicked, which may have been after the commit.
-fn outcome_of(ended: Result<Result<i64, Error>, Box<dyn Any + Send>>) -> Result<i64, Error> {
-    ended.unwrap_or_else(|panic| {
-        tracing::error!(panic = %Panic::from(panic), "a purchase ended without an outcome");
-        Err(Error::OutcomeUnknown(None))
-    })
+/// What is known of a purchase that panicked, perhaps after its commit.
+fn unknown_after(panic: Box<dyn Any + Send>) -> Error {
+    tracing::error!(panic = %Panic::from(panic), "a purchase ended without an outcome");
+    Error::OutcomeUnknown(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn the_outcome_of_a_purchase_that_panics_is_unknown() {
-        let work = async { panic!("after its commit") };
-        let ended = AssertUnwindSafe(work).catch_unwind().await;
-        assert!(matches!(
-            outcome_of(ended),
-            Err(Error::OutcomeUnknown(None))
-        ));
+    #[test]
+    fn the_outcome_of_a_purchase_that_panics_is_unknown() {
+        let panic = std::panic::catch_unwind(|| panic!("after its commit")).unwrap_err();
+        assert!(matches!(unknown_after(panic), Error::OutcomeUnknown(None)));
     }
 
     fn size<'a, F: Future>(_: fn(&'a PurchaseService, Buyer, InFlightPermit) -> F) -> usize {

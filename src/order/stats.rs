@@ -52,13 +52,13 @@ impl PurchaseStats {
             Ok(Purchased::Pending(_)) => "PENDING",
             Err(error) => error.code(),
         };
-        let at = Strategy::ALL
+        let strategy_at = Strategy::ALL
             .iter()
             .position(|known| Some(*known) == strategy);
-        let of = &self.by_strategy[at.unwrap_or(Strategy::ALL.len())];
-        let known = OUTCOMES.iter().position(|outcome| *outcome == label);
-        of.outcomes[known.unwrap_or(OUTCOMES.len() - 1)].fetch_add(1, Relaxed);
-        of.took.add_duration(took);
+        let outcome_at = OUTCOMES.iter().position(|outcome| *outcome == label);
+        let counters = &self.by_strategy[strategy_at.unwrap_or(Strategy::ALL.len())];
+        counters.outcomes[outcome_at.unwrap_or(OUTCOMES.len() - 1)].fetch_add(1, Relaxed);
+        counters.took.add_duration(took);
     }
 
     /// The counters of each strategy, by its name.

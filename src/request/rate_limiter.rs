@@ -64,9 +64,9 @@ mod tests {
         }
         // A bucket of a million a second is full again after a microsecond.
         let tracked = limiter.0.map(|buckets| buckets.keyed.len());
-        let most = MAX_IDLE_KEYS + CHECKS_PER_CLEANUP as usize;
+        let bound = MAX_IDLE_KEYS + CHECKS_PER_CLEANUP as usize;
         assert!(
-            tracked.is_some_and(|tracked| tracked <= most),
+            tracked.is_some_and(|tracked| tracked <= bound),
             "{tracked:?}"
         );
     }

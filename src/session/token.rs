@@ -41,8 +41,8 @@ impl Token {
         let text = header.strip_prefix("Bearer ").unwrap_or(header);
         let text: [u8; TOKEN_LENGTH] = text.as_bytes().try_into().ok()?;
         // Counted, not searched for: all at once instead of one after the other.
-        let others = text.iter().filter(|byte| !byte.is_ascii_hexdigit()).count();
-        (others == 0).then_some(Token(text))
+        let other_bytes = text.iter().filter(|byte| !byte.is_ascii_hexdigit()).count();
+        (other_bytes == 0).then_some(Token(text))
     }
 
     /// The token's text, for the reply to a sign-in.

@@ -45,21 +45,21 @@ pub(super) async fn check(
         );
     }
     // A Java node's sessions may set none.
-    let own = i64::from(
+    let own_offset = i64::from(
         Utc::now()
             .with_timezone(&zone.0)
             .offset()
             .fix()
             .local_minus_utc(),
     );
-    if server.zone_offset != Some(own) {
+    if server.zone_offset != Some(own_offset) {
         let of_server = server.zone_offset.map_or("unknown".to_owned(), offset);
         findings.warn(
-            &format!("a session that sets no time zone is at {of_server}; ours is {}", offset(own)),
+            &format!("a session that sets no time zone is at {of_server}; ours is {}", offset(own_offset)),
             &format!(
                 "beside a Java node: its JDBC address needs \
                  connectionTimeZone={}&forceConnectionTimeZoneToSession=true, or sales begin at another time there",
-                offset(own).replace('+', "%2B")
+                offset(own_offset).replace('+', "%2B")
             ),
         );
     }
@@ -69,12 +69,12 @@ pub(super) async fn check(
             .offsets_of_ids()
             .await?;
         let all: i64 = ids.iter().map(|(_, orders)| orders).sum();
-        for (ahead, orders) in ids.into_iter().filter(|(ahead, _)| *ahead != own) {
+        for (ahead, orders) in ids.into_iter().filter(|(ahead, _)| *ahead != own_offset) {
             findings.warn(
                 &format!("{orders} of the last {all} orders have ids made at {}", offset(ahead)),
                 &format!(
                     "a node runs in another time zone: its ids do not rise with those of the others, and it reads the times \
-                     of sales in its own zone; start its JVM with -Duser.timezone={0}, or our node with --time-zone {0}",
+                     of sales in its own_offset zone; start its JVM with -Duser.timezone={0}, or our node with --time-zone {0}",
                     zone.0
                 ),
             );

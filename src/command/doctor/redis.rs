@@ -17,20 +17,20 @@ pub(super) async fn check(
     style: KeyStyle,
 ) -> anyhow::Result<()> {
     let info: String = redis::cmd("INFO").query_async(redis).await?;
-    let of = |name| info_field(&info, name).unwrap_or_default();
-    let policy = of("maxmemory_policy");
+    let info_of = |name| info_field(&info, name).unwrap_or_default();
+    let policy = info_of("maxmemory_policy");
     if !matches!(policy, "" | "noeviction") {
         findings.warn(
             &format!("maxmemory-policy is {policy}"),
             "locks and sessions can be evicted; use noeviction",
         );
     }
-    if of("aof_enabled") == "0" {
+    if info_of("aof_enabled") == "0" {
         let (what, advice) = without_log(redis, &info).await?;
         findings.warn(&what, advice);
     }
-    let replicas = of("connected_slaves");
-    if !matches!(replicas, "" | "0") && of("min_slaves_good_slaves").is_empty() {
+    let replicas = info_of("connected_slaves");
+    if !matches!(replicas, "" | "0") && info_of("min_slaves_good_slaves").is_empty() {
         findings.warn(
             &format!("{replicas} replicas, and the master takes writes when it has lost them"),
             "cut off, it admits orders that a failover loses; set min-replicas-to-write 1 and min-replicas-max-lag 10",

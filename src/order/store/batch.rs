@@ -119,24 +119,24 @@ impl OrderTransaction {
         let mut stocks = HashMap::with_capacity(sales.len());
         let mut locked = BTreeSet::new();
         let mut failure = None;
-        let mut rest: Vec<i64> = sales.iter().copied().collect();
-        while !rest.is_empty() {
+        let mut unlocked: Vec<i64> = sales.iter().copied().collect();
+        while !unlocked.is_empty() {
             let wait = if waits { "" } else { " NOWAIT" };
             let lock = |sale: &i64| format!("{} FOR UPDATE{wait}; ", stock_sql(*sale));
-            let text: String = rest.iter().map(lock).collect();
+            let text: String = unlocked.iter().map(lock).collect();
             let Sent { replies, error } = self.send(&text).await;
-            for (sale, reply) in rest.iter().zip(&replies) {
+            for (sale, reply) in unlocked.iter().zip(&replies) {
                 stocks.insert(*sale, reply.number().map_err(BatchError::All)?);
             }
             let Some(error) = error.map(Error::from) else {
                 break;
             };
-            match rest.get(replies.len()) {
+            match unlocked.get(replies.len()) {
                 Some(sale) if !matches!(error, Error::Unavailable(_)) => {
                     locked.insert(*sale);
                     failure = Some(error);
                     waits = false;
-                    rest.drain(..=replies.len());
+                    unlocked.drain(..=replies.len());
                 }
                 _ => return Err(BatchError::All(error)),
             }

@@ -77,7 +77,8 @@ impl Ended {
         let outcome = match obstacle {
             Obstacle::Inserted(_) | Obstacle::DuplicateKey => {
                 match open.refused_by_key(order).await {
-                    Ok(outcome) => outcome,
+                    Ok(None) => Ok(order.id),
+                    Ok(Some(refusal)) => Err(refusal),
                     // What is in the way may be this order, by an earlier copy of the text.
                     Err(error) => return open.decided(order, error).await,
                 }
@@ -271,11 +272,11 @@ impl OrderTransaction {
         })
     }
 
-    /// Until when the text may commit, by the server's clock; `left` of the attempt is left.
-    fn latest_commit(&self, left: Duration, order: &NewOrder, kind: Kind) -> DateTime<Utc> {
+    /// Until when the text may commit, by the server's clock; `time_left` of the attempt is left.
+    fn latest_commit(&self, time_left: Duration, order: &NewOrder, kind: Kind) -> DateTime<Utc> {
         // Every connection asks the clock when it is opened.
         let now = self.db.clock().now().unwrap_or_else(Utc::now);
-        let attempt = now + left;
+        let attempt = now + time_left;
         match kind {
             Kind::Purchases => attempt.min(drawn_at(self.zone, order.id) + COMMITS_WITHIN),
             Kind::Entries => attempt,

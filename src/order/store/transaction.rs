@@ -136,7 +136,7 @@ impl OrderTransaction {
         match error {
             None => Ok(replies.first().map_or(0, Reply::changed)),
             Some(error) if is_duplicate(&error) => {
-                let refusal = self.refused_by_key(order).await?.err();
+                let refusal = self.refused_by_key(order).await?;
                 self.run("ROLLBACK").await?;
                 self.begun = false;
                 self.connection.answered();
@@ -146,27 +146,22 @@ impl OrderTransaction {
         }
     }
 
-    /// Why a unique key, of whatever columns, refuses the order; its id where it is this order that is there, by an earlier copy of
-    /// the text. The rows say it; which key it was, the server tells as text only, and a table may have keys of somebody else.
+    /// Why a unique key, of whatever columns, refuses the order; `None` where it is this order that is there, by an earlier copy
+    /// of the text. The rows say it; which key it was, the server tells as text only, and a table may have keys of somebody else.
     pub(super) async fn refused_by_key(
         &mut self,
         order: &NewOrder,
-    ) -> Result<Result<i64, Error>, Error> {
+    ) -> Result<Option<Error>, Error> {
         let rows = self.rows_of(slice::from_ref(order)).await?;
         if let Some((buyer, _)) = rows.get(&order.id) {
-            return Ok(if *buyer == order.buyer {
-                Ok(order.id)
-            } else {
-                Err(Error::DuplicateId)
-            });
+            return Ok((*buyer != order.buyer).then_some(Error::DuplicateId));
         }
         let existing = self.orders_of(slice::from_ref(&order.buyer)).await?;
-        Ok(Err(existing
-            .get(&order.buyer)
+        Ok(Some(match existing.get(&order.buyer) {
+            Some(id) => Error::AlreadyOrdered(Some(*id)),
             // Who was in the way has gone.
-            .map_or(Error::Conflict, |id| {
-                Error::AlreadyOrdered(Some(*id))
-            })))
+            None => Error::Conflict,
+        }))
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive strategy.

@@ -58,9 +58,11 @@ impl Webhook {
             json!({ "phone": phone.as_str(), "code": code, "validSeconds": valid.as_secs() });
         let body = body.to_string();
         let (started, limit) = (Instant::now(), self.settings.timeout);
-        let left = move || limit.saturating_sub(started.elapsed());
-        let pauses = PAUSES.into_iter().take_while(move |pause| left() > *pause);
-        (|| self.post(&id, &body, left()))
+        let time_left = move || limit.saturating_sub(started.elapsed());
+        let pauses = PAUSES
+            .into_iter()
+            .take_while(move |pause| time_left() > *pause);
+        (|| self.post(&id, &body, time_left()))
             .retry(pauses)
             .when(|failure| matches!(failure, PostError::NotSent(_)))
             .await

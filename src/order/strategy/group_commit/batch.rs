@@ -217,7 +217,7 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
 /// Gives each order a transaction of its own, a few at a time.
 async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders: Vec<NewOrder>) {
     let context = &context;
-    let one = |(buyer, order): (BatchedBuyer, NewOrder)| async move {
+    let commit_one = |(buyer, order): (BatchedBuyer, NewOrder)| async move {
         let outcome = match context.commit(&[order], buyer.first.deadline).await {
             Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
             Err(
@@ -228,7 +228,9 @@ async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders:
         buyer.answer(outcome, committed);
     };
     let orders = stream::iter(buyers.into_iter().zip(orders));
-    orders.for_each_concurrent(SINGLES_AT_ONCE, one).await;
+    orders
+        .for_each_concurrent(SINGLES_AT_ONCE, commit_one)
+        .await;
 }
 
 impl BatchContext {

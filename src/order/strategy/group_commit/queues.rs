@@ -128,8 +128,8 @@ impl<T> Queues<T> {
     /// Whether a worker that has committed a batch of size `done` is to pause before it asks for the next one: after a large
     /// batch, while few wait. Until it asks, its batch counts as in flight, so that no other worker begins with those few.
     pub(super) fn pauses(&self, key: Key, done: usize) -> bool {
-        let few = |queue: &Queue<T>| queue.waiting.len() < done / 2;
-        done > LARGE && self.all.lock().queues.get(&key).is_some_and(few)
+        let is_short = |queue: &Queue<T>| queue.waiting.len() < done / 2;
+        done > LARGE && self.all.lock().queues.get(&key).is_some_and(is_short)
     }
 
     /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.

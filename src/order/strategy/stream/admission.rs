@@ -34,8 +34,8 @@ impl Admission {
 
     /// Until when it may be admitted from now on.
     pub fn runs_within(&self) -> Duration {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        RUNS_WITHIN.min(left).min(self.window.ends_in())
+        let time_left = self.deadline.saturating_duration_since(Instant::now());
+        RUNS_WITHIN.min(time_left).min(self.window.ends_in())
     }
 }
 

@@ -118,11 +118,11 @@ impl PendingPurchase<'_> {
     /// One call, of whatever purchases.
     async fn ask(&mut self) -> Result<Verdict, Error> {
         let Admission { deadline, .. } = self.admission;
-        let asked = self
+        let answer = self
             .member
             .admissions
             .request_until(self.admission, deadline);
-        match asked.await {
+        match answer.await {
             Ok(answer) => {
                 self.in_doubt |= answer.in_doubt;
                 answer.verdict
@@ -151,16 +151,17 @@ impl Member {
 
     /// An answer for each purchase.
     pub(super) async fn admit(&self, queued: &[Admission]) -> Vec<Answer> {
-        let due: Vec<Result<(), Error>> = queued.iter().map(Admission::require_due).collect();
+        let checked: Vec<Result<(), Error>> = queued.iter().map(Admission::require_due).collect();
         let sent: Vec<Admission> = queued
             .iter()
-            .zip(&due)
-            .filter(|(_, due)| due.is_ok())
+            .zip(&checked)
+            .filter(|(_, checked)| checked.is_ok())
             .map(|(admission, _)| *admission)
             .collect();
         let mut answers = self.admit_all(&sent).await.into_iter();
-        due.into_iter()
-            .map(|due| match due {
+        checked
+            .into_iter()
+            .map(|checked| match checked {
                 Ok(()) => answers.next().unwrap_or_else(Answer::unknown),
                 Err(error) => Answer::refusal(error),
             })

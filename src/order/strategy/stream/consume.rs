@@ -220,15 +220,15 @@ impl Member {
         if !self.database_failed.swap(false, Relaxed) {
             return;
         }
-        let mut away = false;
+        let mut is_away = false;
         while !self.is_stopped() && self.store.find(0).await.is_err() {
-            if !away {
+            if !is_away {
                 tracing::warn!("the database does not answer; nothing is read until it does");
             }
-            away = true;
+            is_away = true;
             self.sleep(CLAIM_EVERY).await;
         }
-        if away {
+        if is_away {
             tracing::warn!("the database answers again");
             self.sales.forget_all();
         }

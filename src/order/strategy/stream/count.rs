@@ -168,7 +168,7 @@ impl Member {
         };
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
         let rows = locked.rows_of(&orders).await?;
-        let own = |order: &NewOrder| {
+        let row_of = |order: &NewOrder| {
             rows.get(&order.id)
                 .filter(|(buyer, _)| *buyer == order.buyer)
         };
@@ -187,7 +187,7 @@ impl Member {
         script.arg(voucher_id).arg(last);
         let undecided: Vec<_> = entries
             .iter()
-            .filter(|(_, order)| own(order).is_none())
+            .filter(|(_, order)| row_of(order).is_none())
             .collect();
         script.arg(undecided.len());
         for (entry, _) in undecided {
@@ -195,7 +195,7 @@ impl Member {
         }
         let active = orders
             .iter()
-            .filter(|order| own(order).is_some_and(|(_, active)| *active));
+            .filter(|order| row_of(order).is_some_and(|(_, active)| *active));
         let active: Vec<i64> = active.map(|order| order.buyer.user_id).collect();
         script.arg(active.len()).arg(active).arg(void);
         let sent = Instant::now();

@@ -156,11 +156,11 @@ impl Member {
     async fn commit(&self, orders: Orders, deadline: Instant, attempt: &mut Attempt) {
         let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
         let outcomes = match self.try_commit(&new, deadline).await {
-            Ok(Ok(outcomes)) => outcomes,
-            Ok(Err(BatchError::All(Error::DuplicateId))) => {
+            Ok(outcomes) => outcomes,
+            Err(BatchError::All(Error::DuplicateId)) => {
                 return self.commit_others(orders, deadline, attempt).await;
             }
-            Ok(Err(BatchError::Order(error))) if orders.len() > 1 && !is_state(&error) => {
+            Err(BatchError::Order(error)) if orders.len() > 1 && !is_state(&error) => {
                 let voucher_id = orders[0].1.buyer.voucher_id;
                 tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
                 for one in orders {
@@ -168,13 +168,9 @@ impl Member {
                 }
                 return;
             }
-            Ok(Err(
+            Err(
                 BatchError::All(error) | BatchError::Sales(_, error) | BatchError::Order(error),
-            )) => new.iter().map(|_| Err(error.clone())).collect(),
-            Err(_) => {
-                let error = Error::Internal("a batch of the stream panicked".to_owned());
-                new.iter().map(|_| Err(error.clone())).collect()
-            }
+            ) => new.iter().map(|_| Err(error.clone())).collect(),
         };
         let mut refused = Vec::new();
         for ((entry, order), outcome) in orders.into_iter().zip(outcomes) {
@@ -212,21 +208,29 @@ impl Member {
         &self,
         orders: &[NewOrder],
         deadline: Instant,
-    ) -> std::thread::Result<Result<Outcomes, BatchError>> {
+    ) -> Result<Outcomes, BatchError> {
         for _ in 1..TRIES {
-            let commit = AssertUnwindSafe(self.committer.commit(orders, deadline));
-            match commit.catch_unwind().await {
-                Ok(Err(BatchError::Order(error)))
-                    if orders.len() == 1 && error.is_about_the_row() =>
-                {
+            match self.commit_once(orders, deadline).await {
+                Err(BatchError::Order(error)) if orders.len() == 1 && error.is_about_the_row() => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 outcomes => return outcomes,
             }
         }
-        AssertUnwindSafe(self.committer.commit(orders, deadline))
-            .catch_unwind()
-            .await
+        self.commit_once(orders, deadline).await
+    }
+
+    /// Commits. A panic leaves the entries pending, as an error of all does.
+    async fn commit_once(
+        &self,
+        orders: &[NewOrder],
+        deadline: Instant,
+    ) -> Result<Outcomes, BatchError> {
+        let committing = AssertUnwindSafe(self.committer.commit(orders, deadline));
+        committing.catch_unwind().await.unwrap_or_else(|_| {
+            let panicked = "a batch of the stream panicked";
+            Err(BatchError::All(Error::Internal(panicked.to_owned())))
+        })
     }
 
     /// Commits the orders whose ids are free, and refuses the others.
@@ -334,8 +338,8 @@ impl Member {
     /// Resolves decided entries. Where that fails, they are delivered again and found decided.
     async fn resolve_all(&self, mark: &Mark, attempt: &mut Attempt) {
         while !attempt.decided.is_empty() {
-            let some = attempt.decided.len().min(RESOLVED_AT_ONCE);
-            let decided: Vec<_> = attempt.decided.drain(..some).collect();
+            let count = attempt.decided.len().min(RESOLVED_AT_ONCE);
+            let decided: Vec<_> = attempt.decided.drain(..count).collect();
             let resolved = self.resolve(mark, &decided).await;
             if !matches!(resolved, Ok(true)) {
                 // Under a new mark the sale may have been counted before the commit.
