@@ -97,7 +97,8 @@ fn additions(figures: &Figures) -> Result<String, Error> {
         ">requests at once",
         ">longest in the waiting room",
     ];
-    let rows = SIZES.into_iter().flat_map(|(buyers, stock)| {
+    // To the smallest nothing has to be added.
+    let rows = SIZES.into_iter().skip(1).flat_map(|(buyers, stock)| {
         let plain = PlanOptions {
             buyers,
             stock,
