@@ -58,7 +58,8 @@ impl Health {
             tokio::time::timeout(PROBE_LIMIT, mysql::ping(&self.database)),
             tokio::time::timeout(PROBE_LIMIT, self.redis.ping()),
         );
-        let (database, redis) = (matches!(database, Ok(Ok(()))), matches!(redis, Ok(Ok(()))));
+        let database = matches!(database, Ok(Ok(())));
+        let redis = matches!(redis, Ok(Ok(())));
         Readiness {
             success: database && redis,
             database,

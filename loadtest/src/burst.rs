@@ -43,7 +43,8 @@ fn report(sale: &Report) -> Checked {
         sale.requests, sale.elapsed_s, sale.requests_per_s, sale.orders_per_s
     );
     if sale.unknown > 0 {
-        let (unknown, orders) = (sale.unknown, verdict.unacknowledged);
+        let unknown = sale.unknown;
+        let orders = verdict.unacknowledged;
         notes +=
             &format!("\n{unknown} outcomes unknown to their buyers; {orders} of them are orders.");
     }
@@ -80,7 +81,8 @@ fn report(sale: &Report) -> Checked {
 
 /// What a sale must keep; and what it must have shown, or nothing can be said of it.
 pub fn checks(sale: &Report) -> Vec<Check> {
-    let (orders, still) = (sale.verdict.orders, sale.tables_unchanged);
+    let orders = sale.verdict.orders;
+    let still = sale.tables_unchanged;
     let invariants = sale.verdict.invariants().into_iter();
     let kept = invariants.map(|(name, count)| Check::new(name, count, 0, count == 0));
     let shown = [

@@ -68,7 +68,8 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
         nodes,
         progress,
     } = &shared.environment;
-    let (size, stock) = (shared.buyers, shared.stock);
+    let size = shared.buyers;
+    let stock = shared.stock;
     if u64::from(size) < 3 * u64::from(stock) {
         return Err(Error::Usage(format!(
             "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
@@ -82,8 +83,11 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
     };
     let order_rows = OrderRows::open(&access.database_url).await?;
     let buyers = burst::prepare(shared).await?;
-    let (alone, together) = (slice::from_ref(one), &targets[..]);
-    let (mut rows, mut as_promised, mut examples) = (Vec::new(), 0, Vec::new());
+    let alone = slice::from_ref(one);
+    let together = &targets[..];
+    let mut rows = Vec::new();
+    let mut as_promised = 0;
+    let mut examples = Vec::new();
     'sales: for strategy in Strategy::ALL {
         for (instances, targets) in [(1, alone), (nodes.len() as u32, together)] {
             let mut burst = shared.clone();
@@ -131,7 +135,8 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
     }
     let all = rows.len();
     let what = "strategies as promised, on one instance and on several";
-    let (buyers, tries) = (buyers.len(), shared.tries);
+    let buyers = buyers.len();
+    let tries = shared.tries;
     let report = Checked {
         scenario: "ladder",
         heading: format!(

@@ -77,7 +77,8 @@ impl Check {
         } else {
             CheckResult::Violation
         };
-        let (measured, allowed) = (measured.to_string(), allowed.to_string());
+        let measured = measured.to_string();
+        let allowed = allowed.to_string();
         Self {
             what: what.into(),
             measured,

@@ -24,7 +24,8 @@ mod state;
 /// Where the start fails, with what to do about it, or where requests did not finish within the drain deadline.
 pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     config.check()?;
-    let (draining, connections) = (CancellationToken::new(), TaskTracker::new());
+    let draining = CancellationToken::new();
+    let connections = TaskTracker::new();
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
     let state = Arc::new(state);
     let stop_expiry = CancellationToken::new();
@@ -73,7 +74,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         replies: state.metrics.replies.clone(),
     };
     let admin_token = AdminToken(config.http.admin_token.clone());
-    let (zone, lab) = (config.sale.time_zone, config.sale.lab);
+    let zone = config.sale.time_zone;
+    let lab = config.sale.lab;
     let routes = router::routes(state.clone(), admin_token, zone, lab);
     let server = listen::serve(listener, policy, routes, connections, drain);
     tokio::pin!(server);

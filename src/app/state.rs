@@ -76,10 +76,8 @@ pub(super) async fn connect(
         ..CacheConfig::default()
     };
     let cache = Cache::new(&nodes, cache_config);
-    let (shop_reads, shop_writes) = (
-        ShopStore::new(reads.clone()),
-        ShopStore::new(database.clone()),
-    );
+    let shop_reads = ShopStore::new(reads.clone());
+    let shop_writes = ShopStore::new(database.clone());
     let shops = Shops::new(
         shop_reads,
         shop_writes,
@@ -217,7 +215,8 @@ async fn try_servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, K
         database_connections,
         database_timeout,
     } = &config.database;
-    let (most, timeout) = (*database_connections, *database_timeout);
+    let most = *database_connections;
+    let timeout = *database_timeout;
     let database = connection::mysql::connect(database_url, most, timeout).await?;
     database_check::ready_to_serve(&database).await?;
     let server = config.redis.server()?;

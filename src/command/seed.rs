@@ -32,7 +32,8 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     .await?;
     let server = config.redis.server()?;
     let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
-    let (redis, style) = (redis.commands(), config.redis.key_style()?);
+    let redis = redis.commands();
+    let style = config.redis.key_style()?;
     record::record(&mut redis.clone(), style).await?;
 
     let [types, inserted] = ShopStore::new(database.clone()).seed().await?;

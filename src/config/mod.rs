@@ -89,10 +89,8 @@ mod tests {
         let webhook = |url: &str, secret: &str| {
             serve(&["--code-webhook-url", url, "--code-webhook-secret", secret])
         };
-        let (url, secret) = (
-            "http://127.0.0.1:8090/sms",
-            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-        );
+        let url = "http://127.0.0.1:8090/sms";
+        let secret = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         webhook(url, secret).unwrap();
         webhook("http://[::1]:8090/sms?to=cn", secret).unwrap();
         webhook(url, &format!("whsec_{secret}")).unwrap();

@@ -14,8 +14,10 @@ pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn node_name(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
-    if (1..=64).contains(&text.len()) && text.chars().all(plain) {
+    let is_plain = text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || ".-:".contains(c));
+    if is_plain && (1..=64).contains(&text.len()) {
         Ok(text.to_owned())
     } else {
         Err("must be 1 to 64 letters, digits, `.`, `-` or `:`".to_owned())

@@ -44,7 +44,8 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
         T: Future<Output = Vec<A>> + Send + 'static,
     {
         let (queue, queued) = mpsc::unbounded_channel();
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
         let waiting = Arc::new(AtomicUsize::new(0));
         let run = run(queued, waiting.clone(), max_batch, send);
         tasks.spawn(stop.clone().run_until_cancelled_owned(run));
@@ -154,12 +155,11 @@ mod tests {
 
     #[tokio::test]
     async fn requests_that_arrive_during_a_round_trip_share_the_next() {
-        let (sizes, permits) = (
-            Arc::new(Mutex::new(Vec::new())),
-            Arc::new(Semaphore::new(0)),
-        );
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let permits = Arc::new(Semaphore::new(0));
         let coalescer = {
-            let (sizes, permits) = (sizes.clone(), permits.clone());
+            let sizes = sizes.clone();
+            let permits = permits.clone();
             Coalescer::start(4, move |requests: Vec<u32>| {
                 sizes.lock().unwrap().push(requests.len());
                 let permits = permits.clone();

@@ -136,7 +136,8 @@ mod tests {
         let invalidations: [fn(&Numbers); 2] =
             [|cache| cache.invalidate(&1), |cache| cache.invalidate_all()];
         for invalidate in invalidations {
-            let (cache, go) = (numbers(), Notify::new());
+            let cache = numbers();
+            let go = Notify::new();
             let mut first = Box::pin(cache.get(1, async || {
                 go.notified().await;
                 Ok(1)

@@ -23,7 +23,8 @@ static FILES: Dir = include_dir!("$CARGO_MANIFEST_DIR/migrations");
 fn steps() -> anyhow::Result<Migrator> {
     let step = |file: &'static File<'static>| {
         let (version, name) = file.path().file_stem()?.to_str()?.split_once('_')?;
-        let (version, name) = (version.parse().ok()?, name.replace('_', " ").into());
+        let version = version.parse().ok()?;
+        let name = name.replace('_', " ").into();
         let text = file.contents_utf8()?.into();
         Some(Migration::new(
             version,

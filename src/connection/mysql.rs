@@ -90,7 +90,8 @@ impl Database {
     where
         F: Future<Output = Result<T, E>>,
     {
-        let (deadline, pause) = (self.pool.deadline(), Duration::from_millis(100));
+        let deadline = self.pool.deadline();
+        let pause = Duration::from_millis(100);
         let pauses = iter::from_fn(move || (Instant::now() < deadline).then_some(pause));
         ask.retry(pauses).await
     }

@@ -40,11 +40,11 @@ impl ServerSettings {
                 .read(async |c| sqlx::query_as(query).fetch_all(c).await)
                 .await;
             let rows: Vec<(String, String)> = rows?;
-            // MySQL 8.4 renamed `master` to `source`.
-            let usual = |name: String| name.to_lowercase().replace("_source_", "_master_");
-            settings
-                .values
-                .extend(rows.into_iter().map(|(name, value)| (usual(name), value)));
+            for (name, value) in rows {
+                // MySQL 8.4 renamed `master` to `source`.
+                let usual_name = name.to_lowercase().replace("_source_", "_master_");
+                settings.values.insert(usual_name, value);
+            }
         }
         let clock = database.read(async |c| sqlx::query_as(CLOCK).fetch_one(c).await);
         (settings.now, settings.zone_offset) = clock.await?;

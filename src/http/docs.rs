@@ -145,7 +145,8 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
         .into_iter()
         .flatten()
         .filter_map(Value::as_str);
-    let (tag, body) = (&operation["tags"][0], &operation["requestBody"]["content"]);
+    let tag = &operation["tags"][0];
+    let body = &operation["requestBody"]["content"];
     let parameters = operation["parameters"].as_array();
     let schemes = operation["security"].as_array();
     let asks_for = |scheme: &str| {
@@ -256,12 +257,14 @@ fn failure(codes: &BTreeSet<String>) -> Value {
 }
 
 fn examples(codes: &BTreeSet<String>, failures: &Failures) -> Map<String, Value> {
-    let example = |code: &String| {
-        let (_, text) = failures.get(code.as_str())?;
-        let value = json!({ "success": false, "errorMsg": text, "code": code });
-        Some((code.clone(), json!({ "value": value })))
-    };
-    codes.iter().filter_map(example).collect()
+    let mut examples = Map::new();
+    for code in codes {
+        if let Some((_, text)) = failures.get(code.as_str()) {
+            let value = json!({ "success": false, "errorMsg": text, "code": code });
+            examples.insert(code.clone(), json!({ "value": value }));
+        }
+    }
+    examples
 }
 
 fn add_headers(response: &mut Value, retry: bool) {

@@ -195,7 +195,8 @@ impl Server {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let (policy, routes) = (self.policy.clone(), self.routes.clone());
+        let policy = self.policy.clone();
+        let routes = self.routes.clone();
         let at_work = Arc::new(AtomicBool::new(false));
         let stream = ClientStream::new(stream, at_work.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
@@ -209,7 +210,9 @@ impl Server {
                 None => Body::empty(),
             });
             request.extensions_mut().insert(Peer(peer.ip()));
-            let (policy, routes, at_work) = (policy.clone(), routes.clone(), at_work.clone());
+            let policy = policy.clone();
+            let routes = routes.clone();
+            let at_work = at_work.clone();
             at_work.store(true, Relaxed);
             async move {
                 let mut response = per_request(&policy, routes, request).await;
@@ -275,8 +278,10 @@ impl hyper::body::Body for LentBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let ended = || SizeHint::with_exact(0);
-        self.body.as_ref().map_or_else(ended, Incoming::size_hint)
+        match &self.body {
+            Some(body) => body.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
     }
 }
 
@@ -557,7 +562,8 @@ mod tests {
     #[tokio::test]
     async fn idle_connections_are_closed_only_after_their_time() {
         let (tcp, mut unused) = connected().await;
-        let (idle, begin) = (Duration::from_secs(1), Instant::now());
+        let idle = Duration::from_secs(1);
+        let begin = Instant::now();
         let drain = drain(begun(), idle);
         let serving = serve(tcp, policy(), here(), TaskTracker::new(), drain);
         let serving = tokio::spawn(serving);

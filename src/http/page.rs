@@ -170,9 +170,10 @@ mod tests {
             .filter_map(|rest| rest.split_once('\''));
         // A composed key, such as t(`code.${…}`), is not written in these quotes.
         let used = used.map(|(key, _)| key).chain(quoted(&all, "data-t=\""));
-        // Not the argument of closest('.lane').
-        let is_key = |key: &&str| key.contains('.') && !key.starts_with('.');
-        let keys: Vec<&str> = used.filter(is_key).collect();
+        let keys: Vec<&str> = used
+            // Not the argument of closest('.lane').
+            .filter(|key| key.contains('.') && !key.starts_with('.'))
+            .collect();
         assert!(keys.len() > 50, "the reader sees the scripts' texts");
         for key in keys {
             assert!(all.contains(&format!("'{key}': ['")), "{key}");

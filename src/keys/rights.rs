@@ -41,8 +41,10 @@ pub async fn check(redis: &RoutedConnection) -> anyhow::Result<()> {
             .key(key)
             .invoke_async::<i64>(&mut redis.clone())
             .await;
-        let kind = || format!("keys like {}", key.replace("rights", "…"));
-        checked.map_err(|error| cannot(&kind(), error))?;
+        if let Err(error) = checked {
+            let kind = format!("keys like {}", key.replace("rights", "…"));
+            return Err(cannot(&kind, error));
+        }
     }
     // A session's fields and time to live are written in one transaction.
     let mut transaction = redis::pipe();

@@ -227,7 +227,8 @@ impl Metrics {
     /// Group commit: the queues, and a histogram of batch sizes.
     fn groups(&self, page: &mut Page) {
         let group_commit = &self.purchases.context().group_commit;
-        let (stats, depth) = (group_commit.stats(), group_commit.depth());
+        let stats = group_commit.stats();
+        let depth = group_commit.depth();
         let help = format!(
             "Purchases in the queues, not in a batch yet. At {QUEUE} further ones are refused: the commit is the limit."
         );

@@ -188,7 +188,14 @@ async fn attempt_of(
 }
 
 fn outcomes(orders: &[NewOrder], states: Vec<State>, committed: &Result<(), Error>) -> Outcomes {
-    let outcome = |(order, state): (&NewOrder, State)| match (state, committed) {
+    let of_each = orders.iter().zip(states);
+    of_each
+        .map(|(order, state)| outcome(order, state, committed))
+        .collect()
+}
+
+fn outcome(order: &NewOrder, state: State, committed: &Result<(), Error>) -> Result<i64, Error> {
+    match (state, committed) {
         (State::Inserted, Ok(())) => Ok(order.id),
         (State::Inserted, Err(Error::OutcomeUnknown(_))) => {
             Err(Error::OutcomeUnknown(Some(order.id)))
@@ -200,8 +207,7 @@ fn outcomes(orders: &[NewOrder], states: Vec<State>, committed: &Result<(), Erro
         (State::ThereBefore, _) => Ok(order.id),
         (State::NoSale, _) => Err(Error::VoucherNotFound),
         (State::Refused(refusal), _) => Err(refusal),
-    };
-    orders.iter().zip(states).map(outcome).collect()
+    }
 }
 
 /// What becomes of one order of a batch.

@@ -10,6 +10,7 @@ pub type Deadline = tokio::time::Instant;
 /// # Errors
 /// [`Error::Unavailable`] past it.
 pub async fn until<T>(deadline: Deadline, work: impl Future<Output = T>) -> Result<T, Error> {
-    let late = |_| Error::Unavailable(Cause::PurchaseDeadline);
-    tokio::time::timeout_at(deadline, work).await.map_err(late)
+    tokio::time::timeout_at(deadline, work)
+        .await
+        .map_err(|_| Error::Unavailable(Cause::PurchaseDeadline))
 }

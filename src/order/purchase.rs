@@ -55,7 +55,8 @@ struct Inner {
 impl PurchaseService {
     /// Purchases with this context.
     pub fn new(context: PurchaseContext, sales: Arc<SaleCache>) -> Self {
-        let (tasks, stats) = (TaskTracker::new(), PurchaseStats::default());
+        let tasks = TaskTracker::new();
+        let stats = PurchaseStats::default();
         PurchaseService(Arc::new(Inner {
             context,
             sales,
@@ -111,7 +112,8 @@ impl PurchaseService {
             Purchased::Committed
         };
         // A shutdown waits for it, also where its client takes no reply.
-        let (_counted, _permit) = (self.0.tasks.token(), permit);
+        let _counted = self.0.tasks.token();
+        let _permit = permit;
         let work = self.0.buy_with_retries(buyer, &sale, deadline);
         let ended = AssertUnwindSafe(work).catch_unwind().await;
         let outcome = ended.unwrap_or_else(|panic| Err(unknown_after(panic)));

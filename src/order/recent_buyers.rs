@@ -49,7 +49,8 @@ mod tests {
 
     #[test]
     fn of_the_latest_buyers_nearly_all_are_remembered_and_hardly_anybody_else() {
-        let (buyers, voucher_id) = (RecentBuyers::default(), 7);
+        let buyers = RecentBuyers::default();
+        let voucher_id = 7;
         let buyer = |user_id| Buyer {
             user_id,
             voucher_id,

@@ -55,13 +55,12 @@ impl StepTrace {
 
     /// The steps so far, when each began and how long it took.
     pub fn steps(&self) -> Vec<(Step, SystemTime, Duration)> {
-        let timed =
-            |Recorded {
-                 step: Step(name, saw),
-                 at,
-                 took,
-             }: &Recorded| { (Step(name, saw.clone()), self.arrived.0 + *at, *took) };
-        self.steps.lock().iter().map(timed).collect()
+        let steps = self.steps.lock();
+        let timed = steps.iter().map(|Recorded { step, at, took }| {
+            let Step(name, saw) = step;
+            (Step(name, saw.clone()), self.arrived.0 + *at, *took)
+        });
+        timed.collect()
     }
 
     /// The steps so far, as the header's value.

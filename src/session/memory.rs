@@ -116,7 +116,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_that_was_read_before_its_end_is_not_used_after_it() {
-        let (memory, token) = (SessionMemory::new(8), Token::random());
+        let memory = SessionMemory::new(8);
+        let token = Token::random();
         assert!(
             !memory.is_tracked(memory.created_at),
             "nothing was reported yet"

@@ -58,10 +58,11 @@ impl SharedSessions {
     /// Sessions kept on this Redis, whose keys are named in this style.
     pub fn new(redis: RoutedConnection, style: KeyStyle) -> Self {
         let connection = redis.clone();
-        let batches = move |tokens| renew(connection.clone(), tokens);
-        let renewals = (style == KeyStyle::Default).then(|| Coalescer::start(MAX_BATCH, batches));
+        let renewals = (style == KeyStyle::Default)
+            .then(|| Coalescer::start(MAX_BATCH, move |tokens| renew(connection.clone(), tokens)));
         let memory = Arc::new(SessionMemory::new(MAX_IN_MEMORY));
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
         SharedSessions {
             redis,
             renewals,

@@ -131,7 +131,8 @@ pub async fn of_type(
     State(shops): State<Shops>,
     Params(query): Params<ByTypeQuery>,
 ) -> Result<Response, Error> {
-    let (type_id, page) = (query.type_id, Paging::new(query.current, TYPE_PAGE)?);
+    let type_id = query.type_id;
+    let page = Paging::new(query.current, TYPE_PAGE)?;
     match (query.x, query.y) {
         (None, None) => list(&shops, ListQuery::Type(type_id, page)).await,
         (Some(x), Some(y)) if x.abs() <= 180.0 && y.abs() <= 85.051_128_78 => {

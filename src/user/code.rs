@@ -86,7 +86,8 @@ impl Codes {
     pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
         self.count(SENDS, from, self.limits.code_sends_per_address, 1)
             .await?;
-        let (sends, limit) = (beside_code(phone, SENDS), self.limits.code_sends);
+        let sends = beside_code(phone, SENDS);
+        let limit = self.limits.code_sends;
         self.change_counter(&sends, limit, CODE_TTL_SECONDS, 1)
             .await?;
         let code = format!("{:06}", rand::rng().random_range(0..1_000_000));

@@ -92,7 +92,8 @@ pub async fn publish_seckill(
         .insert_sale(write, &new.voucher, &sale, async |id| {
             // Before the commit: a sale is either in both places or in neither. A commit that fails
             // leaves a key under an id that no sale has.
-            let (stock, ends) = (sale.stock - sale.units(), sale.end.timestamp());
+            let stock = sale.stock - sale.units();
+            let ends = sale.end.timestamp();
             Ok(vouchers
                 .keys
                 .set_stock(id, stock, ends)

@@ -181,9 +181,9 @@ fn instant(zone: Zone, local: NaiveDateTime, name: &str) -> Result<DateTime<Utc>
     );
     // A leap second, `…:60`, has more than a second's nanoseconds.
     Error::require(local.nanosecond() < NANOS_PER_SECOND, &otherwise)?;
-    let in_range = |at: &DateTime<Utc>| (1..=TIMESTAMP_MAX).contains(&at.timestamp());
-    let instant = zone.to_utc(local.trunc_subsecs(0)).filter(in_range);
-    instant.ok_or(Error::InvalidParameter(otherwise))
+    zone.to_utc(local.trunc_subsecs(0))
+        .filter(|instant| (1..=TIMESTAMP_MAX).contains(&instant.timestamp()))
+        .ok_or(Error::InvalidParameter(otherwise))
 }
 
 #[cfg(test)]

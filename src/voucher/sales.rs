@@ -216,7 +216,9 @@ async fn read(
         Ok(rows) => rows,
         Err(error) => return ids.iter().map(|_| Err(error.clone())).collect(),
     };
-    let (rows, redis, keys) = (&rows, &redis, &keys);
+    let rows = &rows;
+    let redis = &redis;
+    let keys = &keys;
     let sale = |id: i64| async move {
         let found = rows.iter().find(|(of, _)| *of == id);
         let (_, row) = found.ok_or(Error::VoucherNotFound)?;
@@ -304,7 +306,8 @@ mod tests {
     #[test]
     fn the_window_is_judged_by_the_databases_clock_not_the_nodes() {
         for hours in [-1000, 0, 1000] {
-            let (now, hour) = (Utc::now() + TimeDelta::hours(hours), TimeDelta::hours(1));
+            let now = Utc::now() + TimeDelta::hours(hours);
+            let hour = TimeDelta::hours(1);
             let require_open = |begin, end| sale(1, begin, end, now).window.require_open();
             assert!(require_open(now - hour, now + hour).is_ok());
             let early = require_open(now + TimeDelta::seconds(5), now + hour);

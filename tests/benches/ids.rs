@@ -25,7 +25,8 @@ async fn main() -> anyhow::Result<()> {
     let server = RedisServer::start().await;
     let mut ratios = Vec::new();
     for _ in 0..ROUNDS {
-        let (leased, single) = (leased(&server).await?, single(&server).await?);
+        let leased = leased(&server).await?;
+        let single = single(&server).await?;
         println!(
             "leased {leased:.0}/s, one INCR per id {single:.0}/s: {:.0}",
             leased / single
@@ -44,14 +45,14 @@ async fn leased(server: &RedisServer) -> anyhow::Result<f64> {
     let clock = Arc::new(Zone(chrono_tz::Asia::Shanghai).seconds());
     let keys = Keys::new(KeyStyle::Default);
     let ids = Arc::new(IdGenerator::new(redis.commands(), clock, keys, BLOCK));
-    let (over, count) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
+    let over = Arc::new(AtomicBool::new(false));
+    let count = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     let begin = Instant::now();
     for _ in 0..CLIENTS {
-        let (ids, over, count) = (ids.clone(), over.clone(), count.clone());
+        let ids = ids.clone();
+        let over = over.clone();
+        let count = count.clone();
         tasks.spawn(async move {
             while !over.load(Relaxed) {
                 // Counted by the hundred, or the shared counter would be what is measured.

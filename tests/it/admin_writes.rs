@@ -124,7 +124,8 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
                 .database
                 .number("SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1");
             let write = writes(sale, usize::try_from(visits.await).unwrap()).remove(at);
-            let (path, before) = (&write.path, write.count(&stack).await);
+            let path = &write.path;
+            let before = write.count(&stack).await;
             // The answer before the change is cached.
             get(stack.url(), "/shop/1").send().await.data();
             // The change of a shop takes no key: to repeat it changes nothing.

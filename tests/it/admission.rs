@@ -178,7 +178,8 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         let ask_from =
             |address: &str, token: &str| ask(token).header("x-forwarded-for", address).send();
         // From many addresses, so that the limit per address does not count.
-        let (storm, began) = (&users[at].token, Instant::now());
+        let storm = &users[at].token;
+        let began = Instant::now();
         let addresses: Vec<_> = (1..60).map(|n| format!("198.51.{at}.{n}")).collect();
         let flood = addresses.iter().map(|address| ask_from(address, storm));
         refused.push(assert_limited(&join_all(flood).await, began));
@@ -193,7 +194,8 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
             purchase.send().await.data();
         }
 
-        let (address, began) = (format!("192.0.2.{at}"), Instant::now());
+        let address = format!("192.0.2.{at}");
+        let began = Instant::now();
         // Users of no other step: the first of them count for their own rate, too.
         let flood = users[20..]
             .iter()

@@ -49,7 +49,8 @@ impl Crate {
         } else {
             "main"
         };
-        let (mut sources, mut open) = (BTreeMap::new(), vec![root.clone()]);
+        let mut sources = BTreeMap::new();
+        let mut open = vec![root.clone()];
         while let Some(path) = open.pop() {
             if path.is_dir() {
                 open.extend(
@@ -130,7 +131,8 @@ fn paths(text: &str) -> BTreeSet<String> {
         .chars()
         .map(apart)
         .collect();
-    let (mut paths, mut open) = (BTreeSet::new(), Vec::<String>::new());
+    let mut paths = BTreeSet::new();
+    let mut open = Vec::<String>::new();
     let mut words = code.split_whitespace().peekable();
     while let Some(word) = words.next() {
         let path = open.last().cloned().unwrap_or_default() + word;

@@ -133,7 +133,8 @@ async fn tls_to_the_database_is_what_the_address_says() {
         // Its certificates are not set at its start.
         return;
     }
-    let (ours, others) = (Certificates::new(), Certificates::new());
+    let ours = Certificates::new();
+    let others = Certificates::new();
     let file = |name: &str| ours.path(name).display().to_string();
     let arguments = [
         ("ca", "authority.crt"),

@@ -240,7 +240,8 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
         id
     };
     let connection = async || connection_of(&pool).await;
-    let (before, of_other) = (connection().await, connection_of(&other).await);
+    let before = connection().await;
+    let of_other = connection_of(&other).await;
     let write_fails = async || {
         let write = sqlx::query("UPDATE tb_shop SET name = name");
         pool.read(async |c| write.execute(c).await)
@@ -284,7 +285,8 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
 
     stack.instances.clear();
     stack.add_instance(&[]).await;
-    let (user, strategies) = (&users[0], STRATEGIES.into_iter().chain(["unit-rows"]));
+    let user = &users[0];
+    let strategies = STRATEGIES.into_iter().chain(["unit-rows"]);
     let sales = stack.publish_each(20, strategies).await;
     let before = stack.all_orders().await;
     stack.database.run("SET GLOBAL read_only = 1").await;

@@ -46,7 +46,8 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
         &[&limits("1000", "1000", "40000")[..], &["--id-block", "1"]].concat(),
     )
     .await;
-    let (sale, users) = (stack.publish(100, "row-lock").await, stack.users(80).await);
+    let sale = stack.publish(100, "row-lock").await;
+    let users = stack.users(80).await;
     // Their sessions are remembered, so that nothing but the id needs Redis.
     for user in &users {
         get(stack.url(), "/user/me")
@@ -67,7 +68,8 @@ async fn buyers_who_wait_for_an_id_are_told_the_truth() {
 
 #[tokio::test]
 async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
-    let (database, sale) = (TestDatabase::migrated().await, 9);
+    let database = TestDatabase::migrated().await;
+    let sale = 9;
     let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES (9, 5, 5)";
     database.run(row).await;
     let connected = seckill::connection::mysql::connect(&database.url(), 2, PATIENCE).await;
@@ -121,10 +123,8 @@ async fn nothing_is_committed_whose_insert_has_waited_past_the_deadline() {
 #[tokio::test]
 async fn unit_rows_gives_up_at_the_deadline() {
     let stack = Stack::start(1, &limits("1000", "300", "40000")).await;
-    let (sale, user) = (
-        stack.publish(1, "unit-rows").await,
-        &stack.users(1).await[0],
-    );
+    let sale = stack.publish(1, "unit-rows").await;
+    let user = &stack.users(1).await[0];
     let holder = stack
         .database
         .hold("SELECT id FROM tb_stock_unit FOR UPDATE")

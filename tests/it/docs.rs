@@ -17,7 +17,8 @@ pub type Route = (String, String);
 pub fn documented() -> BTreeMap<Route, Value> {
     let text = seckill::router::api_document().text().unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
-    let (mut found, mut names) = (BTreeMap::new(), BTreeSet::new());
+    let mut found = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             let name = operation["operationId"].as_str().unwrap();

@@ -198,10 +198,8 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
 #[tokio::test]
 async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
     let stack = stack_with(100).await;
-    let (one, two) = (
-        Node::of(&stack, LIMITS).await,
-        Node::of(&stack, LIMITS).await,
-    );
+    let one = Node::of(&stack, LIMITS).await;
+    let two = Node::of(&stack, LIMITS).await;
     // Twice in one batch, again later, and on another node, among others who are new.
     let first = one.buy([5, 6, 5, 7, 5]).await;
     let id = *first[0].as_ref().unwrap();
@@ -248,10 +246,8 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
 async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadlock() {
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 0, &[]).await;
     join_all((SALE..50).map(|sale| add_sale(&stack, sale, 9))).await;
-    let (one, two) = (
-        Node::of(&stack, LIMITS).await,
-        Node::of(&stack, LIMITS).await,
-    );
+    let one = Node::of(&stack, LIMITS).await;
+    let two = Node::of(&stack, LIMITS).await;
     let sell = async |up: i64, down: i64| {
         let all = |first| (first..first + 6).flat_map(|user| (SALE..50).map(move |of| (of, user)));
         let (up, down) = tokio::join!(one.buy_of(all(up)), two.buy_of(all(down).rev()));
@@ -292,7 +288,8 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
     let url = stack.database.url_through(proxy.address).into();
     let batches: [(i64, &[i64]); 3] = [(100, &[5, 6, 7]), (2, &[6, 7, 8]), (2, &[5, 6, 7, 8])];
     // What each ends with; where the stock is 2, a request for three orders comes before it.
-    let (last, first) = ("stock - 2", "stock - 3");
+    let last = "stock - 2";
+    let first = "stock - 3";
     let faults = [
         Mode::LoseRequest(last),
         Mode::LoseReplyTo(last),
@@ -369,8 +366,11 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
         .buy_of(sales.into_iter().zip([5, 3, 1, 1, 2, 1, 1, 6, 5]))
         .await;
     let id = outcomes[2].as_ref().expect("an order");
-    let (earlier, first) = ("ALREADY_ORDERED 1", format!("ALREADY_ORDERED {id}"));
-    let (yes, gone, none) = ("ORDERED", "VOUCHER_NOT_FOUND", "SOLD_OUT");
+    let earlier = "ALREADY_ORDERED 1";
+    let first = format!("ALREADY_ORDERED {id}");
+    let yes = "ORDERED";
+    let gone = "VOUCHER_NOT_FOUND";
+    let none = "SOLD_OUT";
     assert_eq!(
         told(&outcomes),
         [earlier, yes, yes, gone, yes, none, &first, yes, yes]

@@ -87,7 +87,8 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
 
 #[tokio::test]
 async fn a_server_that_became_a_replica_is_left_for_its_successor() {
-    let (old, new) = (RedisServer::start().await, RedisServer::start().await);
+    let old = RedisServer::start().await;
+    let new = RedisServer::start().await;
     let way = Proxy::start(old.address()).await.expect("a proxy");
     let url = format!("redis://{}/", way.address).into();
     let server = redis_connection::server(&url, None, None).expect("an address");

@@ -216,10 +216,8 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
             .unwrap_or_else(|| panic!("{request}"));
         step["at"].as_f64().unwrap()
     };
-    let (from, to) = (
-        |n: usize| at(&requests[n], "locked"),
-        |n: usize| at(&requests[n], "unlocked"),
-    );
+    let from = |n: usize| at(&requests[n], "locked");
+    let to = |n: usize| at(&requests[n], "unlocked");
     assert!(from(0) < to(1) && from(1) < to(0), "{story}");
     assert_eq!(run["lanes"][1]["stories"][0]["kind"], "held");
 

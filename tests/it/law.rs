@@ -142,7 +142,8 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     let mut redis = stack.redis.conn().await;
     let ended = async || !redis.exists::<_, bool>(&lease).await.unwrap();
     eventually("its short lease has ended", ended).await;
-    let (last, buyer) = (stack.urls().pop().unwrap(), user.clone());
+    let last = stack.urls().pop().unwrap();
+    let buyer = user.clone();
     let second = tokio::spawn(async move { buy(&last, &buyer, sale).await });
     eventually("the second order has passed", || async {
         let database = &stack.database;

@@ -43,10 +43,8 @@ async fn inserted(stack: &Stack, user: &SignedIn, sale: i64) -> Transaction<'sta
 #[tokio::test]
 async fn an_order_is_not_told_as_missing_while_it_may_be_committed_or_the_server_is_read_only() {
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &[]).await;
-    let (sale, user) = (
-        stack.publish(5, "row-lock").await,
-        stack.users(1).await.remove(0),
-    );
+    let sale = stack.publish(5, "row-lock").await;
+    let user = stack.users(1).await.remove(0);
     stack.settled().await;
     for route in ROUTES {
         let purchase = inserted(&stack, &user, sale).await;

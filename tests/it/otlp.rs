@@ -48,10 +48,8 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     let sale = stack.publish(5, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
     let path = format!("/voucher-order/seckill/{sale}");
-    let (trace, caller) = (
-        0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128,
-        0x00f0_67aa_0ba9_02b7_u64,
-    );
+    let trace = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128;
+    let caller = 0x00f0_67aa_0ba9_02b7_u64;
     let answer = stack
         .purchase(user, sale)
         .header("x-request-id", "the-purchase")

@@ -282,7 +282,8 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let zone = Zone(chrono_tz::Asia::Shanghai);
     // Its first lease begins the counter at random.
     stack.buy(&users[1], sale).await.data();
-    let (mut redis, before) = (stack.redis.conn().await, zone.now());
+    let mut redis = stack.redis.conn().await;
+    let before = zone.now();
     let key = format!("icr:order:{}", before.format("%Y:%m:%d"));
     let _: () = redis.set(&key, 41).await.unwrap();
     let id = stack.buy(&users[0], sale).await.data().as_i64().unwrap();

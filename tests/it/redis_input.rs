@@ -45,7 +45,8 @@ fn path(file: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
-    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let certificates = Certificates::new();
+    let others = Certificates::new();
     let (plain, (tls, tls_port), cluster, database) = tokio::join!(
         RedisServer::start(),
         with_tls(&certificates),
@@ -63,8 +64,10 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
     acl(&plain, "transactions", "~* &* +@all -multi").await;
     acl(&tls, "app", "~* &* +@all").await;
 
-    let (plain, replica) = (plain.address(), replica.address());
-    let (sentinel, node) = (sentinel.address(), cluster.nodes[0].address());
+    let plain = plain.address();
+    let replica = replica.address();
+    let sentinel = sentinel.address();
+    let node = cluster.nodes[0].address();
     let authority = path(&certificates.path("authority.crt"));
     let other_authority = path(&others.path("authority.crt"));
     let [certificate, key] =
@@ -183,7 +186,8 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
     // Side by side: where a port says nothing, a start waits for fifteen seconds.
     std::thread::scope(|scope| {
         for command in ["serve", "doctor"] {
-            let (cases, refused) = (&cases, &refused);
+            let cases = &cases;
+            let refused = &refused;
             scope.spawn(move || cases.iter().for_each(|case| refused(command, case)));
         }
     });

@@ -118,10 +118,8 @@ pub async fn committing_sales(stack: &Stack) -> Vec<i64> {
 #[tokio::test]
 async fn without_the_database_purchases_get_503_until_it_is_back() {
     let stack = Stack::behind_proxies(&[]).await;
-    let (sales, user) = (
-        committing_sales(&stack).await,
-        stack.users(1).await.remove(0),
-    );
+    let sales = committing_sales(&stack).await;
+    let user = stack.users(1).await.remove(0);
     for mode in [Mode::Cut, Mode::Hang] {
         stack.proxies.database.set(mode);
         for sale in &sales {

@@ -69,7 +69,8 @@ async fn existing() -> TestDatabase {
 #[tokio::test]
 async fn migrating_twice_or_on_two_nodes_at_once_is_harmless() {
     let database = TestDatabase::empty().await;
-    let (url, other) = (database.url(), database.url());
+    let url = database.url();
+    let other = database.url();
     let (one, two) = tokio::join!(migrate::run(&url), migrate::run(&other));
     assert!(one.unwrap() + two.unwrap() > 0);
     assert_eq!(migrate::run(&url).await.unwrap(), 0);

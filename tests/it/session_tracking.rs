@@ -95,7 +95,8 @@ async fn is_not_looked_up(base: &str, stack: &Stack) {
     assert_eq!(status(base, user).await, 200);
     assert_eq!(lookups(base).await, 1);
     eventually("it is busy for long without a look-up", async || {
-        let (before, began) = (lookups(base).await, Instant::now());
+        let before = lookups(base).await;
+        let began = Instant::now();
         while began.elapsed() < 2 * TRUST {
             assert_eq!(status(base, user).await, 200);
         }
@@ -125,7 +126,8 @@ async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second
     let mut env = stack.env();
     env[1].1 = format!("redis://app:secret@{}/", stack.redis.address());
     stack.add_instance_with(&["--lab"], &env).await;
-    let (instance, base) = (&stack.instances[0], stack.url());
+    let instance = &stack.instances[0];
+    let base = stack.url();
     let line = instance.wait_for_line("does not report").await;
     assert!(
         line.contains("WARN") && line.contains("CLIENT TRACKING"),

@@ -28,7 +28,8 @@ async fn a_sold_out_reply_costs_no_round_trip() {
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;
         stack.buy_committed(&users[0], sale).await;
-        let (before, began) = ((database.requests(), redis.requests()), Instant::now());
+        let before = (database.requests(), redis.requests());
+        let began = Instant::now();
         for _ in 0..200 {
             stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");
         }
@@ -140,7 +141,8 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
         "within a second, as docs/OPERATIONS.md says"
     );
     let stack = Stack::start(2, &[]).await;
-    let (users, mut redis) = (stack.users(5).await, stack.redis.conn().await);
+    let users = stack.users(5).await;
+    let mut redis = stack.redis.conn().await;
     for strategy in safe() {
         let sale = stack.publish(2, strategy.name()).await;
         let urls = stack.urls();

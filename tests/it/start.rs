@@ -276,7 +276,8 @@ async fn doctor_compares_the_time_zones_of_sessions_nodes_and_ids() {
     let doctor = |zone: &str, says: &str| {
         Instance::says(0, &["doctor", "--time-zone", zone], &stack.env(), says)
     };
-    let (same, other) = (-hours, -(hours + 3));
+    let same = -hours;
+    let other = -(hours + 3);
     let text = doctor(&format!("Etc/GMT{same:+}"), "");
     assert!(!text.contains("a session that sets no time zone"), "{text}");
     doctor(

@@ -70,7 +70,8 @@ async fn a_stranger_changes_nothing() {
     stack.settled().await;
     let sale = stack.publish(50, "row-lock").await;
     let users = stack.users(50).await;
-    let (stranger, mut owners) = (&users[0], users[1..].iter());
+    let stranger = &users[0];
+    let mut owners = users[1..].iter();
     let guarded = documented().into_iter().filter(|((_, path), operation)| {
         let of_a_feature = !["lab", "service"]
             .map(Some)
@@ -97,7 +98,8 @@ async fn a_stranger_changes_nothing() {
                 None => request,
             }
         };
-        let (what, names_an_order) = (format!("{method} {route}"), route.contains("{orderId}"));
+        let what = format!("{method} {route}");
+        let names_an_order = route.contains("{orderId}");
         let is_admins = operation["security"][0]["x-admin-token"].is_array();
         // What was cancelled before is counted by now.
         eventually("no stock is on its way back", async || {

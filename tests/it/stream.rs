@@ -92,7 +92,8 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
         ((3, 2), 0)
     );
 
-    let (sale, id) = (stack.publish(2, "stream").await, ID + 3);
+    let sale = stack.publish(2, "stream").await;
+    let id = ID + 3;
     while_sale_is_locked(&stack, sale, async {
         for user in &users {
             add(user.id, sale, id).await;
@@ -103,10 +104,8 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
     })
     .await;
     stack.stream_drained().await;
-    let (first, second) = (
-        stack.look_up(&users[0], id).await,
-        stack.look_up(&users[1], id).await,
-    );
+    let first = stack.look_up(&users[0], id).await;
+    let second = stack.look_up(&users[1], id).await;
     let (ordered, refused) = if first.body["success"] == true {
         (first, second)
     } else {
@@ -166,10 +165,8 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     assert_eq!(stack.tables(sale).await, (2, 0));
 
     // Entries that cannot be committed delay no other.
-    let (sale, dead) = (
-        stack.publish(10, "stream").await,
-        stack.dead_letters().await,
-    );
+    let sale = stack.publish(10, "stream").await;
+    let dead = stack.dead_letters().await;
     let poison = format!(
         "CREATE TRIGGER poison BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
          IF NEW.user_id = {} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'poison'; END IF",
@@ -210,10 +207,8 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
 
     // The counter of the ids was lost, and begun anew by a node that does not begin it at random: what the buyer is told is
     // an order that another user has. It ends as a refusal, and the buyer may buy again.
-    let (other_sale, sale) = (
-        stack.publish(1, "row-lock").await,
-        stack.publish(2, "stream").await,
-    );
+    let other_sale = stack.publish(1, "row-lock").await;
+    let sale = stack.publish(2, "stream").await;
     let id = stack.buy(&users[0], other_sale).await.bought();
     let mut admit = redis::pipe();
     admit

@@ -36,7 +36,8 @@ async fn a_purchase_that_may_still_be_admitted_is_not_told_a_refusal() {
     // Then the session is in memory.
     let me = get(stack.url(), "/user/me").token(&users[2].token);
     me.send().await.data();
-    let (counter, claims) = (stack.keys.stock(sale), stack.keys.claims(sale));
+    let counter = stack.keys.stock(sale);
+    let claims = stack.keys.claims(sale);
     // So that the sale is not counted meanwhile.
     let holder = stack.lock_sale(sale).await;
     let mut ids = Vec::new();

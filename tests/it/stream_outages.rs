@@ -18,10 +18,8 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     let stack = Stack::start(1, &[&["--stream-batch", "4"][..], &idle].concat()).await;
     let users = stack.users(60).await;
     let locked = stack.publish_each(60, ["stream"; 6]).await;
-    let (free, stranded) = (
-        stack.publish(10, "stream").await,
-        stack.publish(2, "stream").await,
-    );
+    let free = stack.publish(10, "stream").await;
+    let stranded = stack.publish(2, "stream").await;
     let mut holder = stack.database.pool.begin().await.unwrap();
     for sale in &locked {
         // Each by its key: a list of ids may scan the table, and lock all of it.
@@ -176,11 +174,10 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
     stack.buy(&users[1], sale).await.bought();
 
     // A purchase would ask for it: a Java node's script needs its counter.
-    let (broken, other) = (
-        stack.publish(2, "stream").await,
-        stack.publish(2, "stream").await,
-    );
-    let (claims, open) = (stack.keys.claims(broken), stack.keys.open(other));
+    let broken = stack.publish(2, "stream").await;
+    let other = stack.publish(2, "stream").await;
+    let claims = stack.keys.claims(broken);
+    let open = stack.keys.open(other);
     let mut replace = redis::pipe();
     replace
         .atomic()
@@ -208,11 +205,9 @@ async fn keys_of_a_sale_that_hold_something_else_concern_no_other_sale_and_are_c
     ] {
         let sound = stack.publish(1000, "stream").await;
         let sale = stack.publish(1000, "stream").await;
-        let (open, counter, claims) = (
-            stack.keys.open(sale),
-            stack.keys.stock(sale),
-            stack.keys.claims(sale),
-        );
+        let open = stack.keys.open(sale);
+        let counter = stack.keys.stock(sale);
+        let claims = stack.keys.claims(sale);
         let mut write = redis::pipe();
         write.atomic();
         match fault {
@@ -277,7 +272,8 @@ async fn a_refusal_is_resolved_whatever_the_keys_of_its_sale_hold() {
 async fn requests_per_read(stack: &Stack, reads: u64) -> f64 {
     let mut redis = stack.redis.conn().await;
     let mut count = async || calls_of(&mut redis, "xreadgroup").await.cast_unsigned();
-    let (first, before) = (count().await, stack.proxies.database.requests());
+    let first = count().await;
+    let before = stack.proxies.database.requests();
     let mut last = first;
     eventually("the stream is read", async || {
         last = count().await;

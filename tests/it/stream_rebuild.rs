@@ -31,10 +31,8 @@ async fn insert_orders(stack: &Stack, sale: i64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sale_of_very_many_orders_is_rebuilt_and_delays_no_other() {
     let stack = Stack::start(2, &[]).await;
-    let (big, small) = (
-        stack.publish(LEFT, "stream").await,
-        stack.publish(5, "stream").await,
-    );
+    let big = stack.publish(LEFT, "stream").await;
+    let small = stack.publish(5, "stream").await;
     insert_orders(&stack, big).await;
     stack
         .database

@@ -315,7 +315,8 @@ async fn replies_before_the_body_was_read_are_no_failures_to_nginx() {
     let user = stack.users(1).await.remove(0);
     let row = stack.lock_sale(sale).await;
     let holder = tokio::spawn({
-        let (busy, user) = (busy.clone(), user.clone());
+        let busy = busy.clone();
+        let user = user.clone();
         async move { buy(&busy, &user, sale).await }
     });
     eventually("the permit is taken", async || {

@@ -233,7 +233,8 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
 #[tokio::test]
 async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() {
     let receiver = Receiver::start().await;
-    let (trusted, others) = (Certificates::new(), Certificates::new());
+    let trusted = Certificates::new();
+    let others = Certificates::new();
     let (listener, tls) = tls_before(receiver.address, &trusted).await;
     let url = format!("https://{}/sms", listener.local_addr().unwrap());
     let args = arguments(&url, "4000");

@@ -193,7 +193,9 @@ impl Cache {
     {
         let stop = self.inner.stop.clone();
         supervise(&self.inner.tasks, "Bloom filter", move || {
-            let (stop, filter, pages) = (stop.clone(), filter.clone(), pages.clone());
+            let stop = stop.clone();
+            let filter = filter.clone();
+            let pages = pages.clone();
             async move {
                 stop.run_until_cancelled(filter.keep_filled(interval, &pages))
                     .await;

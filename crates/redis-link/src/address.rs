@@ -15,7 +15,8 @@ pub type Channels = HashSet<Arc<str>>;
 pub(crate) fn at_address(model: &ConnectionInfo, address: &str) -> RedisResult<ConnectionInfo> {
     let unusable = || RedisError::from((ErrorKind::Client, "not a node address"));
     let (host, port) = address.rsplit_once(':').ok_or_else(unusable)?;
-    let (host, port) = (host.to_owned(), port.parse().map_err(|_| unusable())?);
+    let host = host.to_owned();
+    let port = port.parse().map_err(|_| unusable())?;
     let addr = match model.addr() {
         ConnectionAddr::TcpTls {
             insecure,

@@ -131,7 +131,8 @@ impl ClusterLink {
     ) -> RedisResult<Vec<Value>> {
         let cluster = self.cluster.clone();
         let mut next: Option<(Address, bool)> = None;
-        let (mut redirects, mut try_again) = (0, 0);
+        let mut redirects = 0;
+        let mut try_again = 0;
         loop {
             let (version, _) = cluster.current();
             let (address, asking) = match (next.take(), slot, &self.last) {

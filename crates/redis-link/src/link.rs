@@ -191,7 +191,8 @@ impl Redis {
     /// A future that ends when another node serves `key` than at the time of this call, as far as that
     /// is known; it never ends for a single server. Call it before [`client_of`](Self::client_of).
     pub fn moved(&self, key: &str) -> impl Future<Output = ()> + Send + 'static {
-        let (nodes, key) = (self.nodes.clone(), key.to_owned());
+        let nodes = self.nodes.clone();
+        let key = key.to_owned();
         let mut before = nodes.serving(&key);
         async move {
             loop {

@@ -125,7 +125,8 @@ impl Master {
             .iter()
             .map(|sentinel| self.verified(sentinel))
             .collect();
-        let (mut older, mut error) = (Vec::new(), no_master("no sentinel answered"));
+        let mut older = Vec::new();
+        let mut error = no_master("no sentinel answered");
         while let Some(answer) = answers.next().await {
             match answer {
                 Ok(info) if info.epoch < self.newest_epoch() => {

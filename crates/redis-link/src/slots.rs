@@ -29,10 +29,8 @@ impl SlotTable {
             let (Some(first), Some(last)) = (parts.next(), parts.next()) else {
                 continue;
             };
-            let (first, last) = (
-                from_redis_value::<u16>(first)?,
-                from_redis_value::<u16>(last)?,
-            );
+            let first = from_redis_value::<u16>(first)?;
+            let last = from_redis_value::<u16>(last)?;
             for (rank, node) in parts.enumerate() {
                 let node = from_redis_value::<Vec<Value>>(node)?;
                 let [name, port, ..] = node.as_slice() else {

@@ -146,7 +146,8 @@ fn sentinel(rest: &str, tls: bool) -> Result<Server, AddressError> {
              redis-sentinel://host:26379,host:26379/mymaster",
         ));
     }
-    let (mut user, mut password) = ("", "");
+    let mut user = "";
+    let mut password = "";
     for pair in parts.query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("sentinel_user", value)) => user = value,

@@ -289,7 +289,8 @@ impl DatabaseServer {
     /// crash would leave them.
     pub(crate) async fn start_as_copy(&mut self, other: &Self) -> io::Result<()> {
         self.kill();
-        let (from, to) = (other.files.join("data"), self.files.join("data"));
+        let from = other.files.join("data");
+        let to = self.files.join("data");
         let process = other.process()?;
         process.pause()?;
         // What a thread is writing is written before it stands still.

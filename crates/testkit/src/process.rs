@@ -75,7 +75,8 @@ impl Process {
         if holds {
             return Ok(());
         }
-        let (log, end) = (self.log.display(), self.log_end());
+        let log = self.log.display();
+        let end = self.log_end();
         Err(io::Error::other(format!(
             "the server does not answer; {log} ends with:\n{end}"
         )))

@@ -70,7 +70,8 @@ impl RedisCluster {
                 .await;
             if number < MASTERS {
                 let [first, next] = [number, number + 1].map(|number| SLOTS * number / MASTERS);
-                let (first, last) = (first.to_string(), (next - 1).to_string());
+                let first = first.to_string();
+                let last = (next - 1).to_string();
                 cluster
                     .run::<()>(number, &["ADDSLOTSRANGE", &first, &last])
                     .await;
@@ -200,7 +201,8 @@ impl RedisCluster {
 
     /// Begins to move a slot: from here on `from` answers ASK for keys that are not there.
     pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
-        let (source, target) = (self.id(from).await, self.id(to).await);
+        let source = self.id(from).await;
+        let target = self.id(to).await;
         let slot = slot.to_string();
         self.run::<()>(to, &["SETSLOT", &slot, "IMPORTING", &source])
             .await;

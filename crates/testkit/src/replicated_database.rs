@@ -187,7 +187,8 @@ impl ReplicatedDatabase {
              MASTER_PASSWORD = '{}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
             self.primary.port, *PASSWORD
         );
-        let (mut primary, mut replica) = (self.primary.admin().await?, self.replica.admin().await?);
+        let mut primary = self.primary.admin().await?;
+        let mut replica = self.replica.admin().await?;
         run(&mut replica, &source).await?;
         run(&mut replica, "START SLAVE").await?;
         if self.replication == Replication::SemiSynchronous {

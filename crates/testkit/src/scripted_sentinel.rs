@@ -54,13 +54,15 @@ impl ScriptedSentinel {
         let (says, script) = watch::channel(says);
         let (answered, answers) = watch::channel(0);
         let connections = Arc::<AtomicU64>::default();
-        let (count, answered) = (connections.clone(), Arc::new(answered));
+        let count = connections.clone();
+        let answered = Arc::new(answered);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
-                let (script, answered) = (script.clone(), answered.clone());
+                let script = script.clone();
+                let answered = answered.clone();
                 // Ends with an error when the client hangs up.
                 open.spawn(async move { serve(client, script, &answered).await.ok() });
             }

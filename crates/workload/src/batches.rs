@@ -63,7 +63,8 @@ mod tests {
                  seckill_group_batch_orders_sum {orders}\nseckill_group_batch_orders_count {commits}\n"
             )
         };
-        let (mut before, mut now) = (Batches::default(), Batches::default());
+        let mut before = Batches::default();
+        let mut now = Batches::default();
         before.add(&page(1, 1));
         now.add(&page(10, 4));
         now.add(&page(1, 1));

@@ -109,7 +109,8 @@ impl Connections {
         let source = Arc::new((next, ended));
         let mut working = JoinSet::new();
         for (target, mut connection) in self.links.drain(..) {
-            let (source, live) = (source.clone(), live.clone());
+            let source = source.clone();
+            let live = live.clone();
             working.spawn(async move {
                 let (next, ended) = &*source;
                 while let Some(Job { call, due, what }) = next(target) {
@@ -123,7 +124,8 @@ impl Connections {
                     }
                     let sent = Instant::now();
                     let answer = connection.send(&call).await;
-                    let (due, now) = (due.unwrap_or(sent), Instant::now());
+                    let due = due.unwrap_or(sent);
+                    let now = Instant::now();
                     ended(Done {
                         what,
                         target,

@@ -101,7 +101,8 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
             queues[(one.buyer + one.attempt as usize) % targets].push_back(one);
         }
         let queues: Vec<_> = queues.into_iter().map(Mutex::new).collect();
-        let (asking, made) = (buyers.clone(), records.clone());
+        let asking = buyers.clone();
+        let made = records.clone();
         let next = move |target: usize| {
             let what: Attempt<T> = lock(&queues[target]).pop_front()?;
             let call = call.clone().token(&asking[what.buyer].token);
@@ -121,7 +122,8 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
                 ..
             } = done;
             let since = |time: Instant| time.saturating_duration_since(begin);
-            let (user_id, reply) = (buyers[what.buyer].user_id, Reply::of(&answer));
+            let user_id = buyers[what.buyer].user_id;
+            let reply = Reply::of(&answer);
             let record = Record {
                 observed: ObservedReply {
                     user_id,
@@ -168,7 +170,9 @@ pub async fn generate(
     let count = options.connections_for(attempts.len());
     let mut connections = Connections::new(&options.environment.targets, count, options.timeout)?;
     connections.open().await?;
-    let (begin, buyers, traced) = (Instant::now(), buyers.clone(), options.traced);
+    let begin = Instant::now();
+    let buyers = buyers.clone();
+    let traced = options.traced;
     let purchases = Purchases {
         voucher_id,
         buyers,

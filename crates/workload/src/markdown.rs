@@ -65,7 +65,8 @@ pub fn figure(value: f64) -> String {
         return "–".to_owned();
     }
     let digits = 2.0 - value.abs().max(1e-9).log10().floor();
-    let (places, unit) = (digits.clamp(0.0, 3.0) as usize, 10_f64.powi(digits as i32));
+    let places = digits.clamp(0.0, 3.0) as usize;
+    let unit = 10_f64.powi(digits as i32);
     let rounded = if value.abs() >= 100.0 {
         (value * unit).round() / unit
     } else {

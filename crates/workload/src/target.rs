@@ -67,7 +67,8 @@ impl FromStr for Target {
                  here (write it like http://127.0.0.1:8080)"
             ))
         })?;
-        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(80));
+        let host = uri.host().unwrap_or_default();
+        let port = uri.port_u16().unwrap_or(80);
         Ok(Self {
             authority: format!("{host}:{port}"),
             prefix: uri.path().trim_end_matches('/').to_owned(),

@@ -17,7 +17,8 @@ const LADDER_FILE: &str = "web/learn-ladder.js";
 /// `learn/model.js` compares the model to the table, and prints the levels' figures.
 #[test]
 fn the_model_agrees_with_the_table_and_its_figures_are_documented() {
-    let (file, wanted) = (root().join(LADDER_FILE), ladder_file());
+    let file = root().join(LADDER_FILE);
+    let wanted = ladder_file();
     let kept = fs::read_to_string(&file).unwrap_or_default();
     present(LADDER_FILE, &kept, &wanted, || {
         fs::write(&file, &wanted).expect("written")

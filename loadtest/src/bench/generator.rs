@@ -185,7 +185,8 @@ impl Running {
             if rate.is_some() {
                 sleep_until(due.into()).await;
             }
-            let (buyer, path) = (&buyers[number % buyers.len()], number % paths.len());
+            let buyer = &buyers[number % buyers.len()];
+            let path = number % paths.len();
             let reply = tokio::select! {
                 biased;
                 reply = connection.ask(&paths[path], buyer) => reply.ok(),
@@ -198,7 +199,8 @@ impl Running {
                 attempt: u32::try_from(number).unwrap_or(u32::MAX),
                 reply: reply.unwrap_or_else(|| Reply::lost(CONNECTION_LOST)),
             };
-            let (latency, end) = (now - due, now - self.begin);
+            let latency = now - due;
+            let end = now - self.begin;
             self.state().attempts.list.push(Attempt {
                 observed,
                 path,

@@ -120,7 +120,8 @@ async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Res
     let mut redis = redis_connection::connect(&server.url()).await?;
     let first = requests(duration, 60_000.0);
     let keys = (first / 10).max(1);
-    let (generation_key, generation) = ("bench:generation", "1");
+    let generation_key = "bench:generation";
+    let generation = "1";
     let acquired = [
         "EVALSHA",
         &acquire,
@@ -165,7 +166,8 @@ async fn raw_admissions(server: &RedisServer, duration: Duration) -> anyhow::Res
     );
     let script = load(server, text).await?;
     let mut redis = redis_connection::connect(&server.url()).await?;
-    let (stream, pending) = ("bench:stream", "bench:pending");
+    let stream = "bench:stream";
+    let pending = "bench:pending";
     let [stock, claims, open] =
         ["stock", "order", "open"].map(|part| format!("seckill:{part}:{SALE}"));
     let keys = [stream, pending, &stock, &claims, &open];

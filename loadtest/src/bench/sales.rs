@@ -49,7 +49,8 @@ pub async fn past_orders(pool: &MySqlPool, count: u64) -> anyhow::Result<()> {
     pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
     let mut connection = pool.acquire().await?;
     for chunk in 0..count.div_ceil(CHUNK) {
-        let (first, rows) = (chunk * CHUNK, CHUNK.min(count - chunk * CHUNK));
+        let first = chunk * CHUNK;
+        let rows = CHUNK.min(count - chunk * CHUNK);
         // Vouchers of these ids may be open now: orders of users who will not buy there.
         let insert = format!(
             "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status, create_time) \

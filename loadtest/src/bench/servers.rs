@@ -133,7 +133,8 @@ pub async fn instance(
     name: &str,
     flags: &[&str],
 ) -> anyhow::Result<Server> {
-    let (bind, access) = (free_address()?, &environment.access);
+    let bind = free_address()?;
+    let access = &environment.access;
     let mut command = Command::new(&environment.args.seckill);
     command
         .args(["serve", "--lab", "--bind", &bind])

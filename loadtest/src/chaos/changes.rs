@@ -39,7 +39,8 @@ pub struct Answer {
 
 /// How often an operation that got these answers can have happened: once where one confirms it, never where all refuse it.
 pub fn times<'a>(answers: impl IntoIterator<Item = &'a Reply>) -> RangeInclusive<i64> {
-    let (mut least, mut most) = (0, 0);
+    let mut least = 0;
+    let mut most = 0;
     for answer in answers {
         least |= i64::from(matches!(answer, Reply::Ordered(_)));
         most |= i64::from(!matches!(
@@ -95,7 +96,8 @@ impl Owner {
             let verb = if what == What::Pay { "pay" } else { "cancel" };
             let path = format!("/voucher-order/{}/{verb}", self.order_id);
             let call = Call::post(path).token(&self.buyer.token);
-            let (order_id, bought) = (self.order_id, self.bought);
+            let order_id = self.order_id;
+            let bought = self.bought;
             asking.spawn(async move {
                 let reply = match Reply::of(&connection.send(&call).await) {
                     // The reply holds the order itself, which the reader of purchases cannot use.

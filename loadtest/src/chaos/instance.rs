@@ -62,7 +62,8 @@ impl Instance {
         };
         // It may have ended by itself: then there is nothing to ask.
         if process.terminate().is_ok() && !until(END_LIMIT, async || !process.is_running()).await {
-            let (target, log) = (&self.target, process.log_end());
+            let target = &self.target;
+            let log = process.log_end();
             bail!("{target} did not end {END_LIMIT:?} after SIGTERM:\n{log}");
         }
         self.kill();

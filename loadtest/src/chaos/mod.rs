@@ -76,7 +76,8 @@ const DATABASE_ARGUMENTS: [&str; 3] = [
 /// Those of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions) -> Result<Checked> {
     let starting = (0..options.at_once).map(async |_| {
-        let (program, layout) = (&options.program, options.layout);
+        let program = &options.program;
+        let layout = options.layout;
         let arguments = &DATABASE_ARGUMENTS;
         let cluster = TestCluster::start(program, layout, arguments, INSTANCES, &SETTINGS).await?;
         cluster.run(true, 0).await?;
@@ -92,7 +93,8 @@ pub async fn run(options: &ChaosOptions) -> Result<Checked> {
 
 async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Checked> {
     println!("chaos: seed {}", options.seed);
-    let (layout, only) = (options.layout, options.only_round);
+    let layout = options.layout;
+    let only = options.only_round;
     let numbers = RefCell::new(only.map_or(1..=options.rounds, |only| only..=only));
     let running = clusters
         .iter()

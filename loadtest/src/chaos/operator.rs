@@ -153,7 +153,9 @@ impl<'a> Operator<'a> {
         .await;
         let owner = |buyer: &Buyer| {
             let row = rows.iter().find(|row| row.user_id == buyer.user_id)?;
-            let (targets, buyer, order_id) = (self.cluster.targets.clone(), buyer.clone(), row.id);
+            let targets = self.cluster.targets.clone();
+            let buyer = buyer.clone();
+            let order_id = row.id;
             Some(Owner {
                 targets,
                 buyer,
@@ -179,7 +181,8 @@ impl<'a> Operator<'a> {
 
     /// Compares every answer with the tables; says what is not true.
     pub async fn check(&self) -> Result<Vec<String>> {
-        let (operations, mut wrong) = (self.operations.take(), Vec::new());
+        let operations = self.operations.take();
+        let mut wrong = Vec::new();
         for Sale {
             voucher_id,
             outcome,
@@ -188,7 +191,8 @@ impl<'a> Operator<'a> {
         {
             let more = self.cluster.order_rows.read(*voucher_id).await?.sale.issued;
             let more = more - outcome.published;
-            let (mut least, mut most) = (0, 0);
+            let mut least = 0;
+            let mut most = 0;
             for (what, answers) in &operations {
                 if let What::Add(id, count) = what
                     && id == voucher_id

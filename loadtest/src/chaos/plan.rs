@@ -42,7 +42,8 @@ pub struct Planned {
 
 impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (at, lasts) = (self.at.as_secs_f32(), self.lasts.as_millis());
+        let at = self.at.as_secs_f32();
+        let lasts = self.lasts.as_millis();
         write!(f, "{at:.3} s {}", self.what)?;
         if lasts > 0 {
             write!(f, " ({lasts} ms)")
@@ -106,10 +107,8 @@ pub fn attempts(rng: &mut impl Rng, buyers: usize, sale: Duration) -> Vec<Attemp
         let first = rng.random_range(0..waves);
         let third = rng.random_range(first..waves);
         for (attempt, wave_number) in (0..).zip([first, first, third]) {
-            let (due, then) = (
-                Some(WAVE * wave_number),
-                THEN.choose_weighted(rng, |then| then.0),
-            );
+            let due = Some(WAVE * wave_number);
+            let then = THEN.choose_weighted(rng, |then| then.0);
             attempts.push(Attempt {
                 due,
                 buyer,

@@ -49,7 +49,8 @@ pub async fn row(
     after: &Fault,
     times: u32,
 ) -> Result<Vec<String>> {
-    let (mut usual, mut back) = (Vec::new(), Vec::new());
+    let mut usual = Vec::new();
+    let mut back = Vec::new();
     for _ in 0..times {
         eprintln!("recovery of {strategy} after {after}");
         let (usual_once, back_once) = measure(cluster, strategy, after).await?;
@@ -88,7 +89,8 @@ async fn measure(
     let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, BUYERS as usize)
         .await?
         .into();
-    let (on, what) = (&cluster.targets[0], (strategy, BUYERS));
+    let on = &cluster.targets[0];
+    let what = (strategy, BUYERS);
     let mut sale = Sale::publish(cluster, on, what, Outcome::default(), buyers.clone()).await?;
     let of_buyer = |buyer: u32| {
         let due = Some(EVERY * buyer);

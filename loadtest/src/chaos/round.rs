@@ -64,7 +64,8 @@ pub async fn run<'a>(
     quiet: Instant,
 ) -> Result<Round<'a>> {
     let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
-    let (layout, index) = (options.layout, number as usize - 1);
+    let layout = options.layout;
+    let index = number as usize - 1;
     let sale = if layout.redis_fails_over() {
         LONG_SALE
     } else {

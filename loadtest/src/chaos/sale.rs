@@ -108,14 +108,16 @@ impl<'a> Sale<'a> {
                 Reply::Unknown { id: Some(id), .. } => id,
                 _ => return,
             };
-            let (buyer, bought) = (buyers[attempt.buyer].clone(), begin + record.sent);
+            let buyer = buyers[attempt.buyer].clone();
+            let bought = begin + record.sent;
             let owner = Owner {
                 targets: targets.clone(),
                 buyer,
                 order_id,
                 bought,
             };
-            let (then, mut reply) = (attempt.then, record.observed.reply.clone());
+            let then = attempt.then;
+            let mut reply = record.observed.reply.clone();
             let change = tokio::spawn(async move {
                 if !matches!(reply, Reply::Ordered(_)) {
                     reply = owner.wait().await;
@@ -131,7 +133,9 @@ impl<'a> Sale<'a> {
             // The receiver is below.
             changing.send(change).ok();
         };
-        let (voucher_id, buyers, begin) = (self.voucher_id, self.buyers.clone(), begin.into_std());
+        let voucher_id = self.voucher_id;
+        let buyers = self.buyers.clone();
+        let begin = begin.into_std();
         let purchases = Purchases {
             voucher_id,
             buyers,
@@ -232,7 +236,8 @@ impl<'a> Sale<'a> {
 
     async fn wait_until_stable(&mut self) -> Result<Snapshot> {
         self.wait_until_decided().await?;
-        let (rows, sale) = (&self.cluster.order_rows, self.voucher_id..=self.voucher_id);
+        let rows = &self.cluster.order_rows;
+        let sale = self.voucher_id..=self.voucher_id;
         let waiting = rows.wait_until_unchanged(sale, 0, QUIET, UNCHANGED_LIMIT);
         let (mut sales, still) = waiting.await?;
         ensure!(

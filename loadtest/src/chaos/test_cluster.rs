@@ -97,7 +97,8 @@ impl TestCluster {
         let redis = RedisServers::start(layout.redis, &folder, environment, count).await?;
         let database_proxy = Proxy::start(database.address()).await?;
         let access = access(database.url(), redis.url(None));
-        let (binary, servers) = (program.to_owned(), access.clone());
+        let binary = program.to_owned();
+        let servers = access.clone();
         // In a thread of its own: this one serves the proxies.
         tokio::task::spawn_blocking(move || prepare(&binary, &servers)).await??;
         let order_rows = OrderRows::open(&access.database_url).await?;

@@ -101,7 +101,8 @@ impl SaleVerdict {
             (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
             return verdict;
         }
-        let (changes, expires) = (&outcome.changes, outcome.expires);
+        let changes = &outcome.changes;
+        let expires = outcome.expires;
         for row in &snapshot.rows {
             if let Some((what, happened)) = false_change(row, changes, expires) {
                 verdict.false_changes += 1;
@@ -128,7 +129,8 @@ impl SaleVerdict {
     /// may end as a definite no. Nothing else is excused: no more than was issued, and one for each user.
     fn excuse(&mut self, outcome: &Outcome, rows: &[OrderRow]) -> Vec<ObservedReply> {
         let exists = |id: i64| rows.binary_search_by_key(&id, |row| row.id).is_ok();
-        let (mut lost, mut ended) = (BTreeSet::new(), BTreeSet::new());
+        let mut lost = BTreeSet::new();
+        let mut ended = BTreeSet::new();
         let mut told: Vec<ObservedReply> = outcome
             .records
             .iter()

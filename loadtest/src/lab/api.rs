@@ -236,7 +236,8 @@ async fn inject(State(lab): State<Arc<Lab>>, body: Body<FaultRequest>) -> Reply 
     let no_run = "no run is selling; start one, then press the button";
     let run = lab.runs.selling();
     let run = run.ok_or_else(|| Refusal::new("NO_RUN", no_run))?;
-    let (environment, kill) = (lab.environment.clone(), lab.kill_command.clone());
+    let environment = lab.environment.clone();
+    let kill = lab.kill_command.clone();
     let mut injecting = lab.faults.spawn(async move {
         let outcome = fault.inject(&environment, &run, kill.as_deref()).await;
         if let Err(error) = &outcome {

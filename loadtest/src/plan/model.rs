@@ -36,7 +36,8 @@ struct Station {
 /// The stations of a sale, and the time of an order and of a refusal without waiting, seconds.
 fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [f64; 2]), Error> {
     let strategy = options.strategy.as_str();
-    let (order, refusal) = (figures.cost(strategy)?, figures.cost("sold-out")?);
+    let order = figures.cost(strategy)?;
+    let refusal = figures.cost("sold-out")?;
     // A refusal asks Redis for the session and nothing else, so that is also an order's part of it.
     let asked = if options.session_memory {
         1.0 / options.tries.max(1.0)

@@ -33,7 +33,8 @@ pub fn sale(
     [orders_per_s, refusals_per_s]: [f64; 2],
     [order_s, refusal_s]: [f64; 2],
 ) -> Outcome {
-    let (attempts, stock) = (options.attempts(), options.stock as f64);
+    let attempts = options.attempts();
+    let stock = options.stock as f64;
     let orders = stock.min(attempts);
     // The last one would never come: the curve ends at ten times its length.
     let comes_s = |k: f64| options.over * -(1.0 - k / attempts).max(4.54e-5).ln();
@@ -62,13 +63,15 @@ pub fn sale(
             .map_or(come, |rate| come.min(rate * until_s))
             .max(orders)
     });
-    let (mut answered_s, mut room_s) = (0.0_f64, 0.0_f64);
+    let mut answered_s = 0.0_f64;
+    let mut room_s = 0.0_f64;
     // Each with the number of attempts that it stands for.
     let mut waits = vec![(0.0, attempts - served)];
     for (first, count, alone_s) in [(0.0, orders, order_s), (orders, served - orders, refusal_s)] {
         let width = count / f64::from(SAMPLES);
         for k in (1..=SAMPLES).map(|sample| first + width * f64::from(sample)) {
-            let (entered_s, left_s) = (enters_s(k), leaves_s(k) + alone_s);
+            let entered_s = enters_s(k);
+            let left_s = leaves_s(k) + alone_s;
             waits.push((left_s - entered_s, width));
             answered_s = answered_s.max(left_s);
             room_s = room_s.max(entered_s - comes_s(k));
@@ -94,7 +97,8 @@ pub fn sale(
 pub fn needed_rate(options: &PlanOptions, most_orders_per_s: f64) -> Option<f64> {
     let is_enough =
         |rate: f64| sale(options, [rate.min(most_orders_per_s), rate], [0.0; 2]).p99_s <= TARGET_S;
-    let (mut low, mut high) = (0.0, 2.0 * options.attempts() / TARGET_S);
+    let mut low = 0.0;
+    let mut high = 2.0 * options.attempts() / TARGET_S;
     if !is_enough(high) {
         return None;
     }

@@ -89,7 +89,8 @@ pub struct RollingOptions {
 /// Those of the set-up, also an instance that does not end or does not come back.
 pub async fn run(options: &RollingOptions) -> Result<Checked> {
     let settings = &[&SETTINGS[..], &options.environment[..]].concat();
-    let (program, count) = (&options.program, options.instances.into());
+    let program = &options.program;
+    let count = options.instances.into();
     let cluster = TestCluster::start(program, Layout::default(), &[], count, settings).await?;
     cluster.run(false, 0).await?;
     cluster.keep_logs(run_on(&cluster, options).await)
@@ -165,7 +166,8 @@ async fn run_on(cluster: &TestCluster, options: &RollingOptions) -> Result<Check
                 .filter(|record| !record.observed.reply.is_success())
         };
         for record in failed().take(EXAMPLES) {
-            let (reply, due) = (record.observed.reply.label(), record.due.as_secs());
+            let reply = record.observed.reply.label();
+            let due = record.due.as_secs();
             report
                 .notes
                 .push_str(&what(&format!("{reply}, due in second {due}\n")));
@@ -174,7 +176,8 @@ async fn run_on(cluster: &TestCluster, options: &RollingOptions) -> Result<Check
         report
             .checks
             .push(Check::none(what("purchases that failed"), failures));
-        let (made, all) = (sold.records.len(), buyers.len());
+        let made = sold.records.len();
+        let all = buyers.len();
         let enough = Check::new(what("buyers, of --buyers"), made, all, made < all).needed();
         report.checks.push(enough);
         sales.push(sold);

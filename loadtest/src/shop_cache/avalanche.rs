@@ -29,7 +29,8 @@ impl Case for Options {
         let mut readers = stage.connect(CONNECTIONS).await?;
         let begin = Instant::now();
         // Not by logical expiry, of which keys never leave.
-        let (strategy, ids) = (ReadStrategy::Layered, stage.shops.clone());
+        let strategy = ReadStrategy::Layered;
+        let ids = stage.shops.clone();
         let progress = stage.progress;
         let stop = &stage.stop;
         let reading = read_all(&mut readers, strategy, ids, None, progress, stop);
@@ -56,7 +57,8 @@ impl Case for Options {
 /// The most of these instants (milliseconds) that lie in one second, wherever it begins.
 fn worst_second(mut instants: Vec<i64>) -> usize {
     instants.sort_unstable();
-    let (mut first, mut worst) = (0, 0);
+    let mut first = 0;
+    let mut worst = 0;
     for (last, instant) in instants.iter().enumerate() {
         while instant - instants[first] >= 1000 {
             first += 1;
@@ -69,8 +71,10 @@ fn worst_second(mut instants: Vec<i64>) -> usize {
 /// Checks when the keys expire against when they would without jitter, however much later. What Redis did not store in time
 /// has no key.
 fn check(jittered: Vec<i64>, exact: Vec<i64>, counts: Counts) -> Vec<Check> {
-    let (with_ttl, keys) = (jittered.len(), exact.len());
-    let (with, without) = (worst_second(jittered) as f64, worst_second(exact) as f64);
+    let with_ttl = jittered.len();
+    let keys = exact.len();
+    let with = worst_second(jittered) as f64;
+    let without = worst_second(exact) as f64;
     let most = PART * without;
     let percent = |count: f64| format!("{:.2} %", 100.0 * count / keys as f64);
     let what = "with jitter: in the worst second";

@@ -175,8 +175,10 @@ pub async fn read(
     let strategy = strategy
         .transpose()
         .map_err(|error| Error::Usage(error.to_string()))?;
-    let (ids, reads) = (Mutex::new(ids), Arc::new(Mutex::new(Vec::new())));
-    let (counted, taken) = (Arc::clone(live), Arc::clone(&reads));
+    let ids = Mutex::new(ids);
+    let reads = Arc::new(Mutex::new(Vec::new()));
+    let counted = Arc::clone(live);
+    let taken = Arc::clone(&reads);
     let next = move |_target: usize| {
         let (id, due) = lock(&ids).next()?;
         let mut call = Call::get(format!("/shop/{id}"));
@@ -237,7 +239,8 @@ pub async fn read_all(
 impl Read {
     /// A read with this answer, for tests.
     pub fn answered(answer: Answer) -> Self {
-        let (now, latency) = (Instant::now(), Duration::ZERO);
+        let now = Instant::now();
+        let latency = Duration::ZERO;
         Self {
             target: 0,
             sent: now,

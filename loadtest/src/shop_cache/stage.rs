@@ -85,9 +85,11 @@ impl Stage {
         &self,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<(T, Counts), Error> {
-        let (begin, before) = (Instant::now(), self.counters().await?);
+        let begin = Instant::now();
+        let before = self.counters().await?;
         let done = work.await?;
-        let (time, after) = (begin.elapsed(), self.counters().await?);
+        let time = begin.elapsed();
+        let after = self.counters().await?;
         Ok((done, Counts::of(before, after, self.nodes.len(), time)))
     }
 

@@ -127,7 +127,8 @@ async fn round(
         return Err(Error::Usage(detail.to_owned()));
     }
     readers.open().await?;
-    let (ids, begin) = (vec![shop; readers.count()], Some(Instant::now() + LEAD));
+    let ids = vec![shop; readers.count()];
+    let begin = Some(Instant::now() + LEAD);
     let silent = Progress::Silent;
     let stop = &stage.stop;
     let warm = read_all(readers, strategy, ids.clone(), begin, silent, stop).await?;
@@ -159,8 +160,10 @@ async fn round(
         .chain(&reads)
         .filter(|read| read.answer != Answer::Shop);
     let failed = failed.count() as u64;
-    let (load_ms, loads) = (unlocked.as_secs_f64() * 1e3, counts.loads);
-    let (warm_ms, expired_ms) = (slowest_ms(&warm), slowest_ms(&reads));
+    let load_ms = unlocked.as_secs_f64() * 1e3;
+    let loads = counts.loads;
+    let warm_ms = slowest_ms(&warm);
+    let expired_ms = slowest_ms(&reads);
     let round = Round {
         counts,
         rebuilt,
@@ -208,7 +211,8 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
             holds,
         )
     };
-    let (warm, wait) = (longest(|round| round.warm_ms), longest(Round::wait_ms));
+    let warm = longest(|round| round.warm_ms);
+    let wait = longest(Round::wait_ms);
     let waits = Check::shown(
         what("longest wait"),
         format!("{wait:.0} ms beyond {warm:.0} ms"),

@@ -52,7 +52,8 @@ impl Case for Options {
 
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let mut readers = stage.connect(CONNECTIONS).await?;
-        let (begin, duration) = (Instant::now(), Duration::from_secs(self.seconds));
+        let begin = Instant::now();
+        let duration = Duration::from_secs(self.seconds);
         let draws = draws(self.rate, stage.shops.clone(), begin, begin + duration);
         let live = Arc::new(Live::stopped_by(&stage.stop));
         let due = (self.rate * duration.as_secs_f64()) as u64;
@@ -65,7 +66,8 @@ impl Case for Options {
             Ok::<_, Error>(())
         };
         let reads = disturbed(reading, EXPIRE_EVERY, expire).await?;
-        let (all, elapsed_s) = (reads.len() as f64, begin.elapsed().as_secs_f64().max(1e-6));
+        let all = reads.len() as f64;
+        let elapsed_s = begin.elapsed().as_secs_f64().max(1e-6);
         let mut seconds = Vec::<Vec<Read>>::new();
         for read in reads {
             let second = read.ended.saturating_duration_since(begin).as_secs() as usize;
@@ -182,7 +184,8 @@ mod tests {
     #[test]
     fn failures_wrong_answers_and_a_rate_that_was_not_kept_are_found() {
         use CheckResult::{Holds, Unclear, Violation};
-        let (good, bad) = (Answer::Absent, Answer::ServerError);
+        let good = Answer::Absent;
+        let bad = Answer::ServerError;
         for (answers, tolerated, due, expected) in [
             ([good, good, good], 0, 6, Holds),
             ([good, Answer::Nothing, good], 0, 6, Violation),

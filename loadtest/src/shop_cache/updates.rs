@@ -57,7 +57,8 @@ impl Case for Options {
     async fn run(&self, stage: &Stage) -> Result<Checked, Error> {
         let token = stage.access.admin_header("changing a shop")?;
         let mut readers = stage.connect(READERS).await?;
-        let (ids, live) = (iter::repeat((stage.shops[0], None)), Arc::<Live>::default());
+        let ids = iter::repeat((stage.shops[0], None));
+        let live = Arc::<Live>::default();
         let reading = reads::read(&mut readers, self.read_strategy, &live, ids);
         let bound = Duration::from_millis(self.bound_ms);
         // Only what the changes did: readers count elsewhere.
@@ -74,7 +75,8 @@ impl Case for Options {
             .progress
             .watch("changes", UPDATES, &changes, both)
             .await;
-        let (reads, written) = (reads?, written?);
+        let reads = reads?;
+        let written = written?;
         Ok(Checked {
             scenario: "cache updates",
             heading: format!(
@@ -147,7 +149,9 @@ async fn put(
 fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -> Vec<Check> {
     let Written { versions, cut } = written;
     let last = versions.iter().flatten().next_back();
-    let (mut worst, mut foreign, mut fresh) = (Duration::ZERO, 0, vec![0_u64; instances]);
+    let mut worst = Duration::ZERO;
+    let mut foreign = 0;
+    let mut fresh = vec![0_u64; instances];
     for read in reads.iter().filter(|read| read.answer == Answer::Shop) {
         // Those after it; before the first change the version is 0.
         let Some(higher) = read

@@ -113,7 +113,8 @@ pub(super) async fn java_sales(
         .iter()
         .filter(|sale| sale.issued.is_none())
     {
-        let (id, counter) = (sale.voucher_id, keys.stock(sale.voucher_id));
+        let id = sale.voucher_id;
+        let counter = keys.stock(sale.voucher_id);
         if redis.exists(&counter).await? {
             findings.good(&format!(
                 "sale {id}: a Java node published it; sold on the strategy stream, by {counter}"

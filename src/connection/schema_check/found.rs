@@ -192,12 +192,14 @@ async fn foreign_keys(connection: &mut MySqlConnection) -> sqlx::Result<Vec<Fore
          WHERE k.TABLE_SCHEMA = DATABASE() AND k.TABLE_NAME = '{ORDERS}' AND k.REFERENCED_TABLE_NAME IS NOT NULL"
     );
     let rows: Vec<(String, String, i64)> = sqlx::query_as(&query).fetch_all(connection).await?;
-    let key = |(name, column, changes_rows)| ForeignKey {
-        name,
-        column,
-        changes_rows: changes_rows == 1,
-    };
-    Ok(rows.into_iter().map(key).collect())
+    let keys = rows
+        .into_iter()
+        .map(|(name, column, changes_rows)| ForeignKey {
+            name,
+            column,
+            changes_rows: changes_rows == 1,
+        });
+    Ok(keys.collect())
 }
 
 async fn has_orders_without_status(connection: &mut MySqlConnection) -> sqlx::Result<bool> {

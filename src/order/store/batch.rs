@@ -97,15 +97,16 @@ impl OrderTransaction {
             buyers.join(" OR ")
         );
         let rows: Vec<(i64, i64, i64)> = self.rows(&sql).await?;
-        let of_buyer = |(user_id, voucher_id, id)| {
+        let mut orders = HashMap::with_capacity(rows.len());
+        for (user_id, voucher_id, id) in rows {
             let buyer = Buyer {
                 user_id,
                 voucher_id,
             };
-            (buyer, id)
-        };
-        // Of several the last counts.
-        Ok(rows.into_iter().map(of_buyer).collect())
+            // Of several the last counts.
+            orders.insert(buyer, id);
+        }
+        Ok(orders)
     }
 
     /// Locks the rows of these sales, in this order; returns each one's stock, `None` where it is gone. One round trip. Waits
@@ -122,8 +123,10 @@ impl OrderTransaction {
         let mut unlocked: Vec<i64> = sales.iter().copied().collect();
         while !unlocked.is_empty() {
             let wait = if waits { "" } else { " NOWAIT" };
-            let lock = |sale: &i64| format!("{} FOR UPDATE{wait}; ", stock_sql(*sale));
-            let text: String = unlocked.iter().map(lock).collect();
+            let text: String = unlocked
+                .iter()
+                .map(|sale| format!("{} FOR UPDATE{wait}; ", stock_sql(*sale)))
+                .collect();
             let Sent { replies, error } = self.send(&text).await;
             for (sale, reply) in unlocked.iter().zip(&replies) {
                 stocks.insert(*sale, reply.number().map_err(BatchError::All)?);
@@ -150,10 +153,11 @@ impl OrderTransaction {
     /// Deletes orders that this transaction inserted; they must be there.
     pub async fn delete_inserted(&mut self, ids: &HashSet<i64>) -> Result<(), Error> {
         // One by one: with a list the server may scan, and wait for orders of those who wait for these.
-        let delete = |id: &i64| format!("DELETE FROM tb_voucher_order WHERE id = {id}; ");
-        let deleted = self
-            .run(&ids.iter().map(delete).collect::<String>())
-            .await?;
+        let text: String = ids
+            .iter()
+            .map(|id| format!("DELETE FROM tb_voucher_order WHERE id = {id}; "))
+            .collect();
+        let deleted = self.run(&text).await?;
         let deleted: u64 = deleted.iter().map(Reply::changed).sum();
         if deleted == ids.len() as u64 {
             Ok(())
@@ -168,18 +172,10 @@ impl OrderTransaction {
 
 /// IGNORE makes a key drop the row that it refuses instead of failing all.
 pub(super) fn insert_batch_sql(orders: &[NewOrder]) -> String {
-    let row = |order: &NewOrder| {
-        let NewOrder {
-            id,
-            buyer: Buyer {
-                user_id,
-                voucher_id,
-            },
-            ..
-        } = order;
-        format!("({id},{user_id},{voucher_id})")
-    };
-    let rows: Vec<String> = orders.iter().map(row).collect();
+    let rows: Vec<String> = orders
+        .iter()
+        .map(|NewOrder { id, buyer, .. }| format!("({id},{},{})", buyer.user_id, buyer.voucher_id))
+        .collect();
     let rows = rows.join(",");
     format!("INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES {rows}")
 }

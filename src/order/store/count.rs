@@ -177,12 +177,13 @@ pub(super) fn rows_sql(orders: &[NewOrder]) -> String {
 /// Whose each row is, and whether it is not cancelled.
 pub(super) fn rows_by_id(reply: &Reply) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
     let rows: Vec<(i64, i64, i64, i64)> = reply.all()?;
-    let by_id = |(id, user_id, voucher_id, status)| {
+    let mut by_id = HashMap::with_capacity(rows.len());
+    for (id, user_id, voucher_id, status) in rows {
         let buyer = Buyer {
             user_id,
             voucher_id,
         };
-        (id, (buyer, status != 4))
-    };
-    Ok(rows.into_iter().map(by_id).collect())
+        by_id.insert(id, (buyer, status != 4));
+    }
+    Ok(by_id)
 }

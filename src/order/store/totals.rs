@@ -108,7 +108,8 @@ fn offsets(zone: Zone, now: DateTime<Utc>) -> (i64, i64) {
             .unwrap_or(now);
         i64::from(day.with_timezone(&zone.0).offset().fix().local_minus_utc())
     };
-    let (winter, summer) = (in_month(1), in_month(7));
+    let winter = in_month(1);
+    let summer = in_month(7);
     (winter.min(summer), winter.max(summer))
 }
 

@@ -19,7 +19,8 @@ const LEASE: Duration = Duration::from_millis(3);
 
 /// Buys; see the module.
 pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
-    let (redis, order) = (&purchase.context.redis, purchase.new_order().await?);
+    let redis = &purchase.context.redis;
+    let order = purchase.new_order().await?;
     let key = format!("lock:setnx-unowned:order:{}", purchase.buyer.user_id);
     // A request that finds the lock held tries once more, when the lease may have ended.
     if acquire(redis, &key, order.id).await?.is_none() {

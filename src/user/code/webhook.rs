@@ -57,7 +57,8 @@ impl Webhook {
         let body =
             json!({ "phone": phone.as_str(), "code": code, "validSeconds": valid.as_secs() });
         let body = body.to_string();
-        let (started, limit) = (Instant::now(), self.settings.timeout);
+        let started = Instant::now();
+        let limit = self.settings.timeout;
         let time_left = move || limit.saturating_sub(started.elapsed());
         let pauses = PAUSES
             .into_iter()

@@ -152,7 +152,9 @@ impl JavaNode {
             read.query_async(&mut self.redis.clone()).await.ok()?;
         let entry = reply?.keys.into_iter().next()?.ids.into_iter().next()?;
         let number = |name| entry.get(name);
-        let (user, voucher, order) = (number("userId")?, number("voucherId")?, number("id")?);
+        let user = number("userId")?;
+        let voucher = number("voucherId")?;
+        let order = number("id")?;
         Some(Delivered {
             user,
             voucher,

@@ -18,7 +18,8 @@ async fn is_recorded(stack: &Stack, sale: i64, strategy: &str, issued: &str) -> 
 async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     let mut stack = Stack::start(0, &[]).await;
     let mut java = JavaNode::join(&stack).await;
-    let (sale, plain) = (java.publish(5).await, java.publish(2).await);
+    let sale = java.publish(5).await;
+    let plain = java.publish(2).await;
     let users = stack.users(6).await;
     // One was cancelled by hand.
     let cancelled = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
@@ -70,7 +71,8 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
 
     // One whose row is locked keeps no other closed.
     stack.instances.clear();
-    let (locked, other) = (java.publish(2).await, java.publish(2).await);
+    let locked = java.publish(2).await;
+    let other = java.publish(2).await;
     let holder = stack.lock_sale(locked).await;
     stack.add_instance(&[]).await;
     stack.buy_eventually(&users[5], other).await;

@@ -335,10 +335,8 @@ async fn a_sale_whose_row_is_locked_keeps_no_other_from_expiring_nor_the_outbox_
 #[tokio::test]
 async fn the_outbox_is_emptied_while_sales_are_locked_and_is_used_by_the_stream_alone() {
     let stack = Stack::start(1, &[]).await;
-    let (sale, locked) = (
-        stack.publish(5, "row-lock").await,
-        stack.publish(5, "row-lock").await,
-    );
+    let sale = stack.publish(5, "row-lock").await;
+    let locked = stack.publish(5, "row-lock").await;
     let ended = stack.publish(5, "stream").await;
     stack.database.set_sale(ended, "end_time = NOW()").await;
     let user = stack.users(1).await.remove(0);
@@ -415,10 +413,12 @@ async fn of_a_payment_and_cancellations_at_once_one_succeeds() {
     let stack = Stack::start(2, &[]).await;
     let users = stack.users(40).await;
     let sale = stack.publish(100, "group-commit").await;
-    let (mut paid, mut cancelled) = (0, 0);
+    let mut paid = 0;
+    let mut cancelled = 0;
     for user in &users {
         let order = stack.buy(user, sale).await.data().as_i64().unwrap();
-        let (one, two) = (&stack.instances[0].url, &stack.instances[1].url);
+        let one = &stack.instances[0].url;
+        let two = &stack.instances[1].url;
         let (pay, cancel, again) = tokio::join!(
             act(one, "pay", user, order),
             act(two, "cancel", user, order),

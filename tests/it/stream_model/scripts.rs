@@ -78,7 +78,9 @@ fn refused(of: Id) -> String {
 
 /// An entry as Redis tells it.
 fn told(&(at, order): &(Entry, Order)) -> Vec<String> {
-    let (at, user, id) = (entry(at), user(order.user), id(order.id));
+    let at = entry(at);
+    let user = user(order.user);
+    let id = id(order.id);
     [at.as_str(), "userId", &user, "voucherId", "7", "id", &id]
         .map(str::to_owned)
         .into()
@@ -116,8 +118,12 @@ fn call(op: &Op) -> String {
             order,
             outcome,
         } => {
-            let (of, user, name) = (mark(*of), user(order.user), name(&(*at, *order)));
-            let (at, id, refused) = (entry(*at), id(order.id), refused(order.id));
+            let of = mark(*of);
+            let user = user(order.user);
+            let name = name(&(*at, *order));
+            let at = entry(*at);
+            let id = id(order.id);
+            let refused = refused(order.id);
             let (outcome, has_order) = match outcome {
                 Outcome::Ordered => {
                     let keys = format!("3|{STREAM}|stream.orders.dead");
@@ -140,7 +146,9 @@ fn call(op: &Op) -> String {
             format!("open|5|{STREAM}|{SALE}|{step}|{until}|{name}{users}")
         }
         Op::Open(count) => {
-            let (of, was, last) = (mark(count.mark), open(count.was), entry(count.last));
+            let of = mark(count.mark);
+            let was = open(count.was);
+            let last = entry(count.last);
             let until = until(count.late);
             let mut call = format!("open|5|{STREAM}|{SALE}|open|{until}|{of}|{was}|9000000000");
             call += &format!("|{}|7|{last}|{}", count.stock, count.undecided.len());
@@ -412,7 +420,8 @@ impl Scripts {
             for of in part {
                 let expected = expected(of);
                 let found = found(&of.op, &mut replies);
-                let (call, now) = (call(&of.op), of.now);
+                let call = call(&of.op);
+                let now = of.now;
                 calls += &format!("  at {now} s: {call} -> {}\n", found["reply"]);
                 if found != expected {
                     let differences = differences(&found, &expected);

@@ -218,7 +218,9 @@ impl World {
 
     fn call(&mut self, instance: usize, op: Op) -> Reply {
         self.number += 1;
-        let (now, number, without) = (self.now, self.number, self.without);
+        let now = self.now;
+        let number = self.number;
+        let without = self.without;
         if self.instances[instance].apart
             && self.apart.as_ref().is_none_or(|(_, until)| now > *until)
         {

@@ -58,7 +58,8 @@ impl TestDatabase {
     /// server is read-only.
     pub async fn on_own_server() -> Self {
         let own = server(&[]).await.expect("start a database server");
-        let (server, name) = (own.url(), "seckill".to_owned());
+        let server = own.url();
+        let name = "seckill".to_owned();
         let pool = Self::pool(&own.admin_url()).await;
         let database = TestDatabase {
             server,

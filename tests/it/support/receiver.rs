@@ -36,7 +36,8 @@ impl Receiver {
         let got = Arc::<Mutex<Vec<_>>>::default();
         let statuses = Arc::<Mutex<VecDeque<u16>>>::default();
         let (open, wait) = watch::channel(false);
-        let (kept, next) = (got.clone(), statuses.clone());
+        let kept = got.clone();
+        let next = statuses.clone();
         let receive = async move |headers: HeaderMap, body: Bytes| {
             kept.lock()
                 .unwrap_or_else(PoisonError::into_inner)

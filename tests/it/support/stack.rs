@@ -236,7 +236,8 @@ impl Stack {
     /// Waits until the sale is counted, and open.
     pub async fn opened(&self, sale: i64) {
         let mut redis = self.redis.conn().await;
-        let (open, pending) = (self.keys.open(sale), self.keys.pending.to_string());
+        let open = self.keys.open(sale);
+        let pending = self.keys.pending.to_string();
         eventually("the sale is open", async || {
             let open: Option<String> = redis.get(&open).await.expect("an answer");
             let mark: Option<String> = redis.hget(&pending, "mark").await.expect("an answer");
@@ -286,7 +287,8 @@ impl Stack {
 
     /// Buys at the first instance, in a task of its own.
     pub fn start_buying(&self, user: &SignedIn, sale: i64) -> JoinHandle<api::Answer> {
-        let (url, user) = (self.url().to_owned(), user.clone());
+        let url = self.url().to_owned();
+        let user = user.clone();
         tokio::spawn(async move { buy(&url, &user, sale).await })
     }
 
@@ -455,7 +457,8 @@ impl Stack {
     }
 
     pub async fn stream_drained(&self) {
-        let (mut redis, keys) = (self.redis.conn().await, &self.keys);
+        let mut redis = self.redis.conn().await;
+        let keys = &self.keys;
         let limit = Duration::from_secs(60);
         testkit::wait::eventually("no order is pending", limit, async || {
             let mark: Option<String> = redis.hget(&*keys.pending, "mark").await.expect("an answer");

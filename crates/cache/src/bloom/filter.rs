@@ -128,7 +128,8 @@ impl BloomFilter {
         if token.is_empty() {
             return Ok(0);
         }
-        let (mut last, mut added) = (None, 0);
+        let mut last = None;
+        let mut added = 0;
         loop {
             let mut page = pages(last.take()).await.map_err(BloomFillError::Source)?;
             self.add_all(&page).await?;

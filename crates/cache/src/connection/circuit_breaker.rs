@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn only_failures_in_a_row_open_it_and_only_a_probe_closes_it() {
-        let (breaker, opened) = (CircuitBreaker::default(), Counter::default());
+        let breaker = CircuitBreaker::default();
+        let opened = Counter::default();
         for _ in 0..3 {
             (1..THRESHOLD).for_each(|_| assert!(!breaker.record_failure(&opened)));
             breaker.record_success();

@@ -43,7 +43,8 @@ impl InvalidationSubscriber {
         // After a panic this is started again, and messages in between are lost.
         self.local.disable();
         // One warning per outage, not per attempt.
-        let (mut pause, mut warned) = (FIRST_PAUSE, false);
+        let mut pause = FIRST_PAUSE;
+        let mut warned = false;
         loop {
             let end = tokio::select! {
                 end = self.receive() => Some(end),

@@ -70,7 +70,9 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
         format: Format,
         reason: RebuildReason,
     ) -> Result<Rebuilt<T>, ReadError<E>> {
-        let (key, policy, redis) = (&self.key, &self.policy, &self.inner.redis);
+        let key = &self.key;
+        let policy = &self.policy;
+        let redis = &self.inner.redis;
         if reason == RebuildReason::Miss && self.is_filtered().await {
             return Ok(Rebuilt::new(None, false));
         }
@@ -189,7 +191,8 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
         value: Option<&T>,
         mutex: Option<&RebuildMutex>,
     ) -> Option<bool> {
-        let (key, policy) = (&self.key, &self.policy);
+        let key = &self.key;
+        let policy = &self.policy;
         let valid = if value.is_some() {
             policy.ttl
         } else {

@@ -202,7 +202,9 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
     /// Reads Redis and counts the outcome; `None`: Redis cannot be used. A value with less than `refresh_ahead` left to live
     /// is expiring.
     async fn get_from_redis(&self, refresh_ahead: Duration) -> Option<Decoded<T>> {
-        let (redis, key, counters) = (&self.inner.redis, &self.key, &self.policy.counters);
+        let redis = &self.inner.redis;
+        let key = &self.key;
+        let counters = &self.policy.counters;
         if self.inner.invalidator.pending.contains(key) {
             return None;
         }

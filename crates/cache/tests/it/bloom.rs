@@ -131,12 +131,17 @@ async fn a_filter_is_not_used_after_a_restart_until_it_is_filled_again() {
 async fn a_fill_during_which_data_is_lost_fails() {
     let server = RedisServer::start().await;
     let nodes = nodes(&server).await;
-    let (one, two) = (filter_of(&nodes[0]), filter_of(&nodes[1]));
+    let one = filter_of(&nodes[0]);
+    let two = filter_of(&nodes[1]);
     let flushed = Arc::<AtomicU64>::default();
     let lossy = |refill: bool| {
-        let (flushed, two, url) = (flushed.clone(), two.clone(), server.client());
+        let flushed = flushed.clone();
+        let two = two.clone();
+        let url = server.client();
         move |last: Option<String>| {
-            let (flushed, two, url) = (flushed.clone(), two.clone(), url.clone());
+            let flushed = flushed.clone();
+            let two = two.clone();
+            let url = url.clone();
             async move {
                 if last.as_deref() == Some("cache:product:2999") {
                     let mut raw = url.get_multiplexed_async_connection().await.unwrap();

@@ -49,12 +49,17 @@ async fn reads_see_every_change_invalidated_before_they_began() {
             ..policy()
         };
         let seen = Arc::new([Invalidated::default(), Invalidated::default()]);
-        let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let stop = Arc::<AtomicBool>::default();
+        let reads = Arc::<AtomicU64>::default();
         let mut tasks = Vec::new();
         for task in 0..12 {
             let at = task % 2;
-            let (cache, policy, source) = (nodes[at].clone(), policy.clone(), source.clone());
-            let (seen, stop, reads) = (seen.clone(), stop.clone(), reads.clone());
+            let cache = nodes[at].clone();
+            let policy = policy.clone();
+            let source = source.clone();
+            let seen = seen.clone();
+            let stop = stop.clone();
+            let reads = reads.clone();
             tasks.push(tokio::spawn(async move {
                 while !stop.load(Ordering::SeqCst) {
                     if task < 2 {

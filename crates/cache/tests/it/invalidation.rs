@@ -231,7 +231,8 @@ async fn invalidations_follow_the_master_when_its_server_becomes_a_replica() {
         cache.stats().local_enabled
     })
     .await;
-    let (source, policy) = (Source::new(Duration::ZERO), policy());
+    let source = Source::new(Duration::ZERO);
+    let policy = policy();
     version(&cache, ReadStrategy::Layered, &policy, &source).await;
 
     let port = after.port().to_string();

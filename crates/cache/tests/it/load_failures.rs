@@ -32,7 +32,8 @@ async fn errors_and_panics_reach_every_waiter_and_release_the_mutex() {
             source.set(failure, true);
             let readers: Vec<_> = (0..10)
                 .map(|_| {
-                    let (cache, source) = (nodes[0].clone(), source.clone());
+                    let cache = nodes[0].clone();
+                    let source = source.clone();
                     tokio::spawn(async move { read(&cache, strategy, &policy(), &source).await })
                 })
                 .collect();
@@ -163,7 +164,8 @@ async fn an_expired_mutex_is_not_released_for_its_next_owner() {
         let source = Source::closed();
         source.set(|source| &source.broken, fails);
         let slow = tokio::spawn({
-            let (cache, source) = (cache.clone(), source.clone());
+            let cache = cache.clone();
+            let source = source.clone();
             async move { read(&cache, ReadStrategy::Mutex, &policy(), &source).await }
         });
         eventually("the mutex is held", async || source.running() == 1).await;
@@ -184,7 +186,8 @@ async fn a_value_stored_while_waiting_for_the_mutex_is_not_loaded_again() {
     for strategy in WITH_MUTEX {
         flush(&mut raw).await;
         let cache = node(&server).await;
-        let (source, policy) = (Source::new(Duration::ZERO), policy());
+        let source = Source::new(Duration::ZERO);
+        let policy = policy();
         let _: String = command(&mut raw, "SET", &[MUTEX, "another owner"]).await;
         let reader = spawn_version(&cache, strategy, &policy, &source);
         eventually("the reader waits", async || policy.stats().waits > 0).await;

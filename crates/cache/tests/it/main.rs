@@ -236,7 +236,9 @@ fn spawn_version(
     policy: &CachePolicy,
     source: &Arc<Source>,
 ) -> JoinHandle<Option<u64>> {
-    let (cache, policy, source) = (cache.clone(), policy.clone(), source.clone());
+    let cache = cache.clone();
+    let policy = policy.clone();
+    let source = source.clone();
     tokio::spawn(async move { version(&cache, strategy, &policy, &source).await })
 }
 

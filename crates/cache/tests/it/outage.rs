@@ -47,14 +47,17 @@ impl BackgroundReads {
     ) -> Self {
         let state = Arc::<State>::default();
         let read = |task: u64| {
-            let (cache, policy, source) = (cache.clone(), policy.clone(), source.clone());
+            let cache = cache.clone();
+            let policy = policy.clone();
+            let source = source.clone();
             let state = state.clone();
             tokio::spawn(async move {
                 let mut step = task;
                 while !state.stop.load(Ordering::SeqCst) {
                     step += 7;
                     let key = format!("cache:product:{}", step % 100);
-                    let (is_timed, started) = (state.timed.load(Ordering::SeqCst), Instant::now());
+                    let is_timed = state.timed.load(Ordering::SeqCst);
+                    let started = Instant::now();
                     let answer = cache.read(strategy, &key, &policy, source.load()).await;
                     answer
                         .expect("an answer, whatever Redis does")
@@ -103,7 +106,8 @@ async fn reads_survive_a_killed_redis_and_return_to_it() {
     let mut server = RedisServer::start().await;
     for strategy in ReadStrategy::ALL {
         let cache = node_with(&server, config()).await;
-        let (source, policy) = (Source::new(Duration::from_millis(1)), policy());
+        let source = Source::new(Duration::from_millis(1));
+        let policy = policy();
         let load = BackgroundReads::start(&cache, strategy, &policy, &source);
         load.more(500).await;
         server.kill();
@@ -134,7 +138,8 @@ async fn reads_survive_a_killed_redis_and_return_to_it() {
 async fn a_paused_redis_costs_each_reader_one_timeout_at_most() {
     let server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
-    let (source, policy) = (Source::new(Duration::from_millis(1)), policy());
+    let source = Source::new(Duration::from_millis(1));
+    let policy = policy();
     let load = BackgroundReads::start(&cache, ReadStrategy::Layered, &policy, &source);
     load.more(500).await;
     server.pause();
@@ -171,8 +176,10 @@ async fn the_circuit_breaker_closes_without_traffic() {
 async fn a_redis_whose_script_does_not_end_is_left_alone() {
     let server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
-    let (source, policy) = (Source::new(Duration::ZERO), policy());
-    let (mut redis, mut other) = (server.conn().await, server.conn().await);
+    let source = Source::new(Duration::ZERO);
+    let policy = policy();
+    let mut redis = server.conn().await;
+    let mut other = server.conn().await;
     let limit = ["SET", "lua-time-limit", "1"];
     redis::cmd("CONFIG")
         .arg(&limit)
@@ -230,7 +237,8 @@ async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
     let source = Source::closed();
     let slow: Vec<_> = (0..2)
         .map(|id| {
-            let (cache, source) = (cache.clone(), source.clone());
+            let cache = cache.clone();
+            let source = source.clone();
             let key = format!("cache:product:slow:{id}");
             tokio::spawn(async move {
                 cache

@@ -33,7 +33,8 @@ async fn a_node_without_subscription_does_not_use_memory_and_forgets_it() {
     let server = RedisServer::start().await;
     let (node_behind_proxy, proxy) = behind_proxy(&server).await;
     let writer = node(&server).await;
-    let (source, policy) = (Source::new(Duration::ZERO), long_local_ttl());
+    let source = Source::new(Duration::ZERO);
+    let policy = long_local_ttl();
     version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
     version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
     assert_eq!(policy.stats().local_hits, 1, "memory was in use");
@@ -93,7 +94,8 @@ async fn behind_a_silent_connection_values_are_stale_for_the_local_ttl_at_most()
     let server = RedisServer::start().await;
     let (node_behind_proxy, proxy) = behind_proxy(&server).await;
     let writer = node(&server).await;
-    let (source, policy) = (Source::new(Duration::ZERO), policy());
+    let source = Source::new(Duration::ZERO);
+    let policy = policy();
     for _ in 0..3 {
         version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
         proxy.set(Mode::Hang);
@@ -116,7 +118,8 @@ async fn behind_a_silent_connection_values_are_stale_for_the_local_ttl_at_most()
 async fn changes_are_seen_within_the_local_ttl_while_subscriptions_are_closed() {
     let (server, mut raw) = redis_server().await;
     let nodes = super::nodes(&server).await;
-    let (source, policy) = (Source::new(Duration::ZERO), policy());
+    let source = Source::new(Duration::ZERO);
+    let policy = policy();
     for turn in 0..400 {
         if turn % 40 == 20 {
             let killed: u64 = command(&mut raw, "CLIENT", &["KILL", "TYPE", "pubsub"]).await;

@@ -206,7 +206,8 @@ impl Actor {
 
     /// The same; expects this text.
     pub async fn shows(&mut self, query: &str, expected: impl Display) -> anyhow::Result<()> {
-        let (shown, expected) = (self.get(query).await?.answer, expected.to_string());
+        let shown = self.get(query).await?.answer;
+        let expected = expected.to_string();
         ensure!(
             shown == expected,
             "{}: {query} is {shown}, not {expected}",

@@ -19,10 +19,8 @@ pub async fn dead_waiter(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut holder = scene.actor(Language::Java, 0);
     holder.get(LOCK).await?;
     let doomed = scene.bed.launcher.start(Language::Rust).await?;
-    let (mut second, mut third) = (
-        scene.actor(Language::Rust, 0),
-        scene.actor(Language::Java, 1),
-    );
+    let mut second = scene.actor(Language::Rust, 0);
+    let mut third = scene.actor(Language::Java, 1);
     for (number, waiter) in [&scene.on(&doomed), &second, &third]
         .into_iter()
         .enumerate()
@@ -51,7 +49,8 @@ pub async fn dead_waiter(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// A waiter that gives up at its time limit leaves no place in the queue: the lock is free for a try
 /// of either language as soon as the holder releases it, and the waiter behind it is first.
 pub async fn gives_up(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut impatient, mut holder) = (scene.holder(), scene.other());
+    let mut impatient = scene.holder();
+    let mut holder = scene.other();
     let mut behind = scene.actor(scene.waiter, 1);
     let mut took = Duration::ZERO;
     for queue_up in [false, true] {
@@ -83,7 +82,8 @@ pub async fn gives_up(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// each other in order.
 pub async fn dying_holders(scene: &Scene<'_>) -> anyhow::Result<String> {
     // In ms; and within how long all eight follow each other.
-    let (lease, limit) = (1000_u64, Duration::from_secs(11));
+    let lease = 1000_u64;
+    let limit = Duration::from_secs(11);
     let mut holder = scene.other();
     holder.get(LOCK).await?;
     let mut waiters = scene.alternately(scene.holder, 8);
@@ -93,7 +93,8 @@ pub async fn dying_holders(scene: &Scene<'_>) -> anyhow::Result<String> {
         scene.queued(number + 1).await?;
     }
     let released = holder.get("unlock").await?;
-    let (begun, mut last) = (Instant::now(), released.begun);
+    let begun = Instant::now();
+    let mut last = released.begun;
     for (number, waiter) in waiters.iter_mut().enumerate() {
         let won = waiter.reply(limit.saturating_sub(begun.elapsed())).await;
         let won = won.with_context(|| format!("waiter {number}"))?.ok()?;

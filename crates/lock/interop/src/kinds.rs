@@ -65,7 +65,8 @@ pub async fn readers_woken(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// A writer that acquires the read lock and releases the write lock goes on reading, as the other
 /// language observes.
 pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut holder, mut reader) = (scene.holder(), scene.other());
+    let mut holder = scene.holder();
+    let mut reader = scene.other();
     let mut writer = scene.actor(scene.waiter, 1);
     writer.of("write");
     holder.of("write").get(LOCK).await?;
@@ -94,7 +95,8 @@ pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// Two versions of Redisson and Rust read together, each with its watchdog; then a writer of the second
 /// version is woken by the last of them, and wakes them all.
 pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (launcher, lease) = (&scene.bed.launcher, WATCHDOG);
+    let launcher = &scene.bed.launcher;
+    let lease = WATCHDOG;
     let launcher = Launcher {
         redisson: launcher.second.clone(),
         ..launcher.clone()
@@ -152,7 +154,8 @@ pub async fn own_renewal(scene: &Scene<'_>) -> anyhow::Result<String> {
 }
 
 async fn longer_lease(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut renewing, mut other) = (scene.holder(), scene.actor(scene.waiter, 1));
+    let mut renewing = scene.holder();
+    let mut other = scene.actor(scene.waiter, 1);
     let lease = WATCHDOG;
     other.get(LOCK).await?;
     let pattern = format!("*{}*:rwlock_timeout:1", scene.name);
@@ -179,7 +182,8 @@ async fn longer_lease(scene: &Scene<'_>) -> anyhow::Result<String> {
 
 /// Each acquire, in either language, has a higher fencing token than all before.
 pub async fn fences(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (key, mut last) = (format!("redisson_lock_token:{{{}}}", scene.name), 0);
+    let key = format!("redisson_lock_token:{{{}}}", scene.name);
+    let mut last = 0;
     for mut actor in scene.alternately(Language::Java, 10) {
         actor.get(LOCK).await?;
         let fence: u64 = actor.get("fence").await?.answer.parse()?;
@@ -199,7 +203,8 @@ pub async fn fences(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// A lock over two names is held by all or none: against its like in the other language, and against
 /// a reentrant lock of one of the names.
 pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut holder, mut other) = (scene.holder(), scene.other());
+    let mut holder = scene.holder();
+    let mut other = scene.other();
     let mut waiter = scene.actor(scene.waiter, 1);
     let [mut first, mut second] = ["a", "b"].map(|part| {
         let name = format!("{}:{part}", scene.name);

@@ -87,7 +87,9 @@ async fn main() -> anyhow::Result<()> {
         }
     }
     println!();
-    let (mut passed, mut failed, mut not_run) = (0, 0, 0);
+    let mut passed = 0;
+    let mut failed = 0;
+    let mut not_run = 0;
     for (name, outcome) in &outcomes {
         match outcome {
             Ok(_) => passed += 1,

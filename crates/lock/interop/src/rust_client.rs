@@ -49,8 +49,11 @@ pub async fn run(url: &str, fault: Option<Fault>) -> anyhow::Result<()> {
         let name = line.split(' ').next().unwrap_or_default();
         let actor = actors.entry(name.to_owned()).or_insert_with_key(|name| {
             let (sender, commands) = unbounded_channel();
-            let (owner, held) = (locks.owner(), HashMap::new());
-            let (name, locks, client) = (name.clone(), locks.clone(), client.clone());
+            let owner = locks.owner();
+            let held = HashMap::new();
+            let name = name.clone();
+            let locks = locks.clone();
+            let client = client.clone();
             let redis = redis.clone();
             let actor = Actor {
                 name,
@@ -166,7 +169,8 @@ impl Actor {
     }
 
     async fn on_kind(&mut self, command: Command<'_>) -> anyhow::Result<String> {
-        let (locks, name) = (self.locks.clone(), command.name);
+        let locks = self.locks.clone();
+        let name = command.name;
         match command.kind {
             "fair" if self.fault != Some(Fault::IgnoresQueues) => {
                 self.on_lock(locks.fair(name), command).await
@@ -188,10 +192,8 @@ impl Actor {
 
     async fn on_multi(&mut self, command: Command<'_>) -> anyhow::Result<String> {
         let names = ["a", "b"].map(|part| format!("{}:{part}", command.name));
-        let (lock, owner) = (
-            self.locks.multi(names.iter().map(String::as_str)),
-            &self.owner,
-        );
+        let lock = self.locks.multi(names.iter().map(String::as_str));
+        let owner = &self.owner;
         let guard = match (command.verb, command.time()?) {
             ("lock", None) => Some(lock.acquire_as(owner).await?),
             ("lock", Some(lease)) => Some(lock.without_renewal(lease).acquire_as(owner).await?),
@@ -199,7 +201,8 @@ impl Actor {
             _ => return command.unknown(),
         };
         let hold = guard.map(|guard| {
-            let (lost, release) = (Some(guard.lost().boxed()), guard.release().boxed());
+            let lost = Some(guard.lost().boxed());
+            let release = guard.release().boxed();
             Held {
                 fence: None,
                 lost,

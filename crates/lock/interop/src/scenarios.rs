@@ -60,7 +60,8 @@ pub async fn woken(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut took = Vec::new();
     for _ in 0..11 {
         let scene = scene.anew();
-        let (mut holder, mut waiter) = (scene.holder(), scene.rival(scene.waiter));
+        let mut holder = scene.holder();
+        let mut waiter = scene.rival(scene.waiter);
         holder.get(LOCK).await?;
         waiter.begins(LOCK).await?;
         ensure!(
@@ -83,7 +84,8 @@ pub async fn woken(scene: &Scene<'_>) -> anyhow::Result<String> {
 
 /// Both languages and Redis show the same hold count; only the last release frees the lock.
 pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut holder, mut other) = (scene.holder(), scene.other());
+    let mut holder = scene.holder();
+    let mut other = scene.other();
     let mut rivals = [scene.rival(scene.waiter), scene.rival(scene.holder)];
     let hold_count_in_redis = async |depth: u32| -> anyhow::Result<()> {
         let mut fields = scene.fields().await?;
@@ -122,7 +124,8 @@ pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
 
 /// A watchdog renews the lease until the release.
 pub async fn watchdog(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut holder, mut rival) = (scene.holder(), scene.rival(scene.waiter));
+    let mut holder = scene.holder();
+    let mut rival = scene.rival(scene.waiter);
     let lease = WATCHDOG;
     holder.get("lock").await?;
     let begun = Instant::now();
@@ -152,8 +155,10 @@ pub async fn killed(scene: &Scene<'_>) -> anyhow::Result<String> {
 }
 
 async fn outlived(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (lease, doomed) = (WATCHDOG, scene.bed.launcher.start(scene.holder).await?);
-    let (mut holder, mut waiter) = (scene.on(&doomed), scene.rival(scene.waiter));
+    let lease = WATCHDOG;
+    let doomed = scene.bed.launcher.start(scene.holder).await?;
+    let mut holder = scene.on(&doomed);
+    let mut waiter = scene.rival(scene.waiter);
     holder.get("lock").await?;
     waiter.send("lock").await?;
     waiter
@@ -161,7 +166,8 @@ async fn outlived(scene: &Scene<'_>) -> anyhow::Result<String> {
         .await
         .context("while the holder lives")?;
     doomed.kill().await?;
-    let (killed, left) = (Instant::now(), scene.ttl().await?);
+    let killed = Instant::now();
+    let left = scene.ttl().await?;
     ensure!(left > 0, "the key of a killed holder has a PTTL of {left}");
     waiter.reply(lease + WAKEUP_LIMIT).await?.ok()?;
     let after = killed.elapsed().as_millis() as i64;
@@ -177,7 +183,8 @@ async fn outlived(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// The other language force-unlocks the lock: waiters of both languages are woken, one after the
 /// other, and the former holder's release has no effect.
 pub async fn forced(scene: &Scene<'_>) -> anyhow::Result<String> {
-    let (mut holder, mut other) = (scene.holder(), scene.other());
+    let mut holder = scene.holder();
+    let mut other = scene.other();
     let mut waiters = [scene.actor(scene.holder, 1), scene.actor(scene.waiter, 1)];
     for _ in 0..2 {
         holder.get(LOCK).await?;
@@ -216,7 +223,8 @@ pub async fn many_waiters(scene: &Scene<'_>) -> anyhow::Result<String> {
     }
     let begun = Instant::now();
     holder.get("unlock").await?;
-    let (mut only_java, mut stuck) = (true, Vec::new());
+    let mut only_java = true;
+    let mut stuck = Vec::new();
     for waiter in &mut waiters {
         match waiter
             .reply(WAKEUP_LIMIT.saturating_sub(begun.elapsed()))
@@ -235,7 +243,8 @@ pub async fn many_waiters(scene: &Scene<'_>) -> anyhow::Result<String> {
     if stuck.is_empty() {
         return Ok(format!("six waiters in {} ms", begun.elapsed().as_millis()));
     }
-    let (holders, left) = (scene.fields().await?, scene.ttl().await?);
+    let holders = scene.fields().await?;
+    let left = scene.ttl().await?;
     let text = format!("{}; held by {holders:?} for {left} ms", stuck.join("; "));
     // A writer's release wakes those of Redisson's threads that sleep at that moment. One that has
     // just found the lock held, and is about to sleep, sleeps until the lease it saw ends. About one
@@ -291,7 +300,8 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
     .start(Language::Rust)
     .await?;
 
-    let (mut rust, mut java) = (scene.on(&limited), scene.rival(Language::Java));
+    let mut rust = scene.on(&limited);
+    let mut java = scene.rival(Language::Java);
     let mut slowest = Duration::ZERO;
     for _ in 0..2 {
         rust.get(LOCK).await?;

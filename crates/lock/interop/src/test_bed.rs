@@ -226,10 +226,8 @@ impl Scene<'_> {
 
     /// Waits until a fair lock's queue has so many waiters.
     pub async fn queued(&self, waiters: usize) -> anyhow::Result<()> {
-        let (mut redis, queue) = (
-            self.redis(),
-            format!("redisson_lock_queue:{{{}}}", self.name),
-        );
+        let mut redis = self.redis();
+        let queue = format!("redisson_lock_queue:{{{}}}", self.name);
         let length = async || anyhow::Ok(redis.llen(&queue).await?);
         becomes("waiters in the queue", waiters..=waiters, length).await
     }

@@ -154,8 +154,10 @@ impl<K: LockKind> Guard<K> {
             return Err(Error::Lost(reason));
         }
         let shared = locks.shared();
-        let (lease, sent) = (clamp_lease(lease), Instant::now());
-        let (timeout, left) = (shared.connection.timeout(), hold.valid_for());
+        let lease = clamp_lease(lease);
+        let sent = Instant::now();
+        let timeout = shared.connection.timeout();
+        let left = hold.valid_for();
         let reply = shared
             .connection
             .renew(&hold.request, lease, timeout, left)
@@ -262,7 +264,8 @@ async fn send_release(held: &Held) -> Result<(), Error> {
         hold,
         id,
     } = held;
-    let (shared, request) = (locks.shared(), &hold.request);
+    let shared = locks.shared();
+    let request = &hold.request;
     let sent = Instant::now();
     let (depth, number, until, lease) = match hold.release(*id, sent) {
         hold::Release::Lost(reason) => {

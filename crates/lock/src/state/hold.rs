@@ -160,7 +160,8 @@ impl Hold {
             }
             Phase::Live => {}
         }
-        let (mut number, mut until) = (state.depth, state.deadline);
+        let mut number = state.depth;
+        let mut until = state.deadline;
         state.depth = state.depth.saturating_sub(1);
         if state.depth == 0 {
             state.phase = Phase::Released;

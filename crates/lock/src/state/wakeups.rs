@@ -100,7 +100,8 @@ impl Wakeups {
             (Arc::new(topic), 0)
         });
         *count += 1;
-        let (topic, first) = (topic.clone(), *count == 1);
+        let topic = topic.clone();
+        let first = *count == 1;
         drop(topics);
         if first {
             self.changed.notify_one();

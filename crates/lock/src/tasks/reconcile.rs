@@ -52,7 +52,8 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
     let counters = shared.counters.of(hold.request.kind);
     counters.hold_lost(reason);
     counters.held.record(hold.since.elapsed());
-    let (lock, owner) = (&hold.request.name, hold.request.owner);
+    let lock = &hold.request.name;
+    let owner = hold.request.owner;
     tracing::warn!(?lock, %owner, %reason, "lock lost");
     if reason == LostReason::Unreachable {
         // A renewal whose answer never came may have extended the lease once more.
@@ -85,9 +86,12 @@ pub(crate) fn release_unless_held(
 ) -> impl Future<Output = ()> + Send + 'static {
     // Entered before the caller leaves it: the entry knows the generation.
     let entry = shared.registry.enter(request);
-    let (shared, request) = (shared.clone(), request.clone());
+    let shared = shared.clone();
+    let request = request.clone();
     async move {
-        let (shared, request, entry) = (&shared, &request, &entry);
+        let shared = &shared;
+        let request = &request;
+        let entry = &entry;
         release_until(shared, request.name.key(), until, || async move {
             let _command = entry.command_lock.lock().await;
             // Waiting for other commands of this owner may have taken so long that nothing is left.
@@ -95,7 +99,8 @@ pub(crate) fn release_unless_held(
                 return Ok(true);
             }
             let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
-            let (connection, lease) = (&shared.connection, shared.config.lease);
+            let connection = &shared.connection;
+            let lease = shared.config.lease;
             connection
                 .release(request, lease, 0, 1, leave_queue, &entry.generation)
                 .await

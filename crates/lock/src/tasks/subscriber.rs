@@ -60,7 +60,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Assign the channels to the nodes, again whenever channels or nodes change.
 async fn assign(shared: &Arc<Shared>) {
-    let (wakeups, redis) = (&shared.wakeups, shared.connection.redis());
+    let wakeups = &shared.wakeups;
+    let redis = shared.connection.redis();
     let disconnected: Arc<Notify> = Arc::default();
     let mut assigned: HashMap<Address, watch::Sender<Channels>> = HashMap::new();
     let mut nodes = FuturesUnordered::new();
@@ -97,7 +98,8 @@ async fn assign(shared: &Arc<Shared>) {
                         continue;
                     }
                     let (sender, receiver) = watch::channel(channels);
-                    let (shared, disconnected) = (shared.clone(), disconnected.clone());
+                    let shared = shared.clone();
+                    let disconnected = disconnected.clone();
                     let node = Node {
                         shared,
                         address: address.clone(),

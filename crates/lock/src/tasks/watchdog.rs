@@ -44,7 +44,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 RenewalAction::Renew { deadline, .. } => {
                     // Whatever becomes of the renewal, the hold is checked again at its deadline.
                     schedule.insert(&hold, deadline);
-                    let (shared, limits) = (shared.clone(), limits.clone());
+                    let shared = shared.clone();
+                    let limits = limits.clone();
                     renewals.spawn(async move { renew(&shared.connection, &limits, hold).await });
                 }
             }

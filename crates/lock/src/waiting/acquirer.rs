@@ -117,7 +117,8 @@ impl Acquirer {
     }
 
     async fn wait(&self, owner: &Owner, limit: Duration) -> Result<Option<RawGuard>, Error> {
-        let (shared, request) = (self.locks.shared(), &self.request(owner));
+        let shared = self.locks.shared();
+        let request = &self.request(owner);
         // Only a fair lock has a queue, in which a waiter has to show that it is alive.
         let ticket = (self.kind == Kind::Fair).then(|| FairQueueTicket::new(shared, request));
         let lease = shared.config.lease;

@@ -44,7 +44,8 @@ pub(super) async fn hold_as_another_owner(raw: &mut MultiplexedConnection, name:
 
 async fn guards_of_one_owner_are_released_in_any_order<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (server, mut raw, [locks]) = start(LEASE).await;
-    let (lock, owner) = (lock(&locks), locks.owner());
+    let lock = lock(&locks);
+    let owner = locks.owner();
     for outer_first in [true, false] {
         let outer = lock.acquire_as(&owner).await.unwrap();
         let inner = lock.try_acquire_as(&owner).await.unwrap().unwrap();
@@ -79,7 +80,8 @@ async fn guards_of_one_owner_are_released_in_any_order<K: LockKind>(lock: fn(&Lo
 
 async fn re_entry_from_many_tasks_counts_each_acquire<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (server, _, [locks]) = start(LEASE).await;
-    let (lock, owner) = (lock(&locks), locks.owner());
+    let lock = lock(&locks);
+    let owner = locks.owner();
     let tasks: Vec<_> = (0..16)
         .map(|_| {
             let lock = lock.clone();
@@ -110,7 +112,8 @@ async fn re_entry_from_many_tasks_counts_each_acquire<K: LockKind>(lock: fn(&Loc
 
 async fn re_entry_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (_server, _, [locks]) = start(LEASE).await;
-    let (lock, owner) = (lock(&locks), locks.owner());
+    let lock = lock(&locks);
+    let owner = locks.owner();
     let long = lock.without_renewal(Duration::from_secs(60));
     let short = long.clone().without_renewal(Duration::from_millis(50));
     let outer = long.acquire_as(&owner).await.unwrap();
@@ -159,7 +162,8 @@ async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
 
 async fn a_command_with_a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
-    let (lock, owner) = (lock(&locks), locks.owner());
+    let lock = lock(&locks);
+    let owner = locks.owner();
     // Once without loss: with the scripts loaded, the next reply is the script's.
     lock.acquire_as(&owner)
         .await
@@ -186,7 +190,8 @@ async fn a_command_with_a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -
 
 async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (server, mut raw, [locks]) = start(LEASE).await;
-    let (lock, owner) = (lock(&locks), locks.owner());
+    let lock = lock(&locks);
+    let owner = locks.owner();
     let guard = lock.acquire_as(&owner).await.unwrap();
     let _: () = raw.del(NAME).await.unwrap();
     assert_eq!(
@@ -230,7 +235,8 @@ async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
     lock: fn(&Locks) -> Lock<K>,
 ) {
     let (server, mut raw, [locks]) = start(LEASE).await;
-    let (lock, owner) = (lock(&locks), locks.owner());
+    let lock = lock(&locks);
+    let owner = locks.owner();
     let lost = [
         lock.acquire_as(&owner).await.unwrap(),
         lock.acquire_as(&owner).await.unwrap(),
@@ -263,7 +269,8 @@ async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
 
 async fn scripts_are_reloaded_after_a_flush<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let (_server, mut raw, [locks]) = start(LEASE).await;
-    let (lock, owner) = (lock(&locks), locks.owner());
+    let lock = lock(&locks);
+    let owner = locks.owner();
     let mut flush = async || {
         let _: () = query(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
     };

@@ -35,7 +35,8 @@ pub(super) async fn cut_everywhere(what: &str, mut operation: impl AsyncFnMut(u3
 
 /// Polls `inner` at most `polls` times, then drops it; its output if it completed.
 pub(super) async fn cut_after<F: Future>(polls: u32, inner: F) -> Option<F::Output> {
-    let (mut inner, mut left) = (Box::pin(inner), polls);
+    let mut inner = Box::pin(inner);
+    let mut left = polls;
     std::future::poll_fn(|cx| {
         if left == 0 {
             return Poll::Ready(None);
@@ -118,7 +119,8 @@ async fn re_entry<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
     Fixture::new(make)
         .await
         .cut(async |fixture, polls| {
-            let (lock, owner) = (fixture.lock.clone(), fixture.locks.owner());
+            let lock = fixture.lock.clone();
+            let owner = fixture.locks.owner();
             let outer = lock.acquire_as(&owner).await.unwrap();
             let inner = cut_after(polls, lock.acquire_as(&owner))
                 .await

@@ -33,10 +33,8 @@ async fn user(server: &RedisServer, name: &str, channels: &[&str]) -> Locks {
 #[tokio::test]
 async fn waiters_poll_where_channels_are_forbidden() {
     let server = RedisServer::start().await;
-    let (there, here) = (
-        locks(&server, LONG_LEASE).await,
-        user(&server, "app", &[]).await,
-    );
+    let there = locks(&server, LONG_LEASE).await;
+    let here = user(&server, "app", &[]).await;
     let guard = there.lock(NAME).acquire().await.unwrap();
     let waiting = wait_for(&here.lock(NAME));
     eventually("it is refused", async || here.refusals().subscriptions >= 1).await;

@@ -142,7 +142,8 @@ async fn ordinary_and_sharded_messages_of_redisson_wake_a_waiter() {
 #[tokio::test]
 async fn commands_and_subscriptions_follow_a_moving_slot() {
     let cluster = RedisCluster::start().await;
-    let (here, there) = (connect(&cluster).await, connect(&cluster).await);
+    let here = connect(&cluster).await;
+    let there = connect(&cluster).await;
     let (name, slot) = cluster.name_on(0).await;
     // Another lock of the same slot, that does not exist while the slot moves.
     let neighbour = format!("neighbour:{{{name}}}");

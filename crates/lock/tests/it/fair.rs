@@ -58,7 +58,8 @@ impl Printer {
 
     async fn join_as(&mut self, owner: Owner) {
         let before = self.queue().await.len();
-        let (lock, order) = (self.lock.clone(), self.order.clone());
+        let lock = self.lock.clone();
+        let order = self.order.clone();
         self.waiters.push(tokio::spawn(async move {
             let guard = lock.acquire_as(&owner).await.unwrap();
             order.lock().unwrap().push(owner);
@@ -126,7 +127,8 @@ fn channel(owner: Owner) -> String {
 #[tokio::test]
 async fn the_wire_format_is_that_of_redisson() {
     let mut printer = Printer::new(LONG_LEASE).await;
-    let (lock, owner) = (printer.lock.clone(), printer.locks.owner());
+    let lock = printer.lock.clone();
+    let owner = printer.locks.owner();
     let guard = lock.acquire_as(&owner).await.unwrap();
     let hash: Vec<(String, String)> = printer.raw.hgetall(NAME).await.unwrap();
     assert_eq!(hash, [(owner.to_string(), "1".to_owned())]);
@@ -137,7 +139,8 @@ async fn the_wire_format_is_that_of_redisson() {
     assert!(lock.acquire_within(Duration::ZERO).await.unwrap().is_none());
     assert!(printer.queue().await.is_empty());
 
-    let (second, third) = (printer.join().await, printer.join().await);
+    let second = printer.join().await;
+    let third = printer.join().await;
     assert_eq!(
         printer.queue().await,
         [second.to_string(), third.to_string()]
@@ -210,7 +213,8 @@ async fn a_successor_keeps_its_place_when_the_head_acquires() {
 #[tokio::test]
 async fn a_queued_waiter_is_not_overtaken() {
     let mut printer = Printer::new(LONG_LEASE).await;
-    let (lock, owner) = (printer.lock.clone(), printer.locks.owner());
+    let lock = printer.lock.clone();
+    let owner = printer.locks.owner();
     // The lock is free, and another client's waiter has just been notified.
     printer.join_foreign("another:1", 60_000.0).await;
     assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
@@ -464,10 +468,12 @@ const LIMIT: Duration = Duration::from_millis(500);
 #[tokio::test]
 async fn a_waiter_that_gave_up_is_in_nobodys_way_though_it_cannot_leave() {
     let (server, proxy, behind_proxy) = start_behind_proxy(LockConfig::default()).await;
-    let (mut raw, direct) = (server.conn().await, locks(&server, LONG_LEASE).await);
+    let mut raw = server.conn().await;
+    let direct = locks(&server, LONG_LEASE).await;
     let holder = direct.fair(NAME).acquire().await.unwrap();
 
-    let (lock, owner) = (behind_proxy.fair(NAME), behind_proxy.owner());
+    let lock = behind_proxy.fair(NAME);
+    let owner = behind_proxy.owner();
     let waiting = tokio::spawn(async move { lock.acquire_within_as(&owner, LIMIT).await });
     eventually("it is queued", async || {
         raw.llen::<_, usize>(QUEUE).await.unwrap() == 1

@@ -11,7 +11,8 @@ const TOKEN: &str = "redisson_lock_token:{lock:order:1}";
 #[tokio::test]
 async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
     let (server, mut raw, [here, there]) = start(LEASE).await;
-    let (lock, owner) = (here.fenced(NAME), here.owner());
+    let lock = here.fenced(NAME);
+    let owner = here.owner();
 
     let first = lock.acquire_as(&owner).await.unwrap();
     let hash: Vec<(String, String)> = raw.hgetall(NAME).await.unwrap();

@@ -109,7 +109,8 @@ async fn work_under_a_lock_ends_when_the_lock_is_lost() {
     soon("the token is cancelled", token.cancelled()).await;
     // A token of a lock that is lost already, and one after a shutdown, when nothing is renewed.
     assert!(guard.token().is_cancelled());
-    let (released, next) = (lock.acquire().await.unwrap(), lock);
+    let released = lock.acquire().await.unwrap();
+    let next = lock;
     let token = released.token();
     released.release().await.unwrap();
     let guard = next.acquire().await.unwrap();

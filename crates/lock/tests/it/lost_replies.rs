@@ -62,7 +62,8 @@ async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
 async fn a_read_hold_whose_release_is_not_answered_ends_alone() {
     let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let mut raw = server.conn().await;
-    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let read = locks.read_write(NAME).read().clone();
+    let owner = locks.owner();
     // Loads the scripts, so that the lost reply is that of a release that was executed.
     let first = read.acquire_as(&owner).await.unwrap();
     let second = read.acquire_as(&owner).await.unwrap();
@@ -89,7 +90,8 @@ async fn a_read_hold_whose_release_is_not_answered_ends_alone() {
 async fn a_loss_is_noticed_by_a_release_that_is_not_answered() {
     let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
     let mut raw = server.conn().await;
-    let (lock, owner) = (locks.lock(NAME), locks.owner());
+    let lock = locks.lock(NAME);
+    let owner = locks.owner();
     let outer = lock.acquire_as(&owner).await.unwrap();
     let middle = lock.acquire_as(&owner).await.unwrap();
     let inner = lock.acquire_as(&owner).await.unwrap();
@@ -114,7 +116,8 @@ async fn a_late_reply_does_not_extend_valid_for() {
     renewed(|| guard.valid_for()).await;
     // How long it is valid for, and how long the server keeps it from before that was read.
     let compared = async |raw: &mut MultiplexedConnection| {
-        let (start, valid) = (Instant::now(), guard.valid_for());
+        let start = Instant::now();
+        let valid = guard.valid_for();
         let left: i64 = query(raw, "PTTL", &[NAME]).await;
         // The server rounds down to whole milliseconds.
         let left = Duration::from_millis(u64::try_from(left).expect("it is held") + 1);
@@ -154,7 +157,8 @@ async fn a_late_reply_does_not_extend_valid_for() {
 #[tokio::test]
 async fn an_extension_counts_from_before_it_was_sent() {
     let (server, _proxy, locks) = start_behind_proxy(LockConfig::default()).await;
-    let (lease, delay) = (Duration::from_secs(20), Duration::from_millis(400));
+    let lease = Duration::from_secs(20);
+    let delay = Duration::from_millis(400);
     let guard = locks
         .lock(NAME)
         .without_renewal(lease / 2)

@@ -16,7 +16,8 @@ use testkit::redis_server::RedisServer;
 async fn all_locks_are_acquired_or_none() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let three = locks.multi(["a", "b", "c", "b"]);
-    let (owner, other) = (locks.owner(), locks.owner());
+    let owner = locks.owner();
+    let other = locks.owner();
 
     let guard = three
         .try_acquire_as(&owner)
@@ -89,7 +90,8 @@ async fn opposite_orders_never_deadlock() {
     }
     // And one task that acquires them one by one, in the opposite of the multi-lock's sorted order.
     tasks.spawn({
-        let (locks, held) = (there.clone(), held.clone());
+        let locks = there.clone();
+        let held = held.clone();
         async move {
             for _ in 0..ROUNDS {
                 let owner = locks.owner();
@@ -125,12 +127,12 @@ async fn a_waiting_multi_lock_holds_nothing_and_is_woken_by_a_release() {
 
 #[tokio::test]
 async fn validity_is_that_of_the_lock_acquired_first() {
-    let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (
-        locks(&first, LONG_LEASE).await,
-        locks(&second, LONG_LEASE).await,
-    );
-    let (lease, delay) = (Duration::from_secs(20), Duration::from_millis(400));
+    let first = RedisServer::start().await;
+    let second = RedisServer::start().await;
+    let one = locks(&first, LONG_LEASE).await;
+    let two = locks(&second, LONG_LEASE).await;
+    let lease = Duration::from_secs(20);
+    let delay = Duration::from_millis(400);
     let both = MultiLock::new([(&two, "b"), (&one, "a")]).without_renewal(lease);
     // The second answers late, while the lease of the first runs.
     second.pause();
@@ -193,8 +195,10 @@ async fn it_is_lost_when_any_of_its_locks_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_outlasts_any_of_its_locks_is_not_said_to_have_been_locked() {
     let lease = Duration::from_secs(3);
-    let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (locks(&first, lease).await, locks(&second, lease).await);
+    let first = RedisServer::start().await;
+    let second = RedisServer::start().await;
+    let one = locks(&first, lease).await;
+    let two = locks(&second, lease).await;
     let both = MultiLock::new([(&one, "a"), (&two, "b")]);
     let guard = both.acquire().await.unwrap();
     second.pause();
@@ -214,11 +218,10 @@ async fn work_that_outlasts_any_of_its_locks_is_not_said_to_have_been_locked() {
 
 #[tokio::test]
 async fn an_unavailable_server_leaves_nothing_on_the_others() {
-    let (first, mut second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (
-        locks(&first, LONG_LEASE).await,
-        locks(&second, LONG_LEASE).await,
-    );
+    let first = RedisServer::start().await;
+    let mut second = RedisServer::start().await;
+    let one = locks(&first, LONG_LEASE).await;
+    let two = locks(&second, LONG_LEASE).await;
     let both = MultiLock::new([(&one, "a"), (&two, "b")]);
     second.kill();
     fails_as!(both.try_acquire().await, Unavailable);
@@ -236,11 +239,10 @@ async fn an_unavailable_server_leaves_nothing_on_the_others() {
 /// A name is one lock on each server.
 #[tokio::test]
 async fn the_same_name_on_two_servers_is_two_locks() {
-    let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (
-        locks(&first, LONG_LEASE).await,
-        locks(&second, LONG_LEASE).await,
-    );
+    let first = RedisServer::start().await;
+    let second = RedisServer::start().await;
+    let one = locks(&first, LONG_LEASE).await;
+    let two = locks(&second, LONG_LEASE).await;
     let both = MultiLock::new([(&one, "a"), (&two, "a"), (&one, "a")]);
     let guard = both.try_acquire().await.unwrap().expect("both are free");
     for locks in [&one, &two] {

@@ -32,7 +32,8 @@ async fn calls_end_at_their_limit_while_redis_is_paused() {
         "{took:?}"
     );
 
-    let (owner, now) = (locks.owner(), Instant::now());
+    let owner = locks.owner();
+    let now = Instant::now();
     tokio::join!(
         async { fails_as!(lock.try_acquire_as(&owner).await, Unavailable) },
         async { fails_as!(lock.try_acquire().await, Unavailable) },

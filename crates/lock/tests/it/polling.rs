@@ -38,7 +38,8 @@ async fn waiters_poll_at_their_interval() {
     let there = locks(&server, LONG_LEASE).await;
     let interval = Duration::from_millis(50);
     let here = polling(&server, LockConfig::default().with_poll_interval(interval)).await;
-    let (lock, owner) = (here.lock(NAME), here.owner());
+    let lock = here.lock(NAME);
+    let owner = here.owner();
     for _ in 0..3 {
         // Its lease ends long after the test.
         let held = there.lock(NAME).acquire().await.unwrap();
@@ -89,7 +90,8 @@ async fn waiters_poll_where_there_is_no_resp3() {
         let config = LockConfig::default().with_poll_interval(Duration::from_millis(50));
         connected(server.client(), config).await.unwrap()
     };
-    let (here, there) = (connect().await, connect().await);
+    let here = connect().await;
+    let there = connect().await;
     let held = there.lock(NAME).acquire().await.unwrap();
     let waiting = wait_for(&here.lock(NAME));
     eventually("it is refused", async || here.refusals().subscriptions > 0).await;

@@ -22,7 +22,8 @@ async fn expiries(raw: &mut MultiplexedConnection, owner: &redisson_lock::Owner)
 #[tokio::test]
 async fn releasing_one_read_hold_does_not_lengthen_the_others() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
-    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let read = locks.read_write(NAME).read().clone();
+    let owner = locks.owner();
     for inner_lease in [SHORT, LONG] {
         let outer = read
             .clone()
@@ -80,7 +81,8 @@ async fn releasing_one_read_hold_does_not_lengthen_the_others() {
 #[tokio::test]
 async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
-    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let read = locks.read_write(NAME).read().clone();
+    let owner = locks.owner();
     let other = read.clone().without_renewal(SHORT).acquire().await.unwrap();
     let outer = read
         .clone()
@@ -122,7 +124,8 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
 async fn a_read_hold_beside_one_whose_release_is_not_answered_counts_on_the_shorter_lease() {
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(1));
     let (server, proxy, locks) = start_behind_proxy(config).await;
-    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let read = locks.read_write(NAME).read().clone();
+    let owner = locks.owner();
     let outer = read
         .clone()
         .without_renewal(SHORT)
@@ -148,7 +151,8 @@ async fn a_read_hold_beside_one_whose_release_is_not_answered_counts_on_the_shor
 #[tokio::test]
 async fn every_hold_of_a_reader_is_renewed_and_the_longest_counts() {
     let (server, mut raw, [locks]) = start(Duration::from_secs(6)).await;
-    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let read = locks.read_write(NAME).read().clone();
+    let owner = locks.owner();
     let outer = read.acquire_as(&owner).await.unwrap();
     let inner = read.acquire_as(&owner).await.unwrap();
     let second = format!("{{{NAME}}}:{owner}:rwlock_timeout:2");
@@ -175,7 +179,8 @@ async fn every_hold_of_a_reader_is_renewed_and_the_longest_counts() {
 async fn a_reader_that_reenters_all_the_time_is_renewed() {
     let lease = Duration::from_secs(3);
     let (server, _, [locks]) = start(lease).await;
-    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let read = locks.read_write(NAME).read().clone();
+    let owner = locks.owner();
     let outer = read.acquire_as(&owner).await.unwrap();
     let end = Instant::now() + lease * 3 / 2;
     while Instant::now() < end {

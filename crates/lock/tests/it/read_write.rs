@@ -31,8 +31,10 @@ async fn the_wire_format_is_that_of_redisson() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let mut messages = messages(&server, CHANNEL).await;
     let lock = locks.read_write(NAME);
-    let (owner, other) = (locks.owner(), locks.owner());
-    let (field, other_field) = (owner.to_string(), other.to_string());
+    let owner = locks.owner();
+    let other = locks.owner();
+    let field = owner.to_string();
+    let other_field = other.to_string();
     let hold_key = |n: u32| format!("{{catalogue}}:{field}:rwlock_timeout:{n}");
     let full = 90_000..=120_000;
 
@@ -123,8 +125,11 @@ async fn the_wire_format_is_that_of_redisson() {
 #[tokio::test]
 async fn readers_share_and_writers_exclude() {
     let (server, _, [here, there]) = start(LEASE).await;
-    let (a, b) = (here.read_write(NAME), there.read_write(NAME));
-    let (owner, other, third) = (here.owner(), there.owner(), there.owner());
+    let a = here.read_write(NAME);
+    let b = there.read_write(NAME);
+    let owner = here.owner();
+    let other = there.owner();
+    let third = there.owner();
 
     let first = a.read().acquire_as(&owner).await.unwrap();
     let second = b
@@ -277,7 +282,8 @@ async fn a_writers_release_wakes_all_readers() {
         let all_reading = std::sync::Arc::new(tokio::sync::Barrier::new(10));
         let readers: Vec<_> = (0..10)
             .map(|_| {
-                let (lock, owner) = (there.read_write(NAME), there.owner());
+                let lock = there.read_write(NAME);
+                let owner = there.owner();
                 let all_reading = all_reading.clone();
                 tokio::spawn(async move {
                     let guard = lock.read().acquire_as(&owner).await.unwrap();
@@ -316,7 +322,8 @@ async fn a_writers_release_wakes_all_readers() {
 #[tokio::test]
 async fn readers_are_woken_when_a_writer_downgrades() {
     let (server, _, [here, there]) = start(LONG_LEASE).await;
-    let (lock, owner) = (here.read_write(NAME), here.owner());
+    let lock = here.read_write(NAME);
+    let owner = here.owner();
     let writing = lock.write().acquire_as(&owner).await.unwrap();
     let reading = lock.read().acquire_as(&owner).await.unwrap();
     let waiting = wait_for(there.read_write(NAME).read());
@@ -360,7 +367,8 @@ async fn the_last_readers_release_wakes_a_writer() {
 #[tokio::test]
 async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     let (server, _, [here, there]) = start(LEASE).await;
-    let (lock, other) = (here.read_write(NAME), there.read_write(NAME));
+    let lock = here.read_write(NAME);
+    let other = there.read_write(NAME);
     // The lease of the writer is over long before the reader has finished.
     let writing = lock
         .write()

@@ -22,7 +22,8 @@ async fn connect(sentinel: &RedisSentinel) -> Locks {
 #[tokio::test]
 async fn locks_follow_a_failover_from_a_killed_master() {
     let mut sentinel = RedisSentinel::start().await;
-    let (here, there) = (connect(&sentinel).await, connect(&sentinel).await);
+    let here = connect(&sentinel).await;
+    let there = connect(&sentinel).await;
     let lock = here.lock(NAME);
     let guard = lock.acquire().await.unwrap();
     let waiting = wait_for(&there.lock(NAME));

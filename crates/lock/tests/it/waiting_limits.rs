@@ -90,11 +90,9 @@ async fn a_shutdown_ends_every_wait_at_once() {
     let (_server, mut raw, [there, here]) = start(LONG_LEASE).await;
     let _held = there.lock(NAME).acquire().await.unwrap();
     let _queued = there.fair("fair").acquire().await.unwrap();
-    let (lock, fair, multi) = (
-        here.lock(NAME),
-        here.fair("fair"),
-        here.multi(["free", NAME]),
-    );
+    let lock = here.lock(NAME);
+    let fair = here.fair("fair");
+    let multi = here.multi(["free", NAME]);
     let waits = [
         tokio::spawn(async move { lock.acquire().await.err() }),
         tokio::spawn(async move { fair.acquire().await.err() }),
@@ -122,17 +120,21 @@ async fn a_shutdown_ends_every_wait_at_once() {
 #[tokio::test]
 async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
     let (server, proxy, here) = start_behind_proxy(LockConfig::default()).await;
-    let (mut raw, there) = (server.conn().await, locks(&server, LONG_LEASE).await);
+    let mut raw = server.conn().await;
+    let there = locks(&server, LONG_LEASE).await;
     for granted in [false, true] {
         let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
         let _: bool = raw.pexpire(NAME, 600_000).await.unwrap();
         let order: Arc<Mutex<Vec<&str>>> = Arc::default();
-        let (mut waits, mut channels) = (Vec::new(), Vec::new());
+        let mut waits = Vec::new();
+        let mut channels = Vec::new();
         for (count, (locks, who)) in [(&here, "first"), (&there, "second")]
             .into_iter()
             .enumerate()
         {
-            let (lock, owner, order) = (locks.fair(NAME), locks.owner(), order.clone());
+            let lock = locks.fair(NAME);
+            let owner = locks.owner();
+            let order = order.clone();
             channels.push(format!("redisson_lock__channel:{{{NAME}}}:{owner}"));
             waits.push(tokio::spawn(async move {
                 let guard = lock.acquire_as(&owner).await?;

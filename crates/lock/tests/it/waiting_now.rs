@@ -29,11 +29,14 @@ async fn calls_count_while_they_wait_however_they_end() {
     assert_eq!((waiting(&there, "fair"), waiting(&here, "fair")), (0, 0));
 
     let waits = |limit: Duration| {
-        let (lock, owner) = (lock.clone(), there.owner());
+        let lock = lock.clone();
+        let owner = there.owner();
         tokio::spawn(async move { lock.acquire_within_as(&owner, limit).await.unwrap() })
     };
     let long = Duration::from_secs(60);
-    let (acquires, dropped, times_out) = (waits(long), waits(long), waits(long / 30));
+    let acquires = waits(long);
+    let dropped = waits(long);
+    let times_out = waits(long / 30);
     become_waiting(&there, "fair", 3).await;
     assert_eq!(
         (waiting(&there, "reentrant"), waiting(&here, "fair")),

@@ -12,7 +12,8 @@ use super::{LEASE, LONG_LEASE, calls_of, messages, next_message, nothing_left, q
 #[tokio::test]
 async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
-    let (lock, owner) = (locks.lock("lock:order:1010"), locks.owner());
+    let lock = locks.lock("lock:order:1010");
+    let owner = locks.owner();
     assert_eq!(lock.remaining().await.unwrap(), None);
     assert!(!lock.is_locked().await.unwrap());
     let guard = lock.acquire_as(&owner).await.unwrap();
@@ -105,7 +106,8 @@ async fn an_uncontended_acquire_and_release_costs_two_commands() {
 #[tokio::test]
 async fn a_hold_of_another_client_library_is_left_unchanged() {
     let (_server, mut raw, [locks]) = start(LEASE).await;
-    let (owner, name) = (locks.owner(), "lock:order:1");
+    let owner = locks.owner();
+    let name = "lock:order:1";
     let lock = locks.lock(name);
     let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
 

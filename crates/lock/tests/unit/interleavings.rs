@@ -87,7 +87,8 @@ impl Drop for Held {
 
 /// Acquires the lock.
 async fn wait(world: Arc<World>) -> Held {
-    let (config, counters) = (LockConfig::default(), KindCounters::default());
+    let config = LockConfig::default();
+    let counters = KindCounters::default();
     let waiter = Waiter {
         wakeups: &world.wakeups,
         config: &config,
@@ -253,7 +254,8 @@ fn an_unused_wakeup_is_passed_on() {
     let passed_on = || {
         let wakeups: Arc<Wakeups> = Arc::default();
         let channel: Arc<str> = "channel".into();
-        let (first, second) = (wakeups.join(&channel), wakeups.join(&channel));
+        let first = wakeups.join(&channel);
+        let second = wakeups.join(&channel);
         for used in [true, false] {
             wakeups.deliver(&channel, UNLOCK_MESSAGE.as_bytes());
             block_on(first.message());

@@ -118,7 +118,8 @@ async fn a_node_that_hangs_delays_no_other_and_executes_each_command_once() {
     for key in [hanging.clone(), format!("second:{{{hanging}}}")] {
         let pending: Vec<_> = (0..5)
             .map(|_| {
-                let (redis, name) = (redis.clone(), key.clone());
+                let redis = redis.clone();
+                let name = key.clone();
                 tokio::spawn(async move { count(&redis, &name).await })
             })
             .collect();
@@ -148,7 +149,8 @@ async fn a_killed_master_is_replaced() {
     let ((dead, _), (healthy, _)) = (cluster.name_on(0).await, cluster.name_on(1).await);
     count(&redis, &dead).await.unwrap();
     cluster.nodes[0].kill();
-    let (killed, mut failed) = (Instant::now(), 0);
+    let killed = Instant::now();
+    let mut failed = 0;
     while let Err(error) = count(&redis, &dead).await {
         assert!(killed.elapsed() < TIMEOUT, "{error:?}");
         count(&redis, &healthy)

@@ -22,7 +22,8 @@ async fn commands_follow_a_failover_from_a_killed_master() {
     .await;
     let moved = redis.moved("n");
     sentinel.servers[0].kill();
-    let (killed, mut failed) = (Instant::now(), 0);
+    let killed = Instant::now();
+    let mut failed = 0;
     loop {
         assert!(killed.elapsed() < TIMEOUT, "no new master was found");
         let started = Instant::now();

@@ -203,7 +203,8 @@ async fn two_names_of_one_master_are_no_failover() {
 #[tokio::test]
 async fn commands_without_a_connection_share_one_attempt() {
     let sentinel = ScriptedSentinel::start(Says::Nothing).await;
-    let (connecting, command) = (Duration::from_millis(300), Duration::from_secs(60));
+    let connecting = Duration::from_millis(300);
+    let command = Duration::from_secs(60);
     let server = Server::sentinel([sentinel.url()], "any", RedisConnectionInfo::default());
     let redis = Redis::new(server.unwrap(), connecting, command).unwrap();
     let all = join_all((0..20).map(|_| count(&redis, "n")));

@@ -96,7 +96,8 @@ async fn one_server_is_reached_over_tls_and_after_a_restart() {
 
 #[tokio::test]
 async fn what_cannot_be_verified_is_not_connected_to() {
-    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let certificates = Certificates::new();
+    let others = Certificates::new();
     let (_redis, port) = server(&certificates).await;
     let good = of_client(&certificates);
     let another_authority = TlsCertificates {

@@ -122,7 +122,8 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         burst::publish(&lanes[0]).await?,
         burst::publish(&lanes[1]).await?,
     ];
-    let (order_rows, commits) = (&order_rows, Default::default());
+    let order_rows = &order_rows;
+    let commits = Default::default();
     let sampler = Sampler {
         run: run_state,
         order_rows,

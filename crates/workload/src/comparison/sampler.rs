@@ -122,7 +122,8 @@ fn tables(Snapshot { sale, rows }: Snapshot) -> Sample {
     for row in rows.iter().filter(|row| !row.is_cancelled()) {
         *orders.entry(row.user_id).or_default() += 1;
     }
-    let (rows, people) = (orders.values().sum::<i64>(), orders.len() as i64);
+    let rows = orders.values().sum::<i64>();
+    let people = orders.len() as i64;
     Sample {
         stock: sale.stock_left,
         rows,

@@ -86,7 +86,8 @@ fn span(chosen: &[&Attempt<'_>]) -> (i64, i64) {
 /// The fault that the attempts met, the first of several.
 fn met(chosen: &[&Attempt<'_>], faults: &[Event]) -> Option<InjectedFault> {
     let (begin, end) = span(chosen);
-    let (begin, end) = (begin as f64 / 1e6, end as f64 / 1e6);
+    let begin = begin as f64 / 1e6;
+    let end = end as f64 / 1e6;
     let met = faults
         .iter()
         .find(|fault| begin < fault.end() && fault.at < end)?;
@@ -190,7 +191,8 @@ impl<'a> Attempts<'a> {
             }
             .push(attempt);
         }
-        let (mut several, mut held) = (Vec::new(), Vec::new());
+        let mut several = Vec::new();
+        let mut held = Vec::new();
         for (mut ordered, mut others) in users.into_values() {
             if ordered.len() > 1 {
                 ordered.truncate(MOST);

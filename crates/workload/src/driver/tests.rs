@@ -29,7 +29,8 @@ async fn drive(
     due: Option<(Instant, Duration)>,
     all: &All,
 ) {
-    let (numbers, all) = (Mutex::new(0..end), all.clone());
+    let numbers = Mutex::new(0..end);
+    let all = all.clone();
     let next = move |_| {
         let what = numbers.lock().unwrap().next()?;
         let due = due.map(|(begin, apart)| begin + apart * what as u32);
@@ -88,7 +89,8 @@ async fn what_is_stopped_sends_no_more() {
     let mut connections = Connections::new(&[target], 2, LIMIT).unwrap();
     let hour = Duration::from_secs(3600);
     let due = Some((Instant::now(), hour));
-    let (live, all) = (Arc::new(Live::default()), All::default());
+    let live = Arc::new(Live::default());
+    let all = All::default();
     let stopping = async {
         while all.lock().unwrap().is_empty() {
             sleep(Duration::from_millis(1)).await;

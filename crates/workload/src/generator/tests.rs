@@ -70,7 +70,8 @@ type Seen = Arc<Mutex<HashMap<String, u32>>>;
 async fn server(expected: usize, seen: Seen) -> Target {
     let barrier = Arc::new(Barrier::new(expected));
     let answer = move |request: Request<Incoming>| {
-        let (barrier, seen) = (barrier.clone(), seen.clone());
+        let barrier = barrier.clone();
+        let seen = seen.clone();
         async move {
             assert_eq!(request.uri(), "/api/voucher-order/seckill/77");
             let token = request.headers()["authorization"].to_str().unwrap();

@@ -73,10 +73,8 @@ fn connection(target: &Target) -> Connection {
 async fn one_connection_carries_many_requests_with_their_headers() {
     let (target, accepted) = http_server(|request| async move {
         let (head, body) = request.into_parts();
-        let (body, token) = (
-            body.collect().await.unwrap().to_bytes(),
-            &head.headers[AUTHORIZATION],
-        );
+        let body = body.collect().await.unwrap().to_bytes();
+        let token = &head.headers[AUTHORIZATION];
         format!(
             "{} {} {token:?} {}",
             head.method,

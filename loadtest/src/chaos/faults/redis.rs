@@ -172,7 +172,8 @@ pub async fn hand_over(it: Scene<'_>) -> Result<()> {
             .map(str::to_owned)
     };
     let has_all = until(COPY_LIMIT, async || {
-        let (of_master, of_replica) = (offset(master).await, offset(replica).await);
+        let of_master = offset(master).await;
+        let of_replica = offset(replica).await;
         of_master.is_some() && of_master == of_replica
     });
     ensure!(has_all.await, "the replica of Redis does not catch up");

@@ -52,7 +52,8 @@ impl RedisServers {
         let slot = slot.to_string();
         let id =
             async |node: usize| command::<String>(&self.nodes[node], &["CLUSTER", "MYID"]).await;
-        let (source, target) = (id(from).await?, id(to).await?);
+        let source = id(from).await?;
+        let target = id(to).await?;
         let set = async |node: usize, words: [&str; 2]| -> Result<()> {
             command(
                 &self.nodes[node],

@@ -84,7 +84,8 @@ impl RedisServers {
             RedisLayout::Sentinel => (2, Role::Alone),
             RedisLayout::Cluster => (6, Role::ClusterNode(DOWN_AFTER_MS)),
         };
-        let (mut nodes, mut sentinels) = (Vec::new(), Vec::new());
+        let mut nodes = Vec::new();
+        let mut sentinels = Vec::new();
         let mut proxies = RedisProxies::default();
         for number in 0..count {
             let arguments = KEEPS_WRITES.map(str::to_owned).to_vec();

@@ -160,10 +160,8 @@ fn answers(of: &[(What, Reply)], age_ms: u64) -> Vec<Answer> {
 
 #[test]
 fn payments_and_cancellations_must_agree_with_their_answers() {
-    let (no, unknown) = (
-        || Reply::Refused("ALREADY_PAID".into()),
-        || Reply::lost("TIME_OUT"),
-    );
+    let no = || Reply::Refused("ALREADY_PAID".into());
+    let unknown = || Reply::lost("TIME_OUT");
     let is_false = |of: &[(What, Reply)], status| {
         let row = OrderRow {
             id: 7,

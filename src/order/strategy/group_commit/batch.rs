@@ -129,7 +129,8 @@ pub(super) struct Ended {
 /// Commits a batch of purchases, in the order of their arrival, and answers them all, but for those of sales that keep the
 /// others from being committed.
 pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> Ended {
-    let (mut buyers, mut ended) = (batch(queued, context.timeout), Ended::default());
+    let mut buyers = batch(queued, context.timeout);
+    let mut ended = Ended::default();
     // That of the one who came first.
     let Some(deadline) = buyers.iter().map(|buyer| buyer.first.deadline).min() else {
         return ended;
@@ -152,10 +153,9 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
             Err(BatchError::Sales(sales, error)) if is_of_several_sales(&orders) => {
                 tracing::warn!(voucher_ids = ?sales, %error, "sales are committed apart from the others");
                 for sale in &sales {
-                    let of_sale = |buyer: &mut BatchedBuyer| buyer.first.buyer.voucher_id == *sale;
-                    let blocked = buyers.extract_if(.., of_sale);
-                    let blocked =
-                        blocked.flat_map(|buyer| iter::once(buyer.first).chain(buyer.repeated));
+                    let blocked = buyers
+                        .extract_if(.., |buyer| buyer.first.buyer.voucher_id == *sale)
+                        .flat_map(|buyer| iter::once(buyer.first).chain(buyer.repeated));
                     ended.blocked.push((*sale, blocked.collect()));
                 }
                 orders.retain(|order| !sales.contains(&order.buyer.voucher_id));
@@ -217,19 +217,17 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
 /// Gives each order a transaction of its own, a few at a time.
 async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders: Vec<NewOrder>) {
     let context = &context;
-    let commit_one = |(buyer, order): (BatchedBuyer, NewOrder)| async move {
-        let outcome = match context.commit(&[order], buyer.first.deadline).await {
-            Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
-            Err(
-                BatchError::Order(error) | BatchError::Sales(_, error) | BatchError::All(error),
-            ) => Err(error),
-        };
-        let committed = usize::from(outcome.is_ok());
-        buyer.answer(outcome, committed);
-    };
-    let orders = stream::iter(buyers.into_iter().zip(orders));
-    orders
-        .for_each_concurrent(SINGLES_AT_ONCE, commit_one)
+    stream::iter(buyers.into_iter().zip(orders))
+        .for_each_concurrent(SINGLES_AT_ONCE, |(buyer, order)| async move {
+            let outcome = match context.commit(&[order], buyer.first.deadline).await {
+                Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
+                Err(
+                    BatchError::Order(error) | BatchError::Sales(_, error) | BatchError::All(error),
+                ) => Err(error),
+            };
+            let committed = usize::from(outcome.is_ok());
+            buyer.answer(outcome, committed);
+        })
         .await;
 }
 
@@ -242,12 +240,12 @@ impl BatchContext {
     ) -> Result<Vec<NewOrder>, Error> {
         let mut ids = vec![0; buyers.len()];
         until(deadline, self.ids.fill(&mut ids)).await??;
-        let order = |(id, buyer): (i64, &BatchedBuyer)| NewOrder {
+        let orders = ids.into_iter().zip(buyers).map(|(id, buyer)| NewOrder {
             id,
             buyer: buyer.first.buyer,
             unguarded: false,
-        };
-        Ok(ids.into_iter().zip(buyers).map(order).collect())
+        });
+        Ok(orders.collect())
     }
 
     async fn commit(

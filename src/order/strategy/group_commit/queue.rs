@@ -57,7 +57,8 @@ impl GroupCommit {
     /// panicked, and the refusals of a purchase.
     pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Deadline) -> BatchAnswer {
         let (answer, answered) = oneshot::channel();
-        let (window, since) = (sale.window, Instant::now());
+        let window = sale.window;
+        let since = Instant::now();
         let purchase = QueuedPurchase {
             buyer,
             window,

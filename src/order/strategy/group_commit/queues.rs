@@ -214,7 +214,8 @@ mod tests {
     fn every_purchase_is_committed_once_in_whatever_order_buyers_and_workers_come() {
         for seed in 0..2_000 {
             let mut random = StdRng::seed_from_u64(seed);
-            let (queues, mut world) = (Queues::new(LIMITS), World::default());
+            let queues = Queues::new(LIMITS);
+            let mut world = World::default();
             let mut queued = Vec::new();
             for number in 0..20 {
                 let item = (random.random_range(0..2), number);

@@ -184,8 +184,10 @@ impl Member {
                 }
             }
             if !in_doubt {
-                let refused = || Answer::refusal(Error::Unavailable(Cause::Redis));
-                return admissions.iter().map(|_| refused()).collect();
+                return admissions
+                    .iter()
+                    .map(|_| Answer::refusal(Error::Unavailable(Cause::Redis)))
+                    .collect();
             }
             let Some(pause) = pauses.next() else {
                 return admissions.iter().map(|_| Answer::unknown()).collect();

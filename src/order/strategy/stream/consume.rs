@@ -43,8 +43,11 @@ impl Member {
     /// Consumes until the process stops, then finishes what was begun.
     pub(super) async fn consume(self: Arc<Self>) {
         let reads = Arc::new(Semaphore::new(READS));
-        let (mut claim_due, mut claim_from) = (Instant::now(), "0-0".to_owned());
-        let (mut pages, mut failing, mut mark) = (0, false, None);
+        let mut claim_due = Instant::now();
+        let mut claim_from = "0-0".to_owned();
+        let mut pages = 0;
+        let mut failing = false;
+        let mut mark = None;
         while !self.is_stopped() {
             let Some(Ok(slot)) = self
                 .stop

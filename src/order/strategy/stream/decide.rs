@@ -297,7 +297,8 @@ impl Member {
 
     /// Refuses entries that a Java consumer dropped, and resolves those that have an order.
     pub(super) async fn refuse_dropped(&self, entries: Vec<Entry>, mark: &Mark) {
-        let (mut attempt, mut refused) = (Attempt::default(), Vec::new());
+        let mut attempt = Attempt::default();
+        let mut refused = Vec::new();
         for entry in entries {
             match entry.order() {
                 None => {
@@ -362,7 +363,8 @@ impl Member {
         for (entry, _) in decided.iter().filter(|decided| is_order(decided)) {
             script.arg(&entry.id).arg(&entry.user).arg(entry.name());
         }
-        let (mut refused, mut dead) = (0, 0);
+        let mut refused = 0;
+        let mut dead = 0;
         for (entry, decision) in decided {
             let (outcome, code, has_order, detail) = match decision {
                 Decision::Ordered => continue,

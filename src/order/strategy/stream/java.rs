@@ -18,7 +18,7 @@ use redis::AsyncCommands;
 use redis::streams::{StreamInfoConsumersReply, StreamInfoGroupsReply, StreamPendingCountReply};
 use tokio::time::Instant;
 
-use super::replies::{Ask, Entry};
+use super::replies::Ask;
 use super::{CONSUMER_PREFIX, GROUP, Member};
 use crate::error::Error;
 
@@ -79,7 +79,8 @@ impl Member {
         let mark = self.view(Ask::Tidy("")).await?.mark;
         // Before the entries: then one that is delivered meanwhile is not taken for a dropped one.
         let delivered = self.last_delivered().await?;
-        let (mut after, mut all) = (String::new(), Vec::new());
+        let mut after = String::new();
+        let mut all = Vec::new();
         loop {
             let view = self.view(Ask::Page(&after)).await?;
             let Some(last) = view.entries.last().filter(|_| view.more) else {
@@ -94,10 +95,11 @@ impl Member {
             return Ok(());
         }
         let names: HashSet<&str> = pending.iter().map(|(id, _)| id.as_str()).collect();
-        let is_delivered = |entry: &Entry| order_of(&entry.id) <= order_of(&delivered);
         let join = order_of(&mark.join);
+        let delivered = order_of(&delivered);
         all.retain(|entry| {
-            is_delivered(entry) && order_of(&entry.id) > join && !names.contains(entry.id.as_str())
+            let id = order_of(&entry.id);
+            join < id && id <= delivered && !names.contains(entry.id.as_str())
         });
         for dropped in all.chunks(PAGE) {
             self.refuse_dropped(dropped.to_vec(), &mark).await;
@@ -123,7 +125,9 @@ impl Member {
 
     /// Every pending entry, and whose it is.
     async fn pending(&self) -> Result<Vec<(String, Holder)>, Error> {
-        let (mut redis, mut all, mut from) = (self.redis.clone(), Vec::new(), "-".to_owned());
+        let mut redis = self.redis.clone();
+        let mut all = Vec::new();
+        let mut from = "-".to_owned();
         loop {
             let stream = &*self.keys.stream;
             let page: StreamPendingCountReply = redis

@@ -27,8 +27,9 @@ impl OrderStream {
         if let Some((_, code)) = of_user.filter(|(user, _)| *user == user_id.to_string()) {
             return Ok(Standing::Refused(refusal(code)));
         }
-        let names = |name: &str| name.split(':').nth(1) == Some(&order_id.to_string());
-        if view.pending.split(' ').any(names) {
+        let order_id = order_id.to_string();
+        let mut pending = view.pending.split(' ');
+        if pending.any(|name| name.split(':').nth(1) == Some(&order_id)) {
             return Ok(Standing::Pending);
         }
         Ok(Standing::Unnamed(Unnamed {

@@ -107,7 +107,8 @@ impl Seen {
 
 impl Member {
     pub(super) async fn keep_open(self: Arc<Self>) {
-        let (mut seen, mut logged) = (Seen::default(), false);
+        let mut seen = Seen::default();
+        let mut logged = false;
         let mut round_due = Instant::now();
         while !self.is_stopped() {
             let all = Instant::now() >= round_due;
@@ -164,7 +165,8 @@ impl Member {
         if all {
             seen.retain(&sales);
         }
-        let (mut due, mut suspects) = (Vec::new(), Vec::new());
+        let mut due = Vec::new();
+        let mut suspects = Vec::new();
         for sales in sales.chunks(PAGE) {
             let keys = self.keys_of(sales, &mark).await?;
             for (sale, keys) in sales.iter().zip(keys) {
@@ -213,11 +215,12 @@ impl Member {
         asked: &AskedSales,
     ) -> Result<(), Error> {
         let pass = self.pass(mark).await?;
-        let pending = |sale: &OpenSale| pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
-        let strays = suspects
-            .into_iter()
-            .filter(|(sale, counter)| counter + pending(sale) < sale.stock);
-        due.extend(strays.map(|(sale, _)| (sale, true)));
+        for (sale, counter) in suspects {
+            let pending = pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
+            if counter + pending < sale.stock {
+                due.push((sale, true));
+            }
+        }
         let pass = Arc::new(tokio::sync::Mutex::new(pass));
         for (sale, is_open) in due {
             let void = asked.get(&sale.voucher_id).cloned().unwrap_or_default();

@@ -214,7 +214,8 @@ impl Workers {
     /// Fails if the history is not that of a mutex, or has too few grants.
     pub fn assert_holds(&self) {
         let history = self.so_far();
-        let (found, grants) = (self.violations(&history), grants(&history));
+        let found = self.violations(&history);
+        let grants = grants(&history);
         println!("{grants} grants, {} events", history.events.len());
         assert!(
             found.is_empty(),

@@ -52,7 +52,8 @@ type Order = Arc<Mutex<Vec<usize>>>;
 
 /// A waiter of this library that acquires the lock and dies.
 fn spawn_waiter(locks: &Locks, number: usize, order: &Order) {
-    let (lock, owner) = (locks.fair(NAME).without_renewal(SHORT), locks.owner());
+    let lock = locks.fair(NAME).without_renewal(SHORT);
+    let owner = locks.owner();
     let order = order.clone();
     tokio::spawn(async move {
         let guard = lock.acquire_as(&owner).await.unwrap();
@@ -71,7 +72,8 @@ async fn spawn_redisson_waiter(server: &RedisServer, ahead: i64, number: usize, 
     sink.subscribe(format!("redisson_lock__channel:{{printer}}:{owner}"))
         .await
         .unwrap();
-    let (mut raw, order) = (server.conn().await, order.clone());
+    let mut raw = server.conn().await;
+    let order = order.clone();
     tokio::spawn(async move {
         let _subscribed = sink;
         loop {

@@ -22,7 +22,8 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
     let locks = connected(Server::cluster(cluster.urls()).unwrap(), config)
         .await
         .unwrap();
-    let (mut hanging, mut healthy) = (Vec::new(), Vec::new());
+    let mut hanging = Vec::new();
+    let mut healthy = Vec::new();
     for master in 0..3 {
         let (tag, _) = cluster.name_on(master).await;
         let guards = acquire(&locks, &tag, HOLDS / 3).await;
@@ -33,7 +34,8 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
         }
     }
     cluster.nodes[0].pause();
-    let (paused, before) = (Instant::now(), stats_of(&locks, "reentrant").renewed);
+    let paused = Instant::now();
+    let before = stats_of(&locks, "reentrant").renewed;
     let mut least = LEASE;
     while !hanging.iter().all(|guard| guard.valid_for().is_zero()) {
         least = least.min(healthy.iter().map(Guard::valid_for).min().unwrap());

@@ -39,7 +39,8 @@ async fn the_slot_moves() {
     let mut from = serving(&cluster, 0).await;
     let workers = start(&url(&cluster), |plan| plan.new_owner = 0.0).await;
     repeat_fault(0..60, async || {
-        let (to, pause) = ((from + 1) % 3, rand::rng().random_range(0..30));
+        let to = (from + 1) % 3;
+        let pause = rand::rng().random_range(0..30);
         cluster.begin_move(slot, from, to).await;
         tokio::time::sleep(Duration::from_millis(pause)).await;
         cluster.end_move(slot, from, to).await;
