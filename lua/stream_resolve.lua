@@ -68,6 +68,7 @@ for at = 3 + 3 * ordered, #ARGV, 8 do
         redis.pcall('SREM', claims, user)
       end
       if outcome == 'sold out' then
+        -- The counter was too high: the sale is closed until it is counted.
         redis.call('DEL', open)
         redis.call('SET', counter, 0, 'KEEPTTL')
       elseif redis.pcall('GET', open) == ARGV[1] then

@@ -78,9 +78,9 @@ fn public() -> Group {
         shop::get,
         shop::of_type,
         shop::of_name,
-        shop::types
+        shop::types,
+        voucher::list
     )
-    .routes(routes!(voucher::list))
 }
 
 /// For a signed-in user: [`admit_signed_in`] guards them.
@@ -101,9 +101,10 @@ fn admin() -> Group {
     handlers!(
         voucher::publish,
         voucher::publish_seckill,
-        voucher::add_stock
+        voucher::add_stock,
+        shop::create,
+        shop::update
     )
-    .routes(routes!(shop::create, shop::update))
 }
 
 /// For a signed-in user, each guarded by its extractor [`Admitted`](crate::http::admission::Admitted).

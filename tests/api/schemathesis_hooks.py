@@ -90,7 +90,7 @@ def before_call(context, case, kwargs):
                 if "authorization" in headers and random // 4096 % 8:
                     headers["authorization"] = token
                 continue
-            known = IDS["shopId"] if case.path in ("/shop/{id}", "/user/{id}") else IDS[name]
+            known = IDS["shopId"] if case.path.startswith(("/shop/{id}", "/user/{id}")) else IDS[name]
             case.path_parameters[name] = known[value % len(known)]
         elif case.path == "/lab/code/{phone}":
             case.path_parameters[name] = STATE["codes"][random % 9]

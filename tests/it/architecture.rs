@@ -158,7 +158,7 @@ fn part(path: &str) -> &str {
     path.split("::").next().unwrap_or(path)
 }
 
-/// What imports each other, and what leads to that: whatever imports nothing that is left goes.
+/// What imports each other: whatever imports nothing that is left, or is imported by nothing that is left, goes.
 fn circles<'a>(
     mut left: BTreeMap<&'a str, BTreeSet<&'a str>>,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
@@ -166,7 +166,12 @@ fn circles<'a>(
     while left.len() < before {
         before = left.len();
         let open: BTreeSet<&str> = left.keys().copied().collect();
-        left.retain(|_, imports| !imports.is_disjoint(&open));
+        let used: BTreeSet<&str> = left.values().flatten().copied().collect();
+        left.retain(|name, imports| used.contains(name) && !imports.is_disjoint(&open));
+    }
+    let kept: BTreeSet<&str> = left.keys().copied().collect();
+    for imports in left.values_mut() {
+        imports.retain(|to| kept.contains(to));
     }
     left
 }

@@ -89,7 +89,10 @@ async fn every_route_is_listed_with_its_guard_which_stands() {
         .map(|(method, path)| format!("{method} {path}"))
         .collect();
     let differ: Vec<_> = listed.symmetric_difference(&served).collect();
-    assert!(differ.is_empty(), "who may call them? {differ:?}");
+    assert!(
+        differ.is_empty(),
+        "who may call them? List each above, in PUBLIC, SIGNED_IN, PURCHASES, ADMIN or SERVICE: {differ:?}"
+    );
     // Their permit is taken before a body would be read, which may never arrive.
     for ((method, path), operation) in documented() {
         let is_signed_in = SIGNED_IN.contains(&format!("{method} {path}").as_str());

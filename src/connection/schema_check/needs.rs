@@ -224,7 +224,7 @@ pub(super) const SALES: &str = "tb_seckill_voucher";
 /// Whose foreign keys and further unique keys are looked at: an order's, which many nodes insert at once.
 pub(super) const ORDERS: &str = "tb_voucher_order";
 
-/// The unique key of orders by which one user has one order of a sale. Its name tells the service which key refused a row.
+/// The unique key of orders by which one user has one order of a sale.
 pub(super) const GUARD: &str = "voucher_id, buyer";
 pub(super) const GUARD_NAME: &str = "uk_one_order_per_user";
 

@@ -41,7 +41,7 @@ function reach(strategy, nodes, index, events) {
 
 const strategies = JSON.parse(process.argv[2]);
 const names = strategies.map(({ name }) => name);
-assert.deepEqual(Object.keys(Programs), names, 'the programs, in the order of the table');
+assert.deepEqual(Object.keys(Programs), names, 'the programs of web/learn-strategies.js, in the order of the table');
 
 // A violation can be reached exactly where the table says that it can happen.
 for (const { name, unsafe, oversell, second, condition } of strategies) {
@@ -108,7 +108,7 @@ assert(Records.length > 5, `${Records.length} records`);
 // The levels are the ladder, and have these figures.
 const levels = Levels.map((level) => ({ ...level, ...explore(level) }));
 const each = levels.map(({ strategy }) => strategy).filter((strategy, at, all) => strategy !== all[at - 1]);
-assert.deepEqual(each, names, 'a level for each strategy, in this order');
+assert.deepEqual(each, names, 'a level in web/learn-levels.js for each strategy, in this order');
 const halfCure = levels.find(({ id }) => id === 'setnx-unowned-compare');
 assert(halfCure.broken > 0, 'compare, then delete, in two commands: no cure');
 const count = (number) => number.toLocaleString('en');
