@@ -162,6 +162,7 @@ pub async fn connect(
     let opener = Opener {
         options: options(url)?,
         product: Product::of(&version),
+        step_limit: timeout,
         read_limit: None,
         shared: Arc::default(),
     };

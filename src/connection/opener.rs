@@ -18,10 +18,10 @@ use super::product::Product;
 use super::server_check::takes_writes;
 use super::server_error::is_read_only;
 
-/// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
+/// How long a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
 /// the server names the statement that had to wait before we close the connection.
-const LOCK_WAIT_SECONDS: u32 = 1;
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// Seconds after which the server ends a transaction in which its client sends nothing, and so releases its rows: the
 /// client may have been stopped or cut off. Longer than anything that is waited for between two statements. MariaDB has
@@ -35,17 +35,21 @@ const MYSQL_WAIT_SECONDS: u32 = 30;
 /// leaves out versions from 50700 to 99999, and MySQL what begins with an M. `sql_safe_updates` guards people who write
 /// statements by hand; where it is on, the server refuses to change few rows of a small table by their ids, as it would read
 /// the table.
-fn begin_with(product: Product) -> [String; 2] {
+///
+/// On OceanBase a wait ends within half of a step's time limit. There it goes on when its connection is closed, and the row that
+/// it gets stays locked until the transaction was idle for long: 7 to 9 s were measured.
+fn begin_with(product: Product, step_limit: Duration) -> [String; 2] {
     let limits = match product {
         Product::MariaDb | Product::MySql => format!(
-            "innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
+            "innodb_lock_wait_timeout = {} \
              /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
              idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
-             /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
+             /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */",
+            LOCK_WAIT.as_secs()
         ),
         Product::OceanBase => format!(
-            "ob_trx_lock_timeout = {LOCK_WAIT_SECONDS}000000, \
-             ob_trx_idle_timeout = {IDLE_TRANSACTION_SECONDS}000000"
+            "ob_trx_lock_timeout = {}, ob_trx_idle_timeout = {IDLE_TRANSACTION_SECONDS}000000",
+            LOCK_WAIT.min(step_limit / 2).as_micros()
         ),
     };
     // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
@@ -101,6 +105,8 @@ pub(super) struct Opener {
     /// The server, and how to sign in.
     pub options: MySqlConnectOptions,
     pub product: Product,
+    /// The time limit of a step.
+    pub step_limit: Duration,
     /// The longest time of a statement, where the connections are for reads.
     pub read_limit: Option<Duration>,
     pub shared: Arc<Shared>,
@@ -237,7 +243,7 @@ impl Manager for Opener {
             };
             let is_refused = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(io) if io.kind() == ConnectionRefused);
             let (began, mut raw) = connect.retry(REFUSED_PAUSES).when(is_refused).await?;
-            let begin = begin_with(self.product).into_iter().chain(
+            let begin = begin_with(self.product, self.step_limit).into_iter().chain(
                 self.read_limit
                     .map(|limit| read_limits(self.product, limit)),
             );

@@ -26,6 +26,24 @@ const STATES: [u16; 13] = [
     1290, 1792, 1836, 1114, 1021, 1045, 1203, 1040, 1969, 1047, 1146, 1054, 9998,
 ];
 
+/// On OceanBase a wait goes on when its connection is closed, and nobody releases the row that it gets for seconds.
+#[tokio::test]
+async fn a_wait_for_a_row_ends_before_the_time_limit_of_its_step() {
+    let database = TestDatabase::migrated().await;
+    let limit = Duration::from_millis(if is_oceanbase() { 600 } else { 3000 });
+    let ours = mysql::connect(&database.url(), 1, limit).await.unwrap();
+    let _holder = database.hold("SELECT id FROM tb_shop FOR UPDATE").await;
+    let waited = ours
+        .write(async |connection| {
+            sqlx::query("UPDATE tb_shop SET name = name WHERE id = 1")
+                .execute(connection)
+                .await
+        })
+        .await;
+    let error = Error::from(waited.expect_err("it is locked"));
+    assert!(matches!(error, Error::Conflict), "{error:?}");
+}
+
 /// Each buys one; returns who has which order.
 async fn buy_all(stack: &Stack, users: &[SignedIn], sale: i64) -> Vec<(SignedIn, i64)> {
     let mut bought = Vec::new();
