@@ -108,6 +108,15 @@ async fn a_session_has_the_contracts_shape_and_is_renewed_by_every_request_until
             assert_eq!(left > seconds, is_renewed, "{path}: {left} of {seconds} s");
         }
     }
+    // And by one of the administrator's, also where it is refused.
+    let seconds = (36_000 - 11) * 60;
+    let _: bool = redis.expire(&key, seconds).await.unwrap();
+    eventually("the session is renewed", async || {
+        let refused = post(one, "/voucher").admin().token(&user.token);
+        refused.json(json!({})).send().await;
+        redis.ttl::<_, i64>(&key).await.unwrap() > seconds
+    })
+    .await;
 
     post(one, "/user/logout")
         .token(&user.token)

@@ -117,8 +117,8 @@ async fn heads_and_bodies_have_bounds_by_route() {
             let call = post(stack.url(), path).token(&user.token);
             call.body(kind, padded(length)).send().await
         };
-        assert_eq!(sent(2_000).await.status, 200, "{path}");
-        sent(2_100).await.refused(413, "PAYLOAD_TOO_LARGE");
+        assert_eq!(sent(2_048).await.status, 200, "{path}");
+        sent(2_049).await.refused(413, "PAYLOAD_TOO_LARGE");
     }
     for length in [2_100, 3_000, 70_000] {
         let form = format!("phone={}", "1".repeat(length - 6));
@@ -129,8 +129,8 @@ async fn heads_and_bodies_have_bounds_by_route() {
         let call = post(stack.url(), "/voucher").admin();
         call.body(kind, padded(length)).send().await
     };
-    sent(60_000).await.refused(400, "INVALID_PARAMETER");
-    sent(70_000).await.refused(413, "PAYLOAD_TOO_LARGE");
+    sent(65_536).await.refused(400, "INVALID_PARAMETER");
+    sent(65_537).await.refused(413, "PAYLOAD_TOO_LARGE");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
