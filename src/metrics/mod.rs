@@ -319,7 +319,7 @@ impl Metrics {
 
     /// Connections to the database, connections of clients, and sessions.
     fn connections(&self, page: &mut Page) {
-        for (pool, name, connections, capacity) in [
+        for (pool, name, connections, max_help) in [
             (
                 &self.database.pool,
                 "database_connections",
@@ -347,11 +347,11 @@ impl Metrics {
             page.gauge(name, connections)
                 .sample(&[("state", "idle")], idle)
                 .sample(&[("state", "in_use")], in_use);
-            page.gauge(&format!("{name}_max"), capacity)
+            page.gauge(&format!("{name}_max"), max_help)
                 .sample(&[], max);
         }
         let help = "Time a purchase, or another write, held a connection to the database. \
-                    database_connections_max divided by it is the capacity there can be a second.";
+                    database_connections_max divided by it is the most there can be a second.";
         page.histogram("database_connection_hold_seconds", help)
             .counted(&[], &self.database.pool.held().counted());
         let sessions = self.guards.sessions.stats();

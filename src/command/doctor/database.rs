@@ -74,7 +74,7 @@ pub(super) async fn check(
                 &format!("{orders} of the last {all} orders have ids made at {}", offset(ahead)),
                 &format!(
                     "a node runs in another time zone: its ids do not rise with those of the others, and it reads the times \
-                     of sales in its own_offset zone; start its JVM with -Duser.timezone={0}, or our node with --time-zone {0}",
+                     of sales in its own zone; start its JVM with -Duser.timezone={0}, or our node with --time-zone {0}",
                     zone.0
                 ),
             );
