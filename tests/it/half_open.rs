@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use seckill::connection::redis as redis_connection;
+use seckill::clock::Zone;
+use seckill::connection::{mysql, redis as redis_connection};
+use seckill::order::model::{Buyer, NewOrder};
+use seckill::order::store::{Ended, Kind, OrderStore, Text};
 use testkit::proxy::{Mode, Proxy};
 use testkit::raw::command;
 use testkit::redis_server::RedisServer;
@@ -11,6 +14,7 @@ use testkit::wait::until;
 
 use crate::database_failover::is_mariadb;
 use crate::resilience::while_sale_is_locked;
+use crate::support::database::TestDatabase;
 use crate::support::eventually;
 use crate::support::stack::Stack;
 
@@ -83,6 +87,41 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     assert_eq!(stack.orders(sale).await, 1);
     let is_open = sqlx::query("DO 0").execute(&mut *other).await;
     is_open.expect("the rows are free before the other transaction was ended");
+}
+
+/// Where a text stopped, the transaction is open, and holds the rows that it inserted. OceanBase has a limit for transactions
+/// in which nothing is sent as well, which does not end this one.
+#[tokio::test]
+async fn a_transaction_whose_text_stopped_is_ended_by_the_server() {
+    let database = TestDatabase::migrated().await;
+    let step_limit = Duration::from_secs(1);
+    let ours = mysql::connect(&database.url(), 2, step_limit).await;
+    let zone = Zone(chrono_tz::Asia::Shanghai);
+    let store = OrderStore::new(ours.expect("connect"), zone);
+    let order = NewOrder {
+        id: store.local_seconds() << 32,
+        buyer: Buyer {
+            user_id: 1,
+            voucher_id: 1,
+        },
+        unguarded: false,
+    };
+    let sold_out = Text::default().insert(&order).take([&order]);
+    let transaction = store.begin().await.expect("a transaction");
+    let stopped = transaction
+        .commit_with(sold_out, &order, Kind::Purchases)
+        .await;
+    // It is not rolled back, and its connection stays open.
+    let Ok(Ended::Stopped(_open, _)) = stopped else {
+        panic!("no such sale, and the purchase did not stop at it");
+    };
+    let orders = [order];
+    let is_refused = async || store.refuse(&orders).await.is_ok();
+    assert!(!is_refused().await, "the row of the order is not locked");
+    assert!(
+        until(Duration::from_secs(60), is_refused).await,
+        "the row of the order is still locked"
+    );
 }
 
 #[tokio::test]
