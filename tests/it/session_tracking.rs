@@ -119,6 +119,41 @@ async fn an_end_that_is_not_reported_takes_effect_within_a_second() {
     }
 }
 
+/// A master that was replaced goes on answering, and is told of no more ends.
+#[tokio::test]
+async fn a_server_that_commands_have_left_confirms_no_session() {
+    let stack = Stack::behind_proxies(&["--lab"]).await;
+    let base = stack.url();
+    let user = &stack.users(1).await[0];
+    let session = format!("login:token:{}", user.token);
+    tracked(base).await;
+    assert_eq!(status(base, user).await, 200);
+    let mut master = stack.redis.conn().await;
+    let successor = RedisServer::start().await;
+    let mut new_master = successor.conn().await;
+    let port = stack.redis.port().to_string();
+    query::<()>(&mut new_master, "REPLICAOF", &["127.0.0.1", &port]).await;
+    eventually("the successor has the session", async || {
+        new_master.exists(&session).await == Ok(true)
+    })
+    .await;
+    query::<()>(&mut new_master, "REPLICAOF", &["NO", "ONE"]).await;
+    stack.proxies.redis.lead_to(successor.address());
+    // It takes no writes from now on, and nobody replicates to it.
+    query::<()>(&mut master, "REPLICAOF", &["127.0.0.1", "1"]).await;
+    eventually("commands go to the successor", async || {
+        post(base, "/user/code?phone=13900000001").send().await;
+        new_master.exists("login:code:13900000001").await == Ok(true)
+    })
+    .await;
+    let deleted: u64 = new_master.del(&session).await.unwrap();
+    assert_eq!(deleted, 1);
+    eventually("the session is refused", async || {
+        status(base, user).await == 401
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn without_the_right_to_track_sessions_are_looked_up_again_within_a_second() {
     let mut stack = Stack::start(0, &[]).await;

@@ -238,6 +238,43 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
     );
 }
 
+/// The row under its id says nothing of an entry that is another buyer's.
+#[tokio::test]
+async fn an_entry_with_the_id_of_another_buyers_order_is_counted_as_pending() {
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(2).await;
+    let other_sale = stack.publish(1, "row-lock").await;
+    let id = stack.buy(&users[0], other_sale).await.bought();
+    let sale = stack.publish(5, "stream").await;
+    eventually("the sale is counted", async || {
+        stack.counter(sale).await == Some(5)
+    })
+    .await;
+    // A Java node's consumer has the entry, so that nobody here decides it for seconds; and the counter is lost.
+    let mut deliver = redis::pipe();
+    deliver
+        .atomic()
+        .xadd("stream.orders", "*", &entry(users[1].id, sale, id));
+    let read = [
+        "GROUP",
+        "g1",
+        "c1",
+        "COUNT",
+        "1",
+        "STREAMS",
+        "stream.orders",
+        ">",
+    ];
+    deliver.cmd("XREADGROUP").arg(&read);
+    deliver.del(stack.keys.stock(sale));
+    let mut redis = stack.redis.conn().await;
+    deliver.exec_async(&mut redis).await.unwrap();
+    eventually("the entry is counted as pending", async || {
+        stack.counter(sale).await == Some(4)
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_counter_that_is_missing_or_no_number_is_rebuilt_with_the_entries_in_flight() {
     let mut stack = Stack::start(2, &[]).await;
