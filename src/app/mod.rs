@@ -1,10 +1,13 @@
 //! Starts, serves and stops: configuration → application state → listening server → graceful shutdown.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, ensure};
+use axum::Router;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -15,6 +18,7 @@ use crate::http::middleware::RequestPolicy;
 use crate::http::spans;
 use crate::order::expiry;
 use crate::router;
+use crate::router::AppState;
 
 mod state;
 
@@ -29,10 +33,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
     let state = Arc::new(state);
     let stop_expiry = CancellationToken::new();
-    // On the purchases' connections, of which it uses two at most: users who cancel do not hold it up.
-    let orders = state.purchases.context().store.clone();
-    let expiry = expiry::run(state.lifetime.on(orders), config.sale.unpaid_seconds);
-    let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
+    let expiry = start_expiry(&config, &state, stop_expiry.clone());
 
     // Before anybody can know that it serves: a signal that came between would end it without draining.
     let stopped = stop_signal()?;
@@ -43,21 +44,10 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         )
     })?;
     let address = listener.local_addr()?;
-    let name = config
-        .http
-        .node_name
-        .clone()
-        .unwrap_or_else(|| address.to_string());
+    let name = config.http.node_name.clone();
+    let name = name.unwrap_or_else(|| address.to_string());
     let spans = spans::from_environment(&name)?;
-    if config.sale.lab {
-        tracing::warn!(
-            "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
-        );
-    }
-    tracing::info!(%address, lab = config.sale.lab, "serving");
-    if config.http.admin_token.is_none() {
-        tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
-    }
+    log_start(&config, address);
 
     let deadline = config.http.drain_deadline;
     let drain = Drain {
@@ -73,10 +63,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         spans: spans.clone(),
         replies: state.metrics.replies.clone(),
     };
-    let admin_token = AdminToken(config.http.admin_token.clone());
-    let zone = config.sale.time_zone;
-    let lab = config.sale.lab;
-    let routes = router::routes(state.clone(), admin_token, zone, lab);
+    let routes = routes(&config, state.clone());
     let server = listen::serve(listener, policy, routes, connections, drain);
     tokio::pin!(server);
     tokio::select! {
@@ -90,24 +77,11 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     stop_expiry.cancel();
     let drained = tokio::time::timeout(deadline, async {
         let all_closed = (&mut server).await;
-        state.purchases.finished().await;
-        if let Err(error) = expiry.await {
-            tracing::error!(%error, "the expiry task ended early");
-        }
-        state.shops.shutdown().await;
-        state.users.sessions.shutdown().await;
+        finish_work(&state, expiry).await;
         all_closed
     })
     .await;
-    state.purchases.context().locks.shutdown().await;
-    for database in [
-        &state.metrics.database,
-        &state.metrics.reads,
-        &state.metrics.changes,
-        &state.health.database,
-    ] {
-        database.pool.close().await;
-    }
+    close_connections(&state).await;
     if let Some(spans) = spans {
         // It waits for the exporting thread, which waits for this runtime.
         tokio::task::spawn_blocking(move || spans.shutdown()).await?;
@@ -118,6 +92,58 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     );
     tracing::info!("drained: no request is in flight");
     Ok(())
+}
+
+/// Cancels unpaid orders until `stop`: on the purchases' connections, of which it uses two at most, so that users who cancel do
+/// not hold it up.
+fn start_expiry(
+    config: &ServeConfig,
+    state: &AppState,
+    stop: CancellationToken,
+) -> JoinHandle<Option<()>> {
+    let orders = state.purchases.context().store.clone();
+    let lifetime = state.lifetime.with_store(orders);
+    let expiry = expiry::run(lifetime, config.sale.unpaid_seconds);
+    tokio::spawn(stop.run_until_cancelled_owned(expiry))
+}
+
+fn routes(config: &ServeConfig, state: Arc<AppState>) -> Router {
+    let admin_token = AdminToken(config.http.admin_token.clone());
+    router::routes(state, admin_token, config.sale.time_zone, config.sale.lab)
+}
+
+fn log_start(config: &ServeConfig, address: SocketAddr) {
+    if config.sale.lab {
+        tracing::warn!(
+            "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
+        );
+    }
+    tracing::info!(%address, lab = config.sale.lab, "serving");
+    if config.http.admin_token.is_none() {
+        tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
+    }
+}
+
+/// Waits for what goes on without a request: purchases, expiry, and the tasks of caches and sessions.
+async fn finish_work(state: &AppState, expiry: JoinHandle<Option<()>>) {
+    state.purchases.finished().await;
+    if let Err(error) = expiry.await {
+        tracing::error!(%error, "the expiry task ended early");
+    }
+    state.shops.shutdown().await;
+    state.users.sessions.shutdown().await;
+}
+
+async fn close_connections(state: &AppState) {
+    state.purchases.context().locks.shutdown().await;
+    for database in [
+        &state.metrics.database,
+        &state.metrics.reads,
+        &state.metrics.changes,
+        &state.health.database,
+    ] {
+        database.pool.close().await;
+    }
 }
 
 /// From this call on, SIGTERM and SIGINT do not end the process: the future waits for the first, and returns its name.

@@ -35,6 +35,7 @@ use crate::shop::store::ShopStore;
 use crate::user::Users;
 use crate::user::code::Codes;
 use crate::user::store::UserStore;
+use crate::voucher::recounts::Recounts;
 use crate::voucher::sales::SaleCache;
 use crate::voucher::store::VoucherStore;
 use crate::voucher::{self, Vouchers};
@@ -42,118 +43,46 @@ use crate::voucher::{self, Vouchers};
 /// How long a start waits for servers that do not answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// The connections to the backing servers, by what they are for.
+struct Servers {
+    /// For purchases, and everything that writes but the changes below.
+    database: Database,
+    /// Connections of their own, so that no number of reads holds what a purchase needs.
+    reads: Database,
+    /// Payments and cancellations may wait for a row for long, and users choose when.
+    changes: Database,
+    redis: Redis,
+    keys: Keys,
+}
+
 /// Connects to the backing servers and builds the application state.
 pub(super) async fn connect(
     config: &ServeConfig,
     draining: CancellationToken,
     connections: TaskTracker,
 ) -> anyhow::Result<AppState> {
-    let zone = config.sale.time_zone;
-    let timeout = config.database.database_timeout;
-    let (database, nodes, keys) = servers(config).await?;
-    // Of their own, so that no number of reads holds what a purchase needs.
-    let reads = database.for_reads(config.sale.read_connections);
-    // Payments and cancellations may wait for a row for long, and users choose when.
-    let changes = database.beside(CHANGE_CONNECTIONS);
+    let servers = connect_to_servers(config).await?;
     // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
-    let probe = database.beside(1);
-    let redis = nodes.commands();
-    let locks = Locks::connect(
-        nodes.clone(),
-        LockConfig::default()
-            .with_lease(config.sale.lock_lease)
-            .with_command_timeout(config.redis.redis_timeout)
-            .with_connect_timeout(config.redis.redis_timeout),
-    )
-    .await
-    .context("cannot set up the locks on Redis")?;
-
-    let sessions = SharedSessions::new(redis.clone(), keys.style);
-    sessions.track(nodes.clone());
-    let cache_config = CacheConfig {
-        // As Java nodes have it.
-        shared_mutex: keys.style == KeyStyle::Default,
-        ..CacheConfig::default()
-    };
-    let cache = Cache::new(&nodes, cache_config);
-    let shop_reads = ShopStore::new(reads.clone());
-    let shop_writes = ShopStore::new(database.clone());
-    let shops = Shops::new(
-        shop_reads,
-        shop_writes,
-        cache.clone(),
-        redis.clone(),
-        &config.sale,
-    );
-    let voucher_store = VoucherStore::new(database.clone());
-    let sales = Arc::new(SaleCache::new(
-        voucher_store.clone(),
-        redis.clone(),
-        keys.clone(),
-        timeout,
-    ));
-    let vouchers = Vouchers {
-        store: voucher_store,
-        reads: VoucherStore::new(reads.clone()),
-        lists: FreshCache::new(voucher::LIST_FRESH_FOR, 1024),
-        redis: redis.clone(),
-        keys: keys.clone(),
-        sales: sales.clone(),
-        shops: shops.clone(),
-        zone,
-        lab: config.sale.lab,
-    };
+    let probe = servers.database.beside(1);
+    let health = Health::new(probe, servers.redis.clone(), draining);
+    let sessions = SharedSessions::new(servers.redis.commands(), servers.keys.style);
+    sessions.track(servers.redis.clone());
     let in_memory = config.sale.lab.then(ProcessSessions::default);
-    let users = Users {
-        store: UserStore::new(database.clone()),
-        reads: UserStore::new(reads.clone()),
-        codes: Codes::new(
-            redis.clone(),
-            config.sign_in.clone(),
-            config.sign_in.webhook()?,
-        ),
-        sessions: sessions.clone(),
-        in_memory: in_memory.clone(),
-    };
-    let store = OrderStore::new(database.clone(), zone);
-    let seconds = Arc::new(zone.latest_seconds(database.clock().clone()));
-    let ids = IdGenerator::new(redis.clone(), seconds, keys.clone(), config.sale.id_block);
-    let ids = Arc::new(ids);
-    let limits = GroupCommitLimits {
-        batch: 512,
-        queue: QUEUE,
-        in_flight: config.sale.group_in_flight,
-        timeout,
-    };
-    let group_commit = GroupCommit::new(store.clone(), ids.clone(), limits);
-    let stream = OrderStream::start(
-        nodes.clone(),
-        keys,
-        store.clone(),
-        ids.clone(),
-        sales.recounts.clone(),
-        config.sale.clone(),
-    );
-    let stream = stream
-        .await
-        .context("cannot join the stream of orders on Redis")?;
-    let unsure = config.sale.stream_unsure;
-    let changed = OrderStore::new(changes.clone(), zone);
-    let lookup = OrderLookup::new(changed.clone(), stream.clone(), unsure);
-    let lifetime = Lifetime::new(changed, sales.clone(), lookup);
-    let lookup = OrderLookup::new(OrderStore::new(reads.clone(), zone), stream.clone(), unsure);
-    let context = PurchaseContext {
-        redis,
-        store,
-        ids,
-        locks,
-        setnx_lease: config.setnx_lease(),
-        commits_within: config.commits_within(),
-        lab: config.sale.lab,
-        group_commit,
-        stream,
-        process_locks: ProcessLocks::default(),
-    };
+    let cache = servers.cache();
+    let shops = servers.shops(config, cache.clone());
+    let vouchers = servers.vouchers(config, shops.clone());
+    let users = servers.users(config, sessions.clone(), in_memory.clone())?;
+    let sales = vouchers.sales.clone();
+    let context = servers
+        .purchase_context(config, sales.recounts.clone())
+        .await?;
+
+    let zone = config.sale.time_zone;
+    let find_in =
+        |store| OrderLookup::new(store, context.stream.clone(), config.sale.stream_unsure);
+    let lookup = find_in(OrderStore::new(servers.reads.clone(), zone));
+    let changed = OrderStore::new(servers.changes.clone(), zone);
+    let lifetime = Lifetime::new(changed.clone(), sales.clone(), find_in(changed));
     let guards = Arc::new(Guards {
         purchases: Admission::new(&config.sale),
         signed_in: Admission::new(&config.sale),
@@ -162,7 +91,6 @@ pub(super) async fn connect(
         clients: config.http.clients.clone(),
     });
     let purchases = PurchaseService::new(context, sales);
-    let health = Health::new(probe, nodes, draining);
     let metrics = Metrics {
         health: health.clone(),
         replies: Arc::default(),
@@ -171,9 +99,9 @@ pub(super) async fn connect(
         purchases: purchases.clone(),
         guards: guards.clone(),
         codes: users.codes.clone(),
-        database,
-        reads,
-        changes,
+        database: servers.database,
+        reads: servers.reads,
+        changes: servers.changes,
         connections,
         started: SystemTime::now(),
     };
@@ -190,9 +118,116 @@ pub(super) async fn connect(
     })
 }
 
+impl Servers {
+    fn cache(&self) -> Cache {
+        let config = CacheConfig {
+            // As Java nodes have it.
+            shared_mutex: self.keys.style == KeyStyle::Default,
+            ..CacheConfig::default()
+        };
+        Cache::new(&self.redis, config)
+    }
+
+    fn shops(&self, config: &ServeConfig, cache: Cache) -> Shops {
+        let reads = ShopStore::new(self.reads.clone());
+        let writes = ShopStore::new(self.database.clone());
+        Shops::new(reads, writes, cache, self.redis.commands(), &config.sale)
+    }
+
+    fn vouchers(&self, config: &ServeConfig, shops: Shops) -> Vouchers {
+        let store = VoucherStore::new(self.database.clone());
+        let sales = SaleCache::new(
+            store.clone(),
+            self.redis.commands(),
+            self.keys.clone(),
+            config.database.database_timeout,
+        );
+        Vouchers {
+            store,
+            reads: VoucherStore::new(self.reads.clone()),
+            lists: FreshCache::new(voucher::LIST_FRESH_FOR, 1024),
+            redis: self.redis.commands(),
+            keys: self.keys.clone(),
+            sales: Arc::new(sales),
+            shops,
+            zone: config.sale.time_zone,
+            lab: config.sale.lab,
+        }
+    }
+
+    fn users(
+        &self,
+        config: &ServeConfig,
+        sessions: SharedSessions,
+        in_memory: Option<ProcessSessions>,
+    ) -> anyhow::Result<Users> {
+        let webhook = config.sign_in.webhook()?;
+        Ok(Users {
+            store: UserStore::new(self.database.clone()),
+            reads: UserStore::new(self.reads.clone()),
+            codes: Codes::new(self.redis.commands(), config.sign_in.clone(), webhook),
+            sessions,
+            in_memory,
+        })
+    }
+
+    async fn purchase_context(
+        &self,
+        config: &ServeConfig,
+        recounts: Recounts,
+    ) -> anyhow::Result<PurchaseContext> {
+        let lock_config = LockConfig::default()
+            .with_lease(config.sale.lock_lease)
+            .with_command_timeout(config.redis.redis_timeout)
+            .with_connect_timeout(config.redis.redis_timeout);
+        let locks = Locks::connect(self.redis.clone(), lock_config)
+            .await
+            .context("cannot set up the locks on Redis")?;
+        let redis = self.redis.commands();
+        let zone = config.sale.time_zone;
+        let store = OrderStore::new(self.database.clone(), zone);
+        let seconds = Arc::new(zone.latest_seconds(self.database.clock().clone()));
+        let ids = Arc::new(IdGenerator::new(
+            redis.clone(),
+            seconds,
+            self.keys.clone(),
+            config.sale.id_block,
+        ));
+        let limits = GroupCommitLimits {
+            batch: 512,
+            queue: QUEUE,
+            in_flight: config.sale.group_in_flight,
+            timeout: config.database.database_timeout,
+        };
+        let group_commit = GroupCommit::new(store.clone(), ids.clone(), limits);
+        let stream = OrderStream::start(
+            self.redis.clone(),
+            self.keys.clone(),
+            store.clone(),
+            ids.clone(),
+            recounts,
+            config.sale.clone(),
+        )
+        .await
+        .context("cannot join the stream of orders on Redis")?;
+        Ok(PurchaseContext {
+            redis,
+            store,
+            ids,
+            locks,
+            setnx_lease: config.setnx_lease(),
+            commits_within: config.commits_within(),
+            lab: config.sale.lab,
+            group_commit,
+            stream,
+            process_locks: ProcessLocks::default(),
+        })
+    }
+}
+
 /// Connects to the servers and checks them. Those that do not answer in time may be busy, or about to start, and are asked
 /// again for [`PATIENCE`]; what they answer is final.
-async fn servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)> {
+async fn connect_to_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     let silence = config
         .redis
         .redis_timeout
@@ -209,21 +244,27 @@ async fn servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)
     }
 }
 
-async fn try_servers(config: &ServeConfig) -> anyhow::Result<(Database, Redis, Keys)> {
+async fn try_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     let DatabaseConfig {
         database_url,
         database_connections,
         database_timeout,
     } = &config.database;
-    let most = *database_connections;
+    let connections = *database_connections;
     let timeout = *database_timeout;
-    let database = connection::mysql::connect(database_url, most, timeout).await?;
+    let database = connection::mysql::connect(database_url, connections, timeout).await?;
     database_check::ready_to_serve(&database).await?;
     let server = config.redis.server()?;
-    let nodes = connection::redis::connect(server, config.redis.redis_timeout).await?;
+    let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
     let keys = Keys::new(config.redis.key_style()?);
-    let redis = nodes.commands();
-    rights::check(&redis).await?;
-    record::record(&mut redis.clone(), keys.style).await?;
-    Ok((database, nodes, keys))
+    let mut commands = redis.commands();
+    rights::check(&commands).await?;
+    record::record(&mut commands, keys.style).await?;
+    Ok(Servers {
+        reads: database.for_reads(config.sale.read_connections),
+        changes: database.beside(CHANGE_CONNECTIONS),
+        database,
+        redis,
+        keys,
+    })
 }

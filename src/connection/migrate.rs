@@ -100,7 +100,7 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
         .execute("SET SESSION sql_safe_updates = 0")
         .await?;
     let version = product::version(&mut connection).await?;
-    let is_oceanbase = Product::of(&version) == Product::OceanBase;
+    let is_oceanbase = Product::from_version(&version) == Product::OceanBase;
     let _lock = if is_oceanbase {
         // Its usual limit is too short for changes of tables.
         let limit = format!("SET SESSION ob_query_timeout = {LONGEST_STEP_US}");

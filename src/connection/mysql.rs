@@ -161,7 +161,7 @@ pub async fn connect(
     first.close().await?;
     let opener = Opener {
         options: options(url)?,
-        product: Product::of(&version),
+        product: Product::from_version(&version),
         step_limit: timeout,
         read_limit: None,
         shared: Arc::default(),

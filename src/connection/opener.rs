@@ -125,6 +125,26 @@ impl Opener {
             ..self.clone()
         }
     }
+
+    /// Opens a connection, as soon as the server accepts one; returns it with the time at which that began.
+    async fn connect(&self) -> sqlx::Result<(Instant, MySqlConnection)> {
+        (|| self.try_to_connect())
+            .retry(REFUSED_PAUSES)
+            .when(is_refused)
+            .await
+    }
+
+    async fn try_to_connect(&self) -> sqlx::Result<(Instant, MySqlConnection)> {
+        let began = Instant::now();
+        let connected = MySqlConnection::connect_with(&self.options).await;
+        self.shared.learn_from_opening(&connected);
+        Ok((began, connected?))
+    }
+}
+
+/// Whether nothing listens at the server's address.
+fn is_refused(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() == ConnectionRefused)
 }
 
 /// A connection.
@@ -140,7 +160,7 @@ pub(super) struct Opened {
 #[derive(Default)]
 pub(super) struct Shared {
     pub pools: Mutex<Vec<WeakPool<Opener>>>,
-    known: RwLock<Known>,
+    state: RwLock<ServerState>,
     /// As the newest connection told it at its opening, and whoever asked it since.
     pub clock: DatabaseClock,
     /// Why the newest connection could not be opened; none where it could.
@@ -154,7 +174,7 @@ struct NotOpened {
 }
 
 #[derive(Default)]
-struct Known {
+struct ServerState {
     /// When it was last found read-only.
     read_only: Option<Instant>,
     /// When the opening of the last connection began on which it took writes.
@@ -206,13 +226,13 @@ impl Shared {
     }
 
     fn broke(&self) {
-        let mut known = self.known.write();
-        if known
+        let mut state = self.state.write();
+        if state
             .closed_idle
             .is_none_or(|at| at.elapsed() >= CLOSE_EVERY)
         {
-            known.closed_idle = Some(Instant::now());
-            drop(known);
+            state.closed_idle = Some(Instant::now());
+            drop(state);
             self.close_idle();
         }
     }
@@ -220,13 +240,13 @@ impl Shared {
     /// Gives up all connections that are open now, in all pools to this server: the idle ones at once, the others before
     /// their next use.
     pub fn leave_server(&self) {
-        let mut known = self.known.write();
+        let mut state = self.state.write();
         // While the server stays read-only each write says so again; then no connection is used for long as it is.
-        if known.read_only.is_some() && known.primary <= known.read_only {
+        if state.read_only.is_some() && state.primary <= state.read_only {
             return;
         }
-        known.read_only = Some(Instant::now());
-        drop(known);
+        state.read_only = Some(Instant::now());
+        drop(state);
         tracing::warn!("the database is read-only: its connections are closed, for new ones");
         self.close_idle();
     }
@@ -240,14 +260,7 @@ impl Manager for Opener {
     /// Boxed, because it is rare, and every purchase would carry its size.
     fn create(&self) -> impl Future<Output = sqlx::Result<Opened>> + Send {
         Box::pin(async {
-            let connect = async || {
-                let began = Instant::now();
-                let connected = MySqlConnection::connect_with(&self.options).await;
-                self.shared.learn_from_opening(&connected);
-                Ok((began, connected?))
-            };
-            let is_refused = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(io) if io.kind() == ConnectionRefused);
-            let (began, mut raw) = connect.retry(REFUSED_PAUSES).when(is_refused).await?;
+            let (began, mut raw) = self.connect().await?;
             let begin = begin_with(self.product, self.step_limit).into_iter().chain(
                 self.read_limit
                     .map(|limit| read_limits(self.product, limit)),
@@ -261,8 +274,8 @@ impl Manager for Opener {
             self.shared.clock.set(now.and_utc());
             let to_primary = takes_writes(&mut raw).await?;
             if to_primary {
-                let mut known = self.shared.known.write();
-                known.primary = known.primary.max(Some(began));
+                let mut state = self.shared.state.write();
+                state.primary = state.primary.max(Some(began));
             }
             Ok(Opened {
                 raw,
@@ -285,7 +298,7 @@ impl Manager for Opener {
         };
         let is_current = self
             .shared
-            .known
+            .state
             .read()
             .read_only
             .is_none_or(|at| at < opened.began);

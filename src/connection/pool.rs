@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use deadpool::Status;
 use deadpool::managed::{Object, PoolError, QueueMode};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use sqlx::{Connection, MySqlConnection};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -205,9 +205,9 @@ impl Pool {
         self.connections.close();
         self.after_use.abandoned.close();
         let closing = join_all(idle.into_iter().map(|opened| opened.raw.close()));
-        let ending = async { tokio::join!(closing, self.after_use.abandoned.wait()) };
+        let closing_all = join(closing, self.after_use.abandoned.wait());
         // Dropping closes those that did not answer.
-        if timeout(CLOSE_LIMIT, ending).await.is_err() {
+        if timeout(CLOSE_LIMIT, closing_all).await.is_err() {
             tracing::debug!("the database did not answer the end of its connections");
         }
     }

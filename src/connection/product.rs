@@ -13,7 +13,7 @@ pub enum Product {
 
 impl Product {
     /// That of a server with this version.
-    pub fn of(version: &str) -> Self {
+    pub fn from_version(version: &str) -> Self {
         if version.contains("OceanBase") {
             Product::OceanBase
         } else if version.contains("MariaDB") {

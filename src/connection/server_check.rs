@@ -39,7 +39,7 @@ pub async fn version_and_writable(connection: &mut MySqlConnection) -> anyhow::R
              is ever committed as this service needs it; use MySQL, MariaDB, OceanBase, or a service that runs one of them"
         );
     }
-    let product = Product::of(&version);
+    let product = Product::from_version(&version);
     let stated = match product {
         Product::MariaDb | Product::MySql => version,
         // Its VERSION() begins with that of the MySQL which it resembles.
@@ -146,7 +146,10 @@ mod tests {
         ] {
             assert!(!is_supported(product, old), "{old}");
         }
-        assert_eq!(Product::of("5.7.25-OceanBase-v4.3.5.1"), OceanBase);
+        assert_eq!(
+            Product::from_version("5.7.25-OceanBase-v4.3.5.1"),
+            OceanBase
+        );
         assert_eq!(untried("8.0.11-TiDB-v8.5.1", ""), Some("TiDB"));
         assert_eq!(untried("8.0.33", "Dolt"), Some("Dolt"));
         assert_eq!(untried("8.0.36", "MySQL Community Server - GPL"), None);

@@ -33,7 +33,7 @@ pub struct ServerSettings {
 
 impl ServerSettings {
     /// Asks the server.
-    pub async fn of(database: &Database) -> sqlx::Result<Self> {
+    pub async fn read_from(database: &Database) -> sqlx::Result<Self> {
         let mut settings = ServerSettings::default();
         for query in [VARIABLES, STATUS] {
             let rows = database

@@ -45,7 +45,7 @@ pub struct Admitted<T> {
     /// The signed-in user.
     pub user_id: i64,
     /// What the request asks for: its body, or a parameter of its path.
-    pub asked: T,
+    pub input: T,
     /// Counts the request as in flight until it is dropped.
     pub permit: InFlightPermit,
 }
@@ -63,13 +63,13 @@ where
         let address = guards.address_of(&parts)?;
         or_delayed(guards.purchases.check_address(address)).await?;
         let token = auth::token(&parts.headers);
-        let asked = T::from_request(Request::from_parts(parts, body), state).await?;
+        let input = T::from_request(Request::from_parts(parts, body), state).await?;
         let permit = or_delayed(guards.purchases.permit()).await?;
         let user_id = auth::user_of(token, &guards.sessions).await?.id;
         guards.purchases.check_user(user_id, address)?;
         Ok(Admitted {
             user_id,
-            asked,
+            input,
             permit,
         })
     }

@@ -110,7 +110,8 @@ pub async fn serve(
     let begun = server.accept(listener, stop).await;
     server.policy.closing.store(true, Relaxed);
     connections.close();
-    let finish = async {
+    let limit = begun + drain.deadline - RESERVED.min(drain.deadline / 5);
+    let ending = tokio::time::timeout_at(limit, async {
         if tokio::time::timeout(drain.idle, connections.wait())
             .await
             .is_err()
@@ -118,9 +119,8 @@ pub async fn serve(
             server.graceful.shutdown().await;
             connections.wait().await;
         }
-    };
-    let limit = begun + drain.deadline - RESERVED.min(drain.deadline / 5);
-    tokio::time::timeout_at(limit, finish).await.is_ok()
+    });
+    ending.await.is_ok()
 }
 
 /// What all connections share.
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn here() -> Router {
+    fn greeting() -> Router {
         Router::new().fallback(async || "here")
     }
 
@@ -361,7 +361,7 @@ mod tests {
     /// Serves until the test ends.
     fn serve_here(tcp: TcpListener) {
         let drain = drain(CancellationToken::new(), LIMIT);
-        tokio::spawn(serve(tcp, policy(), here(), TaskTracker::new(), drain));
+        tokio::spawn(serve(tcp, policy(), greeting(), TaskTracker::new(), drain));
     }
 
     /// After its first reply, and after parts of the next head, of which one comes every four seconds. The clock stands still
@@ -386,8 +386,8 @@ mod tests {
                     tokio::time::sleep(Duration::from_secs(4)).await;
                 }
             };
-            let mut rest = Vec::new();
-            let ends = tokio::time::timeout(LIMIT * 10, replies.read_to_end(&mut rest));
+            let mut last_bytes = Vec::new();
+            let ends = tokio::time::timeout(LIMIT * 10, replies.read_to_end(&mut last_bytes));
             let closed = async {
                 ends.await.expect("an end").expect("no reset");
                 begin.elapsed().as_secs_f64()
@@ -442,7 +442,7 @@ mod tests {
         let address = tcp.local_addr().expect("its address");
         let server = Server {
             policy: Arc::new(policy()),
-            routes: here(),
+            routes: greeting(),
             graceful: GracefulShutdown::new(),
             slots: Arc::new(Semaphore::new(1)),
             connections: TaskTracker::new(),
@@ -527,13 +527,13 @@ mod tests {
             client.write_all(REQUEST).await.expect("send");
             arrived.cancelled().await;
             client.shutdown().await.expect("its half");
-            let left = (!closes_all).then_some(client);
+            let open_client = (!closes_all).then_some(client);
             // By now the server's side has heard of it.
             tokio::time::sleep(Duration::from_millis(50)).await;
             go_on.cancel();
             let ended = tokio::time::timeout(LIMIT, ended.cancelled()).await;
             ended.expect("an end of the work");
-            if let Some(mut client) = left {
+            if let Some(mut client) = open_client {
                 assert_eq!(status(&mut client).await, "HTTP/1.1 200");
             }
         }
@@ -551,7 +551,7 @@ mod tests {
             client.write_all(REQUEST).await.expect("send");
         }
         let drain = drain(begun(), LIMIT / 2);
-        let serving = serve(tcp, policy(), here(), TaskTracker::new(), drain);
+        let serving = serve(tcp, policy(), greeting(), TaskTracker::new(), drain);
         let serving = tokio::spawn(serving);
         for mut client in clients {
             assert_eq!(status(&mut client).await, "HTTP/1.1 200");
@@ -565,7 +565,7 @@ mod tests {
         let idle = Duration::from_secs(1);
         let begin = Instant::now();
         let drain = drain(begun(), idle);
-        let serving = serve(tcp, policy(), here(), TaskTracker::new(), drain);
+        let serving = serve(tcp, policy(), greeting(), TaskTracker::new(), drain);
         let serving = tokio::spawn(serving);
         let closed = tokio::time::timeout(LIMIT, unused.read(&mut [0]))
             .await

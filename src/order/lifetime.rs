@@ -44,7 +44,7 @@ impl Lifetime {
     }
 
     /// The same orders, cancelled on other connections.
-    pub fn on(&self, store: OrderStore) -> Self {
+    pub fn with_store(&self, store: OrderStore) -> Self {
         Lifetime {
             store,
             ..self.clone()
@@ -57,7 +57,7 @@ impl Lifetime {
     /// Those of [`OrderLookup::find`]; [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it
     /// may be paid, or is pending.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let order = self.own(order_id, user_id).await?;
+        let order = self.own_order(order_id, user_id).await?;
         if order.status() != Some(OrderStatus::Unpaid) {
             return require_paid(order);
         }
@@ -66,7 +66,7 @@ impl Lifetime {
             .retry(conflict_pauses(Duration::MAX))
             .when(is_conflict)
             .await?;
-        let order = self.own_after(paid, order_id, user_id).await?;
+        let order = self.own_order_after(paid, order_id, user_id).await?;
         // Paid by this call, and refunded before it was read again.
         if paid {
             return Ok(order);
@@ -80,7 +80,7 @@ impl Lifetime {
     /// Those of [`OrderLookup::find`]; [`Error::AlreadyPaid`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it may
     /// be cancelled, or is pending.
     pub async fn cancel(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let order = self.own(order_id, user_id).await?;
+        let order = self.own_order(order_id, user_id).await?;
         if order.status() != Some(OrderStatus::Unpaid) {
             return require_cancelled(order);
         }
@@ -94,7 +94,7 @@ impl Lifetime {
             .retry(conflict_pauses(Duration::MAX))
             .when(is_conflict)
             .await?;
-        require_cancelled(self.own_after(count > 0, order_id, user_id).await?)
+        require_cancelled(self.own_order_after(count > 0, order_id, user_id).await?)
     }
 
     /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; returns how many were cancelled.
@@ -106,15 +106,20 @@ impl Lifetime {
         Ok(cancelled)
     }
 
-    async fn own(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
+    async fn own_order(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.lookup.find_current(user_id, order_id).await?;
         // A pending order cannot be changed; whether there will be one is to be looked up.
         order.ok_or(Error::OutcomeUnknown(Some(order_id)))
     }
 
     /// The order after it was, or was not, changed: where it was, no error may say that nothing was done.
-    async fn own_after(&self, changed: bool, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let order = self.own(order_id, user_id).await;
+    async fn own_order_after(
+        &self,
+        changed: bool,
+        order_id: i64,
+        user_id: i64,
+    ) -> Result<Order, Error> {
+        let order = self.own_order(order_id, user_id).await;
         if changed {
             order.map_err(|_| Error::OutcomeUnknown(Some(order_id)))
         } else {

@@ -29,7 +29,7 @@ enum Row {
 }
 
 impl Row {
-    fn of(order: Order, user_id: i64) -> Row {
+    fn as_seen_by(user_id: i64, order: Order) -> Row {
         if order.user_id != user_id {
             Row::OfAnother
         } else if order.is_refusal() {
@@ -79,7 +79,7 @@ impl OrderLookup {
         order_id: i64,
         row: Option<Order>,
     ) -> Result<Option<Order>, Error> {
-        let row = row.map(|order| Row::of(order, user_id));
+        let row = row.map(|order| Row::as_seen_by(user_id, order));
         if let Some(Row::Order(order)) = row {
             return Ok(Some(order));
         }
@@ -93,7 +93,7 @@ impl OrderLookup {
         // Only after the stream was asked: what is resolved there is a row before.
         let row = match row {
             None => match self.store.probe(order_id, user_id).await? {
-                Probe::Order(order) => Row::of(order, user_id),
+                Probe::Order(order) => Row::as_seen_by(user_id, order),
                 Probe::Nothing => return Err(self.missing(order_id, unnamed)),
             },
             Some(row) => row,

@@ -108,7 +108,7 @@ pub async fn buy(
     State(purchases): State<PurchaseService>,
     admitted: Admitted<Path<i64>>,
 ) -> Reply<i64> {
-    let Path(voucher_id) = admitted.asked;
+    let Path(voucher_id) = admitted.input;
     let buyer = Buyer {
         user_id: admitted.user_id,
         voucher_id,
@@ -135,7 +135,7 @@ pub async fn buy_by_body(
     State(purchases): State<PurchaseService>,
     admitted: Admitted<Json<PurchaseRequest>>,
 ) -> Reply<i64> {
-    let Json(request) = admitted.asked;
+    let Json(request) = admitted.input;
     let buyer = Buyer {
         user_id: admitted.user_id,
         voucher_id: request.voucher_id,

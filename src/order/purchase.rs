@@ -17,6 +17,7 @@ use super::model::{Buyer, NewOrder, Purchased};
 use super::recent_buyers::RecentBuyers;
 use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
+use super::store::OrderStore;
 use super::strategy;
 use super::strategy::context::{Purchase, PurchaseContext};
 use crate::error::Error;
@@ -166,19 +167,10 @@ impl Inner {
             return;
         };
         let store = self.context.store.clone();
-        let deciding = async move {
-            loop {
-                tokio::time::sleep(DECIDE_EVERY).await;
-                match store.refuse(&[order]).await {
-                    Ok(_) => break tracing::info!(order_id = order.id, "the outcome is known"),
-                    Err(error) => tracing::debug!(order_id = order.id, %error, "not decided yet"),
-                }
-            }
-        };
         let stopping = self.stopping.clone();
         self.tasks.spawn(async move {
             let _place = place;
-            let in_time = tokio::time::timeout(DECIDE_WITHIN, deciding);
+            let in_time = tokio::time::timeout(DECIDE_WITHIN, decide_until_known(&store, order));
             stopping.run_until_cancelled(in_time).await;
         });
     }
@@ -224,6 +216,17 @@ impl Inner {
                 Err(Error::SoldOut)
             }
             outcome => outcome,
+        }
+    }
+}
+
+/// Refuses the order until it is known what became of it.
+async fn decide_until_known(store: &OrderStore, order: NewOrder) {
+    loop {
+        tokio::time::sleep(DECIDE_EVERY).await;
+        match store.refuse(&[order]).await {
+            Ok(_) => break tracing::info!(order_id = order.id, "the outcome is known"),
+            Err(error) => tracing::debug!(order_id = order.id, %error, "not decided yet"),
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct StepTrace {
 
 struct Recorded {
     step: Step,
-    at: Duration,
+    offset: Duration,
     took: Duration,
 }
 
@@ -49,37 +49,37 @@ impl StepTrace {
     /// Records a step that began at `since` and ends now.
     pub(super) fn add(&self, step: Step, since: Instant) {
         let took = since.elapsed();
-        let at = since.saturating_duration_since(self.arrived.1);
-        self.steps.lock().push(Recorded { step, at, took });
+        let offset = since.saturating_duration_since(self.arrived.1);
+        self.steps.lock().push(Recorded { step, offset, took });
     }
 
     /// The steps so far, when each began and how long it took.
     pub fn steps(&self) -> Vec<(Step, SystemTime, Duration)> {
         let steps = self.steps.lock();
-        let timed = steps.iter().map(|Recorded { step, at, took }| {
+        let timed = steps.iter().map(|Recorded { step, offset, took }| {
             let Step(name, saw) = step;
-            (Step(name, saw.clone()), self.arrived.0 + *at, *took)
+            (Step(name, saw.clone()), self.arrived.0 + *offset, *took)
         });
         timed.collect()
     }
 
     /// The steps so far, as the header's value.
     pub fn header(&self) -> HeaderValue {
-        let at = self
+        let arrived_us = self
             .arrived
             .0
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_micros();
-        let mut text = format!("node={} at={at}", self.node);
+        let mut text = format!("node={} at={arrived_us}", self.node);
         for Recorded {
             step: Step(name, saw),
-            at,
+            offset,
             took,
         } in self.steps.lock().iter()
         {
             // Writing to a String cannot fail.
-            write!(text, " {name}@{}+{}", at.as_micros(), took.as_micros()).ok();
+            write!(text, " {name}@{}+{}", offset.as_micros(), took.as_micros()).ok();
             if !saw.is_empty() {
                 write!(text, ":{saw}").ok();
             }

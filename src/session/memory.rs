@@ -105,8 +105,13 @@ impl SessionMemory {
     }
 
     /// Enough for 584 years.
-    fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.created_at).as_nanos()).unwrap_or(u64::MAX)
+    fn nanos(&self, instant: Instant) -> u64 {
+        u64::try_from(
+            instant
+                .saturating_duration_since(self.created_at)
+                .as_nanos(),
+        )
+        .unwrap_or(u64::MAX)
     }
 }
 
@@ -138,20 +143,20 @@ mod tests {
             assert_eq!(memory.get(&token), kept);
             end(&memory, &token);
             assert_eq!(memory.get(&token), None);
-            let ends_meanwhile = async {
+            let read = memory.read(&token, async {
                 end(&memory, &token);
                 found()
-            };
-            assert_eq!(memory.read(&token, ends_meanwhile).await.unwrap(), kept);
+            });
+            assert_eq!(read.await.unwrap(), kept);
             assert_eq!(memory.get(&token), None, "it was asked for before the end");
         }
         // Two at a time: the second neither waits for the first nor takes its place.
-        let both = async {
+        let first = memory.read(&token, async {
             assert_eq!(memory.read(&token, async { found() }).await.unwrap(), kept);
             assert_eq!(memory.get(&token), None);
             found()
-        };
-        assert_eq!(memory.read(&token, both).await.unwrap(), kept);
+        });
+        assert_eq!(first.await.unwrap(), kept);
         assert_eq!(memory.get(&token), kept);
         // A PING counts from when it was sent, not from its answer.
         let Some(long_ago) = Instant::now().checked_sub(TRUST) else {
@@ -176,8 +181,8 @@ mod tests {
             // No end is ever missing, so nothing else makes this process ask.
             memory.confirm(Instant::now());
             if memory.get(&token).is_none() {
-                let found = async { Ok(Some(user.clone())) };
-                memory.read(&token, found).await.unwrap();
+                let read = memory.read(&token, async { Ok(Some(user.clone())) });
+                read.await.unwrap();
                 looked_up = Instant::now();
             }
             let answered_alone = looked_up.elapsed();

@@ -112,7 +112,7 @@ impl SharedSessions {
             return Ok(Some(user));
         }
         self.lookups[1].fetch_add(1, Relaxed);
-        let found = async {
+        let lookup = async {
             let renewed = match &self.renewals {
                 Some(renewals) => renewals.request(token).await,
                 // The connection sends those that come together in one write, and each node answers for itself. Boxed: every
@@ -121,7 +121,7 @@ impl SharedSessions {
             };
             renewed.unwrap_or(Err(Error::Unavailable(Cause::Redis)))
         };
-        self.memory.read(&token, found).await
+        self.memory.read(&token, lookup).await
     }
 
     /// Ends a session: here at once, on every other node as soon as Redis reports it, within a second at the latest.

@@ -152,8 +152,10 @@ pub async fn of_type(
 
 /// The reply of a list, which is read once, however many ask at the same time.
 async fn list(shops: &Shops, query: ListQuery) -> Result<Response, Error> {
-    let read = async || Ok(reply::data(shops.list(&query).await?).to_bytes());
-    Ok(reply::json(shops.0.lists.get(query.clone(), read).await?))
+    let body = shops.0.lists.get(query.clone(), async || {
+        Ok(reply::data(shops.list(&query).await?).to_bytes())
+    });
+    Ok(reply::json(body.await?))
 }
 
 /// A page of the shops whose name contains a text, ten of them.

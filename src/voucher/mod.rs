@@ -146,9 +146,10 @@ pub async fn list(
     State(vouchers): State<Vouchers>,
     Path(shop_id): Path<i64>,
 ) -> Result<Response, Error> {
-    let read =
-        async || Ok(reply::data(vouchers.reads.list(shop_id, vouchers.zone).await?).to_bytes());
-    Ok(reply::json(vouchers.lists.get(shop_id, read).await?))
+    let body = vouchers.lists.get(shop_id, async || {
+        Ok(reply::data(vouchers.reads.list(shop_id, vouchers.zone).await?).to_bytes())
+    });
+    Ok(reply::json(body.await?))
 }
 
 impl Vouchers {

@@ -8,44 +8,44 @@ use tokio::sync::Notify;
 
 /// Requests that nobody has taken yet. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Recounts(Arc<Asked>);
+pub struct Recounts(Arc<Requests>);
 
 /// Sales that are to be counted, each with users who may have a claim without an order.
-pub type AskedSales = HashMap<i64, HashSet<i64>>;
+pub type RequestedCounts = HashMap<i64, HashSet<i64>>;
 
 #[derive(Default)]
-struct Asked {
-    sales: Mutex<AskedSales>,
+struct Requests {
+    sales: Mutex<RequestedCounts>,
     due: Notify,
 }
 
 impl Recounts {
-    /// Asks for a count; `void` is a user who may have a claim without an order.
-    pub fn ask(&self, voucher_id: i64, void: Option<i64>) {
+    /// Asks for a count; `doubtful_user` is one who may have a claim without an order.
+    pub fn ask(&self, voucher_id: i64, doubtful_user: Option<i64>) {
         self.0
             .sales
             .lock()
             .entry(voucher_id)
             .or_default()
-            .extend(void);
+            .extend(doubtful_user);
         self.0.due.notify_one();
     }
 
     /// What was asked for.
-    pub fn take(&self) -> AskedSales {
+    pub fn take(&self) -> RequestedCounts {
         std::mem::take(&mut *self.0.sales.lock())
     }
 
     /// Puts back what could not be counted. Wakes nobody: a fault that lasts would be met again at once.
-    pub fn put_back(&self, asked: impl IntoIterator<Item = (i64, HashSet<i64>)>) {
+    pub fn put_back(&self, requests: impl IntoIterator<Item = (i64, HashSet<i64>)>) {
         let mut sales = self.0.sales.lock();
-        for (voucher_id, void) in asked {
-            sales.entry(voucher_id).or_default().extend(void);
+        for (voucher_id, users) in requests {
+            sales.entry(voucher_id).or_default().extend(users);
         }
     }
 
     /// Waits for the next request.
-    pub async fn asked(&self) {
+    pub async fn next_request(&self) {
         self.0.due.notified().await;
     }
 }

@@ -20,7 +20,7 @@ pub(super) async fn check(
 ) -> anyhow::Result<bool> {
     let zone = config.time_zone;
     let is_ready = check_tables(findings, database).await;
-    let server = ServerSettings::of(database).await?;
+    let server = ServerSettings::read_from(database).await?;
     if let Some(room) = findings.end(room_for_connections(&server, config)) {
         findings.good(&room);
     }

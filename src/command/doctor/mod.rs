@@ -5,6 +5,7 @@ use anyhow::bail;
 
 use self::findings::Findings;
 use crate::config::DoctorConfig;
+use crate::connection::redis::Redis;
 use crate::connection::{self, mysql};
 use crate::keys::Keys;
 use crate::order::store::OrderStore;
@@ -34,10 +35,7 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
 
     println!("redis");
     let keys = Keys::new(config.redis.key_style()?);
-    let connecting = async {
-        connection::redis::connect(config.redis.server()?, config.redis.redis_timeout).await
-    };
-    if let Some(redis) = findings.end(connecting.await) {
+    if let Some(redis) = findings.end(connect_to_redis(&config).await) {
         let mut redis = redis.commands();
         let checked = redis::check(&mut findings, &mut redis, keys.style).await;
         findings.end(checked);
@@ -56,4 +54,9 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     }
     println!("ready to serve");
     Ok(())
+}
+
+async fn connect_to_redis(config: &DoctorConfig) -> anyhow::Result<Redis> {
+    let server = config.redis.server()?;
+    connection::redis::connect(server, config.redis.redis_timeout).await
 }

@@ -110,6 +110,20 @@ pub async fn deviations(
     Ok(deviations)
 }
 
+/// What a table lacks.
+struct Refusals<'a> {
+    list: &'a mut Vec<Deviation>,
+    /// What every remedy begins with: strict modes change no table that has a zero date as a default.
+    mode: &'static str,
+}
+
+impl Refusals<'_> {
+    fn add(&mut self, what: String, remedy: String) {
+        let remedy = format!("{}{remedy}", self.mode);
+        self.list.push(Deviation { what, remedy });
+    }
+}
+
 impl Table {
     fn compare(
         &self,
@@ -119,24 +133,22 @@ impl Table {
         refused: &mut Vec<Deviation>,
     ) {
         let table = self.name;
-        // Strict modes change no table that has a zero date as a default.
-        let mode = if found.has_zero_default() {
-            "SET sql_mode = ''; "
-        } else {
-            ""
-        };
-        let mut refuse = |what: String, remedy: String| {
-            let remedy = format!("{mode}{remedy}");
-            refused.push(Deviation { what, remedy });
+        let mut refusals = Refusals {
+            list: refused,
+            mode: if found.has_zero_default() {
+                "SET sql_mode = ''; "
+            } else {
+                ""
+            },
         };
         if found.is_view {
-            return refuse(
+            return refusals.add(
                 format!("{table} is a view; the table itself must have this name"),
                 format!("DROP VIEW {table}"),
             );
         }
         if !found.can_roll_back {
-            refuse(
+            refusals.add(
                 format!(
                     "{table} is kept by the engine {}, which cannot roll back: a purchase that fails half-way would \
                      leave its first half",
@@ -145,6 +157,16 @@ impl Table {
                 format!("ALTER TABLE {table} ENGINE = InnoDB"),
             );
         }
+        self.compare_columns(found, stage, &mut refusals);
+        if is_strict {
+            self.refuse_columns_without_default(found, &mut refusals);
+        }
+        self.compare_unique_keys(found, stage, &mut refusals);
+    }
+
+    /// The columns that the service reads and writes: missing ones, and those of another type.
+    fn compare_columns(&self, found: &FoundTable, stage: Stage, refusals: &mut Refusals<'_>) {
+        let table = self.name;
         for Column {
             name,
             need,
@@ -157,24 +179,29 @@ impl Table {
                     if let Some(fault) = need.fault_of(column) {
                         let change = format!("ALTER TABLE {table} MODIFY {name} {definition}");
                         let remedy = need.remedy(column, change);
-                        refuse(format!("{table}.{name} {fault}"), remedy);
+                        refusals.add(format!("{table}.{name} {fault}"), remedy);
                     }
                 }
                 None if is_added => {}
-                None => refuse(
+                None => refusals.add(
                     format!("{table} has no column {name}"),
                     format!("ALTER TABLE {table} ADD COLUMN {name} {definition}"),
                 ),
             }
         }
+    }
+
+    /// Columns that the service gives no value, and that must have one.
+    fn refuse_columns_without_default(&self, found: &FoundTable, refusals: &mut Refusals<'_>) {
+        let table = self.name;
         for (name, column) in &found.columns {
             let counts = self
                 .columns
                 .iter()
                 .any(|column| column.name == name && column.need == Need::Id);
             let is_given = counts || has_column(self.given, name);
-            if is_strict && column.must_be_given() && !is_given {
-                refuse(
+            if column.must_be_given() && !is_given {
+                refusals.add(
                     format!(
                         "{table}.{name} takes no NULL and has no default, so no row can be inserted without it"
                     ),
@@ -185,12 +212,16 @@ impl Table {
                 );
             }
         }
+    }
+
+    fn compare_unique_keys(&self, found: &FoundTable, stage: Stage, refusals: &mut Refusals<'_>) {
+        let table = self.name;
         for key in self.unique {
             if found.has_unique_key(key) {
                 continue;
             }
             if found.is_partitioned {
-                return refuse(
+                return refusals.add(
                     format!(
                         "{table} is partitioned, so it can have no unique key on ({key}) alone, which the service needs"
                     ),
@@ -199,7 +230,10 @@ impl Table {
             }
             // The migration takes any unique key that has the column for the one that is needed.
             let is_added = self.added_keys.contains(key)
-                && !found.unique.values().any(|of| has_column(of, key));
+                && !found
+                    .unique
+                    .values()
+                    .any(|columns| has_column(columns, key));
             if stage == Stage::BeforeMigration && is_added {
                 continue;
             }
@@ -208,7 +242,7 @@ impl Table {
             } else {
                 format!("({key})")
             };
-            refuse(
+            refusals.add(
                 format!("{table} has no unique key {named} of these columns alone"),
                 format!("ALTER TABLE {table} ADD UNIQUE KEY {named}"),
             );

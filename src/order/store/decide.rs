@@ -124,7 +124,7 @@ impl OrderStore {
         };
         let connection = self.db.pool.acquire_writable(deadline).await?;
         let mut transaction =
-            OrderTransaction::on(self.db.clone(), self.zone, connection, deadline);
+            OrderTransaction::on_connection(self.db.clone(), self.zone, connection, deadline);
         let Sent { replies, error } = transaction.send(&text).await;
         let error = error.map(Error::from);
         if let Some(Error::Conflict) = error {

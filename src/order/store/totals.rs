@@ -52,9 +52,6 @@ impl OrderStore {
     /// Totals of one sale or of all, by voucher; also of vouchers that have orders and no sale.
     pub async fn totals(&self, voucher_id: Option<i64>) -> Result<Vec<Totals>, Error> {
         let (least, most) = offsets(self.zone, Utc::now());
-        let only = |table: &str| {
-            voucher_id.map_or("TRUE".to_owned(), |id| format!("{table}.voucher_id = {id}"))
-        };
         // An id begins with local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
         let sql = format!(
             "SELECT CAST(v.voucher_id AS SIGNED) AS voucher_id, COALESCE(s.strategy, '') AS strategy, \
@@ -89,13 +86,21 @@ impl OrderStore {
              WHERE {} ORDER BY v.voucher_id",
             EPOCH_SECONDS - least,
             EPOCH_SECONDS - most,
-            only("x"),
-            only("v")
+            condition_on("x", voucher_id),
+            condition_on("v", voucher_id)
         );
         // Not bounded by the request limit: it reads every order there is, and no buyer waits for it.
         Ok(sqlx::query_as(&sql)
             .fetch_all(&mut *self.db.pool.acquire(self.db.pool.deadline()).await?)
             .await?)
+    }
+}
+
+/// That a row of this table is of this sale, or of any.
+fn condition_on(table: &str, voucher_id: Option<i64>) -> String {
+    match voucher_id {
+        Some(id) => format!("{table}.voucher_id = {id}"),
+        None => "TRUE".to_owned(),
     }
 }
 

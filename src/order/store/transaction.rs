@@ -89,11 +89,13 @@ impl OrderTransaction {
         let limit = db.pool.deadline();
         let deadline = end.map_or(limit, |end| end.min(limit));
         let connection = db.pool.acquire_for_writes(deadline).await?;
-        Ok(OrderTransaction::on(db, zone, connection, deadline))
+        Ok(OrderTransaction::on_connection(
+            db, zone, connection, deadline,
+        ))
     }
 
     /// On this connection, of the database's pool.
-    pub(super) fn on(
+    pub(super) fn on_connection(
         db: Database,
         zone: Zone,
         connection: PooledConnection,
@@ -221,22 +223,24 @@ impl OrderTransaction {
              WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4 LIMIT 1",
             stock_sql(voucher_id)
         );
-        let reading = async {
-            match &self.run(&statements).await?[..] {
-                [stock, order] => {
-                    let stock = stock.number()?.ok_or(Error::VoucherNotFound)?;
-                    Ok(BuyerStatus {
-                        stock,
-                        order_id: order.number()?,
-                    })
-                }
-                other => Err(Error::Internal(format!(
-                    "2 statements gave {} results",
-                    other.len()
-                ))),
+        trace::step(self.read_status(&statements), steps::row_locked).await
+    }
+
+    /// Runs statements of which the first returns the stock, and the second the buyer's order.
+    async fn read_status(&mut self, statements: &str) -> Result<BuyerStatus, Error> {
+        match &self.run(statements).await?[..] {
+            [stock, order] => {
+                let stock = stock.number()?.ok_or(Error::VoucherNotFound)?;
+                Ok(BuyerStatus {
+                    stock,
+                    order_id: order.number()?,
+                })
             }
-        };
-        trace::step(reading, steps::row_locked).await
+            other => Err(Error::Internal(format!(
+                "2 statements gave {} results",
+                other.len()
+            ))),
+        }
     }
 
     /// Undoes everything.

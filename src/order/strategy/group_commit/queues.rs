@@ -128,8 +128,14 @@ impl<T> Queues<T> {
     /// Whether a worker that has committed a batch of size `done` is to pause before it asks for the next one: after a large
     /// batch, while few wait. Until it asks, its batch counts as in flight, so that no other worker begins with those few.
     pub(super) fn pauses(&self, key: Key, done: usize) -> bool {
-        let is_short = |queue: &Queue<T>| queue.waiting.len() < done / 2;
-        done > LARGE && self.all.lock().queues.get(&key).is_some_and(is_short)
+        if done <= LARGE {
+            return false;
+        }
+        let all = self.all.lock();
+        let Some(queue) = all.queues.get(&key) else {
+            return false;
+        };
+        queue.waiting.len() < done / 2
     }
 
     /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.
@@ -224,8 +230,8 @@ mod tests {
                     world.workers.extend(starts.map(|key| (key, Vec::new())));
                 }
                 while !world.workers.is_empty() && random.random_bool(0.4) {
-                    let at = random.random_range(0..world.workers.len());
-                    world.go_on(&queues, at, random.random_bool(0.3));
+                    let index = random.random_range(0..world.workers.len());
+                    world.go_on(&queues, index, random.random_bool(0.3));
                 }
                 for key in [None, Some(1)] {
                     let workers = world.workers.iter().filter(|(of, _)| *of == key).count();

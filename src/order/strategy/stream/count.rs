@@ -56,7 +56,7 @@ impl Member {
             if pass.last.is_empty() {
                 pass.last.clone_from(&pass.mark.join);
             }
-            if let Some(last) = view.entries.last().filter(|_| view.more) {
+            if let Some(last) = view.entries.last().filter(|_| view.has_more) {
                 pass.last.clone_from(&last.id);
             }
             for entry in view.entries {
@@ -67,7 +67,7 @@ impl Member {
                         .push((entry, order));
                 }
             }
-            if !view.more {
+            if !view.has_more {
                 return Ok(());
             }
         }
@@ -77,20 +77,21 @@ impl Member {
         self: Arc<Self>,
         sale: OpenSale,
         is_open: bool,
-        void: HashSet<i64>,
+        doubtful_users: HashSet<i64>,
         pass: Arc<tokio::sync::Mutex<Pass>>,
     ) {
-        let counting = async {
+        let count = async {
             let counted = match self.require_unlocked(sale.voucher_id).await {
-                Ok(()) => self.open(&sale, is_open, &void, &pass).await,
+                Ok(()) => self.open(&sale, is_open, &doubtful_users, &pass).await,
                 Err(error) => Err(error),
             };
             if counted.is_err() {
-                self.recounts.put_back([(sale.voucher_id, void.clone())]);
+                self.recounts
+                    .put_back([(sale.voucher_id, doubtful_users.clone())]);
             }
             counted
         };
-        self.in_turn(sale.voucher_id, counting).await;
+        self.in_turn(sale.voucher_id, count).await;
     }
 
     /// Does `work` for a sale in its turn: a few at once, and one of those whose rows were locked. In a process that stops it
@@ -129,16 +130,19 @@ impl Member {
         &self,
         sale: &OpenSale,
         is_open: bool,
-        void: &HashSet<i64>,
+        doubtful_users: &HashSet<i64>,
         pass: &tokio::sync::Mutex<Pass>,
     ) -> Result<(), Error> {
         let mark = pass.lock().await.mark.text.clone();
         if is_open {
-            return self.count(sale, &mark, void, pass).await.map(drop);
+            return self
+                .count(sale, &mark, doubtful_users, pass)
+                .await
+                .map(drop);
         }
         let opener = uuid::Uuid::new_v4().simple().to_string();
         let opened = match self.claim_all(sale.voucher_id, &opener).await {
-            Ok(true) => self.count(sale, &opener, void, pass).await,
+            Ok(true) => self.count(sale, &opener, doubtful_users, pass).await,
             failed => failed,
         };
         if !matches!(opened, Ok(true)) {
@@ -154,7 +158,7 @@ impl Member {
         &self,
         sale: &OpenSale,
         was: &str,
-        void: &HashSet<i64>,
+        doubtful_users: &HashSet<i64>,
         pass: &tokio::sync::Mutex<Pass>,
     ) -> Result<bool, Error> {
         let voucher_id = sale.voucher_id;
@@ -173,10 +177,10 @@ impl Member {
                 .filter(|(buyer, _)| *buyer == order.buyer)
         };
         let returns = locked.returns_of(voucher_id).await?;
-        let mut void: Vec<i64> = void.iter().copied().collect();
-        void.extend(returns.iter().map(|order| order.user_id));
-        let buyers = locked.buyers_among(voucher_id, &void).await?;
-        void.retain(|user| !buyers.contains(user));
+        let mut without_order: Vec<i64> = doubtful_users.iter().copied().collect();
+        without_order.extend(returns.iter().map(|order| order.user_id));
+        let buyers = locked.buyers_among(voucher_id, &without_order).await?;
+        without_order.retain(|user| !buyers.contains(user));
 
         let mut script = self.open_script("open", voucher_id);
         script
@@ -197,7 +201,7 @@ impl Member {
             .iter()
             .filter(|order| row_of(order).is_some_and(|(_, active)| *active));
         let active: Vec<i64> = active.map(|order| order.buyer.user_id).collect();
-        script.arg(active.len()).arg(active).arg(void);
+        script.arg(active.len()).arg(active).arg(without_order);
         let sent = Instant::now();
         let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
         if opened.is_err() {

@@ -242,13 +242,13 @@ impl Member {
                 return attempt.leave_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
             }
         };
-        let (known, others): (Orders, Orders) = orders
+        let (existing, others): (Orders, Orders) = orders
             .into_iter()
             .partition(|(_, order)| rows.contains_key(&order.id));
-        let known = known
+        let existing = existing
             .into_iter()
             .map(|(entry, order)| ToRefuse::new(entry, order, Error::OrderFailed));
-        self.refuse(known.collect(), attempt).await;
+        self.refuse(existing.collect(), attempt).await;
         if !others.is_empty() {
             Box::pin(self.commit(others, deadline, attempt)).await;
         }

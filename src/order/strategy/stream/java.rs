@@ -83,7 +83,7 @@ impl Member {
         let mut all = Vec::new();
         loop {
             let view = self.view(Ask::Page(&after)).await?;
-            let Some(last) = view.entries.last().filter(|_| view.more) else {
+            let Some(last) = view.entries.last().filter(|_| view.has_more) else {
                 break;
             };
             after.clone_from(&last.id);
@@ -195,14 +195,14 @@ mod tests {
         let mut kept = KeptEntries::default();
         let limit = Duration::from_secs(10);
         let now = Instant::now();
-        let mut at =
+        let mut overdue_after =
             |limits: u32, pending| overdue(&mut kept, pending, now + limits * limit, limit);
-        assert!(at(0, pending("c1", None)).is_empty());
+        assert!(overdue_after(0, pending("c1", None)).is_empty());
         // Another consumer begins anew, and so does one of ours to which it is delivered again.
-        assert!(at(1, pending("seckill-1", Some(1))).is_empty());
-        assert!(at(2, pending("seckill-1", Some(2))).is_empty());
-        assert_eq!(at(3, pending("seckill-1", Some(2))), ["1-0"]);
-        assert!(at(4, Vec::new()).is_empty());
+        assert!(overdue_after(1, pending("seckill-1", Some(1))).is_empty());
+        assert!(overdue_after(2, pending("seckill-1", Some(2))).is_empty());
+        assert_eq!(overdue_after(3, pending("seckill-1", Some(2))), ["1-0"]);
+        assert!(overdue_after(4, Vec::new()).is_empty());
         assert!(kept.is_empty());
     }
 }

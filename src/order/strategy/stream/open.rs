@@ -17,7 +17,7 @@ use super::replies::{Ask, Mark};
 use crate::error::Error;
 use crate::keys::record;
 use crate::order::store::count::OpenSale;
-use crate::voucher::recounts::AskedSales;
+use crate::voucher::recounts::RequestedCounts;
 
 /// Pause between two rounds, and what each sale adds to it. Not measured by the time that a round takes: one slow answer
 /// would keep sales closed.
@@ -45,7 +45,7 @@ enum Action {
 
 /// What one round remembers for the next.
 #[derive(Default)]
-struct Seen {
+struct RoundMemory {
     mark: String,
     /// Stock and counter of sales whose counter was below the stock.
     counters: HashMap<i64, (i64, i64)>,
@@ -54,7 +54,7 @@ struct Seen {
     foreign: HashSet<i64>,
 }
 
-impl Seen {
+impl RoundMemory {
     /// Forgets all but these sales.
     fn retain(&mut self, sales: &[OpenSale]) {
         let listed: HashSet<i64> = sales.iter().map(|sale| sale.voucher_id).collect();
@@ -64,14 +64,14 @@ impl Seen {
     }
 
     /// What a sale with these keys needs under this mark.
-    fn plan(&mut self, sale: &OpenSale, keys: SaleKeys, is_asked: bool) -> Option<Action> {
+    fn plan(&mut self, sale: &OpenSale, keys: SaleKeys, is_requested: bool) -> Option<Action> {
         let voucher_id = sale.voucher_id;
         if sale.issued.is_none() {
             // Without a counter a Java node of an earlier stage published it, which sells by the table alone.
             return keys.counter.map(|_| Action::Adopt);
         }
         if sale.strategy != Strategy::Stream.name() {
-            let replaces = is_asked || keys.foreign == Some("counter");
+            let replaces = is_requested || keys.foreign == Some("counter");
             let sets = keys.counter.is_none() || replaces;
             return sets.then_some(Action::SetCounter { replaces });
         }
@@ -95,7 +95,7 @@ impl Seen {
         }
         // The counter of a busy sale changes all the time: only one that stands still is compared with the stock.
         let before = self.counters.remove(&voucher_id);
-        if !is_open || is_asked || sale.has_returns != 0 {
+        if !is_open || is_requested || sale.has_returns != 0 {
             return Some(Action::Count { is_open });
         }
         let counter = keys.counter.filter(|counter| *counter < sale.stock)?;
@@ -107,13 +107,13 @@ impl Seen {
 
 impl Member {
     pub(super) async fn keep_open(self: Arc<Self>) {
-        let mut seen = Seen::default();
+        let mut memory = RoundMemory::default();
         let mut logged = false;
         let mut round_due = Instant::now();
         while !self.is_stopped() {
             let all = Instant::now() >= round_due;
-            let asked = self.recounts.take();
-            let looked = self.look_at_sales(&mut seen, all, &asked).await;
+            let requests = self.recounts.take();
+            let looked = self.look_at_sales(&mut memory, all, &requests).await;
             if all {
                 let sales = *looked.as_ref().unwrap_or(&0);
                 round_due = Instant::now() + ROUND + PER_SALE * sales;
@@ -123,23 +123,23 @@ impl Member {
                     tracing::warn!(%error, "sales are not counted; trying again");
                 }
                 logged = true;
-                self.recounts.put_back(asked);
+                self.recounts.put_back(requests);
                 self.sleep(ROUND).await;
                 continue;
             }
             logged = false;
             self.sleep(ASKED).await;
-            let asked = tokio::time::timeout_at(round_due, self.recounts.asked());
-            let _asked = self.stop.run_until_cancelled(asked).await;
+            let next_request = tokio::time::timeout_at(round_due, self.recounts.next_request());
+            let _ended = self.stop.run_until_cancelled(next_request).await;
         }
     }
 
     /// Looks at all sales, or at those that were asked for; returns how many.
     async fn look_at_sales(
         self: &Arc<Self>,
-        seen: &mut Seen,
+        memory: &mut RoundMemory,
         all: bool,
-        asked: &AskedSales,
+        requests: &RequestedCounts,
     ) -> Result<u32, Error> {
         let view = self.view(Ask::Tidy("")).await?;
         self.stats.pending.store(view.users, Relaxed);
@@ -150,41 +150,42 @@ impl Member {
         let age = oldest.map_or(0, |ms: i64| self.clock.now_us() / 1000 - ms);
         self.stats.lag_ms.store(age.max(0) as u64, Relaxed);
         let mark = view.mark;
-        let all = all || mark.text != seen.mark;
-        if mark.text != seen.mark {
+        let all = all || mark.text != memory.mark;
+        if mark.text != memory.mark {
             tracing::info!("Redis has other data, or another master: sales are counted anew");
             record::keep(&mut self.redis.clone(), self.keys.style).await?;
-            seen.mark.clone_from(&mark.text);
+            memory.mark.clone_from(&mark.text);
         }
-        if asked.is_empty() && !all {
+        if requests.is_empty() && !all {
             return Ok(0);
         }
-        let among = (!all).then(|| asked.keys().copied().collect());
+        let among = (!all).then(|| requests.keys().copied().collect());
         let sales = self.store.open_sales(among).await?;
         let count = u32::try_from(sales.len()).unwrap_or(u32::MAX);
         if all {
-            seen.retain(&sales);
+            memory.retain(&sales);
         }
-        let mut due = Vec::new();
+        let mut to_count = Vec::new();
         let mut suspects = Vec::new();
         for sales in sales.chunks(PAGE) {
             let keys = self.keys_of(sales, &mark).await?;
             for (sale, keys) in sales.iter().zip(keys) {
-                let is_asked = asked.contains_key(&sale.voucher_id);
-                match seen.plan(sale, keys, is_asked) {
+                let is_requested = requests.contains_key(&sale.voucher_id);
+                match memory.plan(sale, keys, is_requested) {
                     None => {}
                     Some(Action::Adopt) => self.begin_to_adopt(sale.voucher_id),
                     Some(Action::SetCounter { replaces }) => {
                         self.set_counter(sale, replaces).await?;
                     }
-                    Some(Action::Count { is_open }) => due.push((sale.clone(), is_open)),
+                    Some(Action::Count { is_open }) => to_count.push((sale.clone(), is_open)),
                     Some(Action::Compare { counter }) => suspects.push((sale.clone(), counter)),
                 }
             }
         }
-        self.note_closed(&seen.closed, asked);
-        if !due.is_empty() || !suspects.is_empty() {
-            self.begin_to_count(due, suspects, mark, asked).await?;
+        self.note_closed(&memory.closed, requests);
+        if !to_count.is_empty() || !suspects.is_empty() {
+            self.begin_to_count(to_count, suspects, mark, requests)
+                .await?;
         }
         Ok(count)
     }
@@ -209,29 +210,29 @@ impl Member {
     /// Has sales counted: those that are due, and of the suspects, each with its counter, those that miss stock.
     async fn begin_to_count(
         self: &Arc<Self>,
-        mut due: Vec<(OpenSale, bool)>,
+        mut to_count: Vec<(OpenSale, bool)>,
         suspects: Vec<(OpenSale, i64)>,
         mark: Mark,
-        asked: &AskedSales,
+        requests: &RequestedCounts,
     ) -> Result<(), Error> {
         let pass = self.pass(mark).await?;
         for (sale, counter) in suspects {
             let pending = pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
             if counter + pending < sale.stock {
-                due.push((sale, true));
+                to_count.push((sale, true));
             }
         }
         let pass = Arc::new(tokio::sync::Mutex::new(pass));
-        for (sale, is_open) in due {
-            let void = asked.get(&sale.voucher_id).cloned().unwrap_or_default();
+        for (sale, is_open) in to_count {
+            let doubtful_users = requests.get(&sale.voucher_id).cloned().unwrap_or_default();
             if self.sales.begin_count(sale.voucher_id) {
-                let counting = self
-                    .clone()
-                    .count_in_turn(sale, is_open, void, pass.clone());
+                let counting =
+                    self.clone()
+                        .count_in_turn(sale, is_open, doubtful_users, pass.clone());
                 self.tasks.spawn(counting);
-            } else if asked.contains_key(&sale.voucher_id) {
+            } else if requests.contains_key(&sale.voucher_id) {
                 // What was counted until now may be older than what was asked for.
-                self.recounts.put_back([(sale.voucher_id, void)]);
+                self.recounts.put_back([(sale.voucher_id, doubtful_users)]);
             }
         }
         Ok(())
@@ -260,7 +261,7 @@ impl Member {
         Ok(())
     }
 
-    fn note_closed(&self, closed: &HashMap<i64, Instant>, asked: &AskedSales) {
+    fn note_closed(&self, closed: &HashMap<i64, Instant>, requests: &RequestedCounts) {
         let longest = closed
             .values()
             .map(Instant::elapsed)
@@ -270,9 +271,10 @@ impl Member {
         self.stats
             .closed_ms
             .store(longest.as_millis() as u64, Relaxed);
-        let is_closed = |sale: &i64| closed.contains_key(sale);
-        let is_wanted = |sale: &i64| is_closed(sale) || asked.contains_key(sale);
-        let locked = self.sales.count_locked(is_wanted, is_closed);
+        let locked = self.sales.count_locked(
+            |sale| closed.contains_key(sale) || requests.contains_key(sale),
+            |sale| closed.contains_key(sale),
+        );
         self.stats.locked.store(locked as u64, Relaxed);
     }
 
@@ -370,16 +372,16 @@ mod tests {
         }
     }
 
-    fn under(mark: &str) -> Seen {
-        Seen {
+    fn under(mark: &str) -> RoundMemory {
+        RoundMemory {
             mark: mark.to_owned(),
-            ..Seen::default()
+            ..RoundMemory::default()
         }
     }
 
     #[test]
     fn a_sale_is_opened_unless_all_of_its_keys_are_of_the_mark() {
-        let mut seen = under("m");
+        let mut memory = under("m");
         let stream = sale(Strategy::Stream);
         let without = |change: fn(&mut SaleKeys)| {
             let mut keys = open("m", 10);
@@ -392,66 +394,69 @@ mod tests {
             without(|keys| keys.counter = None),
             without(|keys| keys.has_claims = false),
         ] {
-            assert_eq!(seen.plan(&stream, keys, false), OPEN);
-            assert!(seen.closed.contains_key(&7));
+            assert_eq!(memory.plan(&stream, keys, false), OPEN);
+            assert!(memory.closed.contains_key(&7));
         }
-        assert_eq!(seen.plan(&stream, open("m", 10), false), None);
-        assert!(seen.closed.is_empty());
+        assert_eq!(memory.plan(&stream, open("m", 10), false), None);
+        assert!(memory.closed.is_empty());
     }
 
     #[test]
     fn an_open_sale_is_counted_where_it_was_asked_for_or_gave_something_back() {
-        let mut seen = under("m");
+        let mut memory = under("m");
         let mut stream = sale(Strategy::Stream);
-        assert_eq!(seen.plan(&stream, open("m", 10), true), COUNT);
+        assert_eq!(memory.plan(&stream, open("m", 10), true), COUNT);
         stream.has_returns = 1;
-        assert_eq!(seen.plan(&stream, open("m", 10), false), COUNT);
+        assert_eq!(memory.plan(&stream, open("m", 10), false), COUNT);
     }
 
     #[test]
     fn only_a_counter_that_stands_still_below_the_stock_is_compared() {
-        let mut seen = under("m");
+        let mut memory = under("m");
         let stream = sale(Strategy::Stream);
         let counters = [9, 8, 8, 8, 10, 8, 11, 11];
         let compared = counters.map(|counter| {
-            let action = seen.plan(&stream, open("m", counter), false);
+            let action = memory.plan(&stream, open("m", counter), false);
             action == Some(Action::Compare { counter })
         });
-        let still = [false, false, true, true, false, false, false, false];
-        assert_eq!(compared, still);
+        let expected = [false, false, true, true, false, false, false, false];
+        assert_eq!(compared, expected);
         // Another stock beside the same counter is no standstill.
-        seen.plan(&stream, open("m", 8), false);
-        let more = OpenSale {
+        memory.plan(&stream, open("m", 8), false);
+        let larger = OpenSale {
             stock: 12,
             ..stream
         };
-        assert_eq!(seen.plan(&more, open("m", 8), false), None);
+        assert_eq!(memory.plan(&larger, open("m", 8), false), None);
     }
 
     #[test]
     fn a_sale_on_another_strategy_has_a_counter_for_java_nodes() {
-        let mut seen = under("m");
-        let other = sale(Strategy::RowLock);
+        let mut memory = under("m");
+        let row_lock = sale(Strategy::RowLock);
         let set = |replaces| Some(Action::SetCounter { replaces });
         let foreign = SaleKeys {
             foreign: Some("counter"),
             ..SaleKeys::default()
         };
-        assert_eq!(seen.plan(&other, SaleKeys::default(), false), set(false));
-        assert_eq!(seen.plan(&other, foreign, false), set(true));
-        assert_eq!(seen.plan(&other, open("m", 3), true), set(true));
-        assert_eq!(seen.plan(&other, open("m", 3), false), None);
+        assert_eq!(
+            memory.plan(&row_lock, SaleKeys::default(), false),
+            set(false)
+        );
+        assert_eq!(memory.plan(&row_lock, foreign, false), set(true));
+        assert_eq!(memory.plan(&row_lock, open("m", 3), true), set(true));
+        assert_eq!(memory.plan(&row_lock, open("m", 3), false), None);
     }
 
     #[test]
     fn a_sale_of_a_java_node_is_adopted_once_it_has_a_counter() {
-        let mut seen = under("m");
+        let mut memory = under("m");
         let java = OpenSale {
             issued: None,
             ..sale(Strategy::ReentrantLock)
         };
-        assert_eq!(seen.plan(&java, SaleKeys::default(), true), None);
-        let adopted = seen.plan(&java, open("m", 3), false);
+        assert_eq!(memory.plan(&java, SaleKeys::default(), true), None);
+        let adopted = memory.plan(&java, open("m", 3), false);
         assert_eq!(adopted, Some(Action::Adopt));
     }
 }

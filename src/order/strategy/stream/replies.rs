@@ -155,7 +155,7 @@ pub(super) struct StreamView {
     pub pending: String,
     pub entries: Vec<Entry>,
     /// Whether there may be more entries.
-    pub more: bool,
+    pub has_more: bool,
 }
 
 impl StreamView {
@@ -168,7 +168,7 @@ impl StreamView {
         };
         let page = entries(page);
         let mut all = entries(before);
-        let more = !page.is_empty();
+        let has_more = !page.is_empty();
         all.extend(page);
         Ok(StreamView {
             mark: Mark::parse(string(mark)),
@@ -180,7 +180,7 @@ impl StreamView {
             },
             pending: string(pending).to_owned(),
             entries: all,
-            more,
+            has_more,
         })
     }
 }
