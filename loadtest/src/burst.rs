@@ -82,7 +82,7 @@ fn report(sale: &Report) -> Checked {
 /// What a sale must keep; and what it must have shown, or nothing can be said of it.
 pub fn checks(sale: &Report) -> Vec<Check> {
     let orders = sale.verdict.orders;
-    let still = sale.tables_unchanged;
+    let tables_unchanged = sale.tables_unchanged;
     let invariants = sale.verdict.invariants().into_iter();
     let kept = invariants.map(|(name, count)| Check::new(name, count, 0, count == 0));
     let shown = [
@@ -93,7 +93,13 @@ pub fn checks(sale: &Report) -> Vec<Check> {
             orders > 0 || sale.stock == 0,
         )
         .needed(),
-        Check::new("tables that stood still", still, true, still).needed(),
+        Check::new(
+            "tables that stood still",
+            tables_unchanged,
+            true,
+            tables_unchanged,
+        )
+        .needed(),
     ];
     kept.chain(shown).collect()
 }

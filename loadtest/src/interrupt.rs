@@ -66,25 +66,25 @@ mod tests {
         let terminate = || kill_process(getpid(), Signal::TERM).expect("a signal");
 
         let stopped = Notify::new();
-        let work = async {
+        let report = or_stopped(|| stopped.notify_one(), async {
             // Polled after its rival, which listens by now.
             tokio::task::yield_now().await;
             terminate();
             stopped.notified().await;
             Ok::<_, Error>("what was seen")
-        };
-        let seen = or_stopped(|| stopped.notify_one(), work).await;
-        assert_eq!(seen.expect("a report"), "what was seen");
+        })
+        .await;
+        assert_eq!(report.expect("a report"), "what was seen");
 
-        let work = async {
+        let dropped = or_stopped(|| stopped.notify_one(), async {
             tokio::task::yield_now().await;
             terminate();
             stopped.notified().await;
             tokio::task::yield_now().await;
             terminate();
             std::future::pending::<Result<(), Error>>().await
-        };
-        let dropped = or_stopped(|| stopped.notify_one(), work).await;
+        })
+        .await;
         assert_eq!(dropped.expect_err("no report").to_string(), "terminated");
     }
 }

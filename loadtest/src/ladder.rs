@@ -12,7 +12,7 @@ use crate::report::{Check, Checked, Table};
 use strategies::Strategy;
 use tokio_util::sync::CancellationToken;
 use workload::{
-    Environment, Error,
+    Environment, Error, Target,
     burst::{self, BurstOptions, Report},
     buyers::Buyer,
     comparison::document::{Document, LaneResult, Setting},
@@ -68,22 +68,10 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
         nodes,
         progress,
     } = &shared.environment;
-    let size = shared.buyers;
-    let stock = shared.stock;
-    if u64::from(size) < 3 * u64::from(stock) {
-        return Err(Error::Usage(format!(
-            "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
-             vouchers, or a sale may end unsold for lack of demand"
-        )));
-    }
-    let [one, _, ..] = &nodes[..] else {
-        return Err(Error::Usage(
-            "a ladder needs several instances: --nodes".to_owned(),
-        ));
-    };
+    let first_node = check_demand_and_nodes(shared)?;
     let order_rows = OrderRows::open(&access.database_url).await?;
     let buyers = burst::prepare(shared).await?;
-    let alone = slice::from_ref(one);
+    let alone = slice::from_ref(first_node);
     let together = &targets[..];
     let mut rows = Vec::new();
     let mut as_promised = 0;
@@ -93,43 +81,28 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
             let mut burst = shared.clone();
             burst.strategy = strategy.name().to_owned();
             burst.environment.targets = targets.to_vec();
-            let mut sales = 0;
-            let (report, check) = loop {
-                let selling = sell(
-                    &mut burst,
-                    &order_rows,
-                    &buyers,
-                    strategy.holds_on(instances),
-                );
-                let Some(report) = stop.run_until_cancelled(selling).await else {
-                    break 'sales;
-                };
-                let report = report?;
-                sales += 1;
-                let check = Conformance::of(strategy, instances, &report, true);
-                match &check {
-                    Conformance::DidNotShow(what) if sales < ATTEMPTS => {
-                        progress.say(&format!("  {what} did not show this time: a fresh sale"));
-                    }
-                    _ => break (report, check),
-                }
+            let selling =
+                sell_until_shown(&mut burst, &order_rows, &buyers, strategy, instances, stop);
+            let Some(step) = selling.await? else {
+                break 'sales;
             };
-            let on = if instances == 1 {
+            let Step { report, check, .. } = &step;
+            let noun = if instances == 1 {
                 "instance"
             } else {
                 "instances"
             };
             progress.say(&format!(
-                "  {strategy} on {instances} {on}: {}",
+                "  {strategy} on {instances} {noun}: {}",
                 check.text()
             ));
-            rows.push(row(strategy, instances, sales, &report, &check));
+            rows.push(row(strategy, instances, step.sales, report, check));
             if check.is_as_promised() {
                 as_promised += 1;
             } else {
-                let of_sale = report.verdict.examples.iter();
-                let of_sale = of_sale.map(|it| format!("{strategy} ({}): {it}", report.voucher_id));
-                examples.extend(of_sale);
+                for example in &report.verdict.examples {
+                    examples.push(format!("{strategy} ({}): {example}", report.voucher_id));
+                }
             }
         }
     }
@@ -157,6 +130,67 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
     })
 }
 
+/// Refuses options with which a ladder would show nothing; returns the first instance.
+fn check_demand_and_nodes(shared: &BurstOptions) -> Result<&Target, Error> {
+    let size = shared.buyers;
+    let stock = shared.stock;
+    if u64::from(size) < 3 * u64::from(stock) {
+        return Err(Error::Usage(format!(
+            "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
+             vouchers, or a sale may end unsold for lack of demand"
+        )));
+    }
+    let [first_node, _, ..] = &shared.environment.nodes[..] else {
+        return Err(Error::Usage(
+            "a ladder needs several instances: --nodes".to_owned(),
+        ));
+    };
+    Ok(first_node)
+}
+
+/// A strategy on so many instances, as it was sold.
+struct Step {
+    /// How many sales it took.
+    sales: u32,
+    /// The last of them.
+    report: Report,
+    check: Conformance,
+}
+
+/// Sells once, or again where a race that has to show itself did not, at most [`ATTEMPTS`] times; `None` at `stop`.
+async fn sell_until_shown(
+    burst: &mut BurstOptions,
+    order_rows: &OrderRows,
+    buyers: &Arc<[Buyer]>,
+    strategy: Strategy,
+    instances: u32,
+    stop: &CancellationToken,
+) -> Result<Option<Step>, Error> {
+    let mut sales = 0;
+    loop {
+        let selling = sell(burst, order_rows, buyers, strategy.holds_on(instances));
+        let Some(report) = stop.run_until_cancelled(selling).await else {
+            return Ok(None);
+        };
+        let report = report?;
+        sales += 1;
+        let check = Conformance::of(strategy, instances, &report, true);
+        match &check {
+            Conformance::DidNotShow(what) if sales < ATTEMPTS => {
+                let progress = burst.environment.progress;
+                progress.say(&format!("  {what} did not show this time: a fresh sale"));
+            }
+            _ => {
+                return Ok(Some(Step {
+                    sales,
+                    report,
+                    check,
+                }));
+            }
+        }
+    }
+}
+
 /// Runs the buyers on a new sale. Where that should sell out and did not, because many were answered "try again", all come
 /// again, up to [`RETURNS`] times: a busy machine sheds load, which breaks no promise.
 async fn sell(
@@ -169,16 +203,16 @@ async fn sell(
     let voucher_id = burst::publish(burst).await?;
     let mut report = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
     for _ in 0..RETURNS {
-        let left = report.verdict.stock_left;
+        let stock_left = report.verdict.stock_left;
         let trouble = report
             .records
             .iter()
             .any(|record| record.observed.reply.is_trouble());
-        if !(should_sell_out && report.verdict.is_clean() && left > 0 && trouble) {
+        if !(should_sell_out && report.verdict.is_clean() && stock_left > 0 && trouble) {
             break;
         }
-        let told = format!("  {left} left, and buyers were told to try again: they do");
-        burst.environment.progress.say(&told);
+        let message = format!("  {stock_left} left, and buyers were told to try again: they do");
+        burst.environment.progress.say(&message);
         burst.live = Arc::new(Live::default());
         let again = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
         report = report.followed_by(again);
@@ -209,8 +243,9 @@ pub fn compared(run: &Document) -> Checked {
         } = result;
         row(strategy, instances, 1, report, conformance)
     });
-    let broken = |result: &LaneResult| matches!(result.conformance, Conformance::Violation(_));
-    let violations = judged.filter(|(_, result)| broken(result)).count();
+    let violations = judged
+        .filter(|(_, result)| matches!(result.conformance, Conformance::Violation(_)))
+        .count();
     Checked {
         scenario: "compare",
         heading: format!(

@@ -88,8 +88,8 @@ impl Check {
     }
 
     /// What must not be more.
-    pub fn at_most(what: impl Into<String>, measured: u64, most: u64) -> Self {
-        Self::new(what, measured, most, measured <= most)
+    pub fn at_most(what: impl Into<String>, measured: u64, limit: u64) -> Self {
+        Self::new(what, measured, limit, measured <= limit)
     }
 
     /// What must not be there at all.
@@ -188,16 +188,16 @@ impl Display for Checked {
         if !self.notes.is_empty() {
             writeln!(f, "{}\n", self.notes)?;
         }
-        let row = |check: &Check| {
+        let mut rows = Vec::new();
+        for check in &self.checks {
             let Check {
                 what,
                 measured,
                 allowed,
                 result,
             } = check.clone();
-            vec![what, measured, allowed, result.text().to_owned()]
-        };
-        let rows: Vec<_> = self.checks.iter().map(row).collect();
+            rows.push(vec![what, measured, allowed, result.text().to_owned()]);
+        }
         writeln!(
             f,
             "{}",
@@ -221,7 +221,7 @@ mod tests {
         let shown = Check::shown("loads", 7);
         let open = Check::none("not sent", 1).needed();
         let bad = Check::none("lost", 1);
-        let of = |checks: &[&Check]| {
+        let report = |checks: &[&Check]| {
             let checks = checks.iter().copied().cloned().collect();
             let heading = "heading".to_owned();
             Checked {
@@ -232,12 +232,12 @@ mod tests {
                 checks,
             }
         };
-        let exit_code = |checks: &[&Check]| of(checks).result().exit_code();
+        let exit_code = |checks: &[&Check]| report(checks).result().exit_code();
         assert_eq!(exit_code(&[&good, &shown]), ExitCode::SUCCESS);
         assert_eq!(exit_code(&[&good, &open, &shown]), ExitCode::from(2));
         assert_eq!(exit_code(&[&bad, &open, &good]), ExitCode::from(1));
         assert_eq!(exit_code(&[]), ExitCode::from(2), "no check proves nothing");
-        let text = of(&[&good, &bad]).to_string();
+        let text = report(&[&good, &bad]).to_string();
         assert!(
             text.contains("lost          1        0  VIOLATION"),
             "{text}"

@@ -2,59 +2,51 @@
 
 use std::fmt;
 
-/// A median with the least and the most.
+/// A median with the smallest and the largest value.
 #[derive(Debug, Clone, Copy)]
 pub struct Spread {
     /// Of an even number of values, the mean of the two in the middle.
     pub median: f64,
-    /// The least value.
-    pub least: f64,
+    /// The smallest value.
+    pub min: f64,
     /// The largest.
-    pub most: f64,
+    pub max: f64,
 }
 
 impl Spread {
     /// Of `values`; `None` of none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
-        let least = *sorted.first()?;
-        let most = *sorted.last()?;
+        let min = *sorted.first()?;
+        let max = *sorted.last()?;
         let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
-        Some(Self {
-            median,
-            least,
-            most,
-        })
+        Some(Self { median, min, max })
     }
 }
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            median,
-            least,
-            most,
-        } = self;
-        write!(f, "{median:.2} ({least:.2} – {most:.2})")
+        let Self { median, min, max } = self;
+        write!(f, "{median:.2} ({min:.2} – {max:.2})")
     }
 }
 
 /// The median of `values`; of none, no number.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    Spread::of(values).map_or(f64::NAN, |spread| spread.median)
+    Spread::from_values(values).map_or(f64::NAN, |spread| spread.median)
 }
 
 /// How `value` of each of `items` compares with that of the first one's of the same round; without rounds, no numbers.
-pub fn beside<T>(items: &[T], first: &[T], value: impl Fn(&T) -> f64) -> Spread {
-    let none = Spread {
+pub fn compare_rounds<T>(items: &[T], first: &[T], value: impl Fn(&T) -> f64) -> Spread {
+    let no_rounds = Spread {
         median: f64::NAN,
-        least: f64::NAN,
-        most: f64::NAN,
+        min: f64::NAN,
+        max: f64::NAN,
     };
     let shares = items
         .iter()
         .zip(first)
         .map(|(item, first)| value(item) / value(first));
-    Spread::of(shares).unwrap_or(none)
+    Spread::from_values(shares).unwrap_or(no_rounds)
 }

@@ -115,8 +115,8 @@ fn dev_knows_the_flags_of_bench_chaos_and_rolling() {
     let script = std::fs::read_to_string(script).expect("the script");
     for command in ["bench", "chaos", "rolling"] {
         let list = format!("{}_FLAGS=(", command.to_uppercase());
-        let (_, rest) = script.split_once(&list).expect(command);
-        let (listed, _) = rest.split_once(')').expect(command);
+        let (_, after_list) = script.split_once(&list).expect(command);
+        let (listed, _) = after_list.split_once(')').expect(command);
         let mut listed: Vec<_> = listed.split_whitespace().map(str::to_owned).collect();
         listed.sort_unstable();
 
@@ -124,17 +124,19 @@ fn dev_knows_the_flags_of_bench_chaos_and_rolling() {
         let help = String::from_utf8(help).expect("text");
         let flags = help.lines().map(str::trim_start);
         let flags = flags.filter(|line| line.starts_with("--"));
-        let flag = |line: &str| {
-            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
-            let equals = if value.trim_start().starts_with('<') {
-                "="
-            } else {
-                ""
-            };
-            format!("{name}{equals}")
-        };
         let mut flags: Vec<_> = flags.map(flag).collect();
         flags.sort_unstable();
         assert_eq!(listed, flags, "of {command}, in scripts/tools.sh");
     }
+}
+
+/// The flag that a line of help begins with, with a `=` where it takes a value.
+fn flag(line: &str) -> String {
+    let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+    let equals = if value.trim_start().starts_with('<') {
+        "="
+    } else {
+        ""
+    };
+    format!("{name}{equals}")
 }

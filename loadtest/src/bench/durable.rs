@@ -11,9 +11,9 @@ use crate::bench::micro;
 use crate::bench::options::{BenchArgs, say};
 use crate::bench::plan::Plan;
 use crate::bench::ratios;
-use crate::bench::run::{Figure, ORDERS_PER_S, P99, SERVERS_US};
+use crate::bench::run::{Figure, ORDERS_PER_S, P99, Run, SERVERS_US};
 use crate::bench::servers::{self, Server};
-use crate::spread::{Spread, beside};
+use crate::spread::{Spread, compare_rounds};
 
 const STRATEGIES: [&str; 4] = ["row-lock", "reentrant-lock", "group-commit", "stream"];
 
@@ -34,6 +34,14 @@ const SETUPS: [(&str, Database); 3] = [
 const BOUNDS: [[f64; 2]; 2] = [[0.8, 0.95], [0.6, 0.85]];
 const RATED: &str = "group-commit";
 
+/// A database, and an instance of the service on it.
+struct Setup {
+    name: &'static str,
+    // In the order in which they are to end.
+    instance: Server,
+    environment: Environment,
+}
+
 /// Measures, and prints the table: a row for each strategy.
 pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let began = Instant::now();
@@ -43,74 +51,47 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
         Product::MySql => (2, "durable-mysql"),
         Product::OceanBase => (1, "durable-oceanbase"),
     };
-    let mut setups = Vec::new();
-    for (name, database) in SETUPS.into_iter().take(count) {
-        say(&format!("starting a database: {name}"));
-        let environment = Environment::open(args, database, BUYERS).await?;
-        let log = format!("durable-{}", setups.len());
-        // In the order in which they are to end.
-        setups.push((
-            name,
-            servers::instance(&environment, &log, &[]).await?,
-            environment,
-        ));
-    }
+    let setups = start_setups(args, count).await?;
     let mut rows = Vec::new();
     let mut rated = Vec::new();
     for strategy in STRATEGIES {
-        let one = async |_: usize, (_, instance, environment): &(&str, Server, Environment)| {
-            Plan::new(strategy, environment, instance).run().await
-        };
-        let all = args.interleaved(&setups, one).await?;
+        let runs_by_setup = args
+            .interleaved(&setups, async |_: usize, setup: &Setup| {
+                Plan::new(strategy, &setup.environment, &setup.instance)
+                    .run()
+                    .await
+            })
+            .await?;
         let mut commits = Vec::new();
-        for (_, _, environment) in &setups {
-            commits.push(figure(micro::commits(&environment.pool).await?.p50_ms));
+        for setup in &setups {
+            let latency = micro::commits(&setup.environment.pool).await?;
+            commits.push(figure(latency.p50_ms));
         }
-        let each = |of: Figure| {
-            let figures = all.iter().map(|runs| figure(of.median(runs)));
-            figures.collect::<Vec<_>>().join(" / ")
-        };
         // Beside those without a binary log of the same rounds.
-        let shares: Vec<Spread> = all
+        let shares: Vec<Spread> = runs_by_setup
             .iter()
             .skip(1)
-            .map(|runs| beside(runs, &all[0], ORDERS_PER_S.1))
+            .map(|runs| compare_rounds(runs, &runs_by_setup[0], ORDERS_PER_S.1))
             .collect();
         if strategy == RATED {
-            for ((share, [floor, aim]), (setup, ..)) in shares.iter().zip(BOUNDS).zip(&setups[1..])
-            {
+            for ((share, [floor, aim]), setup) in shares.iter().zip(BOUNDS).zip(&setups[1..]) {
                 let status = ratios::status(Some(floor), Some(aim), false, Some(*share));
-                rated.push(format!("D, {RATED} with {setup}: {share}, {status}"));
+                let name = setup.name;
+                rated.push(format!("D, {RATED} with {name}: {share}, {status}"));
             }
         }
         let mut row = vec![
             format!("`{strategy}`"),
-            figure(ORDERS_PER_S.median(&all[0])),
+            figure(ORDERS_PER_S.median(&runs_by_setup[0])),
         ];
         row.extend(shares.iter().map(Spread::to_string));
-        row.extend([each(P99), each(SERVERS_US), commits.join(" / ")]);
+        row.push(medians(&runs_by_setup, P99));
+        row.push(medians(&runs_by_setup, SERVERS_US));
+        row.push(commits.join(" / "));
         rows.push(row);
     }
-    let shares: Vec<_> = setups
-        .iter()
-        .skip(1)
-        .map(|(name, ..)| format!(">÷ with {name}"))
-        .collect();
-    // OceanBase has one log, and is alone.
-    let of_first = if shares.is_empty() {
-        ">orders/s"
-    } else {
-        ">orders/s without a binary log"
-    };
-    let mut titles = vec!["strategy", of_first];
-    titles.extend(shares.iter().map(String::as_str));
-    titles.extend([
-        ">p99, ms, of each",
-        ">processor time an order, µs",
-        ">one commit, ms",
-    ]);
-    let table = markdown::table(&titles, &rows);
-    let conditions = setups[0].2.conditions(began.elapsed()).await?;
+    let table = table(&setups, &rows);
+    let conditions = setups[0].environment.conditions(began.elapsed()).await?;
     let text = format!("{table}\n{conditions}\n");
     println!("{text}\n{}", rated.join("\n"));
     if args.write {
@@ -118,4 +99,53 @@ pub async fn run(args: &BenchArgs) -> anyhow::Result<()> {
         println!("Written: docs/BENCHMARKS.md");
     }
     Ok(())
+}
+
+/// Starts the databases of the first `count` setups, and an instance on each.
+async fn start_setups(args: &BenchArgs, count: usize) -> anyhow::Result<Vec<Setup>> {
+    let mut setups = Vec::new();
+    for (name, database) in SETUPS.into_iter().take(count) {
+        say(&format!("starting a database: {name}"));
+        let environment = Environment::open(args, database, BUYERS).await?;
+        let log = format!("durable-{}", setups.len());
+        let instance = servers::instance(&environment, &log, &[]).await?;
+        setups.push(Setup {
+            name,
+            instance,
+            environment,
+        });
+    }
+    Ok(setups)
+}
+
+/// The median of a figure in each setup.
+fn medians(runs_by_setup: &[Vec<Run>], column: Figure) -> String {
+    let figures: Vec<_> = runs_by_setup
+        .iter()
+        .map(|runs| figure(column.median(runs)))
+        .collect();
+    figures.join(" / ")
+}
+
+/// The table of all strategies, with the titles for these setups.
+fn table(setups: &[Setup], rows: &[Vec<String>]) -> String {
+    let shares: Vec<_> = setups
+        .iter()
+        .skip(1)
+        .map(|Setup { name, .. }| format!(">÷ with {name}"))
+        .collect();
+    // OceanBase has one log, and is alone.
+    let orders_title = if shares.is_empty() {
+        ">orders/s"
+    } else {
+        ">orders/s without a binary log"
+    };
+    let mut titles = vec!["strategy", orders_title];
+    titles.extend(shares.iter().map(String::as_str));
+    titles.extend([
+        ">p99, ms, of each",
+        ">processor time an order, µs",
+        ">one commit, ms",
+    ]);
+    markdown::table(&titles, rows)
 }

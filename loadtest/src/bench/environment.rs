@@ -92,11 +92,6 @@ impl Environment {
             .connect(&access.database_url)
             .await?;
         let order_rows = OrderRows::open(&access.database_url).await?;
-        // A token is the user's id, as the baseline knows no sessions.
-        let buyer = |user_id: u64| {
-            let token = HeaderValue::from_str(&format!("{user_id:032x}"))?;
-            anyhow::Ok(Buyer { user_id, token })
-        };
         let buyers = (1..=buyers as u64)
             .map(buyer)
             .collect::<anyhow::Result<Arc<[_]>>>()?;
@@ -176,6 +171,12 @@ impl Environment {
             took.as_secs(),
         ))
     }
+}
+
+/// A buyer whose token is the user's id, as the baseline knows no sessions.
+fn buyer(user_id: u64) -> anyhow::Result<Buyer> {
+    let token = HeaderValue::from_str(&format!("{user_id:032x}"))?;
+    Ok(Buyer { user_id, token })
 }
 
 /// The checkout's commit, with a `+` where it has uncommitted changes.

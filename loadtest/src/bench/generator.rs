@@ -181,9 +181,9 @@ impl Running {
         } = &self.load;
         let close = self.begin + *duration;
         let mut limit = pin!(sleep_until((close + DRAIN).into()));
-        while let Some((number, due)) = self.next() {
+        while let Some((number, due_at)) = self.next() {
             if rate.is_some() {
-                sleep_until(due.into()).await;
+                sleep_until(due_at.into()).await;
             }
             let buyer = &buyers[number % buyers.len()];
             let path = number % paths.len();
@@ -199,7 +199,7 @@ impl Running {
                 attempt: u32::try_from(number).unwrap_or(u32::MAX),
                 reply: reply.unwrap_or_else(|| Reply::lost(CONNECTION_LOST)),
             };
-            let latency = now - due;
+            let latency = now - due_at;
             let end = now - self.begin;
             self.state().attempts.list.push(Attempt {
                 observed,
@@ -226,7 +226,7 @@ impl Running {
         let count = if *repeat { usize::MAX } else { buyers.len() };
         let close = self.begin + *duration;
         let now = Instant::now();
-        let mut due = now;
+        let mut due_at = now;
         let state = &mut *self.state();
         if state.sent >= count {
             state.attempts.duration = state.attempts.duration.min(now - self.begin);
@@ -238,14 +238,14 @@ impl Running {
             let first = (passed.as_secs_f64() * rate).ceil() as usize;
             state.attempts.not_sent += first.saturating_sub(state.due);
             state.due = first.max(state.due);
-            due = self.begin + Duration::from_secs_f64(state.due as f64 / rate);
+            due_at = self.begin + Duration::from_secs_f64(state.due as f64 / rate);
         }
-        if due.max(now) >= close {
+        if due_at.max(now) >= close {
             return None;
         }
         state.due += 1;
         state.sent += 1;
-        Some((state.sent - 1, due))
+        Some((state.sent - 1, due_at))
     }
 }
 
@@ -361,7 +361,7 @@ mod tests {
             ..load
         };
         let attempts = spawn_blocking(|| generate(load)).await.unwrap().unwrap();
-        let due = attempts.list.len() + attempts.not_sent;
+        let due_count = attempts.list.len() + attempts.not_sent;
         // Two connections, 50 ms each: twenty answers or so, fewer on a busy machine.
         assert!(
             (1..=22).contains(&attempts.list.len()),
@@ -369,7 +369,10 @@ mod tests {
             attempts.list.len()
         );
         assert!(attempts.list.iter().all(Attempt::is_order));
-        assert!(due <= 500 && attempts.not_sent > 0, "{due} of 500 fell due");
+        assert!(
+            due_count <= 500 && attempts.not_sent > 0,
+            "{due_count} of 500 fell due"
+        );
         let mut buyers: Vec<_> = attempts
             .list
             .iter()

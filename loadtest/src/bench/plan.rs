@@ -83,8 +83,6 @@ impl<'a> Plan<'a> {
 
     /// Makes the run.
     pub async fn run(&self) -> anyhow::Result<Run> {
-        let environment = self.environment;
-        let all_count = self.stock == Stock::SoldOut || self.instead.is_some();
         let buyers = self.buyers();
         let sales = self.publish(buyers.len()).await?;
         let paths = match &sales {
@@ -94,37 +92,63 @@ impl<'a> Plan<'a> {
                 .collect(),
             None => self.instead.into_iter().map(str::to_owned).collect(),
         };
-        let asked: Vec<Target> = self
+        let targets: Vec<Target> = self
             .servers
             .iter()
             .map(|server| server.target.clone())
             .collect();
         let load = Load {
-            targets: asked.clone(),
+            targets: targets.clone(),
             paths,
             buyers,
             connections: self.clients,
             duration: self.duration,
             rate: self.rate,
-            repeat: all_count && self.part.is_none(),
+            repeat: self.counts_every_answer() && self.part.is_none(),
         };
-        let batches = Batches::read(&asked).await;
+        let batches = Batches::read(&targets).await;
         let before = self.processor_s();
         let attempts = tokio::task::spawn_blocking(move || generator::generate(load)).await??;
         let after = self.processor_s();
         let count = attempts.list.len().max(1) as f64;
         let [service_us, database_us, redis_us, client_us] =
-            [0, 1, 2, 3].map(|at| (after[at] - before[at]) * 1e6 / count);
+            [0, 1, 2, 3].map(|index| (after[index] - before[index]) * 1e6 / count);
+        let cpu = Cost {
+            service_us,
+            database_us,
+            redis_us,
+            client_us,
+        };
         if let Some(sales) = sales {
             self.audit(sales.clone(), &attempts).await?;
-            environment.clear(sales).await?;
+            self.environment.clear(sales).await?;
         }
+        let batch = Batches::read(&targets).await.average_since(&batches);
+        let run = self.figures(&attempts, cpu, batch);
+        say(&format!("    {run}"));
+        let reads = self.instead.is_some_and(|path| path.starts_with("GET "));
+        let is_read = run.outcomes.keys().eq(["HTTP_200"]);
+        ensure!(
+            !reads || is_read,
+            "not only shops were read: {:?}",
+            run.outcomes
+        );
+        Ok(run)
+    }
+
+    /// Whether latencies are those of all answers, not of orders only.
+    fn counts_every_answer(&self) -> bool {
+        self.stock == Stock::SoldOut || self.instead.is_some()
+    }
+
+    fn figures(&self, attempts: &Attempts, cpu: Cost, batch: Option<f64>) -> Run {
+        let counts_every_answer = self.counts_every_answer();
         let list = attempts.list.iter();
         let orders = list.clone().filter(|attempt| attempt.is_order());
         let counted = list
             .clone()
-            .filter(|attempt| all_count || attempt.is_order());
-        let run = Run {
+            .filter(|attempt| counts_every_answer || attempt.is_order());
+        Run {
             name: self.name,
             clients: self.clients,
             // The order in a bare route's reply does not exist.
@@ -139,23 +163,9 @@ impl<'a> Plan<'a> {
                 Latency::of(list.map(|attempt| attempt.end)),
             ],
             outcomes: attempts.outcomes(),
-            cpu: Cost {
-                service_us,
-                database_us,
-                redis_us,
-                client_us,
-            },
-            batch: Batches::read(&asked).await.average_since(&batches),
-        };
-        say(&format!("    {run}"));
-        let reads = self.instead.is_some_and(|path| path.starts_with("GET "));
-        let is_read = run.outcomes.keys().eq(["HTTP_200"]);
-        ensure!(
-            !reads || is_read,
-            "not only shops were read: {:?}",
-            run.outcomes
-        );
-        Ok(run)
+            cpu,
+            batch,
+        }
     }
 
     fn buyers(&self) -> Arc<[Buyer]> {
@@ -225,8 +235,8 @@ impl<'a> Plan<'a> {
 
     /// Processor time used so far, in seconds: the processes asked, the database, Redis, this program.
     fn processor_s(&self) -> [f64; 4] {
-        let asked = self.servers.iter().map(|server| server.processor_s()).sum();
+        let service = self.servers.iter().map(|server| server.processor_s()).sum();
         let [database, redis] = self.environment.pids.map(processor_s);
-        [asked, database, redis, processor_s(std::process::id())]
+        [service, database, redis, processor_s(std::process::id())]
     }
 }

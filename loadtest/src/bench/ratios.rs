@@ -38,40 +38,53 @@ pub const RAW_LOCK_PAIRS: &str = "the same scripts by redis-benchmark";
 pub const COMMIT: &str = "one commit";
 
 impl Figure {
-    const fn of(self, run: &'static str) -> Side {
-        Side(self, run, None)
+    const fn in_run(self, run: &'static str) -> Side {
+        Side {
+            figure: self,
+            run,
+            subtracted_run: None,
+        }
     }
 }
 
 /// The figure of a run, less that of another where there is one.
 #[derive(Debug)]
-pub struct Side(Figure, &'static str, Option<&'static str>);
+pub struct Side {
+    figure: Figure,
+    run: &'static str,
+    subtracted_run: Option<&'static str>,
+}
 
 impl Side {
-    const fn less(self, run: &'static str) -> Self {
-        Self(self.0, self.1, Some(run))
+    const fn minus_run(self, run: &'static str) -> Self {
+        Self {
+            subtracted_run: Some(run),
+            ..self
+        }
     }
 
     /// Of two runs of a name the average; `None` where one is missing.
     fn value(&self, runs: &[Run]) -> Option<f64> {
-        let Self(Figure(_, value), name, less) = *self;
+        let Figure(_, value) = self.figure;
         let mean = |name: &str| {
-            let of: Vec<f64> = runs
+            let values: Vec<f64> = runs
                 .iter()
                 .filter(|run| run.name == name)
                 .map(value)
                 .collect();
-            (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
-        Some(mean(name)? - less.map_or(Some(0.0), mean)?)
+        let subtracted = self.subtracted_run.map_or(Some(0.0), mean);
+        Some(mean(self.run)? - subtracted?)
     }
 }
 
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self(_, run, Some(less)) => write!(f, "({run} − {less})"),
-            Self(_, run, None) => f.write_str(run),
+        let run = self.run;
+        match self.subtracted_run {
+            Some(subtracted_run) => write!(f, "({run} − {subtracted_run})"),
+            None => f.write_str(run),
         }
     }
 }
@@ -99,26 +112,27 @@ impl Ratio {
         only.is_empty()
             || only
                 .iter()
-                .any(|asked| asked.trim_end_matches(LETTERS) == number)
+                .any(|requested| requested.trim_end_matches(LETTERS) == number)
     }
 
     /// What is divided by what.
     pub fn what(&self) -> String {
         let [dividend, divisor] = &self.sides;
-        let [figure, other] = [dividend, divisor].map(|Side(Figure(name, _), ..)| *name);
-        let other = if other == figure {
+        let Figure(dividend_figure, _) = dividend.figure;
+        let Figure(divisor_figure, _) = divisor.figure;
+        let divisor_prefix = if divisor_figure == dividend_figure {
             String::new()
         } else {
-            format!("{other}: ")
+            format!("{divisor_figure}: ")
         };
-        format!("{figure}: {dividend} ÷ {other}{divisor}")
+        format!("{dividend_figure}: {dividend} ÷ {divisor_prefix}{divisor}")
     }
 
     /// The names of its runs.
     pub fn runs(&self) -> impl Iterator<Item = &'static str> {
         self.sides
             .iter()
-            .flat_map(|Side(_, run, less)| [Some(*run), *less])
+            .flat_map(|side| [Some(side.run), side.subtracted_run])
             .flatten()
     }
 
@@ -163,12 +177,12 @@ pub fn status(
 
 /// Accepts the number of a ratio, with or without its letter; the error names all.
 pub fn number(text: &str) -> Result<String, String> {
-    let asked = text.to_owned();
+    let requested = text.to_owned();
     if RATIOS
         .iter()
-        .any(|ratio| ratio.is_asked_for(std::slice::from_ref(&asked)))
+        .any(|ratio| ratio.is_asked_for(std::slice::from_ref(&requested)))
     {
-        return Ok(asked);
+        return Ok(requested);
     }
     let numbers: Vec<_> = RATIOS.iter().map(|ratio| ratio.number).collect();
     Err(format!(
@@ -212,120 +226,154 @@ pub const RATIOS: &[Ratio] = &[
     at_most(
         "P1",
         [1.6, 1.3],
-        [SERVICE_US.of(SOLD_OUT), SERVICE_US.of(BARE_SOLD_OUT)],
+        [
+            SERVICE_US.in_run(SOLD_OUT),
+            SERVICE_US.in_run(BARE_SOLD_OUT),
+        ],
     ),
     at_most(
         "P2",
         [2.2, 1.7],
-        [SERVICE_US.of(ORDERS), SERVICE_US.of(BARE)],
+        [SERVICE_US.in_run(ORDERS), SERVICE_US.in_run(BARE)],
     ),
     // The bare route uses no other server: what those do meanwhile is not its cost.
     at_most(
         "P3",
         [3.6, 2.5],
-        [SERVERS_US.of(ORDERS), SERVICE_US.of(BARE)],
+        [SERVERS_US.in_run(ORDERS), SERVICE_US.in_run(BARE)],
     ),
     // What nginx adds.
     at_most(
         "P4",
         [2.0, 1.2],
         [
-            SERVERS_US.of(ORDERS_PROXIED).less(ORDERS_DIRECT),
-            SERVERS_US.of(BARE_PROXIED).less(BARE_DIRECT),
+            SERVERS_US.in_run(ORDERS_PROXIED).minus_run(ORDERS_DIRECT),
+            SERVERS_US.in_run(BARE_PROXIED).minus_run(BARE_DIRECT),
         ],
     ),
     // Buyers of a real sale come once.
     at_most(
         "P5",
         [1.6, 1.25],
-        [SERVERS_US.of(ORDERS_UNKNOWN), SERVERS_US.of(ORDERS_KNOWN)],
+        [
+            SERVERS_US.in_run(ORDERS_UNKNOWN),
+            SERVERS_US.in_run(ORDERS_KNOWN),
+        ],
     ),
     reported(
         "1",
         None,
-        [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(LOCKED)],
+        [ORDERS_PER_S.in_run(ORDERS), ORDERS_PER_S.in_run(LOCKED)],
     ),
     at_least(
         "2",
         [6.0, 12.0],
-        [ORDERS_PER_S.of(ORDERS), ORDERS_PER_S.of(TRANSACTION)],
+        [
+            ORDERS_PER_S.in_run(ORDERS),
+            ORDERS_PER_S.in_run(TRANSACTION),
+        ],
     ),
     at_least(
         "3",
         [0.6, 1.1],
-        [ORDERS_PER_S.of(LOCKED), ORDERS_PER_S.of(TRANSACTION)],
+        [
+            ORDERS_PER_S.in_run(LOCKED),
+            ORDERS_PER_S.in_run(TRANSACTION),
+        ],
     ),
     at_least(
         "4a",
         [1.0, 2.0],
-        [ORDERS_PER_S.of(ORDERS_1024), ORDERS_PER_S.of(ORDERS_16)],
+        [
+            ORDERS_PER_S.in_run(ORDERS_1024),
+            ORDERS_PER_S.in_run(ORDERS_16),
+        ],
     ),
     at_most(
         "4b",
         [3.0, 1.8],
-        [P99.of(ORDERS_1024), LITTLE.of(ORDERS_1024)],
+        [P99.in_run(ORDERS_1024), LITTLE.in_run(ORDERS_1024)],
     ),
     at_least(
         "5",
         [0.6, 0.85],
-        [ANSWERS_PER_S.of(SOLD_OUT), ANSWERS_PER_S.of(BARE_SOLD_OUT)],
+        [
+            ANSWERS_PER_S.in_run(SOLD_OUT),
+            ANSWERS_PER_S.in_run(BARE_SOLD_OUT),
+        ],
     ),
     at_least(
         "6",
         [0.35, 0.55],
-        [ORDERS_PER_S.of(ORDERS), ANSWERS_PER_S.of(BARE)],
+        [ORDERS_PER_S.in_run(ORDERS), ANSWERS_PER_S.in_run(BARE)],
     ),
     at_least(
         "7",
         [0.6, 0.9],
         [
-            ANSWERS_PER_S.of(LOCK_PAIRS),
-            ANSWERS_PER_S.of(RAW_LOCK_PAIRS),
+            ANSWERS_PER_S.in_run(LOCK_PAIRS),
+            ANSWERS_PER_S.in_run(RAW_LOCK_PAIRS),
         ],
     ),
     at_least(
         "9a",
         [0.6, 0.9],
-        [ANSWERS_PER_S.of(SHOP_MEMORY), ANSWERS_PER_S.of(BARE_SHOP)],
+        [
+            ANSWERS_PER_S.in_run(SHOP_MEMORY),
+            ANSWERS_PER_S.in_run(BARE_SHOP),
+        ],
     ),
     at_least(
         "9b",
         [0.4, 0.8],
-        [ANSWERS_PER_S.of(SHOP_REDIS), ANSWERS_PER_S.of(RAW_GETS)],
+        [
+            ANSWERS_PER_S.in_run(SHOP_REDIS),
+            ANSWERS_PER_S.in_run(RAW_GETS),
+        ],
     ),
     at_least(
         "11a",
         [0.85, 0.95],
-        [ORDERS_PER_S.of(OVERLOAD), ORDERS_PER_S.of(PEAK)],
+        [ORDERS_PER_S.in_run(OVERLOAD), ORDERS_PER_S.in_run(PEAK)],
     ),
-    at_most("11b", [2.0, 1.2], [P99.of(OVERLOAD), P99.of(PEAK)]),
+    at_most("11b", [2.0, 1.2], [P99.in_run(OVERLOAD), P99.in_run(PEAK)]),
     reported(
         "12",
         None,
         [
-            ORDERS_PER_S.of(ORDERS_PROXIED),
-            ORDERS_PER_S.of(ORDERS_DIRECT),
+            ORDERS_PER_S.in_run(ORDERS_PROXIED),
+            ORDERS_PER_S.in_run(ORDERS_DIRECT),
         ],
     ),
     at_least(
         "13",
         [0.5, 0.8],
-        [ORDERS_PER_S.of(STREAM_64), ANSWERS_PER_S.of(RAW_ADMISSIONS)],
+        [
+            ORDERS_PER_S.in_run(STREAM_64),
+            ANSWERS_PER_S.in_run(RAW_ADMISSIONS),
+        ],
     ),
     at_least(
         "14",
         [0.97, 1.0],
         [
-            ORDERS_PER_S.of(ORDERS_MONITORED),
-            ORDERS_PER_S.of(ORDERS_QUIET),
+            ORDERS_PER_S.in_run(ORDERS_MONITORED),
+            ORDERS_PER_S.in_run(ORDERS_QUIET),
         ],
     ),
     at_least(
         "15",
         [0.5, 0.8],
-        [ORDERS_PER_S.of(STREAM), ORDERS_PER_S.of(ORDERS_BESIDE)],
+        [
+            ORDERS_PER_S.in_run(STREAM),
+            ORDERS_PER_S.in_run(ORDERS_BESIDE),
+        ],
     ),
-    reported("16", Some(12.0), [P99.of(ORDERS_OPEN), P50.of(COMMIT)]),
+    reported(
+        "16",
+        Some(12.0),
+        [P99.in_run(ORDERS_OPEN), P50.in_run(COMMIT)],
+    ),
 ];
 
 #[cfg(test)]
@@ -336,7 +384,7 @@ mod tests {
     fn the_median_decides_the_status() {
         let status = |number: &str, values: &[f64]| {
             let ratio = RATIOS.iter().find(|ratio| ratio.number == number).unwrap();
-            ratio.status(Spread::of(values.iter().copied()))
+            ratio.status(Spread::from_values(values.iter().copied()))
         };
         assert_eq!(status("2", &[4.0, 5.9, 99.0]), "BELOW THE FLOOR");
         assert_eq!(status("2", &[1.0, 6.0, 9.0, 9.0]), "above the floor");

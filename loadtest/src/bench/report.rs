@@ -1,7 +1,5 @@
 //! The report of the ratios, for the terminal.
 
-use std::collections::BTreeSet;
-
 use workload::markdown::figure;
 use workload::table::render;
 
@@ -39,42 +37,56 @@ pub fn text(conditions: &str, rounds: &[Vec<Run>], memory: [u64; 2]) -> String {
 
 /// The table of runs: medians over the rounds.
 fn run_table(rounds: &[Vec<Run>]) -> String {
-    let runs = || rounds.iter().flatten();
-    let row = |name: &str| {
-        let cell = |column: Figure| match column.median(runs().filter(|run| run.name == name)) {
-            0.0 => "–".to_owned(),
-            value => figure(value),
-        };
-        [name.to_owned()]
-            .into_iter()
-            .chain(COLUMNS.map(cell))
-            .collect()
-    };
     let titles = COLUMNS.map(|Figure(name, _)| format!(">{name}"));
-    let titles = ["run (medians)"]
+    let titles: Vec<_> = ["run (medians)"]
         .into_iter()
-        .chain(titles.iter().map(String::as_str));
-    let mut seen = BTreeSet::new();
-    let names = runs().map(|run| run.name).filter(|name| seen.insert(*name));
-    let rows: Vec<_> = names.map(row).collect();
-    render(&titles.collect::<Vec<_>>(), &rows)
+        .chain(titles.iter().map(String::as_str))
+        .collect();
+    let mut names = Vec::new();
+    for run in rounds.iter().flatten() {
+        if !names.contains(&run.name) {
+            names.push(run.name);
+        }
+    }
+    let rows: Vec<_> = names
+        .into_iter()
+        .map(|name| run_row(name, rounds))
+        .collect();
+    render(&titles, &rows)
+}
+
+fn run_row(name: &str, rounds: &[Vec<Run>]) -> Vec<String> {
+    let mut row = vec![name.to_owned()];
+    for column in COLUMNS {
+        let runs = rounds.iter().flatten().filter(|run| run.name == name);
+        row.push(match column.median(runs) {
+            0.0 => "–".to_owned(),
+            median => figure(median),
+        });
+    }
+    row
 }
 
 fn ratio_table(rounds: &[Vec<Run>]) -> String {
-    let row = |ratio: &Ratio| {
-        let sign = if ratio.lower_is_better { "≤ " } else { "" };
-        let dash = || "–".to_owned();
-        let bound = |bound: Option<f64>| bound.map_or_else(dash, |it| format!("{sign}{it}"));
-        let values = Spread::of(rounds.iter().filter_map(|runs| ratio.value(runs)));
-        vec![
-            ratio.number.to_owned(),
-            ratio.what(),
-            values.map_or_else(dash, |it| it.to_string()),
-            bound(ratio.floor),
-            bound(ratio.aim),
-            ratio.status(values).to_owned(),
-        ]
-    };
     let titles = ["#", "ratio", ">median (range)", ">floor", ">aim", "status"];
-    render(&titles, &RATIOS.iter().map(row).collect::<Vec<_>>())
+    let rows: Vec<_> = RATIOS
+        .iter()
+        .map(|ratio| ratio_row(ratio, rounds))
+        .collect();
+    render(&titles, &rows)
+}
+
+fn ratio_row(ratio: &Ratio, rounds: &[Vec<Run>]) -> Vec<String> {
+    let sign = if ratio.lower_is_better { "≤ " } else { "" };
+    let dash = || "–".to_owned();
+    let cell = |bound: Option<f64>| bound.map_or_else(dash, |bound| format!("{sign}{bound}"));
+    let spread = Spread::from_values(rounds.iter().filter_map(|runs| ratio.value(runs)));
+    vec![
+        ratio.number.to_owned(),
+        ratio.what(),
+        spread.map_or_else(dash, |spread| spread.to_string()),
+        cell(ratio.floor),
+        cell(ratio.aim),
+        ratio.status(spread).to_owned(),
+    ]
 }

@@ -20,7 +20,7 @@ use crate::bench::sales;
 use crate::bench::servers::{self, Server};
 use crate::plan::figures::{Answer, Cost, Figures, Level, MeasuredSale, Memory};
 use crate::plan::tables;
-use crate::spread::{Spread, beside, median};
+use crate::spread::{Spread, compare_rounds, median};
 
 /// Clients of the closed loop, spread over the instances.
 const CLIENTS: usize = 512;
@@ -56,30 +56,33 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
 
     let mut growth = {
         let servers = instances(&main, "instances", 8).await?;
-        let sizes =
-            [1_usize, 2, 4, 8].map(|count| (count as u64, asking(&main, &servers[..count], 1)));
+        let sizes = [1_usize, 2, 4, 8]
+            .map(|count| (count as u64, plan_for_sales(&main, &servers[..count], 1)));
         grow("instances", &sizes).await?
     };
     growth.extend({
         // An instance that had more sales before would not be measured with one.
         let servers = instances(&main, "sales", 3).await?;
         let sizes = [1, 100, 10_000].into_iter().zip(servers.chunks(1));
-        let sizes = sizes.map(|(count, server)| (count, asking(&main, server, count)));
+        let sizes = sizes.map(|(count, server)| (count, plan_for_sales(&main, server, count)));
         grow("open sales", &sizes.collect::<Vec<_>>()).await?
     });
-    let [some, many] = if args.quick {
+    let [large_count, huge_count] = if args.quick {
         [100_000, 1_000_000]
     } else {
         [1_000_000, 10_000_000]
     };
-    let large = with_orders(args, some).await?;
-    let huge = with_orders(args, many).await?;
-    let sizes = [(0, &main), (some, &large), (many, &huge)];
+    let large = with_orders(args, large_count).await?;
+    let huge = with_orders(args, huge_count).await?;
+    let sizes = [(0, &main), (large_count, &large), (huge_count, &huge)];
     growth.extend(grow_databases("orders in the table", &sizes, None).await?);
     let sessions: usize = if args.quick { 100_000 } else { 1_000_000 };
-    let few = Environment::open(args, PLAIN, FEW_SESSIONS).await?;
-    let many = Environment::open(args, PLAIN, sessions).await?;
-    let sizes = [(FEW_SESSIONS as u64, &few), (sessions as u64, &many)];
+    let few_sessions = Environment::open(args, PLAIN, FEW_SESSIONS).await?;
+    let many_sessions = Environment::open(args, PLAIN, sessions).await?;
+    let sizes = [
+        (FEW_SESSIONS as u64, &few_sessions),
+        (sessions as u64, &many_sessions),
+    ];
     growth.extend(grow_databases("sessions", &sizes, Some((FEW_SESSIONS, 0))).await?);
 
     Ok(Figures {
@@ -88,7 +91,7 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         costs,
         commit_ms,
         memory: Memory {
-            session_redis: many.session_bytes,
+            session_redis: many_sessions.session_bytes,
             order_database: sales::bytes_per_order(&huge.pool).await?,
             ..memory
         },
@@ -137,7 +140,7 @@ async fn grow_databases(
                 *count,
                 Plan {
                     part,
-                    ..asking(environment, servers, 1)
+                    ..plan_for_sales(environment, servers, 1)
                 },
             )
         });
@@ -145,18 +148,17 @@ async fn grow_databases(
 }
 
 /// A plan that asks `servers` for answers of so many sales that are open at once.
-fn asking<'a>(environment: &'a Environment, servers: &'a [Server], sales: u64) -> Plan<'a> {
-    let one = Plan::new("group-commit", environment, &servers[0]);
+fn plan_for_sales<'a>(environment: &'a Environment, servers: &'a [Server], sales: u64) -> Plan<'a> {
     Plan {
         servers: servers.iter().collect(),
         sales: Some(sales),
         clients: CLIENTS,
-        ..one
+        ..Plan::new("group-commit", environment, &servers[0])
     }
 }
 
 /// A run of `plan` on new sales. Where it has a part of the buyers, those are others each time.
-async fn answers(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Result<Run> {
+async fn run_on_new_sales(plan: &Plan<'_>, round: usize, is_order: bool) -> anyhow::Result<Run> {
     let part = plan
         .part
         .map(|(count, _)| (count, 2 * round + usize::from(is_order)));
@@ -184,31 +186,37 @@ async fn grow(what: &str, sizes: &[(u64, Plan<'_>)]) -> anyhow::Result<Vec<Level
         .iter()
         .flat_map(|(_, plan)| [(plan, true), (plan, false)])
         .collect();
-    let one =
-        async |round, (plan, is_order): &(&Plan<'_>, bool)| answers(plan, round, *is_order).await;
-    let runs = sizes[0].1.environment.args.interleaved(&kinds, one).await?;
-    let level = |((count, _), of): (&(u64, _), &[Vec<Run>])| Level {
-        dimension: what.to_owned(),
-        count: *count,
-        order: answer(&of[0], &runs[0]),
-        refusal: answer(&of[1], &runs[1]),
-    };
-    Ok(sizes.iter().zip(runs.chunks(2)).map(level).collect())
+    let args = &sizes[0].1.environment.args;
+    let runs = args
+        .interleaved(
+            &kinds,
+            async |round, (plan, is_order): &(&Plan<'_>, bool)| {
+                run_on_new_sales(plan, round, *is_order).await
+            },
+        )
+        .await?;
+    let mut levels = Vec::new();
+    for ((count, _), runs_of_size) in sizes.iter().zip(runs.chunks(2)) {
+        levels.push(Level {
+            dimension: what.to_owned(),
+            count: *count,
+            order: answer(&runs_of_size[0], &runs[0]),
+            refusal: answer(&runs_of_size[1], &runs[1]),
+        });
+    }
+    Ok(levels)
 }
 
 /// The medians of `runs`, each beside the run of `smallest` of the same round.
 fn answer(runs: &[Run], smallest: &[Run]) -> Answer {
-    let Spread {
-        median,
-        least,
-        most,
-    } = beside(runs, smallest, SERVERS_US.1);
+    let Spread { median, min, max } = compare_rounds(runs, smallest, SERVERS_US.1);
+    let batch = Spread::from_values(runs.iter().filter_map(|run| run.batch));
     Answer {
         cost: cost(runs),
         p99_ms: P99.median(runs),
-        growth: [median, least, most],
-        p99_growth: beside(runs, smallest, P99.1).median,
-        batch: Spread::of(runs.iter().filter_map(|run| run.batch)).map(|batch| batch.median),
+        growth: [median, min, max],
+        p99_growth: compare_rounds(runs, smallest, P99.1).median,
+        batch: batch.map(|batch| batch.median),
     }
 }
 
@@ -229,9 +237,9 @@ async fn memory(environment: &Environment) -> anyhow::Result<Memory> {
     descriptors::reserve(CONNECTIONS)?;
     let servers = instances(environment, "memory", 1).await?;
     let server = &servers[0];
-    let one = asking(environment, &servers, 1);
+    let plan = plan_for_sales(environment, &servers, 1);
     for is_order in [true, false] {
-        answers(&one, 0, is_order).await?;
+        run_on_new_sales(&plan, 0, is_order).await?;
     }
     let [before, _] = server.memory()?;
     let mut connections = Vec::new();
@@ -258,32 +266,34 @@ async fn one_instance(
     let buyers = environment.buyers.len() as u64;
     // Of the buyers of the whole sale so many find stock.
     let stock = buyers * 30 / 100;
-    let plan = |strategy| Plan {
+    let plan_by = |strategy| Plan {
         clients: CLIENTS,
         ..Plan::new(strategy, environment, &server)
     };
-    let one = plan("group-commit");
+    let group_commit = plan_by("group-commit");
     let limited = Stock::Limited(u32::try_from(stock)?);
     // The whole sale ends with its buyers.
     let longest = Duration::from_secs(60);
     let plans = [
-        one.clone(),
-        plan("reentrant-lock"),
-        plan("stream"),
+        group_commit.clone(),
+        plan_by("reentrant-lock"),
+        plan_by("stream"),
         Plan {
             name: "sold-out",
             stock: Stock::SoldOut,
-            ..one.clone()
+            ..group_commit.clone()
         },
         Plan {
             name: "a whole sale",
             stock: limited,
             duration: longest,
-            ..one
+            ..group_commit
         },
     ];
-    let measure = async |_: usize, plan: &Plan<'_>| plan.run().await;
-    let mut measured = environment.args.interleaved(&plans, measure).await?;
+    let mut measured = environment
+        .args
+        .interleaved(&plans, async |_: usize, plan: &Plan<'_>| plan.run().await)
+        .await?;
     let whole = measured.pop().unwrap_or_default();
     let all_sold = whole.iter().all(|run| run.ends[0].count == stock);
     ensure!(all_sold, "a stock of {stock} was not sold");
@@ -291,11 +301,11 @@ async fn one_instance(
         .iter()
         .zip(&measured)
         .map(|(plan, runs)| (plan.name.to_owned(), cost(runs)));
-    let of = |value: fn(&Run) -> f64| median(whole.iter().map(value));
+    let median_of = |value: fn(&Run) -> f64| median(whole.iter().map(value));
     let sale = MeasuredSale {
         buyers,
         stock,
-        cores: of(
+        cores: median_of(
             |Run {
                  cpu,
                  ends: [_, all],
@@ -304,9 +314,9 @@ async fn one_instance(
                 (cpu.servers_us() + cpu.client_us) * all.count as f64 / 1e3 / all.max_ms
             },
         ),
-        sold_out_s: of(|run| run.ends[0].max_ms / 1e3),
-        answered_s: of(|run| run.ends[1].max_ms / 1e3),
-        p99_s: of(|run| run.ends[1].p99_ms / 1e3),
+        sold_out_s: median_of(|run| run.ends[0].max_ms / 1e3),
+        answered_s: median_of(|run| run.ends[1].max_ms / 1e3),
+        p99_s: median_of(|run| run.ends[1].p99_ms / 1e3),
     };
     Ok((costs.collect(), sale))
 }

@@ -69,7 +69,7 @@ pub fn processor_s(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat
         .rsplit_once(')')
-        .map_or("", |(_, rest)| rest)
+        .map_or("", |(_, after_name)| after_name)
         .split_whitespace();
     fields
         .skip(11)
@@ -100,10 +100,12 @@ pub struct Servers {
 
 impl Servers {
     pub async fn start(environment: &Environment) -> anyhow::Result<Self> {
-        let one = instance(environment, "one", &[]).await?;
-        let instances = [one, instance(environment, "two", &[]).await?];
-        let bare = baseline(environment, "bare", None).await?;
-        let bare = [bare, baseline(environment, "bare-two", None).await?];
+        let first_instance = instance(environment, "one", &[]).await?;
+        let second_instance = instance(environment, "two", &[]).await?;
+        let instances = [first_instance, second_instance];
+        let first_bare = baseline(environment, "bare", None).await?;
+        let second_bare = baseline(environment, "bare-two", None).await?;
+        let bare = [first_bare, second_bare];
         let database_url = Some(&*environment.access.database_url);
         let strict = [
             "--max-purchases",

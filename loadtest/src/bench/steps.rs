@@ -56,43 +56,48 @@ pub async fn measure(
     servers: &Servers,
 ) -> anyhow::Result<Vec<Vec<Run>>> {
     let args = &environment.args;
-    let asked = RATIOS.iter().filter(|ratio| ratio.is_asked_for(&args.only));
-    let mut needed: BTreeSet<_> = asked.flat_map(|ratio| ratio.runs()).collect();
+    let ratios = RATIOS.iter().filter(|ratio| ratio.is_asked_for(&args.only));
+    let mut needed: BTreeSet<_> = ratios.flat_map(|ratio| ratio.runs()).collect();
     for (name, _, peak) in OPEN_LOOPS {
         if needed.contains(name) {
             needed.insert(peak);
         }
     }
-    let one_round = async |round: usize, (): &()| {
-        let longest = if round == 0 { WARM_UP } else { args.duration() };
-        let duration = args.duration().min(longest);
-        let mut runs = Vec::new();
-        for name in order(round).filter(|name| needed.contains(name)) {
-            let made = run(environment, servers, name, &runs, duration).await?;
-            runs.push(made);
-        }
-        if round == args.rounds() && args.only.is_empty() {
-            for strategy in Strategy::ALL
-                .into_iter()
-                .filter(|strategy| !strategy.is_unsafe())
-            {
-                let name = strategy.name();
-                if !needed.contains(name) {
-                    runs.push(
-                        Plan::new(name, environment, &servers.instances[0])
-                            .run()
-                            .await?,
-                    );
-                }
+    let mut rounds = args
+        .interleaved(&[()], async |round, (): &()| {
+            measure_round(environment, servers, &needed, round).await
+        })
+        .await?;
+    Ok(rounds.pop().unwrap_or_default())
+}
+
+async fn measure_round(
+    environment: &Environment,
+    servers: &Servers,
+    needed: &BTreeSet<&'static str>,
+    round: usize,
+) -> anyhow::Result<Vec<Run>> {
+    let args = &environment.args;
+    let longest = if round == 0 { WARM_UP } else { args.duration() };
+    let duration = args.duration().min(longest);
+    let mut runs = Vec::new();
+    for name in order(round).filter(|name| needed.contains(name)) {
+        let made = run(environment, servers, name, &runs, duration).await?;
+        runs.push(made);
+    }
+    if round == args.rounds() && args.only.is_empty() {
+        for strategy in Strategy::ALL
+            .into_iter()
+            .filter(|strategy| !strategy.is_unsafe())
+        {
+            let name = strategy.name();
+            if !needed.contains(name) {
+                let plan = Plan::new(name, environment, &servers.instances[0]);
+                runs.push(plan.run().await?);
             }
         }
-        Ok(runs)
-    };
-    Ok(args
-        .interleaved(&[()], one_round)
-        .await?
-        .pop()
-        .unwrap_or_default())
+    }
+    Ok(runs)
 }
 
 fn order(round: usize) -> impl Iterator<Item = &'static str> {
@@ -113,75 +118,13 @@ async fn run(
     earlier: &[Run],
     duration: Duration,
 ) -> anyhow::Result<Run> {
-    let Servers {
-        instances,
-        strict,
-        quiet,
-        transaction,
-        bare,
-        nginx,
-        nginx_bare,
-    } = servers;
-    let first = &instances[0];
-    let one = || Plan {
-        name,
-        duration,
-        ..Plan::new("group-commit", environment, first)
-    };
-    let by = |strategy| Plan { strategy, ..one() };
-    let on = |server| Plan {
-        servers: vec![server],
-        ..one()
-    };
-    let clients = |clients, plan| Plan { clients, ..plan };
-    let instead = |path, server| Plan {
-        instead: Some(path),
-        ..on(server)
-    };
-    let buy = "POST /voucher-order/seckill/1";
-    // Publishing the first sale made it.
-    let read = |server| clients(micro::CLIENTS, instead("GET /shop/1", server));
-    let plan = match name {
-        ORDERS | ORDERS_BESIDE | ORDERS_MONITORED => one(),
-        ORDERS_16 => clients(16, one()),
-        ORDERS_1024 | ORDERS_OPEN => clients(1024, one()),
-        ORDERS_DIRECT => Plan {
-            servers: instances.iter().collect(),
-            ..one()
-        },
-        ORDERS_PROXIED => on(nginx),
-        ORDERS_UNKNOWN | ORDERS_KNOWN => {
-            return run_of_buyers(environment, name, duration).await;
-        }
-        ORDERS_QUIET => on(quiet),
-        PEAK => on(strict),
-        OVERLOAD => clients(1024, on(strict)),
-        LOCKED => by("reentrant-lock"),
-        TRANSACTION => Plan {
-            servers: vec![transaction],
-            ..by("reentrant-lock")
-        },
-        STREAM => by("stream"),
-        STREAM_64 => clients(micro::CLIENTS, by("stream")),
-        SOLD_OUT => Plan {
-            stock: Stock::SoldOut,
-            ..one()
-        },
-        BARE => instead(buy, &bare[0]),
-        BARE_DIRECT => Plan {
-            servers: bare.iter().collect(),
-            ..instead(buy, &bare[0])
-        },
-        BARE_PROXIED => instead(buy, nginx_bare),
-        BARE_SOLD_OUT => instead("POST /sold-out/voucher-order/seckill/1", &bare[0]),
-        BARE_SHOP => read(&bare[0]),
-        SHOP_MEMORY => read(first),
-        SHOP_REDIS => read(strict),
-        _ => {
-            let run = micro::measure(name, environment, duration).await?;
-            say(&format!("    {run}"));
-            return Ok(run);
-        }
+    if matches!(name, ORDERS_UNKNOWN | ORDERS_KNOWN) {
+        return run_of_buyers(environment, name, duration).await;
+    }
+    let Some(plan) = http_plan(environment, servers, name, duration) else {
+        let run = micro::measure(name, environment, duration).await?;
+        say(&format!("    {run}"));
+        return Ok(run);
     };
     let rate = match OPEN_LOOPS.iter().find(|(open, ..)| *open == name) {
         Some((_, multiple, peak)) => {
@@ -194,10 +137,78 @@ async fn run(
     match name {
         ORDERS_MONITORED => tokio::select! {
             ran = plan.run() => ran,
-            () = monitor(&first.target) => unreachable!("it polls without end"),
+            () = monitor(&servers.instances[0].target) => unreachable!("it polls without end"),
         },
         _ => plan.run().await,
     }
+}
+
+/// The plan of the run `name`; `None` where it is a measurement without HTTP.
+fn http_plan<'a>(
+    environment: &'a Environment,
+    servers: &'a Servers,
+    name: &'static str,
+    duration: Duration,
+) -> Option<Plan<'a>> {
+    let first = &servers.instances[0];
+    let strict = &servers.strict;
+    let bare = &servers.bare[0];
+    let group_commit = || Plan {
+        name,
+        duration,
+        ..Plan::new("group-commit", environment, first)
+    };
+    let by_strategy = |strategy| Plan {
+        strategy,
+        ..group_commit()
+    };
+    let on_server = |server| Plan {
+        servers: vec![server],
+        ..group_commit()
+    };
+    let with_clients = |clients, plan| Plan { clients, ..plan };
+    let instead = |path, server| Plan {
+        instead: Some(path),
+        ..on_server(server)
+    };
+    let buy = "POST /voucher-order/seckill/1";
+    // Publishing the first sale made it.
+    let read = |server| with_clients(micro::CLIENTS, instead("GET /shop/1", server));
+    Some(match name {
+        ORDERS | ORDERS_BESIDE | ORDERS_MONITORED => group_commit(),
+        ORDERS_16 => with_clients(16, group_commit()),
+        ORDERS_1024 | ORDERS_OPEN => with_clients(1024, group_commit()),
+        ORDERS_DIRECT => Plan {
+            servers: servers.instances.iter().collect(),
+            ..group_commit()
+        },
+        ORDERS_PROXIED => on_server(&servers.nginx),
+        ORDERS_QUIET => on_server(&servers.quiet),
+        PEAK => on_server(strict),
+        OVERLOAD => with_clients(1024, on_server(strict)),
+        LOCKED => by_strategy("reentrant-lock"),
+        TRANSACTION => Plan {
+            servers: vec![&servers.transaction],
+            ..by_strategy("reentrant-lock")
+        },
+        STREAM => by_strategy("stream"),
+        STREAM_64 => with_clients(micro::CLIENTS, by_strategy("stream")),
+        SOLD_OUT => Plan {
+            stock: Stock::SoldOut,
+            ..group_commit()
+        },
+        BARE => instead(buy, bare),
+        BARE_DIRECT => Plan {
+            servers: servers.bare.iter().collect(),
+            ..instead(buy, bare)
+        },
+        BARE_PROXIED => instead(buy, &servers.nginx_bare),
+        BARE_SOLD_OUT => instead("POST /sold-out/voucher-order/seckill/1", bare),
+        BARE_SHOP => read(bare),
+        SHOP_MEMORY => read(first),
+        SHOP_REDIS => read(strict),
+        _ => return None,
+    })
 }
 
 /// A sale whose buyers come once each, on an instance that was just started and has sold to others; or the next sale to

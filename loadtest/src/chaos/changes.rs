@@ -39,16 +39,16 @@ pub struct Answer {
 
 /// How often an operation that got these answers can have happened: once where one confirms it, never where all refuse it.
 pub fn times<'a>(answers: impl IntoIterator<Item = &'a Reply>) -> RangeInclusive<i64> {
-    let mut least = 0;
-    let mut most = 0;
+    let mut min = 0;
+    let mut max = 0;
     for answer in answers {
-        least |= i64::from(matches!(answer, Reply::Ordered(_)));
-        most |= i64::from(!matches!(
+        min |= i64::from(matches!(answer, Reply::Ordered(_)));
+        max |= i64::from(!matches!(
             answer,
             Reply::Refused(_) | Reply::AlreadyOrdered(_)
         ));
     }
-    least..=most
+    min..=max
 }
 
 /// How long an order that was answered as pending, or whose outcome was unknown, may take to be there, before it is not changed
@@ -75,8 +75,11 @@ impl Owner {
     /// Waits until the order is there or refused, no longer than that is worth it.
     pub async fn wait(&self) -> Reply {
         let begin = Instant::now();
-        let connect = |target: &Target| Connection::new(target.clone(), TIMEOUT);
-        let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
+        let mut connections: Vec<Connection> = self
+            .targets
+            .iter()
+            .map(|target| Connection::new(target.clone(), TIMEOUT))
+            .collect();
         loop {
             let reply = pending::look_up(&mut connections, &self.buyer.token, self.order_id).await;
             if !matches!(reply, Reply::Pending(_)) || begin.elapsed() >= PENDING_LIMIT {

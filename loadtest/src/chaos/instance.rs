@@ -86,9 +86,9 @@ impl Instance {
                 .env_clear()
                 .envs(self.environment.iter().map(|(name, value)| (name, value)));
             let process = Process::start(command, &self.log)?;
-            let left = deadline.saturating_duration_since(Instant::now());
+            let time_left = deadline.saturating_duration_since(Instant::now());
             let live = async || answers(&self.target, "/health/live").await;
-            match process.serves(left, live).await {
+            match process.serves(time_left, live).await {
                 Ok(()) => {
                     self.process = Some(process);
                     return Ok(());

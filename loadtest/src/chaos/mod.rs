@@ -111,8 +111,8 @@ async fn run_on(clusters: &[TestCluster], options: &ChaosOptions) -> Result<Chec
         let cluster = &clusters[0];
         cluster.run(false, 0).await?;
         for strategy in plan::STRATEGIES {
-            for after in faults::recoveries(layout) {
-                recoveries.push(recovery::row(cluster, strategy, after, options.recoveries).await?);
+            for fault in faults::recoveries(layout) {
+                recoveries.push(recovery::row(cluster, strategy, fault, options.recoveries).await?);
             }
         }
     }

@@ -88,8 +88,8 @@ impl<'a> Operator<'a> {
 
     /// What every round does: at each of these times, publishes a sale and adds stock.
     pub async fn run(&self, times: &[Duration]) {
-        let operating = times.iter().enumerate().map(async |(number, at)| {
-            sleep_until(self.begin + *at).await;
+        let operating = times.iter().enumerate().map(async |(number, time)| {
+            sleep_until(self.begin + *time).await;
             tokio::join!(self.publish(number), self.add_stock(number));
         });
         join_all(operating).await;
@@ -107,8 +107,13 @@ impl<'a> Operator<'a> {
     /// Adds stock to the round's `number`-th.
     pub async fn add_stock(&self, number: usize) {
         let voucher_id = self.sales[number % self.sales.len()].voucher_id;
-        let adds = |operation: &&(What, Vec<Reply>)| matches!(operation.0, What::Add(..));
-        let count = 1_i64 << self.operations.borrow().iter().filter(adds).count();
+        let additions = self
+            .operations
+            .borrow()
+            .iter()
+            .filter(|(what, _)| matches!(what, What::Add(..)))
+            .count();
+        let count = 1_i64 << additions;
         let call = Call::post(format!("/voucher/seckill/{voucher_id}/stock"));
         let call = call.json(&serde_json::json!({ "add": count }));
         self.repeat(What::Add(voucher_id, count), call, number + 1)
@@ -189,21 +194,21 @@ impl<'a> Operator<'a> {
             ..
         } in &self.sales
         {
-            let more = self.cluster.order_rows.read(*voucher_id).await?.sale.issued;
-            let more = more - outcome.published;
-            let mut least = 0;
-            let mut most = 0;
+            let snapshot = self.cluster.order_rows.read(*voucher_id).await?;
+            let added = snapshot.sale.issued - outcome.published;
+            let mut certainly_added = 0;
+            let mut possibly_added = 0;
             for (what, answers) in &operations {
                 if let What::Add(id, count) = what
                     && id == voucher_id
                 {
-                    least += count * times(answers).start();
-                    most += count * times(answers).end();
+                    certainly_added += count * times(answers).start();
+                    possibly_added += count * times(answers).end();
                 }
             }
-            if more & least != least || more & !most != 0 {
+            if added & certainly_added != certainly_added || added & !possibly_added != 0 {
                 wrong.push(format!(
-                    "{more} were added to {voucher_id}, asked for: {operations:?}"
+                    "{added} were added to {voucher_id}, asked for: {operations:?}"
                 ));
             }
         }
@@ -231,13 +236,13 @@ async fn published(
     let sql = "SELECT CAST(v.id AS SIGNED), CAST(s.stock AS SIGNED) FROM tb_voucher v \
                LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id WHERE v.title = ?";
     let rows: Vec<(i64, Option<i64>)> = sqlx::query_as(sql).bind(title).fetch_all(database).await?;
-    let is_right = |(id, stock): (i64, Option<i64>)| {
+    let mut count = 0;
+    for (id, stock) in rows {
         // Nothing is asked after it was told.
-        let is_another = matches!(answers.last(), Some(Reply::Ordered(told)) if *told != id);
-        stock == Some(i64::from(STOCK)) && !is_another
-    };
-    Ok(rows
-        .into_iter()
-        .map(|row| if is_right(row) { 1 } else { 2 })
-        .sum())
+        let is_another =
+            matches!(answers.last(), Some(Reply::Ordered(answered_id)) if *answered_id != id);
+        let is_right = stock == Some(i64::from(STOCK)) && !is_another;
+        count += if is_right { 1 } else { 2 };
+    }
+    Ok(count)
 }

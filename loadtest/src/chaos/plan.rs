@@ -34,7 +34,7 @@ const THEN: [(u32, &[What]); 4] = [
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Planned {
     /// When it begins, from the beginning of the sale.
-    pub at: Duration,
+    pub time: Duration,
     /// How long it lasts; a restart or a recovery comes on top.
     pub lasts: Duration,
     pub what: &'static Fault,
@@ -42,9 +42,9 @@ pub struct Planned {
 
 impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = self.at.as_secs_f32();
+        let time = self.time.as_secs_f32();
         let lasts = self.lasts.as_millis();
-        write!(f, "{at:.3} s {}", self.what)?;
+        write!(f, "{time:.3} s {}", self.what)?;
         if lasts > 0 {
             write!(f, " ({lasts} ms)")
         } else {
@@ -59,26 +59,26 @@ const MOST: u32 = 3;
 /// Draws the faults of a round that sells for `sale`. The first is the `number`-th of all kinds, where it is possible. Three
 /// in four meet a wave in its middle, where most is under way.
 pub fn faults(rng: &mut impl Rng, number: usize, sale: Duration, layout: Layout) -> Vec<Planned> {
-    let all = faults::of(layout);
+    let all = faults::draw_order(layout);
     let mut drawn: Vec<Planned> = Vec::new();
     for index in 0..rng.random_range(1..=MOST) {
         let any = rng.random_range(0..all.len());
         let what = all[if index == 0 { number % all.len() } else { any }];
-        let mut at = rng.random_range(Duration::ZERO..sale);
+        let mut time = rng.random_range(Duration::ZERO..sale);
         if rng.random_bool(0.75) {
             let within = Duration::from_micros(rng.random_range(0..12_000));
-            at = WAVE * rng.random_range(0..waves(sale)) + within;
+            time = WAVE * rng.random_range(0..waves(sale)) + within;
         }
         if what.is_wrong_clock() {
-            at = Duration::ZERO;
+            time = Duration::ZERO;
         }
         // Drawn in any case, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts.clone()));
         if what.is_possible(layout) {
-            drawn.push(Planned { at, lasts, what });
+            drawn.push(Planned { time, lasts, what });
         }
     }
-    drawn.sort_unstable_by_key(|planned| planned.at);
+    drawn.sort_unstable_by_key(|planned| planned.time);
     drawn
 }
 
@@ -86,11 +86,11 @@ pub fn faults(rng: &mut impl Rng, number: usize, sale: Duration, layout: Layout)
 /// batch, and others beside these.
 pub fn strategies(rng: &mut impl Rng, number: usize) -> Vec<&'static str> {
     let first = STRATEGIES[number % STRATEGIES.len()];
-    let mut others = STRATEGIES.to_vec();
-    others.retain(|name| *name != first);
-    others.shuffle(rng);
-    others.truncate(rng.random_range(0..=2));
-    [vec![first; 2], others].concat()
+    let mut companions = STRATEGIES.to_vec();
+    companions.retain(|name| *name != first);
+    companions.shuffle(rng);
+    companions.truncate(rng.random_range(0..=2));
+    [vec![first; 2], companions].concat()
 }
 
 /// How many waves there are in a sale.
@@ -107,10 +107,9 @@ pub fn attempts(rng: &mut impl Rng, buyers: usize, sale: Duration) -> Vec<Attemp
         let first = rng.random_range(0..waves);
         let third = rng.random_range(first..waves);
         for (attempt, wave_number) in (0..).zip([first, first, third]) {
-            let due = Some(WAVE * wave_number);
             let then = THEN.choose_weighted(rng, |then| then.0);
             attempts.push(Attempt {
-                due,
+                due: Some(WAVE * wave_number),
                 buyer,
                 attempt,
                 then: then.map_or(&[], |then| then.1),
@@ -131,7 +130,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_drawn_within_the_sale_and_what_is_impossible_changes_nothing_else() {
-        let mut missing = faults::of(Layout::default());
+        let mut missing = faults::draw_order(Layout::default());
         for seed in 0..200 {
             let draw = |faketime| {
                 let layout = Layout {
@@ -146,12 +145,12 @@ mod tests {
                 )
             };
             let mut possible = draw(true);
-            assert!(possible.iter().all(|planned| planned.at < SALE + WAVE));
+            assert!(possible.iter().all(|planned| planned.time < SALE + WAVE));
             missing.retain(|what| possible.iter().all(|planned| planned.what != *what));
             let mut wrong_clocks = possible
                 .iter()
                 .filter(|planned| planned.what.is_wrong_clock());
-            assert!(wrong_clocks.all(|planned| planned.at.is_zero() && planned.lasts > SALE));
+            assert!(wrong_clocks.all(|planned| planned.time.is_zero() && planned.lasts > SALE));
             possible.retain(|planned| planned.what.is_possible(Layout::default()));
             assert_eq!(draw(false), possible);
         }
@@ -176,14 +175,14 @@ mod tests {
         let attempts = attempts(&mut StdRng::seed_from_u64(1), 100, SALE);
         assert_eq!(attempts.len(), 300);
         for buyer in 0..100 {
-            let of = |number| {
-                *attempts
+            let [first, second, third] = [0, 1, 2].map(|number| {
+                attempts
                     .iter()
-                    .find(|a| a.buyer == buyer && a.attempt == number)
+                    .find(|attempt| attempt.buyer == buyer && attempt.attempt == number)
                     .unwrap()
-            };
-            assert_eq!(of(0).due, of(1).due);
-            assert!(of(2).due >= of(0).due && of(2).due < Some(SALE));
+            });
+            assert_eq!(first.due, second.due);
+            assert!(third.due >= first.due && third.due < Some(SALE));
         }
     }
 }

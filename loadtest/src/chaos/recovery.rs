@@ -46,14 +46,14 @@ const BUYERS: u32 = 12_500;
 pub async fn row(
     cluster: &TestCluster,
     strategy: &'static str,
-    after: &Fault,
+    fault: &Fault,
     times: u32,
 ) -> Result<Vec<String>> {
     let mut usual = Vec::new();
     let mut back = Vec::new();
     for _ in 0..times {
-        eprintln!("recovery of {strategy} after {after}");
-        let (usual_once, back_once) = measure(cluster, strategy, after).await?;
+        eprintln!("recovery of {strategy} after {fault}");
+        let (usual_once, back_once) = measure(cluster, strategy, fault).await?;
         usual.push(usual_once);
         back.push(back_once);
     }
@@ -64,18 +64,14 @@ pub async fn row(
             "> 10 s".to_owned()
         }
     };
-    let Spread {
-        median: time,
-        least,
-        most,
-    } = Spread::of(back).context("nothing is measured")?;
-    let range = format!("{} to {}", text(least), text(most));
+    let back = Spread::from_values(back).context("nothing is measured")?;
+    let range = format!("{} to {}", text(back.min), text(back.max));
     let usual = format!("{:.0}", median(usual));
     Ok(vec![
         strategy.to_owned(),
-        after.to_string(),
+        fault.to_string(),
         usual,
-        text(time),
+        text(back.median),
         range,
     ])
 }
@@ -84,36 +80,35 @@ pub async fn row(
 async fn measure(
     cluster: &TestCluster,
     strategy: &'static str,
-    after: &Fault,
+    fault: &Fault,
 ) -> Result<(f64, f64)> {
     let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, BUYERS as usize)
         .await?
         .into();
-    let on = &cluster.targets[0];
+    let target = &cluster.targets[0];
     let what = (strategy, BUYERS);
-    let mut sale = Sale::publish(cluster, on, what, Outcome::default(), buyers.clone()).await?;
-    let of_buyer = |buyer: u32| {
-        let due = Some(EVERY * buyer);
-        [0, 1].map(|attempt| Attempt {
-            buyer: buyer as usize,
-            attempt,
-            due,
-            then: &[],
+    let mut sale = Sale::publish(cluster, target, what, Outcome::default(), buyers.clone()).await?;
+    let attempts = (0..BUYERS)
+        .flat_map(|buyer| {
+            [0, 1].map(|attempt| Attempt {
+                buyer: buyer as usize,
+                attempt,
+                due: Some(EVERY * buyer),
+                then: &[],
+            })
         })
-    };
-    let attempts = (0..BUYERS).flat_map(of_buyer).collect();
+        .collect();
     let begin = Instant::now();
     let operator = &Operator::new(cluster, vec![sale.clone()], begin)?;
-    let breaking = async {
+    tokio::try_join!(sale.buy(begin, attempts), async {
         sleep_until(begin + WARM_UP + USUAL).await;
-        (after.inject)(Scene {
+        let scene = Scene {
             cluster,
             operator,
             lasts: Duration::ZERO,
-        })
-        .await
-    };
-    tokio::try_join!(sale.buy(begin, attempts), breaking)?;
+        };
+        (fault.inject)(scene).await
+    })?;
     cluster.ready().await?;
     sessions::end(&cluster.access, &buyers).await?;
 

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    faults::{self, Fault},
+    faults,
     options::Layout,
     recovery,
     round::{READY_LIMIT, Round},
@@ -19,12 +19,12 @@ pub fn report(
     rounds: &[Round<'_>],
     recoveries: Vec<Vec<String>>,
 ) -> Checked {
-    let row = |fault: &'static Fault| {
+    let mut faults = Vec::new();
+    for fault in faults::distinct(layout) {
         let planned = rounds.iter().flat_map(|round| &round.faults);
         let times = planned.filter(|planned| planned.what == fault).count();
-        vec![times.to_string(), fault.described(layout)]
-    };
-    let faults = faults::distinct(layout).map(row).collect();
+        faults.push(vec![times.to_string(), fault.described(layout)]);
+    }
     let broken = rounds.iter().filter(|round| !round.is_clean());
     let repeat = broken.map(|Round { number, .. }| {
         format!(
@@ -127,7 +127,7 @@ fn checks(rounds: &[Round]) -> Vec<Check> {
         text(READY_LIMIT),
         ready <= READY_LIMIT,
     ));
-    let sum = |of: fn(&Sale) -> i64| sales().map(of).sum::<i64>();
+    let sum = |count: fn(&Sale) -> i64| sales().map(count).sum::<i64>();
     checks.extend([
         Check::shown("sales", sum(|_| 1)),
         Check::shown("attempts", sum(|sale| sale.outcome.records.len() as i64)),

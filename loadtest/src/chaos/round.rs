@@ -9,7 +9,8 @@ use testkit::database_server::run as run_statement;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    ChaosOptions,
+    ChaosOptions, Layout,
+    changes::Attempt,
     operator::{Operator, Scene},
     plan::{self, Planned},
     sale::Sale,
@@ -52,6 +53,81 @@ impl Round<'_> {
     }
 }
 
+/// What a round does, drawn from its seed.
+struct Draw {
+    sales: Vec<DrawnSale>,
+    /// How many buyers come to each sale.
+    buyers: usize,
+    /// Whether unpaid orders expire.
+    expires: bool,
+    /// When the operator publishes a sale and adds stock.
+    operations: Vec<Duration>,
+    faults: Vec<Planned>,
+}
+
+struct DrawnSale {
+    strategy: &'static str,
+    stock: usize,
+    attempts: Vec<Attempt>,
+}
+
+impl Draw {
+    fn new(options: &ChaosOptions, number: u32) -> Self {
+        let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
+        let layout = options.layout;
+        let index = number as usize - 1;
+        let duration = if layout.redis_fails_over() {
+            LONG_SALE
+        } else {
+            SALE
+        };
+        let strategies = plan::strategies(rng, index);
+        let buyers = options.buyers as usize / strategies.len();
+        let mut sales = Vec::new();
+        for strategy in strategies {
+            let stock = rng.random_range(buyers / 4..buyers * 5 / 4).max(1);
+            let attempts = plan::attempts(rng, buyers, duration);
+            sales.push(DrawnSale {
+                strategy,
+                stock,
+                attempts,
+            });
+        }
+        let expires = rng.random_bool(EXPIRY);
+        let operations = (0..2).map(|_| duration.mul_f64(rng.random())).collect();
+        let faults = plan::faults(rng, index, duration, layout);
+        Self {
+            sales,
+            buyers,
+            expires,
+            operations,
+            faults,
+        }
+    }
+
+    /// The outcome of a sale before it begins: what its faults can do to it.
+    fn outcome(&self, layout: Layout) -> Outcome {
+        let faults = &self.faults;
+        Outcome {
+            expires: self
+                .expires
+                .then(|| Duration::from_secs(UNPAID_SECONDS.into())),
+            rows_lost: faults
+                .iter()
+                .any(|planned| planned.what.makes_database_forget(layout)),
+            redis_lost: faults
+                .iter()
+                .any(|planned| planned.what.makes_redis_forget(layout)),
+            ids_ahead: faults
+                .iter()
+                .map(|planned| planned.what.puts_ids_ahead())
+                .max()
+                .unwrap_or_default(),
+            ..Outcome::default()
+        }
+    }
+}
+
 /// Runs the `number`-th round, from 1, on servers that work, and leaves them working. Until `quiet` Redis keeps what it has
 /// of the rounds before.
 ///
@@ -63,91 +139,48 @@ pub async fn run<'a>(
     number: u32,
     quiet: Instant,
 ) -> Result<Round<'a>> {
-    let rng = &mut StdRng::seed_from_u64(options.seed ^ (u64::from(number) << 32));
-    let layout = options.layout;
-    let index = number as usize - 1;
-    let sale = if layout.redis_fails_over() {
-        LONG_SALE
-    } else {
-        SALE
-    };
-    let strategies = plan::strategies(rng, index);
-    let each = options.buyers as usize / strategies.len();
-    let drawn = strategies.into_iter().map(|strategy| {
-        let stock = rng.random_range(each / 4..each * 5 / 4).max(1);
-        (strategy, stock, plan::attempts(rng, each, sale))
-    });
-    let drawn: Vec<_> = drawn.collect();
-    let expires = rng.random_bool(EXPIRY);
-    let times: Vec<Duration> = (0..2).map(|_| sale.mul_f64(rng.random())).collect();
-    let faults = plan::faults(rng, index, sale, layout);
-
-    let outcome = Outcome {
-        expires: expires.then(|| Duration::from_secs(UNPAID_SECONDS.into())),
-        rows_lost: faults
-            .iter()
-            .any(|planned| planned.what.makes_database_forget(layout)),
-        redis_lost: faults
-            .iter()
-            .any(|planned| planned.what.makes_redis_forget(layout)),
-        ids_ahead: faults
-            .iter()
-            .map(|planned| planned.what.puts_ids_ahead())
-            .max()
-            .unwrap_or_default(),
-        ..Outcome::default()
-    };
+    let draw = Draw::new(options, number);
+    let outcome = draw.outcome(options.layout);
     if outcome.redis_lost {
         // What would make a row of a refused order may still be there.
         sleep_until(quiet).await;
     }
-    if expires {
-        // It would cancel the unpaid orders of earlier rounds as well, which are checked once more at the end.
-        let used = "UPDATE tb_voucher_order SET status = 3 WHERE status = 1";
-        let mut administrator = cluster.database.lock().await.primary().admin().await?;
-        run_statement(&mut administrator, used).await?;
-        cluster.run(true, UNPAID_SECONDS).await?;
+    if draw.expires {
+        let_orders_expire(cluster).await?;
     }
 
-    let most = drawn.iter().map(|(_, stock, _)| *stock).max().unwrap_or(0);
+    let stocks = draw.sales.iter().map(|sale| sale.stock);
+    let largest_stock = stocks.max().unwrap_or(0);
     // New ones, so that a lock left behind affects no other round; enough to buy the rest, should all the others have got
     // none or be unable to buy.
-    let buyers = sessions::signed_in(&cluster.access, each + most + ADDED).await?;
+    let count = draw.buyers + largest_stock + ADDED;
+    let buyers = sessions::signed_in(&cluster.access, count).await?;
     let buyers: Arc<[Buyer]> = buyers.into();
     let mut sales = Vec::new();
-    let on = &cluster.targets[index % cluster.targets.len()];
-    for (strategy, stock, _) in &drawn {
-        let what = (*strategy, *stock as u32);
-        sales.push(Sale::publish(cluster, on, what, outcome.clone(), buyers.clone()).await?);
+    let target = &cluster.targets[(number as usize - 1) % cluster.targets.len()];
+    for sale in &draw.sales {
+        let what = (sale.strategy, sale.stock as u32);
+        sales.push(Sale::publish(cluster, target, what, outcome.clone(), buyers.clone()).await?);
     }
 
     let begin = Instant::now();
     let operator = &Operator::new(cluster, sales.clone(), begin)?;
-    let breaking = async {
-        let injecting = faults.iter().map(async |&Planned { what, lasts, at }| {
-            sleep_until(begin + at).await;
-            (what.inject)(Scene {
-                cluster,
-                operator,
-                lasts,
-            })
-            .await
-        });
-        try_join_all(injecting).await?;
-        cluster.ready().await
-    };
-    let selling = sales.iter_mut().zip(drawn);
-    let selling = selling.map(async |(sale, (_, _, attempts))| {
-        sale.buy(begin, attempts).await?;
+    let selling = sales.iter_mut().zip(draw.sales);
+    let selling = selling.map(async |(sale, drawn)| {
+        sale.buy(begin, drawn.attempts).await?;
         // What is said of an order while faults still last must stay true as well.
         sale.wait_until_decided().await
     });
-    let (ready, bought, ()) = tokio::join!(breaking, try_join_all(selling), operator.run(&times));
+    let (ready, bought, ()) = tokio::join!(
+        inject_faults(cluster, operator, &draw.faults, begin),
+        try_join_all(selling),
+        operator.run(&draw.operations),
+    );
     let ready = ready?;
     bought?;
     sales[0].outcome.changes.extend(operator.changes.take());
     cluster.ready().await?;
-    if expires {
+    if draw.expires {
         try_join_all(sales.iter_mut().map(Sale::wait_until_expired)).await?;
         // The rest is to stay sold.
         cluster.run(true, 0).await?;
@@ -162,8 +195,37 @@ pub async fn run<'a>(
     Ok(Round {
         number,
         sales,
-        faults,
+        faults: draw.faults,
         ready,
         false_operations,
     })
+}
+
+/// Restarts the instances so that unpaid orders expire.
+async fn let_orders_expire(cluster: &TestCluster) -> Result<()> {
+    // It would cancel the unpaid orders of earlier rounds as well, which are checked once more at the end.
+    let used = "UPDATE tb_voucher_order SET status = 3 WHERE status = 1";
+    let mut administrator = cluster.database.lock().await.primary().admin().await?;
+    run_statement(&mut administrator, used).await?;
+    cluster.run(true, UNPAID_SECONDS).await
+}
+
+/// Injects each fault at its time; returns how long after the last one's end every instance was ready.
+async fn inject_faults(
+    cluster: &TestCluster,
+    operator: &Operator<'_>,
+    faults: &[Planned],
+    begin: Instant,
+) -> Result<Duration> {
+    let injecting = faults.iter().map(async |&Planned { time, lasts, what }| {
+        sleep_until(begin + time).await;
+        let scene = Scene {
+            cluster,
+            operator,
+            lasts,
+        };
+        (what.inject)(scene).await
+    });
+    try_join_all(injecting).await?;
+    cluster.ready().await
 }

@@ -16,7 +16,7 @@ use testkit::wait::poll;
 use tokio::time::Instant;
 
 use super::{
-    changes::{Attempt, Owner, TIMEOUT},
+    changes::{Answer, Attempt, Owner, TIMEOUT, What},
     test_cluster::TestCluster,
     verdict::{Outcome, SaleVerdict, unpaid},
 };
@@ -65,13 +65,13 @@ impl<'a> Sale<'a> {
     /// Publishes it on an instance, with what is known of its outcome.
     pub async fn publish(
         cluster: &'a TestCluster,
-        on: &Target,
+        target: &Target,
         (strategy, stock): (&'static str, u32),
         outcome: Outcome,
         buyers: Arc<[Buyer]>,
     ) -> Result<Self> {
         let publishing = poll(PUBLISH_LIMIT, PUBLISH_PAUSE, async || {
-            match publish::flash_sale(&cluster.access, on, strategy, stock).await {
+            match publish::flash_sale(&cluster.access, target, strategy, stock).await {
                 // A connection that a fault of the round before has broken costs one 503.
                 Err(Error::Refused { status: 503, .. }) => Ok(None),
                 published => published.map(Some),
@@ -108,39 +108,22 @@ impl<'a> Sale<'a> {
                 Reply::Unknown { id: Some(id), .. } => id,
                 _ => return,
             };
-            let buyer = buyers[attempt.buyer].clone();
-            let bought = begin + record.sent;
             let owner = Owner {
                 targets: targets.clone(),
-                buyer,
+                buyer: buyers[attempt.buyer].clone(),
                 order_id,
-                bought,
+                bought: begin + record.sent,
             };
-            let then = attempt.then;
-            let mut reply = record.observed.reply.clone();
-            let change = tokio::spawn(async move {
-                if !matches!(reply, Reply::Ordered(_)) {
-                    reply = owner.wait().await;
-                }
-                let ordered = matches!(reply, Reply::Ordered(_));
-                let answers = if ordered {
-                    owner.ask(then).await
-                } else {
-                    Vec::new()
-                };
-                (answers, owner.buyer.user_id, reply)
-            });
+            let reply = record.observed.reply.clone();
+            let change = tokio::spawn(change_order(owner, reply, attempt.then));
             // The receiver is below.
             changing.send(change).ok();
         };
-        let voucher_id = self.voucher_id;
-        let buyers = self.buyers.clone();
-        let begin = begin.into_std();
         let purchases = Purchases {
-            voucher_id,
-            buyers,
+            voucher_id: self.voucher_id,
+            buyers: self.buyers.clone(),
             attempts,
-            begin,
+            begin: begin.into_std(),
             traced: false,
         };
         let made = purchases
@@ -166,7 +149,7 @@ impl<'a> Sale<'a> {
 
     fn judge(&mut self, snapshot: &Snapshot) {
         if self.verdict.is_clean() {
-            self.verdict = SaleVerdict::of(&self.outcome, snapshot);
+            self.verdict = SaleVerdict::judge(&self.outcome, snapshot);
         }
     }
 
@@ -191,8 +174,9 @@ impl<'a> Sale<'a> {
         let expired = poll(EXPIRY_LIMIT, QUIET, async || {
             let snapshot = self.cluster.order_rows.read(self.voucher_id).await?;
             let now = Utc::now().with_timezone(&self.cluster.access.time_zone);
-            let due = unpaid(&snapshot.rows).filter(|row| row.local_time() <= now.naive_local());
-            self.outcome.unexpired = due.count() as i64;
+            let overdue =
+                unpaid(&snapshot.rows).filter(|row| row.local_time() <= now.naive_local());
+            self.outcome.unexpired = overdue.count() as i64;
             anyhow::Ok((self.outcome.unexpired == 0).then_some(()))
         });
         expired.await.map(drop)
@@ -200,7 +184,7 @@ impl<'a> Sale<'a> {
 
     /// Waits until every order that was told by id is a row or a definite no.
     pub async fn wait_until_decided(&mut self) -> Result<()> {
-        let scene = PendingSale {
+        let pending_sale = PendingSale {
             access: &self.cluster.access,
             targets: &self.cluster.targets,
             buyers: &self.buyers,
@@ -208,22 +192,17 @@ impl<'a> Sale<'a> {
             limit: DECIDED_LIMIT + self.outcome.ids_ahead,
         };
         // What was told by id otherwise may be pending as well.
-        let mut told = self.outcome.records.clone();
-        for reply in told.iter_mut().map(|record| &mut record.observed.reply) {
+        let mut look_ups = self.outcome.records.clone();
+        for look_up in &mut look_ups {
+            let reply = &mut look_up.observed.reply;
             if let Reply::AlreadyOrdered(Some(id)) | Reply::Unknown { id: Some(id), .. } = *reply {
                 *reply = Reply::Pending(id);
             }
         }
-        pending::wait(scene, &self.cluster.order_rows, &mut told).await?;
+        pending::wait(pending_sale, &self.cluster.order_rows, &mut look_ups).await?;
         let Outcome { records, noes, .. } = &mut self.outcome;
-        for (
-            record,
-            Record {
-                observed: looked_up,
-                ..
-            },
-        ) in records.iter_mut().zip(told)
-        {
+        for (record, look_up) in records.iter_mut().zip(look_ups) {
+            let looked_up = look_up.observed;
             if let Reply::Withdrawn { id, .. } = looked_up.reply {
                 noes.insert((looked_up.user_id, id));
             }
@@ -239,9 +218,9 @@ impl<'a> Sale<'a> {
         let rows = &self.cluster.order_rows;
         let sale = self.voucher_id..=self.voucher_id;
         let waiting = rows.wait_until_unchanged(sale, 0, QUIET, UNCHANGED_LIMIT);
-        let (mut sales, still) = waiting.await?;
+        let (mut sales, are_unchanged) = waiting.await?;
         ensure!(
-            still,
+            are_unchanged,
             "the tables still change {UNCHANGED_LIMIT:?} after the sale"
         );
         Ok(sales.swap_remove(0))
@@ -253,14 +232,14 @@ impl<'a> Sale<'a> {
         let mut sold = Instant::now();
         let mut attempt = 3;
         while snapshot.sale.stock_left > 0 && sold.elapsed() < REST {
-            let before = snapshot.sale.stock_left;
-            let have: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
-            let left = usize::try_from(before).unwrap_or(0);
+            let stock_before = snapshot.sale.stock_left;
+            let owners: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
+            let count = usize::try_from(stock_before).unwrap_or(0);
             let buyers = self.buyers.iter().enumerate();
             let attempts = buyers
-                .filter(|(_, buyer)| !have.contains(&buyer.user_id))
+                .filter(|(_, buyer)| !owners.contains(&buyer.user_id))
                 // Some may have to wait for a lock that a killed instance left behind: others buy instead.
-                .take(left + left / 4 + 8)
+                .take(count + count / 4 + 8)
                 .map(|(buyer, _)| Attempt {
                     buyer,
                     attempt,
@@ -271,10 +250,28 @@ impl<'a> Sale<'a> {
             self.buy(Instant::now(), attempts).await?;
             attempt += 1;
             snapshot = self.wait_until_stable().await?;
-            if snapshot.sale.stock_left < before {
+            if snapshot.sale.stock_left < stock_before {
                 sold = Instant::now();
             }
         }
         Ok(snapshot)
     }
+}
+
+/// Asks for what the owner of an order does with it, once it is there; returns the answers, the owner, and the last reply
+/// about the order.
+async fn change_order(
+    owner: Owner,
+    mut reply: Reply,
+    then: &'static [What],
+) -> (Vec<Answer>, u64, Reply) {
+    if !matches!(reply, Reply::Ordered(_)) {
+        reply = owner.wait().await;
+    }
+    let answers = if matches!(reply, Reply::Ordered(_)) {
+        owner.ask(then).await
+    } else {
+        Vec::new()
+    };
+    (answers, owner.buyer.user_id, reply)
 }

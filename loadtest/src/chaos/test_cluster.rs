@@ -76,12 +76,13 @@ impl TestCluster {
     ) -> Result<Self> {
         let folder = Arc::new(TemporaryFolder::new()?);
         let clocks = ["redis.clock", "database.clock"].map(|name| folder.path().join(name));
-        let of_instance = |number| folder.path().join(format!("instance-{number}.clock"));
-        let instance_clocks: Vec<PathBuf> = (1..=count).map(of_instance).collect();
+        let instance_clocks: Vec<PathBuf> = (1..=count)
+            .map(|number| folder.path().join(format!("instance-{number}.clock")))
+            .collect();
         for file in clocks.iter().chain(&instance_clocks) {
             clock::step(file, 0)?;
         }
-        let with = Settings {
+        let database_settings = Settings {
             arguments: database_arguments
                 .iter()
                 .map(|&word| word.to_owned())
@@ -92,7 +93,9 @@ impl TestCluster {
                 clock::environment(&clocks[ServerKind::Database as usize])
             },
         };
-        let database = ReplicatedDatabase::start_in(folder.clone(), layout.database, with).await?;
+        let database =
+            ReplicatedDatabase::start_in(folder.clone(), layout.database, database_settings)
+                .await?;
         let environment = clock::environment(&clocks[ServerKind::Redis as usize]);
         let redis = RedisServers::start(layout.redis, &folder, environment, count).await?;
         let database_proxy = Proxy::start(database.address()).await?;
@@ -186,11 +189,11 @@ impl TestCluster {
     /// Passes on what these proxies hold; returns when the server has executed it.
     pub async fn pass_held(&self, kind: ServerKind) -> Result<()> {
         let passing = join_all(self.proxies(kind).iter().map(Proxy::pass_held));
-        let late =
-            || format!("{kind:?} did not execute what arrived late within {EXECUTED_LIMIT:?}");
         timeout(EXECUTED_LIMIT, passing)
             .await
-            .with_context(late)
+            .with_context(|| {
+                format!("{kind:?} did not execute what arrived late within {EXECUTED_LIMIT:?}")
+            })
             .map(drop)
     }
 
@@ -239,8 +242,8 @@ fn prepare(program: &Path, access: &Access) -> Result<()> {
         let output = prepare
             .output()
             .map_err(|error| anyhow!("{} does not run: {error} (--seckill)", program.display()))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "seckill {command}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "seckill {command}: {errors}");
     }
     Ok(())
 }

@@ -63,24 +63,24 @@ pub struct SaleVerdict {
 
 impl SaleVerdict {
     /// Checks every reply against the tables.
-    pub fn of(outcome: &Outcome, snapshot: &Snapshot) -> Self {
+    pub fn judge(outcome: &Outcome, snapshot: &Snapshot) -> Self {
         let mut verdict = Self {
             false_expiries: outcome.unexpired,
             ..Self::default()
         };
         let mut sale = snapshot.sale;
         sale.added = (sale.issued - outcome.published).max(0);
-        let told = verdict.excuse(outcome, &snapshot.rows);
+        let replies = verdict.excuse(outcome, &snapshot.rows);
         if outcome.redis_lost {
             // Their places came back as well, and those of orders that ended so and whose buyers got no reply.
             let ordered: BTreeSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
-            let unknown = told
+            let unknown = replies
                 .iter()
-                .filter(|told| matches!(told.reply, Reply::Unknown { .. }));
-            let unknown: BTreeSet<u64> = unknown.map(|told| told.user_id).collect();
+                .filter(|observed| matches!(observed.reply, Reply::Unknown { .. }));
+            let unknown: BTreeSet<u64> = unknown.map(|observed| observed.user_id).collect();
             sale.added += verdict.no_after_loss + (&unknown - &ordered).len() as i64;
         }
-        verdict.checker = checker::judge(sale, &told, &snapshot.rows);
+        verdict.checker = checker::judge(sale, &replies, &snapshot.rows);
         for row in &snapshot.rows {
             if outcome.noes.contains(&(row.user_id, row.id)) {
                 verdict.rows_after_a_no += 1;
@@ -92,13 +92,9 @@ impl SaleVerdict {
         }
         if outcome.rows_lost {
             // It may have been true before rows, and with them what they had taken, were lost.
-            let Verdict {
-                false_sold_out,
-                false_duplicate,
-                lost,
-                ..
-            } = &mut verdict.checker;
-            (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
+            verdict.checker.false_sold_out = 0;
+            verdict.checker.false_duplicate = 0;
+            verdict.checker.lost = 0;
             return verdict;
         }
         let changes = &outcome.changes;
@@ -128,15 +124,14 @@ impl SaleVerdict {
     /// outcome of their orders unknown; where Redis may have lost data, an order that was told by id and is not committed
     /// may end as a definite no. Nothing else is excused: no more than was issued, and one for each user.
     fn excuse(&mut self, outcome: &Outcome, rows: &[OrderRow]) -> Vec<ObservedReply> {
-        let exists = |id: i64| rows.binary_search_by_key(&id, |row| row.id).is_ok();
         let mut lost = BTreeSet::new();
         let mut ended = BTreeSet::new();
-        let mut told: Vec<ObservedReply> = outcome
+        let mut replies: Vec<ObservedReply> = outcome
             .records
             .iter()
             .map(|record| record.observed.clone())
             .collect();
-        for ObservedReply { user_id, reply, .. } in &mut told {
+        for ObservedReply { user_id, reply, .. } in &mut replies {
             let (id, committed) = match reply {
                 Reply::Ordered(id) => (*id, true),
                 Reply::Pending(id) | Reply::AlreadyOrdered(Some(id)) => (*id, false),
@@ -144,10 +139,11 @@ impl SaleVerdict {
                 _ => continue,
             };
             let refused = outcome.noes.contains(&(*user_id, id));
+            let exists = rows.binary_search_by_key(&id, |row| row.id).is_ok();
             if outcome.redis_lost && refused && !committed {
                 ended.insert(id);
                 *reply = Reply::Refused("ended as a no after a loss".into());
-            } else if outcome.rows_lost && !exists(id) {
+            } else if outcome.rows_lost && !exists {
                 lost.insert(id);
                 *reply = Reply::Unknown {
                     why: "lost by the database".into(),
@@ -155,19 +151,21 @@ impl SaleVerdict {
                 };
             }
         }
-        (self.lost_by_database, self.no_after_loss) = (lost.len() as i64, ended.len() as i64);
-        told
+        self.lost_by_database = lost.len() as i64;
+        self.no_after_loss = ended.len() as i64;
+        replies
     }
 
     /// Name and count of everything that must be 0: the checker's, and what only a round can know.
     pub fn invariants(&self) -> Vec<(&'static str, i64)> {
-        let own = [
+        let mut invariants = self.checker.invariants().to_vec();
+        invariants.extend([
             ("row after a no", self.rows_after_a_no),
             ("stranded", self.stranded),
             ("false change", self.false_changes),
             ("false expiry", self.false_expiries),
-        ];
-        self.checker.invariants().into_iter().chain(own).collect()
+        ]);
+        invariants
     }
 
     /// Whether every invariant holds.
@@ -208,22 +206,24 @@ fn false_change(
         (What::Cancel, row.is_cancelled()),
     ];
     states.into_iter().find(|(what, happened)| {
-        let asked = changes
+        let replies = changes
             .iter()
-            .filter(|it| it.order_id == row.id && it.what == *what);
+            .filter(|answer| answer.order_id == row.id && answer.what == *what)
+            .map(|answer| &answer.reply);
         let expired = row.is_cancelled() && *what == What::Cancel && expires.is_some();
-        !expired && !times(asked.map(|it| &it.reply)).contains(&i64::from(*happened))
+        !expired && !times(replies).contains(&i64::from(*happened))
     })
 }
 
 /// The answers that say that an order had expired, at an age at which it must not, which nobody asked to cancel.
 fn expired_early(changes: &[Answer], expires: Option<Duration>) -> impl Iterator<Item = &Answer> {
     changes.iter().filter(move |answer| {
-        let cancels = |it: &Answer| it.order_id == answer.order_id && it.what == What::Cancel;
         let is_cancelled =
             matches!(&answer.reply, Reply::Refused(code) if code == "ORDER_CANCELLED");
         is_cancelled
             && expires.is_some_and(|expires| answer.age < expires)
-            && !changes.iter().any(cancels)
+            && !changes
+                .iter()
+                .any(|change| change.order_id == answer.order_id && change.what == What::Cancel)
     })
 }

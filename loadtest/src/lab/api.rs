@@ -100,31 +100,19 @@ fn parsed<T>(body: Body<T>) -> Result<T, Refusal> {
 /// What can be run here: the strategies with what each guarantees, the most that a run may be asked for and what is usual,
 /// the faults, and the run that is under way.
 async fn about(State(lab): State<Arc<Lab>>) -> Reply {
-    let offered = |strategy: Strategy| {
-        let row = strategy.row();
-        json!({
-            "name": strategy.name(),
-            "idea": row.idea,
-            "why": row.why,
-            "unsafe": strategy.is_unsafe(),
-            "oversell": row.oversell.can_break(),
-            "secondOrderOnOneNode": row.second_order[0].can_break(),
-            "secondOrderOnTwoNodes": row.second_order[1].can_break(),
-        })
-    };
-    let most = comparison::MOST;
+    let limits = comparison::MOST;
     let nodes = lab.environment.nodes.len();
     let mut faults = InjectedFault::ALL.to_vec();
     faults.retain(|fault| *fault != InjectedFault::KillInstance || lab.can_kill());
     let mut about = json!({
         "nodes": nodes,
-        "strategies": Strategy::ALL.map(offered),
+        "strategies": Strategy::ALL.map(describe_strategy),
         "defaults": {
             "lanes": [Strategy::ProcessLock.name(), Strategy::ReentrantLock.name()],
             "buyers": 300, "tries": 4, "stock": 200, "instances": nodes.min(2), "spreadSeconds": 6
         },
         "limits": {
-            "buyers": most.buyers, "tries": most.tries, "stock": most.stock, "spreadSeconds": most.spread_seconds
+            "buyers": limits.buyers, "tries": limits.tries, "stock": limits.stock, "spreadSeconds": limits.spread_seconds
         },
         "faults": faults,
     });
@@ -132,6 +120,19 @@ async fn about(State(lab): State<Arc<Lab>>) -> Reply {
         about["running"] = run.id().into();
     }
     data(about)
+}
+
+fn describe_strategy(strategy: Strategy) -> Value {
+    let row = strategy.row();
+    json!({
+        "name": strategy.name(),
+        "idea": row.idea,
+        "why": row.why,
+        "unsafe": strategy.is_unsafe(),
+        "oversell": row.oversell.can_break(),
+        "secondOrderOnOneNode": row.second_order[0].can_break(),
+        "secondOrderOnTwoNodes": row.second_order[1].can_break(),
+    })
 }
 
 /// Begins a run (admin).
@@ -150,23 +151,25 @@ async fn begin(State(lab): State<Arc<Lab>>, body: Body<Setting>) -> Reply {
 
 /// The runs that are kept, newest first; with how each lane compares to its guarantees, once it is judged.
 async fn runs(State(lab): State<Arc<Lab>>) -> Reply {
-    let summary = |run: Arc<RunState>| {
-        let Document {
-            id,
-            started_at,
-            state,
-            setting,
-            lanes,
-            ..
-        } = run.document(usize::MAX);
-        let results = lanes.into_iter().filter_map(|lane| lane.result);
-        let conformances: Vec<_> = results.map(|result| result.conformance).collect();
-        json!({
-            "id": id, "startedAt": started_at, "state": state, "setting": setting,
-            "conformances": conformances,
-        })
-    };
-    data(lab.runs.all().into_iter().map(summary).collect::<Vec<_>>())
+    let runs = lab.runs.all().into_iter();
+    data(runs.map(summarize_run).collect::<Vec<_>>())
+}
+
+fn summarize_run(run: Arc<RunState>) -> Value {
+    let Document {
+        id,
+        started_at,
+        state,
+        setting,
+        lanes,
+        ..
+    } = run.document(usize::MAX);
+    let results = lanes.into_iter().filter_map(|lane| lane.result);
+    let conformances: Vec<_> = results.map(|result| result.conformance).collect();
+    json!({
+        "id": id, "startedAt": started_at, "state": state, "setting": setting,
+        "conformances": conformances,
+    })
 }
 
 #[derive(Deserialize)]

@@ -17,8 +17,9 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use workload::Environment;
+use workload::comparison::{self, RunState};
 use workload::live::Progress;
-use workload::{Environment, comparison};
 
 mod api;
 mod page;
@@ -76,37 +77,50 @@ pub async fn serve(
         runs: Runs::new(begin),
         faults: TaskTracker::new(),
     });
-    let serving = async {
-        let router = api::routes(lab.clone());
-        let serving = axum::serve(listener, router);
-        serving
-            .with_graceful_shutdown(stop.clone().cancelled_owned())
-            .await?;
-        lab.faults.close();
-        lab.faults.wait().await;
-        anyhow::Ok(())
-    };
-    let conducting = async {
-        while let Some(Some(run)) = stop.run_until_cancelled(begun.recv()).await {
-            // A panic ends one run, and not the lab.
-            let selling = AssertUnwindSafe(comparison::run(&environment, &run)).catch_unwind();
-            let stopping = async {
+    let (served, ()) = tokio::join!(
+        serve_requests(listener, &lab, &stop),
+        conduct_runs(&environment, &mut begun, &stop),
+    );
+    served
+}
+
+/// Answers requests until `stop`, and waits for the faults under way.
+async fn serve_requests(
+    listener: TcpListener,
+    lab: &Arc<Lab>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let router = api::routes(lab.clone());
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop.clone().cancelled_owned())
+        .await?;
+    lab.faults.close();
+    lab.faults.wait().await;
+    Ok(())
+}
+
+/// Conducts the runs that are begun, one after the other, until `stop`.
+async fn conduct_runs(
+    environment: &Environment,
+    begun: &mut mpsc::UnboundedReceiver<Arc<RunState>>,
+    stop: &CancellationToken,
+) {
+    while let Some(Some(run)) = stop.run_until_cancelled(begun.recv()).await {
+        // A panic ends one run, and not the lab.
+        let selling = AssertUnwindSafe(comparison::run(environment, &run)).catch_unwind();
+        let failure = tokio::select! {
+            outcome = selling => match outcome {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it panicked".to_owned(),
+            },
+            never = async {
                 stop.cancelled().await;
                 run.stop();
                 std::future::pending().await
-            };
-            let failure = tokio::select! {
-                outcome = selling => match outcome {
-                    Ok(Ok(())) => continue,
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => "it panicked".to_owned(),
-                },
-                never = stopping => never,
-            };
-            eprintln!("loadtest: a run of the lab failed: {failure}");
-            run.fail(&failure);
-        }
-    };
-    let (served, ()) = tokio::join!(serving, conducting);
-    served
+            } => never,
+        };
+        eprintln!("loadtest: a run of the lab failed: {failure}");
+        run.fail(&failure);
+    }
 }

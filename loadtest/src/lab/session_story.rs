@@ -71,9 +71,10 @@ async fn play_part(
     };
     let mut statuses = Vec::new();
     for instance in [first, second] {
-        let asked = send("me", instance, Call::get("/user/me"), Some(token.clone())).await;
-        statuses.push(asked.0.status);
-        requests.push(asked.0);
+        let question = Call::get("/user/me");
+        let (exchange, _) = send("me", instance, question, Some(token.clone())).await;
+        statuses.push(exchange.status);
+        requests.push(exchange);
     }
     let outcome = match statuses[..] {
         [Some(200), Some(200)] => "holds",
@@ -98,8 +99,11 @@ fn accepted(
         status,
         ..
     } = &exchange;
-    let refused = || Refusal::failed(format!("signing in: {request} at {node}: {status:?}"));
-    let answer = answer.ok_or_else(refused)?;
+    let Some(answer) = answer else {
+        return Err(Refusal::failed(format!(
+            "signing in: {request} at {node}: {status:?}"
+        )));
+    };
     requests.push(exchange);
     Ok(answer)
 }
@@ -107,7 +111,7 @@ fn accepted(
 /// Sends a request on a connection of its own; with the answer where that was a success.
 async fn send(
     step: &'static str,
-    to: &Target,
+    target: &Target,
     call: Call,
     token: Option<(HeaderName, &str)>,
 ) -> (Exchange, Option<Answer>) {
@@ -125,10 +129,10 @@ async fn send(
         step,
         request,
         carries,
-        node: to.authority(),
+        node: target.authority(),
         status: None,
     };
-    let Ok(response) = Connection::new(to.clone(), LIMIT).send(&call).await else {
+    let Ok(response) = Connection::new(target.clone(), LIMIT).send(&call).await else {
         return (exchange, None);
     };
     exchange.status = Some(response.status);
@@ -138,6 +142,6 @@ async fn send(
     let envelope: Option<Envelope<Value>> = serde_json::from_slice(&response.body).ok();
     let data = envelope
         .filter(|envelope| envelope.success)
-        .map(|told| told.data.unwrap_or_default());
+        .map(|envelope| envelope.data.unwrap_or_default());
     (exchange, data.map(|data| (response.headers, data)))
 }

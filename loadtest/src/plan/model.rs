@@ -39,18 +39,18 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
     let order = figures.cost(strategy)?;
     let refusal = figures.cost("sold-out")?;
     // A refusal asks Redis for the session and nothing else, so that is also an order's part of it.
-    let asked = if options.session_memory {
+    let lookups_per_attempt = if options.session_memory {
         1.0 / options.tries.max(1.0)
     } else {
         1.0
     };
-    let session = refusal.redis_us * asked;
-    let rest = (order.redis_us - refusal.redis_us).max(0.0);
+    let session_us = refusal.redis_us * lookups_per_attempt;
+    let admission_us = (order.redis_us - refusal.redis_us).max(0.0);
     // On `stream` one sale's keys are on one shard, which does one thing at a time.
-    let (spread, own) = if strategy == "stream" {
-        (0.0, rest)
+    let (spread_us, sale_shard_us) = if strategy == "stream" {
+        (0.0, admission_us)
     } else {
-        (rest, 0.0)
+        (admission_us, 0.0)
     };
     let nodes = f64::from(options.nodes);
     let station = |name, servers, takes_us: [f64; 2]| Station {
@@ -67,19 +67,19 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
         station(
             REDIS,
             options.redis_shards.into(),
-            [session + spread, session],
+            [session_us + spread_us, session_us],
         ),
-        station(SALE_SHARD, 1.0, [own, 0.0]),
+        station(SALE_SHARD, 1.0, [sale_shard_us, 0.0]),
         station(
             DATABASE,
             options.database_cores,
             [order.database_us, refusal.database_us],
         ),
     ];
-    let mut alone_s = [0, 1].map(|of| {
+    let mut alone_s = [0, 1].map(|kind| {
         stations
             .iter()
-            .map(|station| station.takes_s[of])
+            .map(|station| station.takes_s[kind])
             .sum::<f64>()
     });
     // Of `stream` the rows come later: Redis has admitted the order.
@@ -103,11 +103,14 @@ fn stations(figures: &Figures, options: &PlanOptions) -> Result<(Vec<Station>, [
 }
 
 /// The lowest rate of orders (0) or refusals (1) that a station allows, a second, and which one does.
-fn lowest<'a>(stations: impl IntoIterator<Item = &'a Station>, of: usize) -> (f64, &'static str) {
+fn lowest_rate<'a>(
+    stations: impl IntoIterator<Item = &'a Station>,
+    kind: usize,
+) -> (f64, &'static str) {
     let used = stations
         .into_iter()
-        .filter(|station| station.takes_s[of] > 0.0);
-    let limits = used.map(|station| (station.servers / station.takes_s[of], station.name));
+        .filter(|station| station.takes_s[kind] > 0.0);
+    let limits = used.map(|station| (station.servers / station.takes_s[kind], station.name));
     limits
         .min_by(|a, b| a.0.total_cmp(&b.0))
         .unwrap_or((f64::INFINITY, "nothing"))
@@ -119,7 +122,7 @@ pub fn plan(
     options: &PlanOptions,
 ) -> Result<Vec<(&'static str, String)>, Error> {
     let (stations, alone_s) = stations(figures, options)?;
-    let limits = [0, 1].map(|of| lowest(&stations, of));
+    let limits = [0, 1].map(|kind| lowest_rate(&stations, kind));
     let Outcome {
         sold_out_s,
         answered_s,
@@ -139,50 +142,73 @@ pub fn plan(
     ];
     plan.extend(room_s.map(|longest| ("longest in the waiting room", time(longest))));
     // Orders a second that one sale can have, however many servers there are.
-    let own = stations
+    let sale_stations = stations
         .iter()
         .filter(|station| [SALE_SHARD, ROW].contains(&station.name));
-    let (own_orders_per_s, _) = lowest(own, 0);
-    let gives_way_first = match sale::needed_rate(options, own_orders_per_s) {
+    let (sale_orders_per_s, _) = lowest_rate(sale_stations, 0);
+    let gives_way_first = match sale::needed_rate(options, sale_orders_per_s) {
         // The orders of one sale have a limit of their own.
         None => "the sale itself".to_owned(),
         Some(rate) => {
-            let orders_per_s = rate.min(own_orders_per_s);
-            let needed = |name: &str| {
-                let found = stations.iter().filter(|station| station.name == name);
-                let busy = found.map(
-                    |Station {
-                         takes_s: [order_s, refusal_s],
-                         ..
-                     }| { (orders_per_s * order_s).max(rate * refusal_s) },
-                );
-                busy.sum::<f64>() / PLANNED_LOAD
-            };
-            let instances = (needed(SERVICE) / options.node_cores).ceil();
-            let redis = (needed(REDIS) + needed(SALE_SHARD)).ceil();
-            let database = needed(DATABASE);
+            let rates = [rate.min(sale_orders_per_s), rate];
+            let machines = Machines::needed(options, &stations, rates);
             plan.extend([
                 ("answers/s needed", figure(rate)),
-                ("instances", count(instances as u64)),
-                ("Redis", count(redis as u64)),
-                ("database cores", figure(database)),
+                ("instances", count(machines.instances as u64)),
+                ("Redis", count(machines.redis as u64)),
+                ("database cores", figure(machines.database_cores)),
                 (
                     "sessions",
                     bytes(options.buyers as f64 * figures.memory.session_redis),
                 ),
                 ("requests at once", figure(rate * TARGET_S)),
             ]);
-            let times = [
-                ("instances", instances / f64::from(options.nodes)),
-                ("Redis", redis / f64::from(options.redis_shards)),
-                ("database", database / options.database_cores),
-            ];
-            match times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
-                Some((name, times)) if times > 1.0 => format!("{name} ({})", figure(times)),
-                _ => "nothing".to_owned(),
-            }
+            machines.first_to_give_way(options)
         }
     };
     plan.push(("gives way first (times as much is needed)", gives_way_first));
     Ok(plan)
+}
+
+/// How many machines a target needs.
+struct Machines {
+    instances: f64,
+    redis: f64,
+    database_cores: f64,
+}
+
+impl Machines {
+    /// For these rates of orders and of refusals a second.
+    fn needed(
+        options: &PlanOptions,
+        stations: &[Station],
+        [orders_per_s, refusals_per_s]: [f64; 2],
+    ) -> Self {
+        let servers = |name: &str| {
+            let found = stations.iter().filter(|station| station.name == name);
+            let busy = found.map(|station| {
+                let [order_s, refusal_s] = station.takes_s;
+                (orders_per_s * order_s).max(refusals_per_s * refusal_s)
+            });
+            busy.sum::<f64>() / PLANNED_LOAD
+        };
+        Self {
+            instances: (servers(SERVICE) / options.node_cores).ceil(),
+            redis: (servers(REDIS) + servers(SALE_SHARD)).ceil(),
+            database_cores: servers(DATABASE),
+        }
+    }
+
+    /// Of which of them the most is missing, and how many times as much is needed.
+    fn first_to_give_way(&self, options: &PlanOptions) -> String {
+        let times = [
+            ("instances", self.instances / f64::from(options.nodes)),
+            ("Redis", self.redis / f64::from(options.redis_shards)),
+            ("database", self.database_cores / options.database_cores),
+        ];
+        match times.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+            Some((name, times)) if times > 1.0 => format!("{name} ({})", figure(times)),
+            _ => "nothing".to_owned(),
+        }
+    }
 }

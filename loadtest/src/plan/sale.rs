@@ -55,14 +55,17 @@ pub fn sale(
     };
     let sold_out_s = (stock <= attempts).then_some(last_order_s + order_s);
     // All but those that the edge answers.
-    let served = sold_out_s.filter(|_| options.edge).map_or(attempts, |at| {
-        let until_s = at + EDGE_DELAY_S;
-        let come = attempts * (1.0 - (-until_s / options.over).exp());
-        options
-            .waiting_room
-            .map_or(come, |rate| come.min(rate * until_s))
-            .max(orders)
-    });
+    let served = match sold_out_s {
+        Some(sold_out_s) if options.edge => {
+            let until_s = sold_out_s + EDGE_DELAY_S;
+            let come = attempts * (1.0 - (-until_s / options.over).exp());
+            options
+                .waiting_room
+                .map_or(come, |rate| come.min(rate * until_s))
+                .max(orders)
+        }
+        _ => attempts,
+    };
     let mut answered_s = 0.0_f64;
     let mut room_s = 0.0_f64;
     // Each with the number of attempts that it stands for.

@@ -78,28 +78,26 @@ impl Balancer {
 /// The shipped configuration of nginx with its values. It has two servers; the others get the settings of the second. There
 /// is no lab.
 pub fn nginx(text: &str, listen: &str, instances: &[String]) -> String {
-    let others = |line: &str| {
-        let others = instances
-            .iter()
-            .skip(1)
-            .map(|address| line.replace("${NGX_TWO}", address));
-        others.collect::<Vec<_>>().join("\n")
-    };
-    let is_second = |line: &str| line.trim_start().starts_with("server ${NGX_TWO}");
-    let lines = text.lines().map(|line| {
-        if is_second(line) {
-            others(line)
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("server ${NGX_TWO}") {
+            let servers: Vec<_> = instances
+                .iter()
+                .skip(1)
+                .map(|address| line.replace("${NGX_TWO}", address))
+                .collect();
+            lines.push(servers.join("\n"));
         } else {
-            line.to_owned()
+            lines.push(line.to_owned());
         }
-    });
-    let text = lines.collect::<Vec<_>>().join("\n") + "\n";
-    let one = instances.first().map(String::as_str).unwrap_or_default();
+    }
+    let text = lines.join("\n") + "\n";
+    let first_instance = instances.first().map(String::as_str).unwrap_or_default();
     [
         ("LISTEN", listen),
         ("FILES", "16384"),
         ("CONNECTIONS", CONNECTIONS),
-        ("ONE", one),
+        ("ONE", first_instance),
         ("LAB", "127.0.0.1:1"),
     ]
     .iter()

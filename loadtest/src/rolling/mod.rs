@@ -97,14 +97,7 @@ pub async fn run(options: &RollingOptions) -> Result<Checked> {
 }
 
 async fn run_on(cluster: &TestCluster, options: &RollingOptions) -> Result<Checked> {
-    let TestCluster {
-        access,
-        order_rows,
-        targets,
-        folder,
-        ..
-    } = cluster;
-    let buyers: Arc<[Buyer]> = sessions::signed_in(access, options.buyers as usize)
+    let buyers: Arc<[Buyer]> = sessions::signed_in(&cluster.access, options.buyers as usize)
         .await?
         .into();
     let RollingOptions {
@@ -123,76 +116,100 @@ async fn run_on(cluster: &TestCluster, options: &RollingOptions) -> Result<Check
         checks: Vec::new(),
     };
     for balancer in [Balancer::Nginx, Balancer::Tcp] {
-        let (_running, target) = balancer.start(targets, folder.path()).await?;
-        let sale = |connections: usize, spread: Duration| BurstOptions {
-            buyers: options.buyers,
-            stock: options.buyers,
-            tries: 1,
-            wave: WAVE,
-            connections,
-            spread,
-            timeout: TIMEOUT,
-            strategy: STRATEGY.to_owned(),
-            ..BurstOptions::new(Environment::silent(access.clone(), vec![target.clone()]))
-        };
-        let mut sales = Vec::new();
-        let rate = match options.rate {
-            Some(rate) => rate,
-            None => {
-                let closed_loop = sale(CAPACITY_CONNECTIONS, Duration::ZERO);
-                let (sold, ()) = sell(&closed_loop, order_rows, &buyers, sleep(CAPACITY)).await?;
-                let capacity = sold.orders_per_s;
-                sales.push(sold);
-                capacity * SHARE
-            }
-        };
-        eprintln!("behind {balancer}: {rate:.0} purchases a second");
-        // So that none is idle for longer than an instance that ends waits for it.
-        let connections = (rate as usize / 2).clamp(1, MOST_CONNECTIONS);
-        let spread = Duration::from_secs_f64(f64::from(options.buyers) / rate.max(1e-3));
-        let load = sale(connections, spread);
-        let restarting = restart(cluster, rounds);
-        let (sold, drains) = sell(&load, order_rows, &buyers, restarting).await?;
-        let drains = Spread::of(drains?.iter().map(|drain| drain.as_secs_f64() * 1e3));
-        let (drain, longest) = drains.map_or((0.0, 0.0), |spread| (spread.median, spread.most));
-        let mut cells = latency::row(&balancer.to_string(), &sold.latency);
-        cells.extend([rate, drain, longest].map(|figure| format!("{figure:.0}")));
-        report.figures[0].rows.push(cells);
-
-        let what = |what: &str| format!("{balancer}: {what}");
-        let failed = || {
-            sold.records
-                .iter()
-                .filter(|record| !record.observed.reply.is_success())
-        };
-        for record in failed().take(EXAMPLES) {
-            let reply = record.observed.reply.label();
-            let due = record.due.as_secs();
-            report
-                .notes
-                .push_str(&what(&format!("{reply}, due in second {due}\n")));
-        }
-        let failures = failed().count() as u64;
-        report
-            .checks
-            .push(Check::none(what("purchases that failed"), failures));
-        let made = sold.records.len();
-        let all = buyers.len();
-        let enough = Check::new(what("buyers, of --buyers"), made, all, made < all).needed();
-        report.checks.push(enough);
-        sales.push(sold);
-        for sold in &sales {
-            let result = CheckResult::worst(&checks(sold));
-            let broken = sold.verdict.violations();
-            let holds = result == CheckResult::Holds;
-            let check = Check::new(what("violations"), format!("{broken:?}"), "[]", holds);
-            report.checks.push(check.or(result));
-        }
+        restart_behind(balancer, cluster, options, &buyers, &mut report).await?;
     }
     for instance in &cluster.instances {
         instance.lock().await.end().await?;
     }
     Ok(report)
+}
+
+/// Restarts the instances under load behind one balancer, and adds what was measured to the report.
+async fn restart_behind(
+    balancer: Balancer,
+    cluster: &TestCluster,
+    options: &RollingOptions,
+    buyers: &Arc<[Buyer]>,
+    report: &mut Checked,
+) -> Result<()> {
+    let TestCluster {
+        access,
+        order_rows,
+        targets,
+        folder,
+        ..
+    } = cluster;
+    let (_running, target) = balancer.start(targets, folder.path()).await?;
+    let sale = |connections: usize, spread: Duration| BurstOptions {
+        buyers: options.buyers,
+        stock: options.buyers,
+        tries: 1,
+        wave: WAVE,
+        connections,
+        spread,
+        timeout: TIMEOUT,
+        strategy: STRATEGY.to_owned(),
+        ..BurstOptions::new(Environment::silent(access.clone(), vec![target.clone()]))
+    };
+    let mut sales = Vec::new();
+    let rate = match options.rate {
+        Some(rate) => rate,
+        None => {
+            let closed_loop = sale(CAPACITY_CONNECTIONS, Duration::ZERO);
+            let (sold, ()) = sell(&closed_loop, order_rows, buyers, sleep(CAPACITY)).await?;
+            let capacity = sold.orders_per_s;
+            sales.push(sold);
+            capacity * SHARE
+        }
+    };
+    eprintln!("behind {balancer}: {rate:.0} purchases a second");
+    // So that none is idle for longer than an instance that ends waits for it.
+    let connections = (rate as usize / 2).clamp(1, MOST_CONNECTIONS);
+    let spread = Duration::from_secs_f64(f64::from(options.buyers) / rate.max(1e-3));
+    let load = sale(connections, spread);
+    let restarting = restart(cluster, options.rounds);
+    let (sold, drains) = sell(&load, order_rows, buyers, restarting).await?;
+    let drains = Spread::from_values(drains?.iter().map(|drain| drain.as_secs_f64() * 1e3));
+    let (drain, longest) = drains.map_or((0.0, 0.0), |spread| (spread.median, spread.max));
+    let mut cells = latency::row(&balancer.to_string(), &sold.latency);
+    cells.extend([rate, drain, longest].map(|figure| format!("{figure:.0}")));
+    report.figures[0].rows.push(cells);
+    check_purchases(balancer, &sold, buyers.len(), report);
+    sales.push(sold);
+    for sold in &sales {
+        let result = CheckResult::worst(&checks(sold));
+        let broken = sold.verdict.violations();
+        let holds = result == CheckResult::Holds;
+        let what = label(balancer, "violations");
+        let check = Check::new(what, format!("{broken:?}"), "[]", holds);
+        report.checks.push(check.or(result));
+    }
+    Ok(())
+}
+
+/// Adds to the report which purchases failed, and whether there were buyers left for the whole time.
+fn check_purchases(balancer: Balancer, sold: &Report, buyers: usize, report: &mut Checked) {
+    let failed: Vec<_> = sold
+        .records
+        .iter()
+        .filter(|record| !record.observed.reply.is_success())
+        .collect();
+    for record in failed.iter().take(EXAMPLES) {
+        let reply = record.observed.reply.label();
+        let second = record.due.as_secs();
+        let note = format!("{reply}, due in second {second}\n");
+        report.notes.push_str(&label(balancer, &note));
+    }
+    let what = label(balancer, "purchases that failed");
+    report.checks.push(Check::none(what, failed.len() as u64));
+    let made = sold.records.len();
+    let what = label(balancer, "buyers, of --buyers");
+    let enough = Check::new(what, made, buyers, made < buyers).needed();
+    report.checks.push(enough);
+}
+
+fn label(balancer: Balancer, what: &str) -> String {
+    format!("{balancer}: {what}")
 }
 
 /// Sells to each buyer once, until `during` ends; returns its value as well.
@@ -203,13 +220,12 @@ async fn sell<T>(
     during: impl Future<Output = T>,
 ) -> Result<(Report, T)> {
     let voucher_id = burst::publish(options).await?;
-    let until = async {
+    let selling = burst::on(voucher_id, options, order_rows, buyers.clone());
+    let (sold, value) = tokio::join!(selling, async {
         let value = during.await;
         options.live.stop.cancel();
         value
-    };
-    let selling = burst::on(voucher_id, options, order_rows, buyers.clone());
-    let (sold, value) = tokio::join!(selling, until);
+    });
     Ok((sold?, value))
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 use workload::Error;
 
 use super::{
-    reads::{Answer, Read, ReadStrategy, answered, read_all},
+    reads::{Answer, ReadStrategy, answered, read_all},
     stage::{BYPASSED, CONNECTIONS, Case, Counts, Stage},
 };
 use crate::report::{Check, Checked};
@@ -36,8 +36,11 @@ impl Case for Options {
         let reading = read_all(&mut readers, strategy, ids, None, progress, stop);
         let (reads, counts) = stage.counting(reading).await?;
         let expiries = stage.keys.expiries(&stage.shops).await?;
-        let ended = |read: &Read| (read.ended - begin).as_millis() as i64;
-        let mut checks = check(expiries, reads.iter().map(ended).collect(), counts);
+        let exact_expiries = reads
+            .iter()
+            .map(|read| (read.ended - begin).as_millis() as i64)
+            .collect();
+        let mut checks = check(expiries, exact_expiries, counts);
         checks.push(answered("answers", &reads, &[Answer::Shop]));
         Ok(Checked {
             scenario: "cache avalanche",
@@ -75,13 +78,13 @@ fn check(jittered: Vec<i64>, exact: Vec<i64>, counts: Counts) -> Vec<Check> {
     let keys = exact.len();
     let with = worst_second(jittered) as f64;
     let without = worst_second(exact) as f64;
-    let most = PART * without;
+    let limit = PART * without;
     let percent = |count: f64| format!("{:.2} %", 100.0 * count / keys as f64);
     let what = "with jitter: in the worst second";
     let checks = vec![
         Check::new("keys with a time to live", with_ttl, keys, with_ttl == keys),
         Check::shown("without jitter: in the worst second", percent(without)),
-        Check::new(what, percent(with), percent(most), with <= most),
+        Check::new(what, percent(with), percent(limit), with <= limit),
     ];
     counts.with_redis_in_time(BYPASSED, checks)
 }
@@ -104,7 +107,7 @@ mod tests {
     fn keys_that_expire_together_or_never_are_found() {
         // 10,000 keys, stored within two seconds: half of them in the worst one.
         let exact: Vec<i64> = (0..10_000).map(|key| key / 5).collect();
-        let of = |jitter: i64, with_ttl: usize, bypassed: u64| {
+        let result_with = |jitter: i64, with_ttl: usize, bypassed: u64| {
             let counts = Counts {
                 bypassed,
                 ..Counts::default()
@@ -112,11 +115,11 @@ mod tests {
             let instants = exact
                 .iter()
                 .zip(0..)
-                .map(|(at, key)| at + (key * 7919) % jitter);
+                .map(|(instant, key)| instant + (key * 7919) % jitter);
             let instants = instants.take(with_ttl).collect();
             CheckResult::worst(&check(instants, exact.clone(), counts))
         };
-        let result = |jitter: i64, with_ttl: usize| of(jitter, with_ttl, 0);
+        let result = |jitter: i64, with_ttl: usize| result_with(jitter, with_ttl, 0);
         assert_eq!(result(360_000, 10_000), CheckResult::Shown);
         assert_eq!(
             result(10_000, 10_000),
@@ -130,8 +133,8 @@ mod tests {
         );
         assert_eq!(result(360_000, 9_999), CheckResult::Violation);
         // A Redis that was too slow to store one; also the reads that went past it.
-        assert_eq!(of(360_000, 9_999, 1), CheckResult::Unclear);
-        assert_eq!(of(360_000, 9_857, 600), CheckResult::Unclear);
-        assert_eq!(of(360_000, 10_000, 1), CheckResult::Shown);
+        assert_eq!(result_with(360_000, 9_999, 1), CheckResult::Unclear);
+        assert_eq!(result_with(360_000, 9_857, 600), CheckResult::Unclear);
+        assert_eq!(result_with(360_000, 10_000, 1), CheckResult::Shown);
     }
 }

@@ -99,8 +99,11 @@ impl RedisKeys {
     /// In how many milliseconds the keys of these shops expire; those that are not there or never expire are left out.
     pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Error> {
         let keys: Vec<_> = ids.iter().copied().map(key).collect();
-        let left = self.each("PTTL", &keys).await?;
-        Ok(left.into_iter().filter(|left| *left >= 0).collect())
+        let expiries = self.each("PTTL", &keys).await?;
+        Ok(expiries
+            .into_iter()
+            .filter(|expiry_ms| *expiry_ms >= 0)
+            .collect())
     }
 
     /// Removes these keys.

@@ -96,21 +96,13 @@ async fn on_shops<C: Case>(
         shops: Vec::new(),
         stop: stop.clone(),
     };
-    let running = async {
-        progress.say(&format!("making {} temporary shops", C::SHOPS));
-        stage.shops = stage.table.make_temporary(C::SHOPS).await?;
-        stage.keys.remove(&stage.shops).await?;
-        // They do not know the new rows; the service fills one anew, with them.
-        stage.keys.drop_filters().await?;
-        case.run(&stage).await
-    };
-    let result = running.await;
+    let result = make_shops_and_run(&case, &mut stage).await;
     let mut cleaned = Ok(());
-    let clean = async || {
+    until(CLEAN_UP, async || {
         cleaned = clean_up(&stage).await;
         cleaned.is_ok()
-    };
-    until(CLEAN_UP, clean).await;
+    })
+    .await;
     if let Err(error) = cleaned {
         progress.say(&format!("not all was cleaned up: {error}"));
     }
@@ -121,6 +113,16 @@ async fn on_shops<C: Case>(
         report
     };
     Ok((report, json))
+}
+
+async fn make_shops_and_run<C: Case>(case: &C, stage: &mut Stage) -> Result<Checked, Error> {
+    let message = format!("making {} temporary shops", C::SHOPS);
+    stage.progress.say(&message);
+    stage.shops = stage.table.make_temporary(C::SHOPS).await?;
+    stage.keys.remove(&stage.shops).await?;
+    // They do not know the new rows; the service fills one anew, with them.
+    stage.keys.drop_filters().await?;
+    case.run(stage).await
 }
 
 async fn clean_up(stage: &Stage) -> Result<(), Error> {

@@ -48,8 +48,11 @@ impl Case for Options {
                 ReadStrategy::NullCaching,
                 REQUESTS / LAPS,
             );
-            let keep_away = async || stage.keys.unlink(&filters).await;
-            checks.extend(disturbed(passing, REMOVE_EVERY, keep_away).await?);
+            let null_checks = disturbed(passing, REMOVE_EVERY, async || {
+                stage.keys.unlink(&filters).await
+            })
+            .await?;
+            checks.extend(null_checks);
         }
         Ok(Checked {
             scenario: "cache penetration",
@@ -66,11 +69,11 @@ impl Case for Options {
 
 /// Asks each instance for absent ids until all of their filters are seen to answer.
 async fn await_filter(stage: &Stage) -> Result<(), Error> {
-    let all = stage.nodes.len();
+    let instances = stage.nodes.len();
     let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
-        let ids = iter::repeat_with(absent).take(all).collect();
+        let ids = iter::repeat_with(absent).take(instances).collect();
         let counts = stage.read_each(ReadStrategy::Layered, ids).await?;
-        let is_over = counts.filtered >= all as u64 || stage.stop.is_cancelled();
+        let is_over = counts.filtered >= instances as u64 || stage.stop.is_cancelled();
         Ok::<_, Error>(is_over.then_some(()))
     });
     answered.await?.ok_or_else(|| {
@@ -109,14 +112,14 @@ fn check(strategy: ReadStrategy, distinct: u64, counts: Counts, reads: &[Read]) 
         ..
     } = counts;
     let is_filtered = strategy == ReadStrategy::Layered;
-    let most = if is_filtered {
+    let allowed_loads = if is_filtered {
         (FALSE_POSITIVES * reads.len() as f64) as u64
     } else {
         distinct * (1 + time.as_secs() / NULL_TTL)
     };
     let mut checks = vec![
         answered(what("answers"), reads, &[Answer::Absent]),
-        Check::at_most(what("loads"), loads, most),
+        Check::at_most(what("loads"), loads, allowed_loads),
         Check::none(
             what("statements of the database without a load"),
             unexplained,

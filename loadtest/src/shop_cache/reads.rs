@@ -88,8 +88,8 @@ struct Shop {
 
 impl Answer {
     /// Reads what came back for shop `id`; also the version that a temporary shop's name says.
-    fn of(id: u64, answer: &Result<Response, Failure>) -> (Self, Option<u64>) {
-        let Ok(Response { status, body, .. }) = answer else {
+    fn from_response(id: u64, response: &Result<Response, Failure>) -> (Self, Option<u64>) {
+        let Ok(Response { status, body, .. }) = response else {
             return (Self::Nothing, None);
         };
         let answer = match (*status, serde_json::from_slice::<Envelope<Shop>>(body)) {
@@ -152,12 +152,12 @@ pub fn count(reads: &[Read], answers: &[Answer]) -> u64 {
 
 /// Checks that all reads had one of the answers that are right; shows which they had.
 pub fn answered(what: impl Into<String>, reads: &[Read], right: &[Answer]) -> Check {
-    let mut seen = BTreeMap::<Answer, u64>::new();
+    let mut counts = BTreeMap::<Answer, u64>::new();
     for read in reads {
-        *seen.entry(read.answer).or_default() += 1;
+        *counts.entry(read.answer).or_default() += 1;
     }
-    let holds = seen.keys().all(|answer| right.contains(answer));
-    Check::new(what, format!("{seen:?}"), format!("{right:?}"), holds)
+    let holds = counts.keys().all(|answer| right.contains(answer));
+    Check::new(what, format!("{counts:?}"), format!("{right:?}"), holds)
 }
 
 /// The driver of reads: reads `ids`, each when it is due or as soon as a connection is free, until `live` is stopped. With
@@ -200,7 +200,7 @@ pub async fn read(
             ended,
             answer,
         } = done;
-        let (answer, version) = Answer::of(id, &answer);
+        let (answer, version) = Answer::from_response(id, &answer);
         counted.count(false);
         let latency = ended.saturating_duration_since(due);
         lock(&taken).push(Read {
@@ -258,9 +258,9 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let of = |id: u64, status: u16, body: &str| {
+        let answer = |id: u64, status: u16, body: &str| {
             let body = body.to_owned().into();
-            Answer::of(
+            Answer::from_response(
                 id,
                 &Ok(Response {
                     status,
@@ -271,10 +271,10 @@ mod tests {
         };
         for (name, version) in [("temporary, version 7", Some(7)), ("version 7", None)] {
             let body = format!(r#"{{"success":true,"data":{{"id":1,"name":"{name}","x":1.5}}}}"#);
-            assert_eq!(of(1, 200, &body), (Answer::Shop, version));
+            assert_eq!(answer(1, 200, &body), (Answer::Shop, version));
         }
         let absent = r#"{"success":false,"errorMsg":"店铺不存在","code":"SHOP_NOT_FOUND"}"#;
-        let other = r#"{"success":true,"data":{"id":2,"name":"b"}}"#;
+        let other_shop = r#"{"success":true,"data":{"id":2,"name":"b"}}"#;
         for (status, body, expected) in [
             (200, absent, Answer::Absent),
             (
@@ -283,19 +283,21 @@ mod tests {
                 Answer::Unexpected,
             ),
             (200, r#"{"success":true}"#, Answer::Unexpected),
-            (200, other, Answer::Unexpected),
+            (200, other_shop, Answer::Unexpected),
             (200, "<html>", Answer::Unexpected),
             (404, absent, Answer::Unexpected),
             (429, "", Answer::Throttled),
             (503, "{}", Answer::ServerError),
         ] {
             assert_eq!(
-                of(ABSENT.start, status, body).0,
+                answer(ABSENT.start, status, body).0,
                 expected,
                 "{status} {body}"
             );
         }
-        assert_eq!(of(1, 200, absent).0, Answer::Unexpected, "the shop exists");
-        assert_eq!(Answer::of(1, &Err(Failure::TimedOut)).0, Answer::Nothing);
+        let (existing, _) = answer(1, 200, absent);
+        assert_eq!(existing, Answer::Unexpected, "the shop exists");
+        let (no_response, _) = Answer::from_response(1, &Err(Failure::TimedOut));
+        assert_eq!(no_response, Answer::Nothing);
     }
 }

@@ -90,18 +90,19 @@ impl Stage {
         let done = work.await?;
         let time = begin.elapsed();
         let after = self.counters().await?;
-        Ok((done, Counts::of(before, after, self.nodes.len(), time)))
+        let counts = Counts::from_counters(before, after, self.nodes.len(), time);
+        Ok((done, counts))
     }
 
     /// Reads these shops at the same instant, one from each instance; what was counted meanwhile.
     pub async fn read_each(&self, strategy: ReadStrategy, ids: Vec<u64>) -> Result<Counts, Error> {
         let mut readers = self.connect(1).await?;
-        let due = Some(Instant::now());
+        let due_now = Some(Instant::now());
         let reading = read_all(
             &mut readers,
             strategy,
             ids,
-            due,
+            due_now,
             Progress::Silent,
             &self.stop,
         );
@@ -140,19 +141,23 @@ impl Stage {
 pub async fn disturbed<T>(
     work: impl Future<Output = Result<T, Error>>,
     pause: Duration,
-    mut disturb: impl AsyncFnMut() -> Result<(), Error>,
+    disturb: impl AsyncFnMut() -> Result<(), Error>,
 ) -> Result<T, Error> {
-    let disturbing = async {
-        loop {
-            sleep(pause).await;
-            if let Err(error) = disturb().await {
-                return error;
-            }
-        }
-    };
     tokio::select! {
         done = work => done,
-        error = disturbing => Err(error),
+        error = repeat_until_error(pause, disturb) => Err(error),
+    }
+}
+
+async fn repeat_until_error(
+    pause: Duration,
+    mut disturb: impl AsyncFnMut() -> Result<(), Error>,
+) -> Error {
+    loop {
+        sleep(pause).await;
+        if let Err(error) = disturb().await {
+            return error;
+        }
     }
 }
 
@@ -173,11 +178,11 @@ pub struct Counts {
 
 impl Counts {
     /// By the counters before and after; nothing where an instance was started anew.
-    fn of(before: [u64; 5], after: [u64; 5], instances: usize, time: Duration) -> Self {
-        let count = |at: usize| after[at].saturating_sub(before[at]);
-        let [filtered, loads, unasked, not_stored, statements] = [0, 1, 2, 3, 4].map(count);
-        let others = OTHERS + BACKGROUND_PER_S * instances as f64 * time.as_secs_f64();
-        let unexplained = statements.saturating_sub(loads + others as u64);
+    fn from_counters(before: [u64; 5], after: [u64; 5], instances: usize, time: Duration) -> Self {
+        let [filtered, loads, unasked, not_stored, statements] =
+            [0, 1, 2, 3, 4].map(|index| after[index].saturating_sub(before[index]));
+        let other_statements = OTHERS + BACKGROUND_PER_S * instances as f64 * time.as_secs_f64();
+        let unexplained = statements.saturating_sub(loads + other_statements as u64);
         Self {
             filtered,
             loads,
@@ -205,13 +210,16 @@ mod tests {
 
     #[test]
     fn statements_without_a_load_are_unexplained_except_the_instances_own() {
-        let of = |statements: u64, seconds: u64| {
+        let unexplained = |statements: u64, seconds: u64| {
+            let before = [7, 3, 1, 1, 9];
             let after = [7, 4, 2, 3, 9 + statements];
-            let counts = Counts::of([7, 3, 1, 1, 9], after, 2, Duration::from_secs(seconds));
+            let counts = Counts::from_counters(before, after, 2, Duration::from_secs(seconds));
             assert_eq!((counts.filtered, counts.loads, counts.bypassed), (0, 1, 3));
             counts.unexplained
         };
         // Two instances execute some 8 a second by themselves.
-        assert_eq!((of(33 * 8, 33), of(33 * 8, 1), of(1000, 33)), (0, 223, 319));
+        assert_eq!(unexplained(33 * 8, 33), 0);
+        assert_eq!(unexplained(33 * 8, 1), 223);
+        assert_eq!(unexplained(1000, 33), 319);
     }
 }

@@ -141,35 +141,20 @@ async fn round(
     sleep(FORGOTTEN).await;
     readers.open().await?;
 
-    let expiring = async {
-        let lock = stage.table.lock().await?;
-        let begin = Instant::now() + LEAD;
-        let unlocking = async {
-            sleep_until((begin + SLOW_LOAD).into()).await;
-            unlock(lock).await?;
-            Ok::<_, Error>(begin.elapsed())
-        };
-        let reading = read_all(readers, strategy, ids, Some(begin), silent, stop);
-        let (reads, unlocked) = tokio::try_join!(reading, unlocking)?;
-        let is_fresh = async || stage.keys.is_fresh(shop).await.is_ok_and(|fresh| fresh);
-        Ok::<_, Error>((reads, unlocked, until(REBUILD_LIMIT, is_fresh).await))
-    };
-    let ((reads, unlocked, rebuilt), counts) = stage.counting(expiring).await?;
+    let bursting = burst_on_expired_key(stage, readers, strategy, ids);
+    let (burst, counts) = stage.counting(bursting).await?;
     let failed = warm
         .iter()
-        .chain(&reads)
+        .chain(&burst.reads)
         .filter(|read| read.answer != Answer::Shop);
     let failed = failed.count() as u64;
-    let load_ms = unlocked.as_secs_f64() * 1e3;
     let loads = counts.loads;
-    let warm_ms = slowest_ms(&warm);
-    let expired_ms = slowest_ms(&reads);
     let round = Round {
         counts,
-        rebuilt,
-        load_ms,
-        warm_ms,
-        expired_ms,
+        rebuilt: burst.rebuilt,
+        load_ms: burst.load_time.as_secs_f64() * 1e3,
+        warm_ms: slowest_ms(&warm),
+        expired_ms: slowest_ms(&burst.reads),
         failed,
     };
     let wait_ms = round.wait_ms();
@@ -177,6 +162,49 @@ async fn round(
         "{strategy}: {loads} loads, longest wait {wait_ms:.0} ms"
     ));
     Ok(round)
+}
+
+/// What came of a burst on the expired key.
+struct ExpiredBurst {
+    reads: Vec<Read>,
+    /// From its beginning until the table was unlocked: no load ends earlier.
+    load_time: Duration,
+    /// Whether the key was fresh again afterwards.
+    rebuilt: bool,
+}
+
+/// Lets all readers go while the table is locked, unlocks it, and waits until the key is rebuilt.
+async fn burst_on_expired_key(
+    stage: &Stage,
+    readers: &mut Connections,
+    strategy: ReadStrategy,
+    ids: Vec<u64>,
+) -> Result<ExpiredBurst, Error> {
+    let shop = stage.shops[0];
+    let lock = stage.table.lock().await?;
+    let begin = Instant::now() + LEAD;
+    let reading = read_all(
+        readers,
+        strategy,
+        ids,
+        Some(begin),
+        Progress::Silent,
+        &stage.stop,
+    );
+    let (reads, load_time) = tokio::try_join!(reading, async {
+        sleep_until((begin + SLOW_LOAD).into()).await;
+        unlock(lock).await?;
+        Ok::<_, Error>(begin.elapsed())
+    })?;
+    let rebuilt = until(REBUILD_LIMIT, async || {
+        stage.keys.is_fresh(shop).await.is_ok_and(|fresh| fresh)
+    })
+    .await;
+    Ok(ExpiredBurst {
+        reads,
+        load_time,
+        rebuilt,
+    })
 }
 
 impl Round {
@@ -200,8 +228,8 @@ fn slowest_ms(reads: &[Read]) -> f64 {
 fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
     let what = |what: &str| format!("{strategy}: {what}");
     let ms = |ms: f64| format!("{ms:.0} ms");
-    let longest = |of: fn(&Round) -> f64| rounds.iter().map(of).fold(0.0, f64::max);
-    let sum = |of: fn(&Round) -> u64| rounds.iter().map(of).sum::<u64>();
+    let longest = |time_ms: fn(&Round) -> f64| rounds.iter().map(time_ms).fold(0.0, f64::max);
+    let sum = |count: fn(&Round) -> u64| rounds.iter().map(count).sum::<u64>();
     let loads: Vec<_> = rounds.iter().map(|round| round.counts.loads).collect();
     let per_expiry = |allowed: &str, holds| {
         Check::new(
@@ -247,23 +275,31 @@ fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
         ));
     }
     if strategy == ReadStrategy::LogicalExpiry {
-        // Who did not wait was answered before the load could be done. Where the warm burst takes as long, nothing can be told.
-        let late = || {
-            rounds
-                .iter()
-                .filter(|round| round.expired_ms >= round.load_ms)
-        };
         let what = what("expiries with a reader answered after the load");
-        let check = Check::none(what, late().count() as u64);
-        let untold = |round: &Round| round.wait_ms() <= GRACE_MS || round.warm_ms >= round.load_ms;
-        let slow_machine = late().all(untold);
-        checks.push(if slow_machine { check.needed() } else { check });
+        checks.push(check_late_answers(what, rounds));
     }
     let counts = Counts {
         bypassed: sum(|round| round.counts.bypassed),
         ..Counts::default()
     };
     counts.with_redis_in_time(&what(BYPASSED), checks)
+}
+
+/// Who did not wait was answered before the load could be done. Where the warm burst takes as long, nothing can be told.
+fn check_late_answers(what: String, rounds: &[Round]) -> Check {
+    let late: Vec<_> = rounds
+        .iter()
+        .filter(|round| round.expired_ms >= round.load_ms)
+        .collect();
+    let check = Check::none(what, late.len() as u64);
+    let is_slow_machine = late
+        .iter()
+        .all(|round| round.wait_ms() <= GRACE_MS || round.warm_ms >= round.load_ms);
+    if is_slow_machine {
+        check.needed()
+    } else {
+        check
+    }
 }
 
 #[cfg(test)]

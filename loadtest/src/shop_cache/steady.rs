@@ -56,16 +56,16 @@ impl Case for Options {
         let duration = Duration::from_secs(self.seconds);
         let draws = draws(self.rate, stage.shops.clone(), begin, begin + duration);
         let live = Arc::new(Live::stopped_by(&stage.stop));
-        let due = (self.rate * duration.as_secs_f64()) as u64;
+        let due_count = (self.rate * duration.as_secs_f64()) as u64;
         let reading = reads::read(&mut readers, self.read_strategy, &live, draws);
-        let reading = stage.progress.watch("reads", due, &live, reading);
-        let expire = async || {
+        let reading = stage.progress.watch("reads", due_count, &live, reading);
+        let reads = disturbed(reading, EXPIRE_EVERY, async || {
             let id = stage.shops[rand::rng().random_range(0..stage.shops.len())];
             // A Redis that is away is part of the show.
             stage.keys.remove(&[id]).await.ok();
-            Ok::<_, Error>(())
-        };
-        let reads = disturbed(reading, EXPIRE_EVERY, expire).await?;
+            Ok(())
+        })
+        .await?;
         let all = reads.len() as f64;
         let elapsed_s = begin.elapsed().as_secs_f64().max(1e-6);
         let mut seconds = Vec::<Vec<Read>>::new();
@@ -89,7 +89,7 @@ impl Case for Options {
                 all / elapsed_s
             ),
             figures: vec![timeline(&seconds)],
-            checks: check(self.tolerate_seconds, &seconds, due),
+            checks: check(self.tolerate_seconds, &seconds, due_count),
         })
     }
 }
@@ -101,9 +101,9 @@ fn draws(
     end: Instant,
 ) -> impl Iterator<Item = (u64, Option<Instant>)> + Send + 'static {
     (0..).map_while(move |number: u64| {
-        let due = begin + Duration::from_secs_f64(number as f64 / rate.max(1e-3));
+        let due_at = begin + Duration::from_secs_f64(number as f64 / rate.max(1e-3));
         // A rate that is not kept ends late, but not for ever.
-        if due >= end || Instant::now() >= end + LATE {
+        if due_at >= end || Instant::now() >= end + LATE {
             return None;
         }
         let mut rng = rand::rng();
@@ -113,7 +113,7 @@ fn draws(
         } else {
             ids[rank(ids.len(), rng.random())]
         };
-        Some((id, Some(due)))
+        Some((id, Some(due_at)))
     })
 }
 
@@ -123,15 +123,17 @@ fn rank(count: usize, drawn: f64) -> usize {
     ((count as f64 + 1.0).powf(drawn) as usize).clamp(1, count) - 1
 }
 
-/// Checks a run by the reads that ended in each second. `due` requests were due; the first is always sent.
-fn check(tolerated: usize, seconds: &[Vec<Read>], due: u64) -> Vec<Check> {
-    let has_failed = |reads: &&Vec<Read>| count(reads, &[Answer::ServerError, Answer::Nothing]) > 0;
-    let failed = seconds.iter().filter(has_failed).count();
+/// Checks a run by the reads that ended in each second. `due_count` requests were due; the first is always sent.
+fn check(tolerated: usize, seconds: &[Vec<Read>], due_count: u64) -> Vec<Check> {
+    let failed = seconds
+        .iter()
+        .filter(|reads| count(reads, &[Answer::ServerError, Answer::Nothing]) > 0)
+        .count();
     let unexpected = seconds
         .iter()
         .map(|reads| count(reads, &[Answer::Unexpected]))
         .sum();
-    let unsent = due.saturating_sub(seconds.iter().map(|reads| reads.len() as u64).sum());
+    let unsent = due_count.saturating_sub(seconds.iter().map(|reads| reads.len() as u64).sum());
     let what = "seconds with a 5xx or without an answer";
     vec![
         Check::new(what, failed, tolerated, failed <= tolerated),
@@ -144,14 +146,15 @@ fn check(tolerated: usize, seconds: &[Vec<Read>], due: u64) -> Vec<Check> {
 }
 
 fn timeline(seconds: &[Vec<Read>]) -> Table {
-    let row = |(number, reads): (usize, &Vec<Read>)| {
+    let mut rows = Vec::new();
+    for (number, reads) in seconds.iter().enumerate() {
         let latency = Latency::of(reads.iter().map(|read| read.latency));
         let mut cells = vec![number.to_string(), reads.len().to_string()];
         cells.extend([latency.p50_ms, latency.p99_ms, latency.max_ms].map(|ms| format!("{ms:.1}")));
         let answers = [Answer::ServerError, Answer::Nothing, Answer::Throttled];
         cells.extend(answers.map(|answer| count(reads, &[answer]).to_string()));
-        cells
-    };
+        rows.push(cells);
+    }
     let columns = [
         ">second",
         ">reads",
@@ -162,7 +165,7 @@ fn timeline(seconds: &[Vec<Read>]) -> Table {
         ">no answer",
         ">429",
     ];
-    Table::new(&columns, seconds.iter().enumerate().map(row).collect())
+    Table::new(&columns, rows)
 }
 
 #[cfg(test)]
@@ -186,7 +189,7 @@ mod tests {
         use CheckResult::{Holds, Unclear, Violation};
         let good = Answer::Absent;
         let bad = Answer::ServerError;
-        for (answers, tolerated, due, expected) in [
+        for (answers, tolerated, due_count, expected) in [
             ([good, good, good], 0, 6, Holds),
             ([good, Answer::Nothing, good], 0, 6, Violation),
             ([good, bad, good], 1, 6, Holds),
@@ -196,7 +199,7 @@ mod tests {
         ] {
             // Of seconds with a shop and this answer each.
             let seconds = answers.map(|answer| [Answer::Shop, answer].map(Read::answered).to_vec());
-            let found = CheckResult::worst(&check(tolerated, &seconds, due));
+            let found = CheckResult::worst(&check(tolerated, &seconds, due_count));
             assert_eq!(found, expected, "{answers:?}");
         }
     }

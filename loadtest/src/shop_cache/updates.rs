@@ -63,17 +63,12 @@ impl Case for Options {
         let bound = Duration::from_millis(self.bound_ms);
         // Only what the changes did: readers count elsewhere.
         let changes = Live::default();
-        let writing = async {
-            let written = write(stage, &token, &changes).await;
-            // The readers must see for themselves that the last version is there everywhere.
-            sleep(bound + TAIL).await;
-            live.stop.cancel();
-            written
-        };
-        let both = async { tokio::join!(reading, writing) };
+        let writing = write_and_stop_readers(stage, &token, &changes, &live, bound + TAIL);
         let (reads, written) = stage
             .progress
-            .watch("changes", UPDATES, &changes, both)
+            .watch("changes", UPDATES, &changes, async {
+                tokio::join!(reading, writing)
+            })
             .await;
         let reads = reads?;
         let written = written?;
@@ -99,6 +94,21 @@ struct Written {
     versions: Vec<Option<Instant>>,
     /// Invalidation connections that were cut.
     cut: u64,
+}
+
+/// Makes all changes, and stops the readers so long after the last one.
+async fn write_and_stop_readers(
+    stage: &Stage,
+    token: &HeaderValue,
+    changes: &Live,
+    readers: &Live,
+    after: Duration,
+) -> Result<Written, Error> {
+    let written = write(stage, token, changes).await;
+    // The readers must see for themselves that the last version is there everywhere.
+    sleep(after).await;
+    readers.stop.cancel();
+    written
 }
 
 async fn write(stage: &Stage, token: &HeaderValue, changes: &Live) -> Result<Written, Error> {
@@ -170,7 +180,7 @@ fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -
     let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     let confirmed = versions.iter().flatten().count();
     let unconfirmed = versions.len() - confirmed;
-    let more = format!("more than {unconfirmed} that were not");
+    let allowed = format!("more than {unconfirmed} that were not");
     let least = fresh.into_iter().min().unwrap_or_default();
     let after = "fresh reads of each instance after the last change";
     vec![
@@ -181,7 +191,7 @@ fn check(bound: Duration, instances: usize, written: &Written, reads: &[Read]) -
         Check::new(
             "changes confirmed",
             confirmed,
-            more,
+            allowed,
             confirmed > unconfirmed,
         )
         .needed(),
@@ -211,13 +221,15 @@ mod tests {
     fn checks(versions: [Option<u32>; 3], cut: u64, reads: &[Sent]) -> Vec<Check> {
         let begin = Instant::now();
         let versions = versions.map(|ms| Some(begin + ms? * MS)).into();
-        let read = |&(target, ms, answer, version): &Sent| Read {
-            target,
-            version,
-            sent: begin + ms * MS,
-            ..Read::answered(answer)
-        };
-        let reads: Vec<_> = reads.iter().map(read).collect();
+        let reads: Vec<_> = reads
+            .iter()
+            .map(|&(target, ms, answer, version)| Read {
+                target,
+                version,
+                sent: begin + ms * MS,
+                ..Read::answered(answer)
+            })
+            .collect();
         check(10 * MS, 2, &Written { versions, cut }, &reads)
     }
 

@@ -30,50 +30,50 @@ const FILLER: &str =
     "CREATE TABLE IF NOT EXISTS chaos_filler (filler VARCHAR(7900) NOT NULL) CHARACTER SET ascii";
 
 /// SIGKILL, then it recovers.
-pub async fn kill(it: Scene<'_>) -> Result<()> {
+pub async fn kill(scene: Scene<'_>) -> Result<()> {
     // Held for as long as it lasts, here and below: faults of one server take turns.
-    let mut servers = it.cluster.database.lock().await;
+    let mut servers = scene.cluster.database.lock().await;
     servers.primary_mut().kill();
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     Ok(servers.primary_mut().try_restart().await?)
 }
 
 /// SIGSTOP, then SIGCONT.
-pub async fn stop(it: Scene<'_>) -> Result<()> {
-    let servers = it.cluster.database.lock().await;
-    Ok(pause(servers.primary().process()?, it.lasts).await?)
+pub async fn stop(scene: Scene<'_>) -> Result<()> {
+    let servers = scene.cluster.database.lock().await;
+    Ok(pause(servers.primary().process()?, scene.lasts).await?)
 }
 
 /// `read_only`, as after a failover: error 1290 for every write.
-pub async fn read_only(it: Scene<'_>) -> Result<()> {
-    let servers = it.cluster.database.lock().await;
+pub async fn read_only(scene: Scene<'_>) -> Result<()> {
+    let servers = scene.cluster.database.lock().await;
     let mut administrator = servers.primary().admin().await?;
     run(&mut administrator, "SET GLOBAL read_only = 1").await?;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     Ok(run(&mut administrator, "SET GLOBAL read_only = 0").await?)
 }
 
 /// Its file cannot grow and has no page left for rows: error 1114 for a row that needs one.
-pub async fn full(it: Scene<'_>) -> Result<()> {
-    let servers = it.cluster.database.lock().await;
+pub async fn full(scene: Scene<'_>) -> Result<()> {
+    let servers = scene.cluster.database.lock().await;
     let mut administrator = servers.primary().admin().await?;
     run(&mut administrator, FILLER).await?;
     let filled = fill(servers.primary(), &mut administrator).await;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     servers.primary().limit_file_size(None)?;
     run(&mut administrator, "TRUNCATE TABLE chaos_filler").await?;
     filled
 }
 
 /// A stranger's transaction holds the row of a sale.
-pub async fn row_held(it: Scene<'_>) -> Result<()> {
-    let servers = it.cluster.database.lock().await;
-    let voucher_id = it.operator.sales[0].voucher_id;
+pub async fn row_held(scene: Scene<'_>) -> Result<()> {
+    let servers = scene.cluster.database.lock().await;
+    let voucher_id = scene.operator.sales[0].voucher_id;
     let mut stranger = servers.primary().admin().await?;
     run(&mut stranger, "BEGIN").await?;
     let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id =";
     run(&mut stranger, &format!("{lock} {voucher_id} FOR UPDATE")).await?;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     Ok(run(&mut stranger, "ROLLBACK").await?)
 }
 
@@ -97,15 +97,15 @@ async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) ->
 }
 
 /// The service's connections are closed, and strangers hold all that the server allows: error 1040.
-pub async fn exhaust_connections(it: Scene<'_>) -> Result<()> {
-    let servers = it.cluster.database.lock().await;
+pub async fn exhaust_connections(scene: Scene<'_>) -> Result<()> {
+    let servers = scene.cluster.database.lock().await;
     let mut administrator = servers.primary().admin().await?;
     run(
         &mut administrator,
         &format!("SET GLOBAL max_connections = {FEWEST_CONNECTIONS}"),
     )
     .await?;
-    let until = Instant::now() + it.lasts;
+    let until = Instant::now() + scene.lasts;
     let url = servers.primary().url();
     let strangers = (0..FEWEST_CONNECTIONS).map(async |_| {
         while Instant::now() < until {
@@ -130,22 +130,22 @@ pub async fn exhaust_connections(it: Scene<'_>) -> Result<()> {
 
 /// SIGKILL of the primary, which comes back as the replica of the one that is promoted. A replica that lags had received nothing for a while: a semi-synchronous
 /// one has everything that was confirmed all the same, an asynchronous one has not.
-pub async fn kill_primary(it: Scene<'_>, lagging: bool) -> Result<()> {
-    let mut pair = it.cluster.database.lock().await;
+pub async fn kill_primary(scene: Scene<'_>, lagging: bool) -> Result<()> {
+    let mut pair = scene.cluster.database.lock().await;
     if lagging {
         pair.stop_receiving().await?;
-        sleep(it.lasts).await;
+        sleep(scene.lasts).await;
     }
     pair.kill_primary();
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     pair.promote().await?;
     Ok(pair.rejoin().await?)
 }
 
 /// A planned change of the roles; the old primary goes on for a while, read-only, with its open connections.
-pub async fn switch_over(it: Scene<'_>) -> Result<()> {
-    let mut pair = it.cluster.database.lock().await;
+pub async fn switch_over(scene: Scene<'_>) -> Result<()> {
+    let mut pair = scene.cluster.database.lock().await;
     pair.switch_over().await?;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     Ok(pair.rejoin().await?)
 }

@@ -69,13 +69,13 @@ enum Effect {
 
 /// Faults, each by its name, how long it lasts, what it needs, what it does to a round, and how it is injected.
 macro_rules! table {
-    ($($name:literal, $lasts:expr, $needs:ident, $effect:ident, $it:ident => $inject:expr;)*) => {
+    ($($name:literal, $lasts:expr, $needs:ident, $effect:ident, $scene:ident => $inject:expr;)*) => {
         &[$(Fault {
             name: $name,
             lasts: $lasts,
             needs: Needs::$needs,
             effect: Effect::$effect,
-            inject: |$it| Box::pin($inject),
+            inject: |$scene| Box::pin($inject),
         }),*]
     };
 }
@@ -89,81 +89,81 @@ const SERVER_AHEAD_BY: i32 = 600;
 /// What can be drawn where there is one Redis and one database. The order is that of a run's first rounds, which try each
 /// once; their number is no multiple of three, so that each of three strategies that take turns meets each first.
 static USUAL: &[Fault] = table! {
-    "lose commits", 20..400, Nothing, Breaks, it => service::link(it, Database, LoseCommit);
-    "kill -9 instance 1", 0..400, Nothing, Breaks, it => service::kill(it, 0);
-    "requests to redis arrive late", 300..4_000, Nothing, Breaks, it => service::deliver_late(it, Redis);
-    "kill -9 redis, back empty", 0..400, Nothing, Loses, it => redis::kill(it, RedisData::Empty);
-    "kill -9 database", 0..400, Nothing, Breaks, it => database::kill(it);
-    "lose commit replies", 20..400, Nothing, Breaks, it => service::link(it, Database, LoseCommitReply);
+    "lose commits", 20..400, Nothing, Breaks, scene => service::link(scene, Database, LoseCommit);
+    "kill -9 instance 1", 0..400, Nothing, Breaks, scene => service::kill(scene, 0);
+    "requests to redis arrive late", 300..4_000, Nothing, Breaks, scene => service::deliver_late(scene, Redis);
+    "kill -9 redis, back empty", 0..400, Nothing, Loses, scene => redis::kill(scene, RedisData::Empty);
+    "kill -9 database", 0..400, Nothing, Breaks, scene => database::kill(scene);
+    "lose commit replies", 20..400, Nothing, Breaks, scene => service::link(scene, Database, LoseCommitReply);
     "the clock of instance 1 is 120 s ahead", 3_000..8_000, Faketime, ClockAhead,
-        it => service::step_clock_of_instance(it, 0, WRONG_BY);
-    "FLUSHALL", 0..1, Nothing, Loses, it => redis::empty(it);
-    "database read-only", 50..1_200, Nothing, Breaks, it => database::read_only(it);
-    "requests to database arrive late", 300..4_000, Nothing, Breaks, it => service::deliver_late(it, Database);
-    "delete stream.orders", 0..1, Nothing, Loses, it => redis::delete_stream(it);
-    "half-open connections to database", 0..1, Nothing, Breaks, it => service::link(it, Database, HalfOpen);
+        scene => service::step_clock_of_instance(scene, 0, WRONG_BY);
+    "FLUSHALL", 0..1, Nothing, Loses, scene => redis::empty(scene);
+    "database read-only", 50..1_200, Nothing, Breaks, scene => database::read_only(scene);
+    "requests to database arrive late", 300..4_000, Nothing, Breaks, scene => service::deliver_late(scene, Database);
+    "delete stream.orders", 0..1, Nothing, Loses, scene => redis::delete_stream(scene);
+    "half-open connections to database", 0..1, Nothing, Breaks, scene => service::link(scene, Database, HalfOpen);
     "lose replies on publishing", 0..100, Nothing, Breaks,
-        it => service::lose_replies(it, it.operator.publish(0));
+        scene => service::lose_replies(scene, scene.operator.publish(0));
     // What it keeps is claimed after 10 s, which is looked for each second.
-    "stop instance 2 longer than every takeover", 11_500..12_500, Nothing, Breaks, it => service::stop(it, 1);
-    "redis out of memory", 50..1_200, Nothing, Breaks, it => redis::out_of_memory(it);
+    "stop instance 2 longer than every takeover", 11_500..12_500, Nothing, Breaks, scene => service::stop(scene, 1);
+    "redis out of memory", 50..1_200, Nothing, Breaks, scene => redis::out_of_memory(scene);
     "step the clock of database 10 minutes on", 1_100..2_200, DatabaseFaketime, ServerAhead,
-        it => service::step_clock_on(it, Database, SERVER_AHEAD_BY);
-    "database full", 50..1_200, InnoDb, Breaks, it => database::full(it);
-    "kill -9 redis, back with an old snapshot", 0..800, Nothing, Loses, it => redis::kill(it, RedisData::Old);
-    "stop instance 1", 50..1_500, Nothing, Breaks, it => service::stop(it, 0);
-    "requests to redis arrive very late", 4_000..20_000, Nothing, Breaks, it => service::deliver_late(it, Redis);
+        scene => service::step_clock_on(scene, Database, SERVER_AHEAD_BY);
+    "database full", 50..1_200, InnoDb, Breaks, scene => database::full(scene);
+    "kill -9 redis, back with an old snapshot", 0..800, Nothing, Loses, scene => redis::kill(scene, RedisData::Old);
+    "stop instance 1", 50..1_500, Nothing, Breaks, scene => service::stop(scene, 0);
+    "requests to redis arrive very late", 4_000..20_000, Nothing, Breaks, scene => service::deliver_late(scene, Redis);
     "lose replies on adding stock", 0..100, Nothing, Breaks,
-        it => service::lose_replies(it, it.operator.add_stock(1));
-    "database connections exhausted", 50..1_200, InnoDb, Breaks, it => database::exhaust_connections(it);
-    "half-open connections to redis", 0..1, Nothing, Breaks, it => service::link(it, Redis, HalfOpen);
-    "delete single keys", 50..3_000, Nothing, Breaks, it => redis::delete_keys(it);
+        scene => service::lose_replies(scene, scene.operator.add_stock(1));
+    "database connections exhausted", 50..1_200, InnoDb, Breaks, scene => database::exhaust_connections(scene);
+    "half-open connections to redis", 0..1, Nothing, Breaks, scene => service::link(scene, Redis, HalfOpen);
+    "delete single keys", 50..3_000, Nothing, Breaks, scene => redis::delete_keys(scene);
     "the clock of instance 2 is 120 s behind", 3_000..8_000, Faketime, ClockBehind,
-        it => service::step_clock_of_instance(it, 1, -WRONG_BY);
+        scene => service::step_clock_of_instance(scene, 1, -WRONG_BY);
     "step the clock of redis 10 minutes back", 1_100..2_200, OneRedisFaketime, Breaks,
-        it => service::step_clock(it, Redis, -600);
-    "a stranger holds the sale's row", 50..2_500, Nothing, Breaks, it => database::row_held(it);
-    "lose database replies", 20..400, Nothing, Breaks, it => service::link(it, Database, LoseReplies);
-    "lose replies on paying", 0..100, Nothing, Breaks, it => service::lose_replies_on(it, What::Pay);
+        scene => service::step_clock(scene, Redis, -600);
+    "a stranger holds the sale's row", 50..2_500, Nothing, Breaks, scene => database::row_held(scene);
+    "lose database replies", 20..400, Nothing, Breaks, scene => service::link(scene, Database, LoseReplies);
+    "lose replies on paying", 0..100, Nothing, Breaks, scene => service::lose_replies_on(scene, What::Pay);
     "requests to database arrive very late", 4_000..20_000, Nothing, Breaks,
-        it => service::deliver_late(it, Database);
-    "stop database", 50..1_500, Nothing, Breaks, it => database::stop(it);
-    "kill -9 instance 2", 0..400, Nothing, Breaks, it => service::kill(it, 1);
-    "lose redis replies", 20..400, Nothing, Breaks, it => service::link(it, Redis, LoseReplies);
+        scene => service::deliver_late(scene, Database);
+    "stop database", 50..1_500, Nothing, Breaks, scene => database::stop(scene);
+    "kill -9 instance 2", 0..400, Nothing, Breaks, scene => service::kill(scene, 1);
+    "lose redis replies", 20..400, Nothing, Breaks, scene => service::link(scene, Redis, LoseReplies);
     "step the clock of database 10 minutes back", 1_100..2_200, DatabaseFaketime, Breaks,
-        it => service::step_clock(it, Database, -600);
-    "stop redis", 50..1_500, Nothing, LosesIfReplaced, it => redis::stop(it);
-    "cut database off", 10..500, Nothing, Breaks, it => service::link(it, Database, Cut);
-    "rolling restart", 0..300, Nothing, Breaks, it => service::roll(it);
-    "kill -9 redis, back intact", 0..400, Nothing, LosesIfReplaced, it => redis::kill(it, RedisData::Intact);
-    "lose replies on cancelling", 0..100, Nothing, Breaks, it => service::lose_replies_on(it, What::Cancel);
-    "cut redis off", 10..500, Nothing, Breaks, it => service::link(it, Redis, Cut);
+        scene => service::step_clock(scene, Database, -600);
+    "stop redis", 50..1_500, Nothing, LosesIfReplaced, scene => redis::stop(scene);
+    "cut database off", 10..500, Nothing, Breaks, scene => service::link(scene, Database, Cut);
+    "rolling restart", 0..300, Nothing, Breaks, scene => service::roll(scene);
+    "kill -9 redis, back intact", 0..400, Nothing, LosesIfReplaced, scene => redis::kill(scene, RedisData::Intact);
+    "lose replies on cancelling", 0..100, Nothing, Breaks, scene => service::lose_replies_on(scene, What::Cancel);
+    "cut redis off", 10..500, Nothing, Breaks, scene => service::link(scene, Redis, Cut);
     "step the clock of redis 10 minutes on", 1_100..2_200, OneRedisFaketime, ServerAhead,
-        it => service::step_clock_on(it, Redis, SERVER_AHEAD_BY);
-    "stop instance 2", 50..1_500, Nothing, Breaks, it => service::stop(it, 1);
-    "stop instance 1 longer than every takeover", 11_500..12_500, Nothing, Breaks, it => service::stop(it, 0);
+        scene => service::step_clock_on(scene, Redis, SERVER_AHEAD_BY);
+    "stop instance 2", 50..1_500, Nothing, Breaks, scene => service::stop(scene, 1);
+    "stop instance 1 longer than every takeover", 11_500..12_500, Nothing, Breaks, scene => service::stop(scene, 0);
 };
 
 /// What can be drawn besides where a server has a replica.
 static FAILOVERS: &[Fault] = table! {
     "kill -9 a redis master, a lagging replica takes over", 50..1_000, RedisReplica, Loses,
-        it => redis::kill_master(it, true);
+        scene => redis::kill_master(scene, true);
     "kill -9 the database's primary, its replica is promoted", 0..800, DatabaseReplica, Breaks,
-        it => database::kill_primary(it, false);
-    "move a slot", 50..800, RedisCluster, Breaks, it => redis::move_slot(it);
+        scene => database::kill_primary(scene, false);
+    "move a slot", 50..800, RedisCluster, Breaks, scene => redis::move_slot(scene);
     "the database's primary and replica change places", 0..1_000, DatabaseReplica, Breaks,
-        it => database::switch_over(it);
-    "graceful failover of redis", 0..1, RedisReplica, Breaks, it => redis::hand_over(it);
+        scene => database::switch_over(scene);
+    "graceful failover of redis", 0..1, RedisReplica, Breaks, scene => redis::hand_over(scene);
     "a redis master partitioned with its clients", 100..1_500, RedisReplica, Loses,
-        it => redis::partition(it);
+        scene => redis::partition(scene);
     "kill -9 the database's primary, a lagging replica is promoted", 50..800, DatabaseReplica, Breaks,
-        it => database::kill_primary(it, true);
+        scene => database::kill_primary(scene, true);
     "forced failover of redis to a lagging replica", 50..1_000, RedisReplica, Loses,
-        it => redis::replace_while_lagging(it, "FORCE");
+        scene => redis::replace_while_lagging(scene, "FORCE");
     "kill -9 a redis master, its replica takes over", 0..400, RedisReplica, Loses,
-        it => redis::kill_master(it, false);
+        scene => redis::kill_master(scene, false);
     "takeover of a redis master by a lagging replica", 50..1_000, RedisCluster, Loses,
-        it => redis::replace_while_lagging(it, "TAKEOVER");
+        scene => redis::replace_while_lagging(scene, "TAKEOVER");
 };
 
 /// After what recovery is measured.
@@ -176,7 +176,7 @@ const RECOVERIES: [&str; 4] = [
 
 /// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
 /// where there are any.
-pub fn of(layout: Layout) -> Vec<&'static Fault> {
+pub fn draw_order(layout: Layout) -> Vec<&'static Fault> {
     let mut failovers = fitting(FAILOVERS, layout).cycle();
     let mut all = Vec::new();
     for (number, fault) in fitting(USUAL, layout).enumerate() {
@@ -315,17 +315,19 @@ mod tests {
             (RedisLayout::Cluster, 48),
         ];
         for (redis, faults) in redises {
-            for (database, more) in databases {
+            for (database, database_failovers) in databases {
                 let layout = Layout {
                     redis,
                     database,
                     faketime: true,
                     oceanbase: false,
                 };
-                assert_eq!(distinct(layout).count(), faults + more, "{layout:?}");
-                let replicas = [layout.redis_fails_over(), more > 0].map(usize::from);
+                let count = distinct(layout).count();
+                assert_eq!(count, faults + database_failovers, "{layout:?}");
+                let has_replica = [layout.redis_fails_over(), database_failovers > 0];
+                let replicas = has_replica.map(usize::from);
                 assert_eq!(recoveries(layout).count(), 2 + replicas[0] + replicas[1]);
-                assert_ne!(of(layout).len() % 3, 0, "{layout:?}");
+                assert_ne!(draw_order(layout).len() % 3, 0, "{layout:?}");
             }
         }
         assert_eq!(redises.len(), RedisLayout::value_variants().len());

@@ -25,82 +25,83 @@ const COPY_LIMIT: Duration = Duration::from_secs(10);
 
 /// The servers, and which of them is the master of the round's first sale. Held for as long as a fault lasts: those of one
 /// server take turns.
-async fn hold(it: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize)> {
-    let redis = it.cluster.redis.lock().await;
-    let master = redis.master_of(&key(it)).await?;
+async fn hold(scene: Scene<'_>) -> Result<(MutexGuard<'_, RedisServers>, usize)> {
+    let redis = scene.cluster.redis.lock().await;
+    let master = redis.master_of(&key(scene)).await?;
     Ok((redis, master))
 }
 
 /// A key of the round's first sale.
-fn key(it: Scene<'_>) -> String {
-    it.cluster
+fn key(scene: Scene<'_>) -> String {
+    scene
+        .cluster
         .access
         .keys()
-        .stock(it.operator.sales[0].voucher_id)
+        .stock(scene.operator.sales[0].voucher_id)
 }
 
 /// SIGKILL, then started again with this data. The old snapshot is taken before, as long as the server is away.
-pub async fn kill(it: Scene<'_>, data: RedisData) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
+pub async fn kill(scene: Scene<'_>, data: RedisData) -> Result<()> {
+    let (mut redis, master) = hold(scene).await?;
     if data == RedisData::Old {
         take_snapshot(&redis.nodes[master]).await?;
-        sleep(it.lasts).await;
+        sleep(scene.lasts).await;
     }
     redis.nodes[master].kill();
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     redis.restart(master, data).await?;
     redis.replicated().await?;
     if data == RedisData::Intact {
         Ok(())
     } else {
-        sign_in_again(it).await
+        sign_in_again(scene).await
     }
 }
 
-async fn sign_in_again(it: Scene<'_>) -> Result<()> {
-    Ok(sessions::open(&it.cluster.access, &it.operator.sales[0].buyers).await?)
+async fn sign_in_again(scene: Scene<'_>) -> Result<()> {
+    Ok(sessions::open(&scene.cluster.access, &scene.operator.sales[0].buyers).await?)
 }
 
 /// SIGSTOP, then SIGCONT.
-pub async fn stop(it: Scene<'_>) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
-    pause(redis.nodes[master].process()?, it.lasts).await?;
+pub async fn stop(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(scene).await?;
+    pause(redis.nodes[master].process()?, scene.lasts).await?;
     redis.replicated().await
 }
 
-pub async fn empty(it: Scene<'_>) -> Result<()> {
-    let (mut redis, _) = hold(it).await?;
+pub async fn empty(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, _) = hold(scene).await?;
     on_all_masters(&redis, &["FLUSHALL"]).await?;
     redis.replicated().await?;
-    sign_in_again(it).await
+    sign_in_again(scene).await
 }
 
 /// The stream of admitted orders is deleted, and nothing else.
-pub async fn delete_stream(it: Scene<'_>) -> Result<()> {
-    let (mut redis, _) = hold(it).await?;
-    delete(&redis, &it.cluster.access.keys().stream()).await?;
+pub async fn delete_stream(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, _) = hold(scene).await?;
+    delete(&redis, &scene.cluster.access.keys().stream()).await?;
     redis.replicated().await
 }
 
 /// One by one all other keys that serve the sales are deleted: counters, claims, marks, ids, the hash, the group.
-pub async fn delete_keys(it: Scene<'_>) -> Result<()> {
-    let (mut redis, _) = hold(it).await?;
-    let access = &it.cluster.access;
+pub async fn delete_keys(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, _) = hold(scene).await?;
+    let access = &scene.cluster.access;
     let day = chrono::Utc::now()
         .with_timezone(&access.time_zone)
         .format("%Y:%m:%d")
         .to_string();
-    let sales: Vec<u64> = it
+    let sales: Vec<u64> = scene
         .operator
         .sales
         .iter()
         .map(|sale| sale.voucher_id)
         .collect();
-    let mut others = access.keys().replaceable(&day, &sales);
+    let mut keys = access.keys().replaceable(&day, &sales);
     // As drawn as the time it takes.
-    others.shuffle(&mut StdRng::seed_from_u64(it.lasts.as_millis() as u64));
-    let pause = it.lasts / (others.len() as u32 + 1);
-    for key in others {
+    keys.shuffle(&mut StdRng::seed_from_u64(scene.lasts.as_millis() as u64));
+    let pause = scene.lasts / (keys.len() as u32 + 1);
+    for key in keys {
         delete(&redis, &key).await?;
         sleep(pause).await;
     }
@@ -111,10 +112,10 @@ pub async fn delete_keys(it: Scene<'_>) -> Result<()> {
 }
 
 /// No memory is left, and nothing is evicted: commands that could write are refused.
-pub async fn out_of_memory(it: Scene<'_>) -> Result<()> {
-    let (mut redis, _) = hold(it).await?;
+pub async fn out_of_memory(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, _) = hold(scene).await?;
     on_all_masters(&redis, &["CONFIG", "SET", "maxmemory", "1"]).await?;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     on_all_masters(&redis, &["CONFIG", "SET", "maxmemory", "0"]).await?;
     redis.replicated().await
 }
@@ -135,23 +136,23 @@ async fn delete(redis: &RedisServers, key: &str) -> Result<()> {
 
 /// SIGKILL; the replica takes over, and the old master comes back as its replica. Where the replica lags, it had stopped
 /// copying before: what was confirmed since is gone.
-pub async fn kill_master(it: Scene<'_>, lagging: bool) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
+pub async fn kill_master(scene: Scene<'_>, lagging: bool) -> Result<()> {
+    let (mut redis, master) = hold(scene).await?;
     if lagging {
         stop_copying(&redis, master).await?;
-        sleep(it.lasts).await;
+        sleep(scene.lasts).await;
     }
     redis.nodes[master].kill();
     redis.took_over(redis.replica_of(master)).await?;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     redis.restart(master, RedisData::Intact).await?;
     redis.replicated().await
 }
 
 /// A failover without a loss: writes wait until the replica has everything, and until the master is one itself. A master in
 /// a cluster sees to that; to Sentinel's it is done.
-pub async fn hand_over(it: Scene<'_>) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
+pub async fn hand_over(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(scene).await?;
     let replica = redis.replica_of(master);
     if redis.layout == RedisLayout::Cluster {
         redis.replace_by(replica, &[]).await?;
@@ -171,12 +172,15 @@ pub async fn hand_over(it: Scene<'_>) -> Result<()> {
             .find_map(|line| line.strip_prefix("master_repl_offset:"))
             .map(str::to_owned)
     };
-    let has_all = until(COPY_LIMIT, async || {
-        let of_master = offset(master).await;
-        let of_replica = offset(replica).await;
-        of_master.is_some() && of_master == of_replica
+    let has_caught_up = until(COPY_LIMIT, async || {
+        let master_offset = offset(master).await;
+        let replica_offset = offset(replica).await;
+        master_offset.is_some() && master_offset == replica_offset
     });
-    ensure!(has_all.await, "the replica of Redis does not catch up");
+    ensure!(
+        has_caught_up.await,
+        "the replica of Redis does not catch up"
+    );
     redis.ask_for_failover().await?;
     redis.took_over(replica).await?;
     redis.demote(master, replica).await?;
@@ -186,15 +190,15 @@ pub async fn hand_over(it: Scene<'_>) -> Result<()> {
 
 /// A replica that had stopped copying takes over from a master that lives, which for a moment goes on as one. In a cluster
 /// `how` says whether the other masters are asked: `FORCE` or `TAKEOVER`.
-pub async fn replace_while_lagging(it: Scene<'_>, how: &str) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
+pub async fn replace_while_lagging(scene: Scene<'_>, how: &str) -> Result<()> {
+    let (mut redis, master) = hold(scene).await?;
     let replica = redis.replica_of(master);
     stop_copying(&redis, master).await?;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     if redis.layout == RedisLayout::Sentinel {
         redis.ask_for_failover().await?;
         redis.took_over(replica).await?;
-        sleep(it.lasts).await;
+        sleep(scene.lasts).await;
     } else {
         redis.replace_by(replica, &[how]).await?;
     }
@@ -204,18 +208,18 @@ pub async fn replace_while_lagging(it: Scene<'_>, how: &str) -> Result<()> {
 }
 
 /// The slot of the round's first sale moves to another master, half of its keys earlier than the others.
-pub async fn move_slot(it: Scene<'_>) -> Result<()> {
-    let (mut redis, _) = hold(it).await?;
-    redis.move_slot(&key(it), it.lasts).await?;
+pub async fn move_slot(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, _) = hold(scene).await?;
+    redis.move_slot(&key(scene), scene.lasts).await?;
     redis.replicated().await
 }
 
 /// The master is cut off from all other servers, not from its clients, until the replica has taken over and longer.
-pub async fn partition(it: Scene<'_>) -> Result<()> {
-    let (mut redis, master) = hold(it).await?;
+pub async fn partition(scene: Scene<'_>) -> Result<()> {
+    let (mut redis, master) = hold(scene).await?;
     redis.partition(master, true);
     let took_over = redis.took_over(redis.replica_of(master)).await;
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     redis.partition(master, false);
     took_over?;
     redis.replicated().await

@@ -24,60 +24,60 @@ const CLOCK_SEEN_WITHIN: Duration = Duration::from_millis(1_100);
 const LONGEST_HOLD: Duration = Duration::from_millis(1_200);
 
 /// SIGKILL, then started again.
-pub async fn kill(it: Scene<'_>, which: usize) -> Result<()> {
-    let mut instance = it.cluster.instances[which].lock().await;
+pub async fn kill(scene: Scene<'_>, which: usize) -> Result<()> {
+    let mut instance = scene.cluster.instances[which].lock().await;
     instance.kill();
-    sleep(it.lasts).await;
+    sleep(scene.lasts).await;
     instance.restart().await
 }
 
 /// SIGSTOP, then SIGCONT.
-pub async fn stop(it: Scene<'_>, which: usize) -> Result<()> {
-    let instance = it.cluster.instances[which].lock().await;
-    Ok(pause(instance.process()?, it.lasts).await?)
+pub async fn stop(scene: Scene<'_>, which: usize) -> Result<()> {
+    let instance = scene.cluster.instances[which].lock().await;
+    Ok(pause(instance.process()?, scene.lasts).await?)
 }
 
 /// One after the other is asked to end (SIGTERM) and started again.
-pub async fn roll(it: Scene<'_>) -> Result<()> {
-    for instance in &it.cluster.instances {
+pub async fn roll(scene: Scene<'_>) -> Result<()> {
+    for instance in &scene.cluster.instances {
         let mut instance = instance.lock().await;
         instance.end().await?;
         instance.restart().await?;
-        sleep(it.lasts).await;
+        sleep(scene.lasts).await;
     }
     Ok(())
 }
 
 /// The proxy before a server does this to the connections; at the end it forwards again.
-pub async fn link(it: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<()> {
-    it.cluster.set_proxies(kind, mode);
-    sleep(it.lasts).await;
-    it.cluster.set_proxies(kind, Mode::Forward);
+pub async fn link(scene: Scene<'_>, kind: ServerKind, mode: Mode) -> Result<()> {
+    scene.cluster.set_proxies(kind, mode);
+    sleep(scene.lasts).await;
+    scene.cluster.set_proxies(kind, Mode::Forward);
     Ok(())
 }
 
 /// All that is sent on the connections that are in use for a while reaches the server later, when the instances may have given
 /// it up, closed these connections and gone on with others: a late copy of a command, of a statement, of a COMMIT.
-pub async fn deliver_late(it: Scene<'_>, kind: ServerKind) -> Result<()> {
-    let hold = (it.lasts / 3).min(LONGEST_HOLD);
-    it.cluster.set_proxies(kind, Mode::HoldBytes);
+pub async fn deliver_late(scene: Scene<'_>, kind: ServerKind) -> Result<()> {
+    let hold = (scene.lasts / 3).min(LONGEST_HOLD);
+    scene.cluster.set_proxies(kind, Mode::HoldBytes);
     sleep(hold).await;
-    it.cluster.set_proxies(kind, Mode::Forward);
-    sleep(it.lasts - hold).await;
-    it.cluster.pass_held(kind).await
+    scene.cluster.set_proxies(kind, Mode::Forward);
+    sleep(scene.lasts - hold).await;
+    scene.cluster.pass_held(kind).await
 }
 
 /// A server's clock is stepped by so many seconds and, at the end, stepped back.
-pub async fn step_clock(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<()> {
-    step_while(&it.cluster.clocks[of as usize], seconds, it.lasts).await
+pub async fn step_clock(scene: Scene<'_>, kind: ServerKind, seconds: i32) -> Result<()> {
+    step_while(&scene.cluster.clocks[kind as usize], seconds, scene.lasts).await
 }
 
 /// A server's clock is ahead for a moment. Then the instances are restarted: those that saw it date ids of the future until that
 /// time has come, and so long a look-up says no of none that is lost.
-pub async fn step_clock_on(it: Scene<'_>, of: ServerKind, seconds: i32) -> Result<()> {
-    step_clock(it, of, seconds).await?;
+pub async fn step_clock_on(scene: Scene<'_>, kind: ServerKind, seconds: i32) -> Result<()> {
+    step_clock(scene, kind, seconds).await?;
     sleep(CLOCK_SEEN_WITHIN).await;
-    for instance in &it.cluster.instances {
+    for instance in &scene.cluster.instances {
         let mut instance = instance.lock().await;
         instance.end().await?;
         instance.restart().await?;
@@ -87,9 +87,9 @@ pub async fn step_clock_on(it: Scene<'_>, of: ServerKind, seconds: i32) -> Resul
 
 /// The same of an instance's clock, which it is also started with meanwhile. At the end it is restarted: its ids never step
 /// back, and would go on from the wrong time.
-pub async fn step_clock_of_instance(it: Scene<'_>, which: usize, seconds: i32) -> Result<()> {
-    step_while(&it.cluster.instance_clocks[which], seconds, it.lasts).await?;
-    let mut instance = it.cluster.instances[which].lock().await;
+pub async fn step_clock_of_instance(scene: Scene<'_>, which: usize, seconds: i32) -> Result<()> {
+    step_while(&scene.cluster.instance_clocks[which], seconds, scene.lasts).await?;
+    let mut instance = scene.cluster.instances[which].lock().await;
     instance.end().await?;
     instance.restart().await
 }
@@ -104,16 +104,16 @@ async fn step_while(clock: &Mutex<PathBuf>, seconds: i32, lasts: Duration) -> Re
 
 /// The operation is done while its replies from the database are lost, so that it is certainly hit; those of every round
 /// are hit by the other faults where they meet.
-pub async fn lose_replies(it: Scene<'_>, operation: impl Future<Output = ()>) -> Result<()> {
+pub async fn lose_replies(scene: Scene<'_>, operation: impl Future<Output = ()>) -> Result<()> {
     // Long enough for the first attempt of each; later ones are to succeed.
-    let lasts = it.lasts + SPELL;
-    let losing = link(Scene { lasts, ..it }, Database, Mode::LoseCommitReply);
+    let lasts = scene.lasts + SPELL;
+    let losing = link(Scene { lasts, ..scene }, Database, Mode::LoseCommitReply);
     let (lost, ()) = tokio::join!(losing, operation);
     lost
 }
 
 /// As [`lose_replies`], of payments or cancellations of orders that are there.
-pub async fn lose_replies_on(it: Scene<'_>, what: What) -> Result<()> {
-    let orders = it.operator.orders().await;
-    lose_replies(it, it.operator.change(&orders, what)).await
+pub async fn lose_replies_on(scene: Scene<'_>, what: What) -> Result<()> {
+    let orders = scene.operator.orders().await;
+    lose_replies(scene, scene.operator.change(&orders, what)).await
 }

@@ -44,16 +44,16 @@ impl RedisServers {
     /// Moves the slot of `key` to another master while clients use it: for `lasts` some of its keys are here and some
     /// there.
     pub async fn move_slot(&self, key: &str, lasts: Duration) -> Result<()> {
-        let from = self.master_of(key).await?;
-        let mut others = self.masters().await?;
-        others.retain(|number| *number != from);
-        let to = others.pop().context("there is no other master")?;
-        let slot: u16 = command(&self.nodes[from], &["CLUSTER", "KEYSLOT", key]).await?;
+        let source = self.master_of(key).await?;
+        let mut other_masters = self.masters().await?;
+        other_masters.retain(|number| *number != source);
+        let target = other_masters.pop().context("there is no other master")?;
+        let slot: u16 = command(&self.nodes[source], &["CLUSTER", "KEYSLOT", key]).await?;
         let slot = slot.to_string();
         let id =
             async |node: usize| command::<String>(&self.nodes[node], &["CLUSTER", "MYID"]).await;
-        let source = id(from).await?;
-        let target = id(to).await?;
+        let source_id = id(source).await?;
+        let target_id = id(target).await?;
         let set = async |node: usize, words: [&str; 2]| -> Result<()> {
             command(
                 &self.nodes[node],
@@ -61,14 +61,14 @@ impl RedisServers {
             )
             .await
         };
-        set(to, ["IMPORTING", &source]).await?;
-        set(from, ["MIGRATING", &target]).await?;
-        let port = self.nodes[to].port().to_string();
+        set(target, ["IMPORTING", &source_id]).await?;
+        set(source, ["MIGRATING", &target_id]).await?;
+        let port = self.nodes[target].port().to_string();
         // One half at first: what needs both halves waits.
         let mut parts = 2;
         loop {
             let keys = ["CLUSTER", "GETKEYSINSLOT", &slot, KEYS_AT_A_TIME];
-            let keys: Vec<String> = command(&self.nodes[from], &keys).await?;
+            let keys: Vec<String> = command(&self.nodes[source], &keys).await?;
             if keys.is_empty() {
                 break;
             }
@@ -78,15 +78,15 @@ impl RedisServers {
                     .take(keys.len().div_ceil(parts))
                     .map(String::as_str),
             );
-            let _moved: String = command(&self.nodes[from], &migrate).await?;
+            let _moved: String = command(&self.nodes[source], &migrate).await?;
             if parts > 1 {
                 sleep(lasts).await;
                 parts = 1;
             }
         }
         // The new owner first: the old one would otherwise send clients to a node that sends them back.
-        for node in [to, from].into_iter().chain(others) {
-            set(node, ["NODE", &target]).await?;
+        for node in [target, source].into_iter().chain(other_masters) {
+            set(node, ["NODE", &target_id]).await?;
         }
         Ok(())
     }

@@ -92,20 +92,21 @@ impl RedisServers {
             let mut node = RedisServer::start_in(folder.clone(), role.clone(), arguments).await?;
             let proxy = Proxy::start(node.address()).await?;
             let bus = Proxy::start(format!("127.0.0.1:{}", node.bus())).await?;
-            let [its_port, bus_port] = [&proxy, &bus].map(|proxy| port(proxy).to_string());
-            let from = source(number).to_string();
-            let own = [
+            let [proxy_port, bus_port] = [&proxy, &bus].map(|proxy| port(proxy).to_string());
+            let source_address = source(number).to_string();
+            let announcements = [
                 ["--replica-announce-ip", "127.0.0.1"],
-                ["--replica-announce-port", &its_port],
+                ["--replica-announce-port", &proxy_port],
                 ["--cluster-announce-ip", "127.0.0.1"],
-                ["--cluster-announce-port", &its_port],
+                ["--cluster-announce-port", &proxy_port],
                 ["--cluster-announce-bus-port", &bus_port],
-                ["--bind-source-addr", &from],
+                ["--bind-source-addr", &source_address],
             ];
             // One alone may be older than the last of these.
             if layout != RedisLayout::Single {
-                node.arguments
-                    .extend(own.as_flattened().iter().map(|&word| word.to_owned()));
+                for argument in announcements.as_flattened() {
+                    node.arguments.push((*argument).to_owned());
+                }
             }
             match layout {
                 RedisLayout::Single => node.environment.clone_from(&environment),
@@ -218,9 +219,9 @@ impl RedisServers {
             buses,
             sentinels,
         } = &*self.proxies;
-        for other in (0..self.nodes.len() + self.sentinels.len()).filter(|other| *other != node) {
+        for peer in (0..self.nodes.len() + self.sentinels.len()).filter(|peer| *peer != node) {
             for proxy in [&nodes[node], &buses[node]] {
-                proxy.set_for(source(other), mode);
+                proxy.set_for(source(peer), mode);
             }
         }
         for proxy in nodes.iter().chain(buses) {
@@ -236,8 +237,8 @@ impl RedisServers {
     /// Starts a killed server again: as a replica where another has taken over.
     pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<()> {
         if self.layout == RedisLayout::Sentinel {
-            self.nodes[node].role = match self.named().await {
-                Some(other) if other != node => self.copies(other),
+            self.nodes[node].role = match self.agreed_master().await {
+                Some(master) if master != node => self.replica_role(master),
                 _ => Role::Alone,
             };
         }
@@ -261,7 +262,7 @@ impl RedisServers {
     /// Waits until `replica` is the master.
     pub async fn took_over(&self, replica: usize) -> Result<()> {
         wait_until("the replica takes over", async || match self.layout {
-            RedisLayout::Sentinel => self.named().await == Some(replica),
+            RedisLayout::Sentinel => self.agreed_master().await == Some(replica),
             _ => is_master(&self.nodes[replica]).await.unwrap_or(false),
         })
         .await
@@ -279,6 +280,6 @@ async fn wait_until(what: &str, condition: impl AsyncFnMut() -> bool) -> Result<
 
 /// Whether it says that it is a master.
 async fn is_master(server: &RedisServer) -> Result<bool> {
-    let said: String = command(server, &["INFO", "replication"]).await?;
-    Ok(said.contains("role:master"))
+    let info: String = command(server, &["INFO", "replication"]).await?;
+    Ok(info.contains("role:master"))
 }

@@ -38,60 +38,62 @@ impl RedisServers {
     }
 
     /// The data server that every sentinel names as the master; `None` where they do not agree.
-    pub(super) async fn named(&self) -> Option<usize> {
-        let mut named: Option<u16> = None;
+    pub(super) async fn agreed_master(&self) -> Option<usize> {
+        let mut agreed_port: Option<u16> = None;
         for sentinel in &self.sentinels {
-            let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
-            let (_, port): (String, u16) = command(sentinel, &asked).await.ok()?;
-            if *named.get_or_insert(port) != port {
+            let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+            let (_, port): (String, u16) = command(sentinel, &words).await.ok()?;
+            if *agreed_port.get_or_insert(port) != port {
                 return None;
             }
         }
         self.proxies
             .nodes
             .iter()
-            .position(|proxy| Some(port(proxy)) == named)
+            .position(|proxy| Some(port(proxy)) == agreed_port)
     }
 
     /// The role of a replica of this data server.
-    pub(super) fn copies(&self, node: usize) -> Role {
+    pub(super) fn replica_role(&self, node: usize) -> Role {
         Role::ReplicaOf(port(&self.proxies.nodes[node]))
     }
 
     /// Makes a replica of a server that still takes itself for the master, as the sentinels do some ten seconds later.
     pub async fn demote(&mut self, old: usize, new: usize) -> Result<()> {
-        self.nodes[old].role = self.copies(new);
+        self.nodes[old].role = self.replica_role(new);
         let port = port(&self.proxies.nodes[new]).to_string();
         command(&self.nodes[old], &["REPLICAOF", "127.0.0.1", &port]).await
     }
 
     /// Asks the sentinels for a failover until one begins it: they refuse while they have not seen the last one's end.
     pub async fn ask_for_failover(&self) -> Result<()> {
-        let asked = ["SENTINEL", "FAILOVER", MASTER];
-        let ask = async || command::<()>(&self.sentinels[0], &asked).await.is_ok();
-        wait_until("a sentinel begins a failover", ask).await
+        let words = ["SENTINEL", "FAILOVER", MASTER];
+        wait_until("a sentinel begins a failover", async || {
+            command::<()>(&self.sentinels[0], &words).await.is_ok()
+        })
+        .await
     }
 
     /// Whether the sentinels agree on a master that is up, its replica has what it has, and each knows all the others.
     pub(super) async fn sentinels_are_whole(&mut self) -> Result<bool> {
-        let Some(master) = self.named().await else {
+        let Some(master) = self.agreed_master().await else {
             return Ok(false);
         };
-        let other = self.replica_of(master);
+        let replica = self.replica_of(master);
         // Two masters, of which the sentinels have not demoted the old one yet.
-        if is_master(&self.nodes[other]).await? {
-            self.demote(other, master).await?;
+        if is_master(&self.nodes[replica]).await? {
+            self.demote(replica, master).await?;
         }
         self.nodes[master].role = Role::Alone;
         for sentinel in &self.sentinels {
-            let said: String = command(sentinel, &["INFO", "sentinel"]).await?;
+            let info: String = command(sentinel, &["INFO", "sentinel"]).await?;
             if !["status=ok", "slaves=1,sentinels=3"]
                 .iter()
-                .all(|fact| said.contains(fact))
+                .all(|fact| info.contains(fact))
             {
                 return Ok(false);
             }
         }
-        Ok(is_in_sync(&self.nodes[master], &self.nodes[other]).await)
+        Ok(is_in_sync(&self.nodes[master], &self.nodes[replica]).await)
     }
 }

@@ -7,7 +7,7 @@ use What::{Cancel, Pay};
 
 const DONE: Reply = Reply::Ordered(7);
 
-fn told(user_id: u64, reply: Reply) -> Record {
+fn record(user_id: u64, reply: Reply) -> Record {
     Record {
         trace: None,
         observed: ObservedReply {
@@ -50,20 +50,20 @@ fn judge(
         redis_lost,
         ..outcome.clone()
     };
-    SaleVerdict::of(&outcome, &snapshot)
+    SaleVerdict::judge(&outcome, &snapshot)
 }
 
 #[test]
 fn a_row_after_a_definite_no_is_found_by_its_id_and_buyer() {
     // The reply that got lost would excuse any row of this buyer.
-    let records = vec![told(1, Reply::lost("TIME_OUT"))];
+    let records = vec![record(1, Reply::lost("TIME_OUT"))];
     let outcome = Outcome {
         records,
         noes: [(1, 7)].into(),
         ..Outcome::default()
     };
     for redis_lost in [false, true] {
-        let of = |rows: Vec<OrderRow>| {
+        let judge_rows = |rows: Vec<OrderRow>| {
             judge(
                 &outcome,
                 (1, 1 - rows.len() as i64),
@@ -71,8 +71,9 @@ fn a_row_after_a_definite_no_is_found_by_its_id_and_buyer() {
                 (redis_lost, false),
             )
         };
-        assert!(of(Vec::new()).is_clean() && of(vec![row(9, 1)]).is_clean());
-        let found = of(vec![row(7, 1)]);
+        assert!(judge_rows(Vec::new()).is_clean());
+        assert!(judge_rows(vec![row(9, 1)]).is_clean());
+        let found = judge_rows(vec![row(7, 1)]);
         assert_eq!(found.to_string(), "VIOLATION: row after a no 1");
         assert_eq!(
             found.checker.examples,
@@ -84,91 +85,82 @@ fn a_row_after_a_definite_no_is_found_by_its_id_and_buyer() {
 #[test]
 fn an_order_told_by_id_may_end_as_a_no_where_redis_may_lose_data() {
     let records = vec![
-        told(
+        record(
             1,
             Reply::Withdrawn {
                 id: 7,
                 code: "ORDER_NOT_FOUND".into(),
             },
         ),
-        told(1, Reply::AlreadyOrdered(Some(7))),
-        told(2, Reply::AlreadyOrdered(Some(8))),
-        told(3, Reply::lost("TIME_OUT")),
+        record(1, Reply::AlreadyOrdered(Some(7))),
+        record(2, Reply::AlreadyOrdered(Some(8))),
+        record(3, Reply::lost("TIME_OUT")),
         // True until then: those three held all places.
-        told(4, Reply::Refused("SOLD_OUT".into())),
+        record(4, Reply::Refused("SOLD_OUT".into())),
     ];
     let outcome = Outcome {
         records,
         noes: [(1, 7), (2, 8)].into(),
         ..Outcome::default()
     };
-    let of = |left, outcome: &Outcome, redis_lost| {
-        judge(outcome, (left, left), Vec::new(), (redis_lost, false))
+    let judge_unsold = |stock, outcome: &Outcome, redis_lost| {
+        judge(outcome, (stock, stock), Vec::new(), (redis_lost, false))
     };
-    let excused = of(3, &outcome, true);
+    let excused = judge_unsold(3, &outcome, true);
     assert!(
         excused.is_clean() && excused.no_after_loss == 2,
         "{excused:?}"
     );
     assert_eq!(
-        of(4, &outcome, true).to_string(),
+        judge_unsold(4, &outcome, true).to_string(),
         "VIOLATION: false sold-out 1"
     );
-    let counted = of(3, &outcome, false);
+    let counted = judge_unsold(3, &outcome, false);
     assert_eq!(
         counted.to_string(),
         "VIOLATION: lost 1, false sold-out 1, false duplicate 1"
     );
     let undecided = Outcome {
-        records: vec![told(1, Reply::Pending(7))],
+        records: vec![record(1, Reply::Pending(7))],
+        noes: [].into(),
         ..outcome.clone()
     };
-    assert!(
-        of(
-            3,
-            &Outcome {
-                noes: [].into(),
-                ..undecided
-            },
-            true
-        )
-        .checker
-        .lost
-            == 1
-    );
+    assert!(judge_unsold(3, &undecided, true).checker.lost == 1);
     let committed = Outcome {
-        records: vec![told(1, Reply::Ordered(7))],
+        records: vec![record(1, Reply::Ordered(7))],
         ..outcome
     };
     assert!(
-        of(3, &committed, true).checker.lost == 1,
+        judge_unsold(3, &committed, true).checker.lost == 1,
         "whatever its look-up says"
     );
 }
 
-fn answers(of: &[(What, Reply)], age_ms: u64) -> Vec<Answer> {
+fn answers(replies: &[(What, Reply)], age_ms: u64) -> Vec<Answer> {
     let age = Duration::from_millis(age_ms);
-    let all = of.iter().cloned();
-    all.map(|(what, reply)| Answer {
-        order_id: 7,
-        what,
-        reply,
-        age,
-    })
-    .collect()
+    replies
+        .iter()
+        .cloned()
+        .map(|(what, reply)| Answer {
+            order_id: 7,
+            what,
+            reply,
+            age,
+        })
+        .collect()
 }
 
 #[test]
 fn payments_and_cancellations_must_agree_with_their_answers() {
     let no = || Reply::Refused("ALREADY_PAID".into());
     let unknown = || Reply::lost("TIME_OUT");
-    let is_false = |of: &[(What, Reply)], status| {
+    let is_false = |replies: &[(What, Reply)], status| {
         let row = OrderRow {
             id: 7,
             user_id: 1,
             status,
         };
-        false_change(&row, &answers(of, 0), None).is_some()
+        false_change(&row, &answers(replies, 0), None).is_some()
     };
     assert!(!is_false(&[(Cancel, DONE), (Cancel, no())], CANCELLED));
     assert!(
@@ -207,7 +199,8 @@ fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
     assert!(false_change(&row, &[], None).is_some());
     assert!(false_change(&row, &[], limit).is_none());
     let gone = || (Pay, Reply::Refused("ORDER_CANCELLED".into()));
-    let early = |of: &[(What, Reply)], age| expired_early(&answers(of, age), limit).count();
+    let early =
+        |replies: &[(What, Reply)], age_ms| expired_early(&answers(replies, age_ms), limit).count();
     assert_eq!(early(&[gone()], 300), 1);
     assert_eq!(early(&[gone()], 3_000), 0);
     assert_eq!(
@@ -221,30 +214,31 @@ fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
 fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_oversold_sale() {
     // Order 7 is lost, and its buyer, who is told of it once more, has order 9 after it.
     let records = vec![
-        told(1, Reply::Ordered(7)),
-        told(1, Reply::AlreadyOrdered(Some(7))),
-        told(1, Reply::Ordered(9)),
-        told(2, Reply::Pending(8)),
+        record(1, Reply::Ordered(7)),
+        record(1, Reply::AlreadyOrdered(Some(7))),
+        record(1, Reply::Ordered(9)),
+        record(2, Reply::Pending(8)),
     ];
     let outcome = Outcome {
         records,
         ..Outcome::default()
     };
-    let of = |left, rows, rows_lost| judge(&outcome, (2, left), rows, (false, rows_lost));
+    let judge_rows =
+        |stock_left, rows, rows_lost| judge(&outcome, (2, stock_left), rows, (false, rows_lost));
     let rows = vec![row(8, 2), row(9, 1)];
-    let excused = of(0, rows.clone(), true);
+    let excused = judge_rows(0, rows.clone(), true);
     assert!(
         excused.is_clean() && excused.lost_by_database == 1,
         "{excused}"
     );
-    let counted = of(0, rows, false);
+    let counted = judge_rows(0, rows, false);
     assert!(
         counted.checker.lost > 0 && counted.lost_by_database == 0,
         "{counted}"
     );
-    let oversold = of(-1, vec![row(8, 2), row(9, 1), row(10, 3)], true);
+    let oversold = judge_rows(-1, vec![row(8, 2), row(9, 1), row(10, 3)], true);
     assert!(oversold.checker.oversold > 0, "{oversold}");
-    let twice = of(0, vec![row(9, 1), row(10, 1)], true);
+    let twice = judge_rows(0, vec![row(9, 1), row(10, 1)], true);
     assert!(twice.checker.duplicates > 0, "{twice}");
 }
 
