@@ -106,7 +106,7 @@ pub async fn run(shared: &BurstOptions, stop: &CancellationToken) -> Result<Chec
                 };
                 let report = report?;
                 sales += 1;
-                let check = Conformance::of(strategy, instances, &report, true);
+                let check = Conformance::from_report(strategy, instances, &report, true);
                 match &check {
                     Conformance::DidNotShow(what) if sales < ATTEMPTS => {
                         progress.say(&format!("  {what} did not show this time: a fresh sale"));
@@ -167,7 +167,7 @@ async fn sell(
 ) -> Result<Report, Error> {
     burst.live = Arc::new(Live::default());
     let voucher_id = burst::publish(burst).await?;
-    let mut report = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
+    let mut report = burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await?;
     for _ in 0..RETURNS {
         let left = report.verdict.stock_left;
         let trouble = report
@@ -180,7 +180,7 @@ async fn sell(
         let told = format!("  {left} left, and buyers were told to try again: they do");
         burst.environment.progress.say(&told);
         burst.live = Arc::new(Live::default());
-        let again = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
+        let again = burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await?;
         report = report.followed_by(again);
     }
     Ok(report)

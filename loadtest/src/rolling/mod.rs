@@ -208,7 +208,7 @@ async fn sell<T>(
         options.live.stop.cancel();
         value
     };
-    let selling = burst::on(voucher_id, options, order_rows, buyers.clone());
+    let selling = burst::run_on_sale(voucher_id, options, order_rows, buyers.clone());
     let (sold, value) = tokio::join!(selling, until);
     Ok((sold?, value))
 }
