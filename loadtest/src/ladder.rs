@@ -174,7 +174,7 @@ async fn sell_until_shown(
         };
         let report = report?;
         sales += 1;
-        let check = Conformance::of(strategy, instances, &report, true);
+        let check = Conformance::from_report(strategy, instances, &report, true);
         match &check {
             Conformance::DidNotShow(what) if sales < ATTEMPTS => {
                 let progress = burst.environment.progress;
@@ -201,7 +201,7 @@ async fn sell(
 ) -> Result<Report, Error> {
     burst.live = Arc::new(Live::default());
     let voucher_id = burst::publish(burst).await?;
-    let mut report = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
+    let mut report = burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await?;
     for _ in 0..RETURNS {
         let stock_left = report.verdict.stock_left;
         let trouble = report
@@ -214,7 +214,7 @@ async fn sell(
         let message = format!("  {stock_left} left, and buyers were told to try again: they do");
         burst.environment.progress.say(&message);
         burst.live = Arc::new(Live::default());
-        let again = burst::on(voucher_id, burst, order_rows, buyers.clone()).await?;
+        let again = burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await?;
         report = report.followed_by(again);
     }
     Ok(report)

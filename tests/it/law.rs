@@ -51,7 +51,7 @@ pub async fn run(stack: &Stack, options: &BurstOptions) -> Report {
         stack.opened(sale.cast_signed()).await;
     }
     let buyers = burst::prepare(options).await.expect("the buyers");
-    burst::on(sale, options, &orders, buyers)
+    burst::run_on_sale(sale, options, &orders, buyers)
         .await
         .expect("the burst runs")
 }
@@ -99,7 +99,7 @@ async fn ladder(stack: &Stack) {
             assert_holds(&report);
             return;
         }
-        let conformance = Conformance::of(strategy, instances, &report, false);
+        let conformance = Conformance::from_report(strategy, instances, &report, false);
         let violated = matches!(conformance, Conformance::Violation(_));
         assert!(
             !violated,

@@ -113,7 +113,7 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
         .await
         .unwrap();
     let buyers = burst::prepare(&options).await.expect("buyers");
-    let (report, java) = tokio::join!(burst::on(sale, &options, &rows, buyers), java);
+    let (report, java) = tokio::join!(burst::run_on_sale(sale, &options, &rows, buyers), java);
     let report = report.expect("the burst runs");
     // The Java node told nobody of its orders: to the checker they are orders without a reply.
     let Verdict {

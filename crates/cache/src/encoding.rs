@@ -33,7 +33,7 @@ pub(crate) struct Encoded {
 impl Encoded {
     /// `value`, or that it does not exist, which is so for `valid`. Values that were stored together must not
     /// expire together (a *cache avalanche*).
-    pub(crate) fn of<T: Serialize>(
+    pub(crate) fn new<T: Serialize>(
         value: Option<&T>,
         format: Format,
         valid: Duration,
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_time_to_live_is_one_that_redis_takes() {
-        let ttl = |valid| Encoded::of(Some(&1), Format::Plain, valid).unwrap().ttl;
+        let ttl = |valid| Encoded::new(Some(&1), Format::Plain, valid).unwrap().ttl;
         assert_eq!(ttl(Duration::ZERO), 1);
         assert!(ttl(Duration::MAX) <= i64::MAX as u64);
     }

@@ -30,9 +30,9 @@ pub(crate) struct VersionStamp {
 }
 
 impl VersionStamp {
-    /// Whether what is read under this stamp is as new as what `other` asks for.
-    pub(crate) fn covers(self, other: Self) -> bool {
-        self.subscription >= other.subscription && self.epoch >= other.epoch
+    /// Whether what is read under this stamp is as new as what `required` asks for.
+    pub(crate) fn covers(self, required: Self) -> bool {
+        self.subscription >= required.subscription && self.epoch >= required.epoch
     }
 
     fn is_subscribed(self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{FutureExt, select_ok};
-use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
+use redis::{Client, ConnectionInfo, ErrorKind, RedisResult, Value};
 use tokio::sync::watch;
 
 use crate::address::{Address, at_address};
@@ -96,27 +96,31 @@ impl Cluster {
         })
     }
 
-    /// Read the slot table again, unless another task has done so since version `seen`. Asks `first`,
-    /// then all nodes at once, so that nodes which hang delay nothing.
-    pub(crate) async fn refresh(&self, seen: u64, first: Option<&Address>) -> RedisResult<()> {
+    /// Read the slot table again, unless another task has done so since version `known_version`. Asks
+    /// `first`, then all nodes at once, so that nodes which hang delay nothing.
+    pub(crate) async fn refresh(
+        &self,
+        known_version: u64,
+        first: Option<&Address>,
+    ) -> RedisResult<()> {
         let _refreshing = self.refreshing.lock().await;
         let (version, table) = self.current();
-        if version != seen {
+        if version != known_version {
             return Ok(());
         }
-        let told = match first {
+        let first_answer = match first {
             Some(node) => self.ask(node).await.ok(),
             None => None,
         };
-        let table = match told {
+        let table = match first_answer {
             Some(table) => table,
             None => {
                 let seeds = self
                     .seeds
                     .iter()
                     .map(|seed| Address::from(seed.addr().to_string()));
-                let all: BTreeSet<Address> = seeds.chain(table.nodes().iter().cloned()).collect();
-                select_ok(all.iter().map(|node| self.ask(node).boxed()))
+                let nodes: BTreeSet<Address> = seeds.chain(table.nodes().iter().cloned()).collect();
+                select_ok(nodes.iter().map(|node| self.ask(node).boxed()))
                     .await?
                     .0
             }
@@ -150,8 +154,10 @@ impl Cluster {
     }
 
     pub(crate) fn client_at(&self, address: &str) -> RedisResult<Client> {
-        let none = || RedisError::from((ErrorKind::Client, "there is no node"));
-        Client::open(at_address(self.seeds.first().ok_or_else(none)?, address)?)
+        let Some(seed) = self.seeds.first() else {
+            return Err((ErrorKind::Client, "there is no node").into());
+        };
+        Client::open(at_address(seed, address)?)
     }
 
     /// The connection to one node, opened by its first command.

@@ -43,11 +43,11 @@ impl ClusterLink {
     }
 
     pub(crate) async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
-        let mut one = redis::pipe();
-        one.add_command(command.clone());
+        let mut pipeline = redis::pipe();
+        pipeline.add_command(command.clone());
         let cluster = self.cluster.clone();
         let mut replies = cluster
-            .limited(self.send(slot_of(command), &one, (0, 1)))
+            .limited(self.send(slot_of(command), &pipeline, (0, 1)))
             .await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
@@ -95,13 +95,13 @@ impl ClusterLink {
             group.0.push(index);
             group.1.add_command(command.clone());
         }
-        let all = groups.iter().map(async |(slot, (indices, group))| {
+        let sending = groups.iter().map(async |(slot, (indices, group))| {
             let mut link = self.clone();
             let replies = link.send(*slot, group, (0, indices.len())).await?;
             link.follow(group.cmd_iter().collect(), replies).await
         });
         let mut replies = vec![Value::Nil; pipeline.len()];
-        for ((indices, _), answers) in groups.values().zip(join_all(all).await) {
+        for ((indices, _), answers) in groups.values().zip(join_all(sending).await) {
             for (index, answer) in indices.iter().zip(answers.map_err(partly)?) {
                 replies[*index] = answer;
             }
@@ -195,18 +195,18 @@ async fn deliver(
 ) -> RedisResult<Vec<Value>> {
     let transaction = commands.is_transaction();
     let replies = if asking {
-        let mut all = redis::pipe();
-        all.cmd("ASKING");
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ASKING");
         if transaction {
-            all.cmd("MULTI");
+            pipeline.cmd("MULTI");
         }
         for command in commands.cmd_iter() {
-            all.add_command(command.clone());
+            pipeline.add_command(command.clone());
         }
         if transaction {
-            all.cmd("EXEC");
+            pipeline.cmd("EXEC");
         }
-        node.req_packed_commands(&all, offset + 1, count).await
+        node.req_packed_commands(&pipeline, offset + 1, count).await
     } else {
         node.req_packed_commands(commands, offset, count).await
     };

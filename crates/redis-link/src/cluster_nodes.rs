@@ -31,10 +31,10 @@ impl Nodes for Cluster {
     fn ping(&self, _link: RoutedConnection) -> BoxFuture<'_, RedisResult<()>> {
         Box::pin(async move {
             let table = self.slot_table().await?;
-            let ping = |node| {
+            let pings = table.masters().map(|node| {
                 async move { redis::cmd("PING").exec_async(&mut self.node(node)?).await }.boxed()
-            };
-            select_ok(table.masters().map(ping)).await.map(|_| ())
+            });
+            select_ok(pings).await.map(|_| ())
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, RedisError, RedisResult};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, RedisResult};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::address::{Address, Channels};
@@ -108,14 +108,13 @@ impl Redis {
     pub async fn client_of(&self, key: &str) -> RedisResult<Client> {
         let assigned = self.assign_channels(Channels::from([key.into()])).await?;
         let serving = assigned.iter().find(|(_, keys)| !keys.is_empty());
-        let none = || {
-            (
+        let Some((address, _)) = serving else {
+            return Err((
                 ErrorKind::ClusterConnectionNotFound,
                 "no node serves this slot",
             )
-                .into()
+                .into());
         };
-        let (address, _) = serving.ok_or_else::<RedisError, _>(none)?;
         self.nodes.client(address)
     }
 

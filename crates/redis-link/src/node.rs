@@ -39,12 +39,12 @@ pub(crate) trait Target: Send + Sync {
     }
 
     /// Whether the node is still at this address.
-    fn is_still(&self, _: &Address) -> bool {
+    fn is_still_at(&self, _: &Address) -> bool {
         true
     }
 
     /// A connection was left.
-    fn left(&self) {}
+    fn on_connection_left(&self) {}
 }
 
 impl Target for Client {
@@ -102,7 +102,7 @@ struct Open {
     /// So that an error closes only the connection on which it occurred, not its successor.
     number: u64,
     since: Instant,
-    to: Address,
+    address: Address,
     connection: MultiplexedConnection,
 }
 
@@ -119,26 +119,25 @@ enum Sign {
 impl NodeConnection {
     /// Opens nothing yet.
     pub(crate) fn new(target: Arc<dyn Target>, timeouts: Timeouts) -> Self {
-        let (slot, unanswered) = Default::default();
         Self(Arc::new(Inner {
             target,
             timeouts,
-            slot,
-            unanswered,
+            slot: RwLock::default(),
+            unanswered: AtomicU32::new(0),
         }))
     }
 
     /// The connection, opened if there is none.
     async fn get(&self) -> RedisResult<Open> {
         if let Some(open) = &self.read().open
-            && self.0.target.is_still(&open.to)
+            && self.0.target.is_still_at(&open.address)
         {
             return Ok(open.clone());
         }
         let attempt = {
             let mut slot = self.write();
-            if let Some((at, error)) = &slot.refused
-                && at.elapsed() < self.0.timeouts.command
+            if let Some((refused_at, error)) = &slot.refused
+                && refused_at.elapsed() < self.0.timeouts.command
             {
                 return Err(error.clone());
             }
@@ -159,13 +158,13 @@ impl NodeConnection {
         let mut slot = self.write();
         slot.attempt = None;
         match opened {
-            Ok((to, connection)) => {
+            Ok((address, connection)) => {
                 slot.opened += 1;
                 slot.refused = None;
                 let open = Open {
                     number: slot.opened,
                     since: Instant::now(),
-                    to,
+                    address,
                     connection,
                 };
                 slot.open = Some(open.clone());
@@ -227,10 +226,10 @@ impl NodeConnection {
             _ => true,
         };
         if leave {
-            tracing::debug!(node = &*open.to, "a Redis connection is left");
+            tracing::debug!(node = &*open.address, "a Redis connection is left");
             slot.open = None;
             unanswered.store(0, Ordering::Relaxed);
-            target.left();
+            target.on_connection_left();
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct Master {
     /// Of the sentinels, and of looking a master up.
     timeouts: Timeouts,
     /// The one of the newest epoch that a sentinel has named.
-    known: watch::Sender<Option<MasterInfo>>,
+    newest_master: watch::Sender<Option<MasterInfo>>,
     /// An error occurred that a failover would explain.
     stale: AtomicBool,
 }
@@ -72,43 +72,40 @@ impl Master {
             .cloned()
             .ok_or_else(|| no_master("there is no sentinel"))?;
         let model = model.set_redis_settings(login);
-        let open = |sentinel| {
-            let node = NodeConnection::new(Arc::new(Client::open(sentinel)?), timeouts);
-            Ok(Sentinel {
-                node,
-                last: Mutex::default(),
-            })
-        };
         let sentinels = sentinels
             .into_iter()
-            .map(open)
+            .map(|sentinel| {
+                let node = NodeConnection::new(Arc::new(Client::open(sentinel)?), timeouts);
+                Ok(Sentinel {
+                    node,
+                    last: Mutex::default(),
+                })
+            })
             .collect::<RedisResult<_>>()?;
-        let known = watch::Sender::default();
-        let stale = AtomicBool::new(false);
         Ok(Self {
             sentinels,
             name,
             model,
             timeouts,
-            known,
-            stale,
+            newest_master: watch::Sender::default(),
+            stale: AtomicBool::new(false),
         })
     }
 
     /// The address of the newest master that a sentinel has named.
     fn known_address(&self) -> Option<Address> {
-        self.known
+        self.newest_master
             .borrow()
             .as_ref()
-            .map(|known| known.address.clone())
+            .map(|master| master.address.clone())
     }
 
     /// The address of the master: the known one, or looked up again if that is stale.
     async fn address(&self) -> RedisResult<Address> {
         if !self.stale.load(Ordering::Acquire)
-            && let Some(known) = self.known.borrow().as_ref()
+            && let Some(master) = self.newest_master.borrow().as_ref()
         {
-            return Ok(known.address.clone());
+            return Ok(master.address.clone());
         }
         self.discover().await
     }
@@ -149,7 +146,10 @@ impl Master {
     }
 
     fn newest_epoch(&self) -> u64 {
-        self.known.borrow().as_ref().map_or(0, |known| known.epoch)
+        self.newest_master
+            .borrow()
+            .as_ref()
+            .map_or(0, |master| master.epoch)
     }
 
     /// Use this master, unless one of a newer epoch than `newest` is known by now. Returns the address
@@ -157,17 +157,18 @@ impl Master {
     fn found(&self, newest: u64, info: MasterInfo) -> Address {
         self.stale.store(false, Ordering::Release);
         let mut address = info.address.clone();
-        self.known.send_if_modified(|known| match known {
-            Some(known) if known.epoch > newest => {
-                address = known.address.clone();
-                false
-            }
-            Some(known) if *known == info => false,
-            _ => {
-                *known = Some(info);
-                true
-            }
-        });
+        self.newest_master
+            .send_if_modified(|newest_master| match newest_master {
+                Some(master) if master.epoch > newest => {
+                    address = master.address.clone();
+                    false
+                }
+                Some(master) if *master == info => false,
+                _ => {
+                    *newest_master = Some(info);
+                    true
+                }
+            });
         address
     }
 
@@ -181,14 +182,13 @@ impl Master {
                 verified => verified,
             }
         };
-        let timeout = || {
-            Err(no_master(
-                "a sentinel, or the node that it names, does not answer",
-            ))
-        };
         tokio::time::timeout(self.timeouts.connect, verified)
             .await
-            .unwrap_or_else(|_| timeout())
+            .unwrap_or_else(|_| {
+                Err(no_master(
+                    "a sentinel, or the node that it names, does not answer",
+                ))
+            })
     }
 
     async fn verify(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
@@ -202,12 +202,13 @@ impl Master {
     /// the new epoch and the old address, so the address is asked for by the other command. That comes
     /// second, as an old address must not be taken for one of the new epoch.
     async fn ask(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
-        let mut both = redis::pipe();
-        both.cmd("SENTINEL").arg("MASTER").arg(&self.name);
-        both.cmd("SENTINEL")
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+        pipeline
+            .cmd("SENTINEL")
             .arg("GET-MASTER-ADDR-BY-NAME")
             .arg(&self.name);
-        let (fields, address): (RedisResult<Value>, RedisResult<Value>) = both
+        let (fields, address): (RedisResult<Value>, RedisResult<Value>) = pipeline
             .ignore_errors()
             .query_async(&mut sentinel.node.clone())
             .await?;
@@ -235,16 +236,28 @@ impl Master {
         let before = last.replace(info.clone());
         let changed = before
             .is_some_and(|before| before.epoch == info.epoch && before.address != info.address);
-        self.known.send_if_modified(|known| {
-            let newer = known.as_ref().is_none_or(|known| {
-                let other = changed && info.address != known.address;
-                info.epoch > known.epoch || (info.epoch == known.epoch && other)
+        self.newest_master.send_if_modified(|newest_master| {
+            let newer = newest_master.as_ref().is_none_or(|master| {
+                let has_moved = changed && info.address != master.address;
+                info.epoch > master.epoch || (info.epoch == master.epoch && has_moved)
             });
             if newer {
-                *known = Some(info);
+                *newest_master = Some(info);
             }
             newer
         });
+    }
+
+    /// Asks a sentinel for a newer master, again and again. Never returns.
+    async fn poll(&self, sentinel: &Sentinel) {
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            if self.known_address().is_some()
+                && let Err(error) = self.ask(sentinel).await
+            {
+                tracing::debug!(%error, "a sentinel does not answer");
+            }
+        }
     }
 }
 
@@ -308,21 +321,13 @@ impl Nodes for Master {
     }
 
     fn changed(&self) -> BoxFuture<'static, ()> {
-        change(self.known.subscribe())
+        change(self.newest_master.subscribe())
     }
 
     /// Polls the sentinels for a newer master, each by itself, so that one which hangs delays nothing.
     fn monitor(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            let poll = async |sentinel| loop {
-                tokio::time::sleep(POLL_INTERVAL).await;
-                if self.known_address().is_some()
-                    && let Err(error) = self.ask(sentinel).await
-                {
-                    tracing::debug!(%error, "a sentinel does not answer");
-                }
-            };
-            join_all(self.sentinels.iter().map(poll)).await;
+            join_all(self.sentinels.iter().map(|sentinel| self.poll(sentinel))).await;
         })
     }
 }
@@ -334,12 +339,12 @@ impl Target for Master {
     ) -> BoxFuture<'_, RedisResult<(Address, MultiplexedConnection)>> {
         let connect = async move {
             loop {
-                let to = self.address().await?;
-                let mut connection = open(&self.client(&to)?, timeouts).await?;
+                let address = self.address().await?;
+                let mut connection = open(&self.client(&address)?, timeouts).await?;
                 ensure_master(&mut connection).await?;
                 // Another one may have been named meanwhile.
-                if self.is_still(&to) {
-                    return Ok((to, connection));
+                if self.is_still_at(&address) {
+                    return Ok((address, connection));
                 }
             }
         };
@@ -368,11 +373,11 @@ impl Target for Master {
         false
     }
 
-    fn is_still(&self, address: &Address) -> bool {
+    fn is_still_at(&self, address: &Address) -> bool {
         self.known_address().as_ref() == Some(address)
     }
 
-    fn left(&self) {
+    fn on_connection_left(&self) {
         self.mark_stale();
     }
 }

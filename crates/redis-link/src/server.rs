@@ -41,7 +41,7 @@ impl Server {
             }
         };
         match &mut self.topology {
-            Topology::Sentinel(_, of_master) => *of_master = login(of_master),
+            Topology::Sentinel(_, master_login) => *master_login = login(master_login),
             Topology::Shared(_) => return Err(AddressError::new("its nodes have their login")),
             _ => {
                 for node in &mut self.nodes {

@@ -61,8 +61,9 @@ pub(crate) fn check_tls(address: &redis::ConnectionInfo) -> redis::RedisResult<(
         drop(rustls::crypto::ring::default_provider().install_default());
     }
     // rustls does not say otherwise whether it was built with one provider.
-    let builds = || std::panic::catch_unwind(|| drop(rustls::ClientConfig::builder())).is_ok();
-    if CryptoProvider::get_default().is_some() || builds() {
+    if CryptoProvider::get_default().is_some()
+        || std::panic::catch_unwind(|| drop(rustls::ClientConfig::builder())).is_ok()
+    {
         return Ok(());
     }
     Err((

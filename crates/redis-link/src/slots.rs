@@ -74,9 +74,9 @@ impl SlotTable {
 /// The slot of a key or a sharded channel.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        let close = rest.iter().position(|byte| *byte == b'}')?;
-        (close > 0).then(|| &rest[..close])
+        let after_brace = &key[open + 1..];
+        let close = after_brace.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &after_brace[..close])
     });
     crc16(tag.unwrap_or(key)) % SLOTS
 }

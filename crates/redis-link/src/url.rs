@@ -34,16 +34,16 @@ impl Server {
     /// # }
     /// ```
     pub fn from_url(url: &str) -> Result<Self, AddressError> {
-        let (scheme, rest) = url
+        let (scheme, after_scheme) = url
             .trim()
             .split_once("://")
             .ok_or_else(|| AddressError::new(FORMS))?;
         let tls = scheme.starts_with("rediss");
         match scheme {
-            "redis-sentinel" | "rediss-sentinel" => sentinel(rest, tls),
-            "redis-cluster" | "rediss-cluster" => cluster(rest, tls),
+            "redis-sentinel" | "rediss-sentinel" => sentinel(after_scheme, tls),
+            "redis-cluster" | "rediss-cluster" => cluster(after_scheme, tls),
             "redis" | "rediss" | "unix" | "redis+unix" => {
-                if rest
+                if after_scheme
                     .split(['/', '?', '#'])
                     .next()
                     .is_some_and(|hosts| hosts.contains(','))
@@ -81,11 +81,11 @@ impl TryFrom<&str> for Server {
 }
 
 impl<'a> Parts<'a> {
-    fn of(rest: &'a str) -> Result<Self, AddressError> {
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    fn parse(after_scheme: &'a str) -> Result<Self, AddressError> {
+        let (without_query, query) = after_scheme.split_once('?').unwrap_or((after_scheme, ""));
+        let (authority, path) = without_query.split_once('/').unwrap_or((without_query, ""));
         let (login, hosts) = match authority.rfind('@') {
-            Some(at) => authority.split_at(at + 1),
+            Some(at_sign) => authority.split_at(at_sign + 1),
             None => ("", authority),
         };
         let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
@@ -110,23 +110,25 @@ impl<'a> Parts<'a> {
         port: u16,
     ) -> Result<Vec<ConnectionInfo>, AddressError> {
         let scheme = if tls { "rediss" } else { "redis" };
-        let node = |host: &&str| {
-            let with_port = host
-                .rsplit_once(':')
-                .is_some_and(|(_, port)| !port.contains(']'));
-            let url = if with_port {
-                format!("{scheme}://{login}{host}")
-            } else {
-                format!("{scheme}://{login}{host}:{port}")
-            };
-            Ok(url.into_connection_info()?)
-        };
-        self.hosts.iter().map(node).collect()
+        self.hosts
+            .iter()
+            .map(|host| {
+                let with_port = host
+                    .rsplit_once(':')
+                    .is_some_and(|(_, port)| !port.contains(']'));
+                let url = if with_port {
+                    format!("{scheme}://{login}{host}")
+                } else {
+                    format!("{scheme}://{login}{host}:{port}")
+                };
+                Ok(url.into_connection_info()?)
+            })
+            .collect()
     }
 }
 
-fn cluster(rest: &str, tls: bool) -> Result<Server, AddressError> {
-    let parts = Parts::of(rest)?;
+fn cluster(after_scheme: &str, tls: bool) -> Result<Server, AddressError> {
+    let parts = Parts::parse(after_scheme)?;
     if !matches!(parts.path, "" | "0") || !parts.query.is_empty() {
         return Err(AddressError::new(
             "a cluster's address ends after its hosts: it has database 0 only",
@@ -135,12 +137,11 @@ fn cluster(rest: &str, tls: bool) -> Result<Server, AddressError> {
     Server::cluster(parts.nodes(tls, parts.login, REDIS_PORT)?)
 }
 
-fn sentinel(rest: &str, tls: bool) -> Result<Server, AddressError> {
-    let parts = Parts::of(rest)?;
+fn sentinel(after_scheme: &str, tls: bool) -> Result<Server, AddressError> {
+    let parts = Parts::parse(after_scheme)?;
     let mut path = parts.path.trim_end_matches('/').splitn(2, '/');
     let master = path.next().unwrap_or_default();
-    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    if master.is_empty() || !master.chars().all(known) {
+    if master.is_empty() || !master.chars().all(is_allowed_in_master_name) {
         return Err(AddressError::new(
             "the name under which the sentinels know the master is missing after the hosts: \
              redis-sentinel://host:26379,host:26379/mymaster",
@@ -178,6 +179,10 @@ fn sentinel(rest: &str, tls: bool) -> Result<Server, AddressError> {
     let model = format!("redis://{}localhost/{database}", parts.login);
     let model: ConnectionInfo = model.into_connection_info()?;
     Server::sentinel(sentinels, master, model.redis_settings().clone())
+}
+
+fn is_allowed_in_master_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
 }
 
 #[cfg(test)]

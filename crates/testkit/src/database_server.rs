@@ -233,7 +233,7 @@ impl DatabaseServer {
             // Small, so that it is quick to make and to recover.
             "--innodb-buffer-pool-size=64M",
         ];
-        let own = match product {
+        let of_product = match product {
             Product::MySql => &[
                 "--innodb-redo-log-capacity=64M",
                 "--mysqlx=OFF",
@@ -249,7 +249,7 @@ impl DatabaseServer {
         };
         let fixed = common
             .iter()
-            .chain(own)
+            .chain(of_product)
             .map(|&argument| argument.to_owned());
         arguments.extend(fixed);
         arguments.extend(self.settings.arguments.iter().cloned());
@@ -285,19 +285,19 @@ impl DatabaseServer {
         }
     }
 
-    /// Kills it, and starts it again with what `other` has, which stands still while its files are copied: they are as a
+    /// Kills it, and starts it again with what `original` has, which stands still while its files are copied: they are as a
     /// crash would leave them.
-    pub(crate) async fn start_as_copy(&mut self, other: &Self) -> io::Result<()> {
+    pub(crate) async fn start_as_copy(&mut self, original: &Self) -> io::Result<()> {
         self.kill();
-        let from = other.files.join("data");
-        let to = self.files.join("data");
-        let process = other.process()?;
+        let source = original.files.join("data");
+        let destination = self.files.join("data");
+        let process = original.process()?;
         process.pause()?;
         // What a thread is writing is written before it stands still.
         tokio::time::sleep(STANDSTILL).await;
         let copying = tokio::task::spawn_blocking(move || {
-            std::fs::remove_dir_all(&to)?;
-            succeeded(Command::new("cp").arg("-R").args([&from, &to]))
+            std::fs::remove_dir_all(&destination)?;
+            succeeded(Command::new("cp").arg("-R").args([&source, &destination]))
         });
         let copied = copying.await;
         process.resume()?;

@@ -33,14 +33,14 @@ const LATE_BY: Duration = Duration::from_millis(30);
 /// the end of rows, the flag SERVER_MORE_RESULTS_EXISTS. Cut off before, a server may not run the rest.
 fn more_results_follow(mut replies: &[u8]) -> bool {
     const MORE_RESULTS: u8 = 8;
-    let mut more = false;
-    while let [a, b, c, _, rest @ ..] = replies {
+    let mut has_more = false;
+    while let [a, b, c, _, after_header @ ..] = replies {
         let length = usize::from(*a) | usize::from(*b) << 8 | usize::from(*c) << 16;
-        let Some((packet, after)) = rest.split_at_checked(length) else {
-            return more;
+        let Some((packet, after)) = after_header.split_at_checked(length) else {
+            return has_more;
         };
         replies = after;
-        more = match packet {
+        has_more = match packet {
             // Rows changed and the last id, as length-encoded numbers; then the status.
             [0, numbers @ ..] => {
                 let status = skip_number(skip_number(numbers));
@@ -52,7 +52,7 @@ fn more_results_follow(mut replies: &[u8]) -> bool {
             _ => true,
         };
     }
-    more
+    has_more
 }
 
 /// The first two packets of these replies, and an error of no known number in place of the third.
@@ -351,85 +351,57 @@ impl Link {
     /// request is to be late.
     async fn forward_requests(
         &self,
-        mut from: OwnedReadHalf,
-        mut to: OwnedWriteHalf,
+        mut from_client: OwnedReadHalf,
+        mut to_server: OwnedWriteHalf,
     ) -> Option<Late> {
         let mut buffer = vec![0; 64 * 1024];
         let mut held = None;
-        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
             self.shared.requests.fetch_add(1, Ordering::SeqCst);
             self.end_of(Mode::Hang).await;
             self.unless_half_open().await;
             let request = &buffer[..length];
             self.count(request);
-            let delay = self.take_fault(Mode::DelayRequest).then_some(LATE_BY);
-            if delay.is_some() || self.take_fault(Mode::HoldRequest) {
-                let request = request.to_vec();
-                return Some(Late {
-                    request,
-                    to_server: to,
-                    delay,
-                    client: None,
-                });
-            }
-            let has = |text: &str| contains(request, text);
-            let commits = || COMMITS.into_iter().any(has);
-            let lose = || self.losing.store(true, Ordering::SeqCst);
-            let current = *self.mode.borrow();
-            match current {
-                Mode::HoldRequestWith(text) if has(text) && self.take_fault(current) => {
-                    let request = request.to_vec();
+            match self.apply_mode(request).await {
+                Treatment::Pass => {
+                    if to_server.write_all(request).await.is_err() {
+                        break;
+                    }
+                }
+                Treatment::Lose => return None,
+                Treatment::PassLate(delay) => {
                     return Some(Late {
-                        request,
-                        to_server: to,
-                        delay: None,
+                        request: request.to_vec(),
+                        to_server,
+                        delay,
                         client: None,
                     });
                 }
-                Mode::LoseRequest(text) if has(text) => return None,
-                Mode::HoldRequests(text) if has(text) => {
-                    let request = request.to_vec();
+                Treatment::Hold => {
                     return Some(Late {
-                        request,
-                        to_server: to,
+                        request: request.to_vec(),
+                        to_server,
                         delay: None,
-                        client: Some(from),
+                        client: Some(from_client),
                     });
                 }
-                Mode::LoseCommit if commits() => return None,
-                Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => lose(),
-                Mode::LoseReplyTo(text)
-                | Mode::LoseReplyToThenCut(text)
-                | Mode::FailReplyTo(text)
-                    if has(text) =>
-                {
-                    lose();
-                }
-                Mode::LoseReplies => lose(),
-                Mode::HoldCommits if commits() => self.end_of(Mode::HoldCommits).await,
-                Mode::HoldBytes => {
+                Treatment::HoldBytes => {
                     let passed = self.shared.pass.notified();
                     held = Some(Held::new(&self.shared.held));
                     let mut bytes = request.to_vec();
-                    let has_closed = self.read_until(passed, &mut from, &mut bytes).await;
+                    let has_closed = self.read_until(passed, &mut from_client, &mut bytes).await;
                     if self.is_half_open() {
                         break;
                     }
-                    if to.write_all(&bytes).await.is_err() || has_closed {
+                    if to_server.write_all(&bytes).await.is_err() || has_closed {
                         break;
                     }
                     held = None;
-                    continue;
                 }
-                Mode::DelayRequests(text, time) if has(text) => sleep(time).await,
-                _ => {}
-            }
-            if to.write_all(request).await.is_err() {
-                break;
             }
         }
         if !self.is_half_open() {
-            to.shutdown().await.ok();
+            to_server.shutdown().await.ok();
         }
         // The server closes the connection when it has executed what it was sent: then the replies end. On a half-open one
         // nothing arrives any more.
@@ -439,11 +411,50 @@ impl Link {
         std::future::pending().await
     }
 
+    /// What the present mode does to this request; a request that is only delayed is to be passed on when this returns. Notes
+    /// whether its reply is to be lost.
+    async fn apply_mode(&self, request: &[u8]) -> Treatment {
+        if self.take_fault(Mode::DelayRequest) {
+            return Treatment::PassLate(Some(LATE_BY));
+        }
+        if self.take_fault(Mode::HoldRequest) {
+            return Treatment::PassLate(None);
+        }
+        let contains_text = |text: &str| contains(request, text);
+        let is_commit = || COMMITS.into_iter().any(contains_text);
+        let lose_reply = || self.losing.store(true, Ordering::SeqCst);
+        let current = *self.mode.borrow();
+        match current {
+            Mode::HoldRequestWith(text) if contains_text(text) && self.take_fault(current) => {
+                return Treatment::PassLate(None);
+            }
+            Mode::LoseRequest(text) if contains_text(text) => return Treatment::Lose,
+            Mode::HoldRequests(text) if contains_text(text) => return Treatment::Hold,
+            Mode::LoseCommit if is_commit() => return Treatment::Lose,
+            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if is_commit() => lose_reply(),
+            Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text) | Mode::FailReplyTo(text)
+                if contains_text(text) =>
+            {
+                lose_reply();
+            }
+            Mode::LoseReplies => lose_reply(),
+            Mode::HoldCommits if is_commit() => self.end_of(Mode::HoldCommits).await,
+            Mode::HoldBytes => return Treatment::HoldBytes,
+            Mode::DelayRequests(text, time) if contains_text(text) => sleep(time).await,
+            _ => {}
+        }
+        Treatment::Pass
+    }
+
     /// Passes replies on until the server closes the connection, or a reply is to be lost.
-    async fn forward_replies(&self, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+    async fn forward_replies(
+        &self,
+        from_server: &mut OwnedReadHalf,
+        to_client: &mut OwnedWriteHalf,
+    ) {
         let mut buffer = vec![0; 64 * 1024];
         let mut lost = Vec::new();
-        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
             self.end_of(Mode::HangReplies).await;
             self.end_of(Mode::Hang).await;
             self.unless_half_open().await;
@@ -461,7 +472,7 @@ impl Link {
                 }
                 if matches!(current, Mode::FailReplyTo(_)) && self.take_fault(current) {
                     self.losing.store(false, Ordering::SeqCst);
-                    to.write_all(&failed_reply(&lost)).await.ok();
+                    to_client.write_all(&failed_reply(&lost)).await.ok();
                     lost.clear();
                     continue;
                 }
@@ -474,7 +485,7 @@ impl Link {
                 return;
             }
             // A client that is gone has closed the other direction as well, which ends the connection after its last request.
-            to.write_all(&buffer[..length]).await.ok();
+            to_client.write_all(&buffer[..length]).await.ok();
         }
         self.unless_half_open().await;
     }
@@ -560,6 +571,20 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|number| *number -= 1);
     }
+}
+
+/// What becomes of a request.
+enum Treatment {
+    /// It is passed on.
+    Pass,
+    /// Its connection is closed instead.
+    Lose,
+    /// Its connection is closed, and it is passed on after this time; without one, at [`Proxy::pass_held`].
+    PassLate(Option<Duration>),
+    /// It is kept until [`Proxy::pass_held`], and its reply is lost. The client's connection stays open until then.
+    Hold,
+    /// It is kept until [`Proxy::pass_held`], with all that the client sends in the meantime.
+    HoldBytes,
 }
 
 /// A request that is passed on when its connection is given up.

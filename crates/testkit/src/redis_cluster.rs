@@ -53,12 +53,12 @@ impl RedisCluster {
         });
         let nodes = futures_util::future::join_all(starting).await;
         let ports: Vec<_> = nodes.iter().map(|node| [node.port(), node.bus()]).collect();
-        Self::of(nodes, &ports).await
+        Self::from_nodes(nodes, &ports).await
     }
 
     /// Makes a cluster of nodes that were started as [`Role::ClusterNode`]: three masters, and a replica of each where
     /// there are six. They meet at these ports, for clients and for nodes, which they must announce.
-    pub async fn of(nodes: Vec<RedisServer>, ports: &[[u16; 2]]) -> Self {
+    pub async fn from_nodes(nodes: Vec<RedisServer>, ports: &[[u16; 2]]) -> Self {
         let cluster = Self { nodes };
         let count = cluster.nodes.len();
         for number in 0..count {
@@ -78,11 +78,7 @@ impl RedisCluster {
             }
         }
         for number in 0..count {
-            for (_, ports) in ports
-                .iter()
-                .enumerate()
-                .filter(|(other, _)| *other != number)
-            {
+            for (_, ports) in ports.iter().enumerate().filter(|(peer, _)| *peer != number) {
                 let [port, bus] = ports.map(|port| port.to_string());
                 cluster
                     .run::<()>(number, &["MEET", "127.0.0.1", &port, &bus])
@@ -199,37 +195,37 @@ impl RedisCluster {
         self.run(node, &["KEYSLOT", key]).await
     }
 
-    /// Begins to move a slot: from here on `from` answers ASK for keys that are not there.
-    pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
-        let source = self.id(from).await;
-        let target = self.id(to).await;
+    /// Begins to move a slot: from here on `source` answers ASK for keys that are not there.
+    pub async fn begin_move(&self, slot: u16, source: usize, target: usize) {
+        let source_id = self.id(source).await;
+        let target_id = self.id(target).await;
         let slot = slot.to_string();
-        self.run::<()>(to, &["SETSLOT", &slot, "IMPORTING", &source])
+        self.run::<()>(target, &["SETSLOT", &slot, "IMPORTING", &source_id])
             .await;
-        self.run::<()>(from, &["SETSLOT", &slot, "MIGRATING", &target])
+        self.run::<()>(source, &["SETSLOT", &slot, "MIGRATING", &target_id])
             .await;
     }
 
-    /// Moves the slot's keys, and then the slot, until every node knows: from here on `from` answers MOVED. A node that
+    /// Moves the slot's keys, and then the slot, until every node knows: from here on `source` answers MOVED. A node that
     /// takes a slot must know the configuration epoch of the one before it, or it loses the slot to that one's next
     /// message.
-    pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
+    pub async fn end_move(&self, slot: u16, source: usize, target: usize) {
         let name = slot.to_string();
-        let keys: Vec<String> = self.run(from, &["GETKEYSINSLOT", &name, "1000"]).await;
+        let keys: Vec<String> = self.run(source, &["GETKEYSINSLOT", &name, "1000"]).await;
         if !keys.is_empty() {
-            let port = self.nodes[to].port().to_string();
+            let port = self.nodes[target].port().to_string();
             let mut words = vec!["127.0.0.1", &port, "", "0", "10000", "KEYS"];
             words.extend(keys.iter().map(String::as_str));
-            query::<()>(&mut self.nodes[from].conn().await, "MIGRATE", &words).await;
+            query::<()>(&mut self.nodes[source].conn().await, "MIGRATE", &words).await;
         }
-        let target = self.id(to).await;
-        for number in [to, from] {
-            self.run::<()>(number, &["SETSLOT", &name, "NODE", &target])
+        let target_id = self.id(target).await;
+        for number in [target, source] {
+            self.run::<()>(number, &["SETSLOT", &name, "NODE", &target_id])
                 .await;
         }
         for observer in 0..self.nodes.len() {
             eventually("every node knows the slot's new owner", TIMEOUT, || async {
-                self.owner(observer, slot).await == Some(to)
+                self.owner(observer, slot).await == Some(target)
             })
             .await;
         }

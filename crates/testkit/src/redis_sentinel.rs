@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::RedisResult;
+
 use super::raw::{command, query};
 use super::redis_server::{RedisServer, Role};
 use super::wait::eventually;
@@ -55,9 +57,9 @@ impl RedisSentinel {
                     &format!("a sentinel knows the {what}"),
                     TIMEOUT,
                     async || {
-                        let known: Vec<redis::Value> =
+                        let listed: Vec<redis::Value> =
                             query(&mut raw, "SENTINEL", &[what, MASTER]).await;
-                        known.len() == count
+                        listed.len() == count
                     },
                 )
                 .await;
@@ -100,14 +102,16 @@ pub async fn is_in_sync(master: &RedisServer, replica: &RedisServer) -> bool {
         && replication_says(replica, "master_link_status:up").await
 }
 
-/// Whether a server says this of its replication, such as `role:master`. On a connection of its own: a server whose role
-/// changes closes those that it has.
+/// Whether a server says this of its replication, such as `role:master`.
 pub async fn replication_says(server: &RedisServer, fact: &str) -> bool {
-    let asking = async {
-        let mut raw = server.client().get_multiplexed_async_connection().await?;
-        command("INFO", &["replication"])
-            .query_async::<String>(&mut raw)
-            .await
-    };
-    asking.await.is_ok_and(|said| said.contains(fact))
+    let info = replication_info(server).await;
+    info.is_ok_and(|info| info.contains(fact))
+}
+
+/// On a connection of its own: a server whose role changes closes those that it has.
+async fn replication_info(server: &RedisServer) -> RedisResult<String> {
+    let mut raw = server.client().get_multiplexed_async_connection().await?;
+    command("INFO", &["replication"])
+        .query_async(&mut raw)
+        .await
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, RedisResult};
 
 use super::process::{Process, TemporaryFolder, free_port};
 
@@ -204,19 +204,19 @@ impl RedisServer {
 
     /// Whether this process answers: another server may have taken the port first, and would answer as well.
     async fn answers(&self, id: u32) -> bool {
-        let asking = async {
-            let mut connection = self.client().get_multiplexed_async_connection().await?;
-            // Refused while it loads its data; INFO is not.
-            let _pong: String = redis::cmd("PING").query_async(&mut connection).await?;
-            redis::cmd("INFO")
-                .arg("server")
-                .query_async::<String>(&mut connection)
-                .await
-        };
         let line = format!("process_id:{id}");
-        asking
+        let info = self.info().await;
+        info.is_ok_and(|info| info.lines().any(|found| found.trim() == line))
+    }
+
+    async fn info(&self) -> RedisResult<String> {
+        let mut connection = self.client().get_multiplexed_async_connection().await?;
+        // Refused while it loads its data; INFO is not.
+        let _pong: String = redis::cmd("PING").query_async(&mut connection).await?;
+        redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut connection)
             .await
-            .is_ok_and(|info| info.lines().any(|found| found.trim() == line))
     }
 
     /// The command line of its role. A configuration file comes first.

@@ -198,8 +198,9 @@ impl ReplicatedDatabase {
             let connected = poll(LIMIT, PAUSE, async || {
                 io::Result::Ok((value(&mut primary, clients).await? == "1").then_some(()))
             });
-            let late = || io::Error::other("the replica does not connect");
-            connected.await?.ok_or_else(late)?;
+            if connected.await?.is_none() {
+                return Err(io::Error::other("the replica does not connect"));
+            }
         }
         let position = value(&mut primary, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
         applied(&mut replica, &position).await
@@ -274,11 +275,11 @@ fn arguments(common: &[String], role: Role, replication: Replication) -> Vec<Str
         (Role::Primary, Replication::Asynchronous) => &[],
         (Role::Primary, _) => &["--rpl-semi-sync-master-enabled=ON"],
     };
-    let own = of_both
+    let for_replication = of_both
         .iter()
         .chain(of_role)
         .map(|argument| (*argument).to_owned());
-    common.iter().cloned().chain(own).collect()
+    common.iter().cloned().chain(for_replication).collect()
 }
 
 /// The one value of a query.

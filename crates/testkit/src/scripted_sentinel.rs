@@ -97,11 +97,11 @@ impl ScriptedSentinel {
     }
 
     /// Waits until it has answered this many more look-ups of the master.
-    pub async fn answers(&self, more: u64) {
+    pub async fn answers(&self, count: u64) {
         let mut answers = self.answers.clone();
-        let enough = *answers.borrow_and_update() + more;
+        let goal = *answers.borrow_and_update() + count;
         answers
-            .wait_for(|count| *count >= enough)
+            .wait_for(|answered| *answered >= goal)
             .await
             .expect("it runs");
     }
@@ -117,7 +117,7 @@ async fn serve(
     loop {
         let words = redis::parse_redis_value_async(&mut decoder, &mut client).await?;
         let words: Vec<String> = redis::from_redis_value(words)?;
-        let asked = words.join(" ").to_ascii_uppercase();
+        let request = words.join(" ").to_ascii_uppercase();
         // Fails only when the sentinel is dropped.
         let says = script
             .wait_for(|says| *says != Says::Nothing)
@@ -132,16 +132,16 @@ async fn serve(
             .map(|address| address.rsplit_once(':').expect("host:port"));
         let epoch = epoch.to_string();
         // A reply that is an array of texts has the form of a command.
-        let reply = if asked.starts_with("SENTINEL MASTER ") {
+        let reply = if request.starts_with("SENTINEL MASTER ") {
             let fields = ["any", "ip", host, "port", port, "config-epoch", &epoch];
             command("name", &fields).get_packed_command()
-        } else if asked.starts_with("SENTINEL GET-MASTER-ADDR-BY-NAME ") {
+        } else if request.starts_with("SENTINEL GET-MASTER-ADDR-BY-NAME ") {
             command(new_host, &[new_port]).get_packed_command()
         } else {
             b"+OK\r\n".to_vec()
         };
         client.write_all(&reply).await?;
-        if asked.starts_with("SENTINEL GET-MASTER") {
+        if request.starts_with("SENTINEL GET-MASTER") {
             answered.send_modify(|count| *count += 1);
         }
     }

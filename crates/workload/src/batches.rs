@@ -21,14 +21,14 @@ pub struct Batches {
 impl Batches {
     /// Asks the instances; one that does not answer counts for nothing.
     pub async fn read(nodes: &[Target]) -> Self {
-        let mut all = Self::default();
+        let mut total = Self::default();
         for node in nodes {
             let mut connection = Connection::new(node.clone(), LIMIT);
             if let Ok(response) = connection.send(&Call::get("/metrics")).await {
-                all.add(&String::from_utf8_lossy(&response.body));
+                total.add(&String::from_utf8_lossy(&response.body));
             }
         }
-        all
+        total
     }
 
     fn add(&mut self, page: &str) {

@@ -1,6 +1,6 @@
 //! The burst: one sale, and all buyers at once.
 //!
-//! [`run`] does it all. Its steps ([`publish()`], [`prepare`], [`on`]) are public too, for who does something between them.
+//! [`run`] does it all. Its steps ([`publish()`], [`prepare`], [`run_on_sale`]) are public too, for who does something between them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -110,15 +110,15 @@ impl Report {
                 .entry(record.observed.reply.label().to_owned())
                 .or_default() += 1;
         }
-        let asked = records.iter().map(|record| &record.observed);
-        let verdict = checker::judge(self.snapshot.sale, asked, &self.snapshot.rows);
+        let observed = records.iter().map(|record| &record.observed);
+        let verdict = checker::judge(self.snapshot.sale, observed, &self.snapshot.rows);
         Self {
             requests: records.len() as u64,
             elapsed_s,
             requests_per_s: rate(records.len(), elapsed_s),
             orders_per_s: rate(ordered().count(), decided_s.unwrap_or(sold_s)),
-            latency: Latency::of(records.iter().map(Record::latency)),
-            latency_ordered: Latency::of(ordered().map(Record::latency)),
+            latency: Latency::from_durations(records.iter().map(Record::latency)),
+            latency_ordered: Latency::from_durations(ordered().map(Record::latency)),
             decided_s,
             replies,
             unknown: records.iter().filter(unknown).count() as u64,
@@ -141,7 +141,7 @@ pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
     let order_rows = OrderRows::open(&options.environment.access.database_url).await?;
     let voucher_id = publish(options).await?;
     let buyers = prepare(options).await?;
-    on(voucher_id, options, &order_rows, buyers).await
+    run_on_sale(voucher_id, options, &order_rows, buyers).await
 }
 
 /// The buyers, with sessions.
@@ -159,7 +159,7 @@ pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
 
 /// Runs `buyers` on a sale that exists, and judges it as if it were new.
 /// After a second burst on one voucher, judge both together: [`Report::followed_by`].
-pub async fn on(
+pub async fn run_on_sale(
     voucher_id: u64,
     options: &BurstOptions,
     order_rows: &OrderRows,

@@ -83,16 +83,16 @@ impl BurstOptions {
         let mut dice = StdRng::seed_from_u64(self.seed);
         let mut order: Vec<usize> = (0..buyers).collect();
         order.shuffle(&mut dice);
-        let mut due: Vec<Duration> = order
+        let mut arrival_times: Vec<Duration> = order
             .iter()
             .map(|_| self.spread.mul_f64(dice.random()))
             .collect();
-        due.sort_unstable();
-        for wave in due.chunks_mut(self.wave.max(1)) {
+        arrival_times.sort_unstable();
+        for wave in arrival_times.chunks_mut(self.wave.max(1)) {
             let first = wave[0];
             wave.fill(first);
         }
-        order.into_iter().zip(due).collect()
+        order.into_iter().zip(arrival_times).collect()
     }
 
     /// How many connections so many attempts use: at least one to each target.

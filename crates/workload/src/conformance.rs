@@ -41,7 +41,12 @@ impl Conformance {
 
     /// Compares a judged sale on so many instances to the guarantees of `strategy`. Where `all_sold`, a strategy that holds
     /// must have left nothing.
-    pub fn of(strategy: Strategy, instances: u32, report: &Report, all_sold: bool) -> Self {
+    pub fn from_report(
+        strategy: Strategy,
+        instances: u32,
+        report: &Report,
+        all_sold: bool,
+    ) -> Self {
         if !report.tables_unchanged {
             return Self::Violation("the tables never stood still".to_owned());
         }
@@ -150,7 +155,7 @@ mod tests {
             (Naive, 1, lost(verdict(9, 5, -9)), "VIOLATION: lost 1"),
         ] {
             let sale = sale(verdict);
-            let found = Conformance::of(strategy, instances, &sale, true);
+            let found = Conformance::from_report(strategy, instances, &sale, true);
             assert_eq!(
                 found.text(),
                 expected,
@@ -172,7 +177,7 @@ mod tests {
             (&unsold, false, true),
             (&changing, false, false),
         ] {
-            let found = Conformance::of(ReentrantLock, 1, sale, all_sold);
+            let found = Conformance::from_report(ReentrantLock, 1, sale, all_sold);
             assert_eq!(found == Conformance::Holds, holds, "{found:?}");
         }
     }

@@ -26,11 +26,11 @@ pub fn reserve(connections: usize) -> Result<(), Error> {
         },
     )
     .map_err(|_| {
-        let most = maximum.or(current).unwrap_or(0);
+        let allowed = maximum.or(current).unwrap_or(0);
         Error::Usage(format!(
-            "{connections} connections need {needed} open files, and this shell allows {most}: \
+            "{connections} connections need {needed} open files, and this shell allows {allowed}: \
              use --connections {} or raise the limit with `ulimit -n {needed}`",
-            most.saturating_sub(RESERVE).max(1)
+            allowed.saturating_sub(RESERVE).max(1)
         ))
     })
 }

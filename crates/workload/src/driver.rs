@@ -63,7 +63,7 @@ impl Connections {
         }
         descriptors::reserve(count)?;
         let links = targets.iter().enumerate().cycle().take(count);
-        let links = links.map(|(at, target)| (at, Connection::new(target.clone(), limit)));
+        let links = links.map(|(index, target)| (index, Connection::new(target.clone(), limit)));
         Ok(Self {
             targets: targets.len(),
             links: links.collect(),
@@ -72,15 +72,8 @@ impl Connections {
 
     /// Opens those that are not open: new ones, and those that the server closed while they were idle.
     pub async fn open(&mut self) -> Result<(), Error> {
-        let open = async |connection: &mut Connection| {
-            connection.open().await.map_err(|error| Error::Unreachable {
-                url: connection.target.to_string(),
-                what: "a connection",
-                reason: error.to_string(),
-            })
-        };
-        for some in self.links.chunks_mut(OPENED_AT_ONCE) {
-            try_join_all(some.iter_mut().map(|(_, connection)| open(connection))).await?;
+        for chunk in self.links.chunks_mut(OPENED_AT_ONCE) {
+            try_join_all(chunk.iter_mut().map(|(_, connection)| open(connection))).await?;
         }
         Ok(())
     }
@@ -114,22 +107,17 @@ impl Connections {
             working.spawn(async move {
                 let (next, ended) = &*source;
                 while let Some(Job { call, due, what }) = next(target) {
-                    let waiting = async {
-                        if let Some(due) = due.filter(|due| *due > Instant::now()) {
-                            sleep_until(due.into()).await;
-                        }
-                    };
-                    if live.stop.run_until_cancelled(waiting).await.is_none() {
+                    let waited = live.stop.run_until_cancelled(wait_until_due(due)).await;
+                    if waited.is_none() {
                         break;
                     }
                     let sent = Instant::now();
                     let answer = connection.send(&call).await;
-                    let due = due.unwrap_or(sent);
                     let now = Instant::now();
                     ended(Done {
                         what,
                         target,
-                        due,
+                        due: due.unwrap_or(sent),
                         sent,
                         ended: now,
                         answer,
@@ -142,6 +130,22 @@ impl Connections {
             self.links.push(joined?);
         }
         Ok(())
+    }
+}
+
+async fn open(connection: &mut Connection) -> Result<(), Error> {
+    connection.open().await.map_err(|error| Error::Unreachable {
+        url: connection.target.to_string(),
+        what: "a connection",
+        reason: error.to_string(),
+    })
+}
+
+async fn wait_until_due(due_time: Option<Instant>) {
+    if let Some(due_time) = due_time
+        && due_time > Instant::now()
+    {
+        sleep_until(due_time.into()).await;
     }
 }
 

@@ -107,7 +107,7 @@ pub struct Access {
 impl Access {
     /// The names of the service's keys.
     pub fn keys(&self) -> Keys {
-        Keys::on(&self.redis_url, self.key_style)
+        Keys::for_redis(&self.redis_url, self.key_style)
     }
 
     /// The administrator's token as a header, for `what`.

@@ -97,24 +97,24 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
         let records = Arc::new(Mutex::new(Vec::with_capacity(attempts.len())));
         let targets = connections.targets();
         let mut queues = vec![VecDeque::new(); targets];
-        for one in attempts {
-            queues[(one.buyer + one.attempt as usize) % targets].push_back(one);
+        for attempt in attempts {
+            let target = (attempt.buyer + attempt.attempt as usize) % targets;
+            queues[target].push_back(attempt);
         }
         let queues: Vec<_> = queues.into_iter().map(Mutex::new).collect();
-        let asking = buyers.clone();
+        let tokens = buyers.clone();
         let made = records.clone();
-        let next = move |target: usize| {
-            let what: Attempt<T> = lock(&queues[target]).pop_front()?;
-            let call = call.clone().token(&asking[what.buyer].token);
+        let next_job = move |target: usize| {
+            let attempt: Attempt<T> = lock(&queues[target]).pop_front()?;
             Some(Job {
-                call,
-                due: what.due.map(|due| begin + due),
-                what,
+                call: call.clone().token(&tokens[attempt.buyer].token),
+                due: attempt.due.map(|due| begin + due),
+                what: attempt,
             })
         };
-        let ended = move |done: Done<Attempt<T>>| {
+        let record_end = move |done: Done<Attempt<T>>| {
             let Done {
-                what,
+                what: attempt,
                 due,
                 sent,
                 ended: answered,
@@ -122,12 +122,12 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
                 ..
             } = done;
             let since = |time: Instant| time.saturating_duration_since(begin);
-            let user_id = buyers[what.buyer].user_id;
-            let reply = Reply::of(&answer);
+            let user_id = buyers[attempt.buyer].user_id;
+            let reply = Reply::from_answer(&answer);
             let record = Record {
                 observed: ObservedReply {
                     user_id,
-                    attempt: what.attempt,
+                    attempt: attempt.attempt,
                     reply,
                 },
                 due: since(due),
@@ -135,10 +135,10 @@ impl<T: Copy + Send + Sync + 'static> Purchases<T> {
                 answered: since(answered),
                 trace: answer.ok().and_then(|answer| answer.trace().map(Box::from)),
             };
-            ended(&what, &record);
+            ended(&attempt, &record);
             lock(&made).push(record);
         };
-        connections.drive(live, next, ended).await?;
+        connections.drive(live, next_job, record_end).await?;
         let records = std::mem::take(&mut *lock(&records));
         Ok(records)
     }
@@ -154,38 +154,35 @@ pub async fn generate(
     voucher_id: u64,
     buyers: &Arc<[Buyer]>,
 ) -> Result<Vec<Record>, Error> {
-    let of = |(buyer, due)| {
-        (0..options.tries).map(move |attempt| Attempt {
-            buyer,
-            attempt,
-            due: Some(due),
-            then: (),
-        })
-    };
     let attempts: Vec<_> = options
         .arrivals(buyers.len())
         .into_iter()
-        .flat_map(of)
+        .flat_map(|(buyer, due)| {
+            (0..options.tries).map(move |attempt| Attempt {
+                buyer,
+                attempt,
+                due: Some(due),
+                then: (),
+            })
+        })
         .collect();
     let count = options.connections_for(attempts.len());
     let mut connections = Connections::new(&options.environment.targets, count, options.timeout)?;
     connections.open().await?;
-    let begin = Instant::now();
-    let buyers = buyers.clone();
-    let traced = options.traced;
     let purchases = Purchases {
         voucher_id,
-        buyers,
+        buyers: buyers.clone(),
         attempts,
-        begin,
-        traced,
+        begin: Instant::now(),
+        traced: options.traced,
     };
     options.live.opened.cancel();
     let live = options.live.clone();
-    let count = move |_: &Attempt, record: &Record| {
-        live.attempt(&record.observed.reply, record.latency());
-    };
-    purchases.make(&mut connections, &options.live, count).await
+    purchases
+        .make(&mut connections, &options.live, move |_, record| {
+            live.attempt(&record.observed.reply, record.latency());
+        })
+        .await
 }
 
 #[cfg(test)]

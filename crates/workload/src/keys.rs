@@ -30,12 +30,12 @@ pub struct Keys {
 
 impl Keys {
     /// The names in a Redis with this address, or in the style that the service is told.
-    pub fn on(redis_url: &str, told: Option<KeyStyle>) -> Self {
+    pub fn for_redis(redis_url: &str, configured_style: Option<KeyStyle>) -> Self {
         let is_cluster = redis_url
             .split(':')
             .next()
             .is_some_and(|way| way.ends_with("-cluster"));
-        let tagged = told.map_or(is_cluster, |style| style == KeyStyle::Cluster);
+        let tagged = configured_style.map_or(is_cluster, |style| style == KeyStyle::Cluster);
         Self {
             tag: if tagged { ":{orders}" } else { "" },
         }
@@ -74,14 +74,17 @@ mod tests {
 
     #[test]
     fn keys_have_the_names_that_the_service_gives_them() {
-        let plain = Keys::on("redis-sentinel://a:1/m", None);
+        let plain = Keys::for_redis("redis-sentinel://a:1/m", None);
         assert_eq!(
             (&*plain.stream(), &*plain.stock(17)),
             ("stream.orders", "seckill:stock:17")
         );
-        let tagged = Keys::on("redis-cluster://a:1", None);
+        let tagged = Keys::for_redis("redis-cluster://a:1", None);
         assert_eq!(tagged.stock(17), "seckill:stock:{orders}:17");
-        assert_eq!(Keys::on("redis://a:1", Some(KeyStyle::Cluster)), tagged);
+        assert_eq!(
+            Keys::for_redis("redis://a:1", Some(KeyStyle::Cluster)),
+            tagged
+        );
         let names = [
             "stream.orders.pending",
             "icr:order:2026:01:31",

@@ -21,7 +21,7 @@ pub struct Latency {
 
 impl Latency {
     /// Summarises latencies. Beyond an hour they count as an hour.
-    pub fn of(latencies: impl IntoIterator<Item = Duration>) -> Self {
+    pub fn from_durations(latencies: impl IntoIterator<Item = Duration>) -> Self {
         let mut recorder = Recorder::new(3);
         latencies
             .into_iter()
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_values() {
-        let latency = Latency::of((1..=1000).map(Duration::from_millis));
+        let latency = Latency::from_durations((1..=1000).map(Duration::from_millis));
         for (found, expected) in [
             (latency.p50_ms, 500.0),
             (latency.p90_ms, 900.0),
@@ -111,6 +111,6 @@ mod tests {
                 "{found} for {expected}"
             );
         }
-        assert_eq!(Latency::of([]), Latency::default());
+        assert_eq!(Latency::from_durations([]), Latency::default());
     }
 }

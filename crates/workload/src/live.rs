@@ -67,8 +67,8 @@ impl Live {
 }
 
 /// What a panic left is as good as ever: counts and records.
-pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where progress goes.
@@ -112,12 +112,15 @@ impl Progress {
                     0 => String::new(),
                     orders => format!(", {orders} orders"),
                 };
-                let of = if total > 0 {
+                let of_total = if total > 0 {
                     format!("/{total}")
                 } else {
                     String::new()
                 };
-                format!("{what}: {}{of} done{orders}, {rate:.0}/s", live.done())
+                format!(
+                    "{what}: {}{of_total} done{orders}, {rate:.0}/s",
+                    live.done()
+                )
             };
             tokio::select! {
                 biased;

@@ -17,17 +17,22 @@ pub fn path(name: &str) -> PathBuf {
 
 /// What the document has between the comments of `name`; `None` where they are missing.
 pub fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(&format!("<!-- {name}:begin -->\n"))?;
-    Some(rest.split_once(&format!("<!-- {name}:end -->"))?.0)
+    let (_, after_begin) = text.split_once(&format!("<!-- {name}:begin -->\n"))?;
+    Some(after_begin.split_once(&format!("<!-- {name}:end -->"))?.0)
 }
 
 /// Writes `table` between the comments of `name`.
 pub fn write(path: &Path, name: &str, table: &str) -> Result<(), Error> {
     let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
-    let missing = || Error::Usage(format!("{} has no comments {name}:begin", path.display()));
-    let old = section(&text, name).ok_or_else(missing)?;
-    let at = old.as_ptr().addr() - text.as_ptr().addr();
-    let text = format!("{}{table}{}", &text[..at], &text[at + old.len()..]);
+    let Some(old) = section(&text, name) else {
+        return Err(Error::Usage(format!(
+            "{} has no comments {name}:begin",
+            path.display()
+        )));
+    };
+    let begin = old.as_ptr().addr() - text.as_ptr().addr();
+    let end = begin + old.len();
+    let text = format!("{}{table}{}", &text[..begin], &text[end..]);
     std::fs::write(path, text).map_err(Error::file(path))
 }
 
@@ -74,7 +79,7 @@ pub fn figure(value: f64) -> String {
     };
     let text = format!("{rounded:.places$}");
     match text.split_once('.') {
-        Some((whole, rest)) => format!("{}.{rest}", with_commas(whole)),
+        Some((whole, decimals)) => format!("{}.{decimals}", with_commas(whole)),
         None => with_commas(&text),
     }
 }

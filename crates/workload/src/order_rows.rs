@@ -18,7 +18,7 @@ use crate::{
 pub struct OrderRows {
     pool: MySqlPool,
     /// SQL for what is left to sell of the sale `s`.
-    left: &'static str,
+    stock_left_sql: &'static str,
 }
 
 /// Stock and rows of one sale, at one instant.
@@ -28,6 +28,22 @@ pub struct Snapshot {
     pub sale: Sale,
     /// Every order of the voucher, by id.
     pub rows: Vec<OrderRow>,
+}
+
+impl Snapshot {
+    fn new(stock_left: i64, issued: Option<i32>, rows: Vec<OrderRow>) -> Self {
+        let sold = rows.iter().filter(|row| !row.is_cancelled()).count() as i64;
+        // A sale published by a node that keeps no `issued` can only be taken at its word.
+        let issued = issued.map_or(stock_left + sold, i64::from);
+        Self {
+            sale: Sale {
+                issued,
+                stock_left,
+                added: 0,
+            },
+            rows,
+        }
+    }
 }
 
 /// The stock and the units that were taken out of it and are not sold.
@@ -85,7 +101,7 @@ impl OrderRows {
         })?;
         Ok(Self {
             pool,
-            left: if has_units > 0 {
+            stock_left_sql: if has_units > 0 {
                 LEFT_WITH_UNITS
             } else {
                 "s.stock"
@@ -118,7 +134,7 @@ impl OrderRows {
         let sql = format!(
             "SELECT CAST({} AS SIGNED), s.issued FROM tb_seckill_voucher s \
              WHERE s.voucher_id BETWEEN ? AND ? ORDER BY s.voucher_id",
-            self.left
+            self.stock_left_sql
         );
         let sales: Vec<(i64, Option<i32>)> = sqlx::query_as(&sql)
             .bind(first)
@@ -145,20 +161,11 @@ impl OrderRows {
                 status,
             });
         }
-        let snapshot = |((stock_left, issued), rows): ((i64, Option<i32>), Vec<OrderRow>)| {
-            let sold = rows.iter().filter(|row| !row.is_cancelled()).count() as i64;
-            // A sale published by a node that keeps no `issued` can only be taken at its word.
-            let issued = issued.map_or(stock_left + sold, i64::from);
-            Snapshot {
-                sale: Sale {
-                    issued,
-                    stock_left,
-                    added: 0,
-                },
-                rows,
-            }
-        };
-        Ok(sales.into_iter().zip(rows).map(snapshot).collect())
+        let snapshots = sales
+            .into_iter()
+            .zip(rows)
+            .map(|((stock_left, issued), rows)| Snapshot::new(stock_left, issued, rows));
+        Ok(snapshots.collect())
     }
 
     /// Waits until the sales of these vouchers have at least so many `orders` and have not changed for `quiet`, but at most
@@ -184,10 +191,10 @@ impl OrderRows {
             let over = now - begin >= limit;
             match (read, last.take()) {
                 (Ok(sales), Some((before, since))) if sales == before => {
-                    let still = now - since >= quiet;
+                    let is_quiet = now - since >= quiet;
                     let enough = sales.iter().map(|sale| sale.rows.len()).sum::<usize>() >= orders;
-                    if over || still && enough {
-                        return Ok((sales, still));
+                    if over || is_quiet && enough {
+                        return Ok((sales, is_quiet));
                     }
                     last = Some((sales, since));
                 }

@@ -52,11 +52,14 @@ pub async fn wait(
     order_rows: &OrderRows,
     records: &mut [Record],
 ) -> Result<Option<Duration>, Error> {
-    let pending = |(at, record): (usize, &Record)| match record.observed.reply {
-        Reply::Pending(id) => Some((at, id)),
-        _ => None,
-    };
-    let mut open: Vec<_> = records.iter().enumerate().filter_map(pending).collect();
+    let mut open: Vec<(usize, i64)> = records
+        .iter()
+        .enumerate()
+        .filter_map(|(index, record)| match record.observed.reply {
+            Reply::Pending(id) => Some((index, id)),
+            _ => None,
+        })
+        .collect();
     if open.is_empty() {
         return Ok(None);
     }
@@ -85,8 +88,8 @@ pub async fn wait(
             });
         }
         if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
-            for (at, id) in open.iter().take(LOOK_UPS) {
-                let observed = &mut records[*at].observed;
+            for (index, id) in open.iter().take(LOOK_UPS) {
+                let observed = &mut records[*index].observed;
                 let Some(token) = tokens.get(&observed.user_id) else {
                     continue;
                 };
@@ -95,7 +98,7 @@ pub async fn wait(
                     observed.reply = reply;
                 }
             }
-            open.retain(|(at, _)| matches!(records[*at].observed.reply, Reply::Pending(_)));
+            open.retain(|(index, _)| matches!(records[*index].observed.reply, Reply::Pending(_)));
             looked_up = Instant::now();
         }
         let over = begin.elapsed() >= scene.limit;
@@ -115,7 +118,7 @@ pub async fn look_up(connections: &mut [Connection], token: &HeaderValue, id: i6
     let call = Call::get(format!("/voucher-order/{id}")).token(token);
     for connection in connections {
         if let Ok(response) = connection.send(&call).await {
-            return Reply::of_look_up(id, &response);
+            return Reply::from_look_up(id, &response);
         }
     }
     Reply::Pending(id)

@@ -99,20 +99,19 @@ impl Envelope<Value> {
     }
 
     fn code(&self) -> Option<&str> {
-        let by_text = || {
-            let text = self.error_msg.as_deref()?;
+        self.code.as_deref().or_else(|| {
+            let message = self.error_msg.as_deref()?;
             TEXTS
                 .iter()
-                .find(|(known, _)| *known == text)
+                .find(|(text, _)| *text == message)
                 .map(|(_, code)| *code)
-        };
-        self.code.as_deref().or_else(by_text)
+        })
     }
 }
 
 impl Reply {
     /// Reads what became of a request to buy.
-    pub fn of(answer: &Result<Response, Failure>) -> Self {
+    pub fn from_answer(answer: &Result<Response, Failure>) -> Self {
         match answer {
             Ok(answer) => Self::read(answer.status, &answer.body),
             Err(Failure::NotSent(_)) => Self::Refused(NOT_SENT.into()),
@@ -155,7 +154,7 @@ impl Reply {
     }
 
     /// Reads what the look-up of the order `id` says became of it: ordered, withdrawn, or else still pending.
-    pub fn of_look_up(id: i64, answer: &Response) -> Self {
+    pub fn from_look_up(id: i64, answer: &Response) -> Self {
         match Self::read(answer.status, &answer.body) {
             _ if answer.status != 200 => Self::Pending(id),
             // The reply holds the order itself, which has no place in that of a purchase.

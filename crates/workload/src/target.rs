@@ -36,12 +36,12 @@ impl Target {
 
     /// One look-up at a time: the lock is held meanwhile. A caller that waits for another's may stop waiting.
     async fn addresses(&self) -> io::Result<Arc<[SocketAddr]>> {
-        let mut known = self.addresses.lock().await;
-        if let Some(addresses) = &*known {
+        let mut cached = self.addresses.lock().await;
+        if let Some(addresses) = &*cached {
             return Ok(addresses.clone());
         }
         let found = lookup_host(&self.authority).await?.collect();
-        Ok(known.insert(found).clone())
+        Ok(cached.insert(found).clone())
     }
 
     /// Host and port: the value of the `Host` header.
@@ -118,16 +118,20 @@ mod tests {
     async fn a_name_is_looked_up_once_until_a_connection_fails() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let of = |host: &str| format!("http://{host}:{port}").parse::<Target>().unwrap();
-        of("127.0.0.1").connect().await.unwrap();
-        let target = of("localhost");
+        let target_on = |host: &str| format!("http://{host}:{port}").parse::<Target>().unwrap();
+        target_on("127.0.0.1").connect().await.unwrap();
+        let target = target_on("localhost");
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..100 {
             let target = target.clone();
             asking.spawn(async move { target.addresses().await.unwrap() });
         }
         let found = asking.join_all().await;
-        assert!(found.iter().all(|one| Arc::ptr_eq(one, &found[0])));
+        assert!(
+            found
+                .iter()
+                .all(|addresses| Arc::ptr_eq(addresses, &found[0]))
+        );
         target.connect().await.unwrap();
         drop(listener);
         target.connect().await.unwrap_err();

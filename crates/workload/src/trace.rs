@@ -56,15 +56,15 @@ impl Trace {
 
 impl Step {
     fn read(word: &str) -> Option<Self> {
-        let (name, rest) = word.split_once('@')?;
-        let (times, saw) = rest.split_once(':').unwrap_or((rest, ""));
-        let (at, took) = times.split_once('+')?;
+        let (name, details) = word.split_once('@')?;
+        let (times, saw) = details.split_once(':').unwrap_or((details, ""));
+        let (begin, took) = times.split_once('+')?;
         let ms = |us: &str| us.parse().ok().map(|us: u32| f64::from(us) / 1e3);
         let saw = saw.split(',').filter(|pair| !pair.is_empty());
         let saw = saw.map(|pair| pair.split_once('=').map(|(k, v)| (k.to_owned(), value(v))));
         Some(Self {
             step: name.to_owned(),
-            at: ms(at)?,
+            at: ms(begin)?,
             took: ms(took)?,
             saw: saw.collect::<Option<_>>()?,
         })

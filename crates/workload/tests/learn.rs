@@ -109,12 +109,6 @@ fn ladder_table(
     [never, possible, default]: [&str; 3],
     never_while: fn(&str) -> String,
 ) -> String {
-    let cell = |guarantee| match guarantee {
-        Guarantee::Never => never.to_owned(),
-        Guarantee::NeverWhile(condition) => never_while(condition[language]),
-        Guarantee::Possible => possible.to_owned(),
-        Guarantee::Shown => format!("**{possible}**"),
-    };
     let rows = Strategy::ALL.map(|strategy| {
         let row = strategy.row();
         let default = if strategy == Strategy::default() {
@@ -122,13 +116,18 @@ fn ladder_table(
         } else {
             ""
         };
-        let [one, two] = row.second_order;
-        let cells = [row.oversell, one, two];
+        let [one_node, two_nodes] = row.second_order;
+        let guarantees = [row.oversell, one_node, two_nodes].map(|guarantee| match guarantee {
+            Guarantee::Never => never.to_owned(),
+            Guarantee::NeverWhile(condition) => never_while(condition[language]),
+            Guarantee::Possible => possible.to_owned(),
+            Guarantee::Shown => format!("**{possible}**"),
+        });
         let name = [
             format!("`{strategy}`{default}"),
             row.idea[language].to_owned(),
         ];
-        name.into_iter().chain(cells.map(cell)).collect()
+        name.into_iter().chain(guarantees).collect()
     });
     markdown::table(&titles, &rows)
 }

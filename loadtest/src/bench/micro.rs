@@ -70,7 +70,7 @@ pub async fn commits(pool: &MySqlPool) -> anyhow::Result<Latency> {
             .await?;
         times.push(begun.elapsed());
     }
-    Ok(Latency::of(times))
+    Ok(Latency::from_durations(times))
 }
 
 /// Acquires and releases locks from [`CLIENTS`] tasks, one lock per task, as each buyer has its own; pairs per second.

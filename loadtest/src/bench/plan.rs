@@ -157,10 +157,10 @@ impl<'a> Plan<'a> {
                 None => attempts.per_s(Attempt::is_order),
             },
             answers_per_s: attempts.answers_per_s(),
-            latency: Latency::of(counted.map(|attempt| attempt.latency)),
+            latency: Latency::from_durations(counted.map(|attempt| attempt.latency)),
             ends: [
-                Latency::of(orders.map(|attempt| attempt.end)),
-                Latency::of(list.map(|attempt| attempt.end)),
+                Latency::from_durations(orders.map(|attempt| attempt.end)),
+                Latency::from_durations(list.map(|attempt| attempt.end)),
             ],
             outcomes: attempts.outcomes(),
             cpu,

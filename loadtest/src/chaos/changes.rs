@@ -102,7 +102,7 @@ impl Owner {
             let order_id = self.order_id;
             let bought = self.bought;
             asking.spawn(async move {
-                let reply = match Reply::of(&connection.send(&call).await) {
+                let reply = match Reply::from_answer(&connection.send(&call).await) {
                     // The reply holds the order itself, which the reader of purchases cannot use.
                     Reply::Malformed => Reply::Ordered(order_id),
                     reply => reply,

@@ -134,7 +134,8 @@ impl<'a> Operator<'a> {
             .skip(first)
             .take(ATTEMPTS)
         {
-            let reply = Reply::of(&Connection::new(target.clone(), TIMEOUT).send(&call).await);
+            let answer = Connection::new(target.clone(), TIMEOUT).send(&call).await;
+            let reply = Reply::from_answer(&answer);
             let done = matches!(reply, Reply::Ordered(_));
             self.operations.borrow_mut()[index].1.push(reply);
             if done {

@@ -220,7 +220,7 @@ async fn sell<T>(
     during: impl Future<Output = T>,
 ) -> Result<(Report, T)> {
     let voucher_id = burst::publish(options).await?;
-    let selling = burst::on(voucher_id, options, order_rows, buyers.clone());
+    let selling = burst::run_on_sale(voucher_id, options, order_rows, buyers.clone());
     let (sold, value) = tokio::join!(selling, async {
         let value = during.await;
         options.live.stop.cancel();

@@ -148,7 +148,7 @@ fn check(tolerated: usize, seconds: &[Vec<Read>], due_count: u64) -> Vec<Check> 
 fn timeline(seconds: &[Vec<Read>]) -> Table {
     let mut rows = Vec::new();
     for (number, reads) in seconds.iter().enumerate() {
-        let latency = Latency::of(reads.iter().map(|read| read.latency));
+        let latency = Latency::from_durations(reads.iter().map(|read| read.latency));
         let mut cells = vec![number.to_string(), reads.len().to_string()];
         cells.extend([latency.p50_ms, latency.p99_ms, latency.max_ms].map(|ms| format!("{ms:.1}")));
         let answers = [Answer::ServerError, Answer::Nothing, Answer::Throttled];

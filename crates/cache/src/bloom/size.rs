@@ -44,12 +44,13 @@ impl BloomSize {
     /// The bit positions of `item`.
     pub(crate) fn positions_of(&self, item: &str) -> impl Iterator<Item = u64> + use<> {
         let hash = xxh3_128(item.as_bytes());
+        let mut combined_hash = hash as u64;
         // Odd, because an even step reaches few positions if the number of bits is even as well.
-        let (mut at, step) = (hash as u64, (hash >> 64) as u64 | 1);
+        let step = (hash >> 64) as u64 | 1;
         let bits = self.bits;
         (0..self.positions).map(move |_| {
-            let position = at % bits;
-            at = at.wrapping_add(step);
+            let position = combined_hash % bits;
+            combined_hash = combined_hash.wrapping_add(step);
             position
         })
     }

@@ -165,17 +165,18 @@ impl RedisCommands {
         loop {
             self.breaker.wait_until_open().await;
             tokio::time::sleep(PROBE_INTERVAL).await;
-            let ping = async {
-                let mut connection = self.connection.clone();
-                redis::cmd("PING")
-                    .query_async::<String>(&mut connection)
-                    .await
-            };
-            if matches!(tokio::time::timeout(self.timeout, ping).await, Ok(Ok(_))) {
+            let answer = tokio::time::timeout(self.timeout, self.ping()).await;
+            if matches!(answer, Ok(Ok(_))) {
                 tracing::info!("Redis answers again; circuit breaker closed");
                 self.breaker.close();
             }
         }
+    }
+
+    /// Sends a PING, whatever the state of the breaker.
+    async fn ping(&self) -> RedisResult<String> {
+        let mut connection = self.connection.clone();
+        redis::cmd("PING").query_async(&mut connection).await
     }
 
     /// Runs a command unless the breaker is open.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cache::Inner;
-use crate::connection::redis_commands::{RebuildMutex, unique_token};
+use crate::connection::redis_commands::{LeaseReply, RebuildMutex, unique_token};
 use crate::encoding::{Decoded, Encoded, Format, decode};
 use crate::error::{Error, ReadError};
 use crate::keys::mutex_key;
@@ -77,21 +77,13 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
             return Ok(Rebuilt::new(None, false));
         }
         let began = Instant::now();
-        let refresh_ahead = match format {
-            Format::Plain => policy.capped_refresh_ahead(),
-            Format::LogicalExpiry => Duration::ZERO,
-        };
         let mut replace = reason == RebuildReason::Stale;
         let mut loads = 0;
         loop {
             let token = unique_token();
             // After the wait timeout, load without the mutex: its owner may be dead.
             let waited = reason == RebuildReason::Miss && began.elapsed() >= policy.wait_timeout;
-            let mutex = (!waited).then(|| RebuildMutex {
-                key: mutex_key(key, redis.shared_mutex),
-                owner: token.clone(),
-                ttl: policy.mutex_ttl,
-            });
+            let mutex = (!waited).then(|| self.new_mutex(&token));
             let mutex = mutex.as_ref();
             let was_open = redis.breaker.is_open();
             let reply = match redis.lease_get(key, &token, mutex, replace).await {
@@ -103,26 +95,10 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
                     if may_have_run {
                         self.release_later(mutex);
                     }
-                    if reason == RebuildReason::Stale {
-                        // Nobody waits, and nothing could be stored: each reader of the stale value would load in vain.
-                        return Ok(Rebuilt::new(None, false));
-                    }
-                    return self.load_only().await;
+                    return self.rebuild_without_redis(reason).await;
                 }
             };
-            let cached = match decode(reply.text.as_deref(), reply.pttl, refresh_ahead) {
-                Decoded::Null => Some(None),
-                Decoded::Fresh(value) => Some(Some(value)),
-                Decoded::Expiring(value) if !replace => Some(Some(value)),
-                Decoded::Expired(value) if !replace && format == Format::LogicalExpiry => {
-                    Some(Some(value))
-                }
-                Decoded::Missing
-                | Decoded::Expiring(_)
-                | Decoded::Expired(_)
-                | Decoded::Unreadable => None,
-            };
-            if let Some(value) = cached {
+            if let Some(value) = self.usable_value(&reply, format, replace) {
                 if reply.lease.is_some() {
                     self.release(mutex).await;
                 }
@@ -137,9 +113,7 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
                     replace = true;
                     continue;
                 }
-                policy.counters.waits.increment();
-                let pause = Duration::from_millis(rand::random_range(POLL_PAUSE_MS));
-                tokio::time::sleep(pause).await;
+                self.wait_for_another_load().await;
                 continue;
             };
             loads += 1;
@@ -157,6 +131,53 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
                 _ => return Ok(Rebuilt::new(value, false)),
             }
         }
+    }
+
+    /// The key's mutex, to be acquired by `owner`.
+    fn new_mutex(&self, owner: &str) -> RebuildMutex {
+        RebuildMutex {
+            key: mutex_key(&self.key, self.inner.redis.shared_mutex),
+            owner: owner.to_owned(),
+            ttl: self.policy.mutex_ttl,
+        }
+    }
+
+    /// The value in Redis, unless it has to be loaded; `Some(None)`: the row does not exist. With `replace`, a stale value has
+    /// to be loaded, too.
+    fn usable_value(&self, reply: &LeaseReply, format: Format, replace: bool) -> Option<Option<T>> {
+        let refresh_ahead = match format {
+            Format::Plain => self.policy.capped_refresh_ahead(),
+            Format::LogicalExpiry => Duration::ZERO,
+        };
+        match decode(reply.text.as_deref(), reply.pttl, refresh_ahead) {
+            Decoded::Null => Some(None),
+            Decoded::Fresh(value) => Some(Some(value)),
+            Decoded::Expiring(value) if !replace => Some(Some(value)),
+            Decoded::Expired(value) if !replace && format == Format::LogicalExpiry => {
+                Some(Some(value))
+            }
+            Decoded::Missing | Decoded::Expiring(_) | Decoded::Expired(_) | Decoded::Unreadable => {
+                None
+            }
+        }
+    }
+
+    async fn rebuild_without_redis(
+        &self,
+        reason: RebuildReason,
+    ) -> Result<Rebuilt<T>, ReadError<E>> {
+        if reason == RebuildReason::Stale {
+            // Nobody waits, and nothing could be stored: each reader of the stale value would load in vain.
+            return Ok(Rebuilt::new(None, false));
+        }
+        self.load_only().await
+    }
+
+    /// Waits a moment for the load of another node or reader, which holds the mutex or the lease.
+    async fn wait_for_another_load(&self) {
+        self.policy.counters.waits.increment();
+        let pause = Duration::from_millis(rand::random_range(POLL_PAUSE_MS));
+        tokio::time::sleep(pause).await;
     }
 
     /// Loads without Redis, and stores nothing.
@@ -198,7 +219,7 @@ impl<T: CacheValue, E: 'static> Reading<T, E> {
         } else {
             policy.null_ttl
         };
-        let stored = match Encoded::of(value, format, valid) {
+        let stored = match Encoded::new(value, format, valid) {
             Ok(encoded) => {
                 self.inner
                     .redis

@@ -143,14 +143,14 @@ impl<T: CacheValue, E: Send + Sync + 'static> Reading<T, E> {
     /// One load per process and cluster, stored in `format`. Without one Redis cannot be used: one load per
     /// process, of which nothing is stored.
     async fn load_shared(self, format: Option<Format>) -> ReadResult<T, E> {
-        let load = |reading: Self| async move {
+        self.shared(|reading| async move {
             let loaded = match format {
                 Some(format) => reading.rebuild(format, RebuildReason::Miss).await?,
                 None => reading.load_only().await?,
             };
             Ok(loaded.value)
-        };
-        self.shared(load).await
+        })
+        .await
     }
 
     /// Runs `work` once for all concurrent readers, in a task: it goes on when they are dropped.

@@ -202,20 +202,21 @@ fn no_reader_gets_an_old_value_and_loads_are_shared() {
 
 #[test]
 fn nobody_joins_a_load_whose_outcome_was_told() {
-    let run = || {
-        block_on(async {
-            let group = Arc::<SingleFlight>::default();
-            let stamp = LocalCache::new(16).stamp(KEY);
-            let (leader, follower) = group.join::<u64, ()>(KEY, stamp);
-            let leader = leader.expect("the first one leads");
-            let load = spawn(async move { leader.complete(Err(ReadError::Aborted)) });
-            assert!(follower.wait().await.is_err());
-            let (leader, _) = group.join::<u64, ()>(KEY, stamp);
-            assert!(leader.is_some(), "joined a load that had ended");
-            load.await.expect("it ran to its end");
-        });
-    };
-    check_random(run, RUNS);
+    check_random(join_after_a_failed_load, RUNS);
+}
+
+fn join_after_a_failed_load() {
+    block_on(async {
+        let group = Arc::<SingleFlight>::default();
+        let stamp = LocalCache::new(16).stamp(KEY);
+        let (leader, follower) = group.join::<u64, ()>(KEY, stamp);
+        let leader = leader.expect("the first one leads");
+        let load = spawn(async move { leader.complete(Err(ReadError::Aborted)) });
+        assert!(follower.wait().await.is_err());
+        let (leader, _) = group.join::<u64, ()>(KEY, stamp);
+        assert!(leader.is_some(), "joined a load that had ended");
+        load.await.expect("it ran to its end");
+    });
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The Bloom filter: never a wrong "no", and "maybe" whenever data may have been lost.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -41,20 +40,23 @@ async fn false_positives(filter: &BloomFilter) -> u32 {
 #[tokio::test]
 async fn every_row_is_contained_and_false_positives_are_few() {
     let server = RedisServer::start().await;
-    let [one, two] = nodes(&server).await.map(|cache| filter_of(&cache));
-    assert!(one.may_contain("anything").await, "not filled yet: maybe");
-    assert_eq!(one.fill(&pages).await.unwrap(), ROWS);
-    assert_eq!(two.fill(&pages).await.unwrap(), 0, "it is shared");
+    let [filter, other_filter] = nodes(&server).await.map(|cache| filter_of(&cache));
+    assert!(
+        filter.may_contain("anything").await,
+        "not filled yet: maybe"
+    );
+    assert_eq!(filter.fill(&pages).await.unwrap(), ROWS);
+    assert_eq!(other_filter.fill(&pages).await.unwrap(), 0, "it is shared");
     for id in (0..ROWS).step_by(7) {
-        assert!(two.may_contain(&key(id)).await, "{id}");
+        assert!(other_filter.may_contain(&key(id)).await, "{id}");
     }
-    let wrong = false_positives(&two).await;
+    let wrong = false_positives(&other_filter).await;
     println!("{wrong} false positives of 1,000 at a rate of {RATE}");
     assert!(wrong <= 30, "{wrong}");
     // A row that one node adds is visible to the other at once.
     for id in 2_000_000..2_000_100 {
-        one.add(&key(id)).await.unwrap();
-        assert!(two.may_contain(&key(id)).await);
+        filter.add(&key(id)).await.unwrap();
+        assert!(other_filter.may_contain(&key(id)).await);
     }
 }
 
@@ -131,41 +133,20 @@ async fn a_filter_is_not_used_after_a_restart_until_it_is_filled_again() {
 async fn a_fill_during_which_data_is_lost_fails() {
     let server = RedisServer::start().await;
     let nodes = nodes(&server).await;
-    let one = filter_of(&nodes[0]);
-    let two = filter_of(&nodes[1]);
-    let flushed = Arc::<AtomicU64>::default();
-    let lossy = |refill: bool| {
-        let flushed = flushed.clone();
-        let two = two.clone();
-        let url = server.client();
-        move |last: Option<String>| {
-            let flushed = flushed.clone();
-            let two = two.clone();
-            let url = url.clone();
-            async move {
-                if last.as_deref() == Some("cache:product:2999") {
-                    let mut raw = url.get_multiplexed_async_connection().await.unwrap();
-                    let _: () = redis::cmd("FLUSHALL").query_async(&mut raw).await.unwrap();
-                    flushed.fetch_add(1, Ordering::SeqCst);
-                    if refill {
-                        // Another node starts to fill it again, and does not finish.
-                        let nothing = async |_: Option<String>| Err::<Vec<String>, _>("broken");
-                        assert!(two.fill(&nothing).await.is_err());
-                    }
-                }
-                pages(last).await
-            }
-        }
-    };
-    for refill in [false, true] {
-        let end = one.fill(&lossy(refill)).await;
+    let filter = filter_of(&nodes[0]);
+    let other_filter = filter_of(&nodes[1]);
+    let flushed = AtomicU64::new(0);
+    for refiller in [None, Some(&other_filter)] {
+        let end = filter
+            .fill(&|last| lossy_pages(&server, &flushed, refiller, last))
+            .await;
         assert!(matches!(end, Err(BloomFillError::Lost)), "{end:?}");
-        assert_eq!(false_positives(&one).await, 1000);
+        assert_eq!(false_positives(&filter).await, 1000);
     }
     assert_eq!(flushed.load(Ordering::SeqCst), 2);
     // Both nodes at once, without a loss; on a busy machine a command may time out.
     eventually("both fill it", async || {
-        let (a, b) = tokio::join!(one.fill(&pages), two.fill(&pages));
+        let (a, b) = tokio::join!(filter.fill(&pages), other_filter.fill(&pages));
         for end in [&a, &b] {
             assert!(
                 matches!(end, Ok(_) | Err(BloomFillError::Cache(_))),
@@ -175,7 +156,33 @@ async fn a_fill_during_which_data_is_lost_fails() {
         a.is_ok() && b.is_ok()
     })
     .await;
-    assert!(false_positives(&one).await <= 30);
+    assert!(false_positives(&filter).await <= 30);
+}
+
+/// As [`pages`], but the server loses its data in the middle.
+async fn lossy_pages(
+    server: &RedisServer,
+    flushed: &AtomicU64,
+    refiller: Option<&BloomFilter>,
+    last: Option<String>,
+) -> Result<Vec<String>, Infallible> {
+    if last.as_deref() == Some("cache:product:2999") {
+        let mut raw = server
+            .client()
+            .get_multiplexed_async_connection()
+            .await
+            .unwrap();
+        let _: () = redis::cmd("FLUSHALL").query_async(&mut raw).await.unwrap();
+        flushed.fetch_add(1, Ordering::SeqCst);
+        if let Some(refiller) = refiller {
+            // Another node starts to fill it again, and does not finish.
+            let end = refiller
+                .fill(&async |_| Err::<Vec<String>, _>("broken"))
+                .await;
+            assert!(end.is_err());
+        }
+    }
+    pages(last).await
 }
 
 #[tokio::test]

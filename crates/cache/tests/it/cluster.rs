@@ -24,25 +24,25 @@ async fn cluster() -> RedisServer {
 async fn every_strategy_invalidations_and_the_filter_work_on_a_cluster() {
     let server = cluster().await;
     let mut raw = server.conn().await;
-    let [here, there] = super::nodes(&server).await;
+    let [cache, other_cache] = super::nodes(&server).await;
     let source = Source::new(Duration::ZERO);
     for strategy in ReadStrategy::ALL {
         let policy = policy();
         assert_eq!(
-            here.invalidate(&[KEY]).await,
+            cache.invalidate(&[KEY]).await,
             InvalidationStatus::Delivered,
             "{strategy}"
         );
         let expected = Some(source.change());
         assert_eq!(
-            version(&here, strategy, &policy, &source).await,
+            version(&cache, strategy, &policy, &source).await,
             expected,
             "{strategy}"
         );
         super::eventually("it is stored", async || get(&mut raw, KEY).await.is_some()).await;
         let loads = source.loads();
         assert_eq!(
-            version(&there, strategy, &policy, &source).await,
+            version(&other_cache, strategy, &policy, &source).await,
             expected,
             "{strategy}"
         );
@@ -53,15 +53,16 @@ async fn every_strategy_invalidations_and_the_filter_work_on_a_cluster() {
             "{strategy}: the mutex is released"
         );
     }
-    let filter = here.bloom_filter("product", BloomSize::for_items(1000, 0.01));
-    let pages = async |last: Option<String>| -> Result<Vec<String>, super::Broken> {
-        Ok(if last.is_none() {
-            vec!["1".to_owned()]
-        } else {
-            Vec::new()
-        })
-    };
-    assert_eq!(filter.fill(&|last| pages(last)).await.unwrap(), 1);
+    let filter = cache.bloom_filter("product", BloomSize::for_items(1000, 0.01));
+    assert_eq!(filter.fill(&single_page).await.unwrap(), 1);
     assert!(filter.may_contain("1").await);
     assert!(!filter.may_contain("2").await);
+}
+
+async fn single_page(last: Option<String>) -> Result<Vec<String>, super::Broken> {
+    Ok(if last.is_none() {
+        vec!["1".to_owned()]
+    } else {
+        Vec::new()
+    })
 }

@@ -32,8 +32,8 @@ impl Invalidated {
     }
 
     /// The version that the other node knows of.
-    fn received_by(&self, other: &Cache) -> u64 {
-        let received = usize::try_from(other.stats().counts.invalidations_received).unwrap();
+    fn received_by(&self, receiver: &Cache) -> u64 {
+        let received = usize::try_from(receiver.stats().counts.invalidations_received).unwrap();
         received.checked_sub(1).map_or(0, |last| self.sent()[last])
     }
 }
@@ -48,16 +48,16 @@ async fn reads_see_every_change_invalidated_before_they_began() {
             local_ttl: Duration::from_secs(60),
             ..policy()
         };
-        let seen = Arc::new([Invalidated::default(), Invalidated::default()]);
+        let invalidated = Arc::new([Invalidated::default(), Invalidated::default()]);
         let stop = Arc::<AtomicBool>::default();
         let reads = Arc::<AtomicU64>::default();
         let mut tasks = Vec::new();
         for task in 0..12 {
-            let at = task % 2;
-            let cache = nodes[at].clone();
+            let node = task % 2;
+            let cache = nodes[node].clone();
             let policy = policy.clone();
             let source = source.clone();
-            let seen = seen.clone();
+            let invalidated = invalidated.clone();
             let stop = stop.clone();
             let reads = reads.clone();
             tasks.push(tokio::spawn(async move {
@@ -66,16 +66,16 @@ async fn reads_see_every_change_invalidated_before_they_began() {
                         let pause = Duration::from_micros(rand::random_range(0..8_000));
                         tokio::time::sleep(pause).await;
                         let now = source.change();
-                        seen[at].sent().push(now);
+                        invalidated[node].sent().push(now);
                         assert_eq!(
                             cache.invalidate(&[KEY]).await,
                             InvalidationStatus::Delivered
                         );
-                        seen[at].returned.store(now, Ordering::SeqCst);
+                        invalidated[node].returned.store(now, Ordering::SeqCst);
                         continue;
                     }
-                    let here = seen[at].returned.load(Ordering::SeqCst);
-                    let at_least = here.max(seen[1 - at].received_by(&cache));
+                    let returned = invalidated[node].returned.load(Ordering::SeqCst);
+                    let at_least = returned.max(invalidated[1 - node].received_by(&cache));
                     let got = read(&cache, strategy, &policy, &source)
                         .await
                         .unwrap()

@@ -75,8 +75,8 @@ async fn a_load_that_shares_the_lease_of_another_prolongs_it() {
     source.close();
     let reader = spawn_version(&nodes[0], ReadStrategy::Mutex, &policy(), &source);
     eventually("it loads", async || source.running() == 1).await;
-    let left: i64 = super::command(&mut raw, "PTTL", &[LEASE]).await;
-    assert!(left > 30_000, "{left} ms");
+    let remaining_ms: i64 = super::command(&mut raw, "PTTL", &[LEASE]).await;
+    assert!(remaining_ms > 30_000, "{remaining_ms} ms");
     source.open();
     assert_eq!(reader.await.unwrap(), Some(1));
     assert!(get(&mut raw, KEY).await.is_some(), "it is not stored");

@@ -114,8 +114,8 @@ impl Source {
         self.running.load(Ordering::SeqCst)
     }
 
-    fn set(&self, what: Switch, to: bool) {
-        what(self).store(to, Ordering::SeqCst);
+    fn set(&self, switch: Switch, is_on: bool) {
+        switch(self).store(is_on, Ordering::SeqCst);
     }
 
     async fn find(self: Arc<Self>) -> Result<Option<Product>, Broken> {

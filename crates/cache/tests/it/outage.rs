@@ -77,7 +77,7 @@ impl BackgroundReads {
     }
 
     /// Waits for that many more reads.
-    async fn more(&self, reads: u64) {
+    async fn wait_for_reads(&self, reads: u64) {
         let done = || self.state.reads.load(Ordering::SeqCst);
         let goal = done() + reads;
         eventually("reads go on", async || done() >= goal).await;
@@ -86,9 +86,9 @@ impl BackgroundReads {
     /// The longest of 500 reads that began now or later.
     async fn slowest(&self) -> Duration {
         // By then, readers that were waiting for Redis and their followers are done.
-        self.more(200).await;
+        self.wait_for_reads(200).await;
         self.state.timed.store(true, Ordering::SeqCst);
-        self.more(500).await;
+        self.wait_for_reads(500).await;
         self.state.timed.store(false, Ordering::SeqCst);
         Duration::from_micros(self.state.slowest_micros.swap(0, Ordering::SeqCst))
     }
@@ -109,7 +109,7 @@ async fn reads_survive_a_killed_redis_and_return_to_it() {
         let source = Source::new(Duration::from_millis(1));
         let policy = policy();
         let load = BackgroundReads::start(&cache, strategy, &policy, &source);
-        load.more(500).await;
+        load.wait_for_reads(500).await;
         server.kill();
         eventually("the breaker opens", async || cache.stats().breaker_open).await;
         let slowest = load.slowest().await;
@@ -128,8 +128,11 @@ async fn reads_survive_a_killed_redis_and_return_to_it() {
             "{strategy}: {stats:?}"
         );
         load.end().await;
-        let most = source.most_running.load(Ordering::SeqCst);
-        assert!(most <= MAX_LOADS, "{strategy}: {most} loads at once");
+        let most_running = source.most_running.load(Ordering::SeqCst);
+        assert!(
+            most_running <= MAX_LOADS,
+            "{strategy}: {most_running} loads at once"
+        );
         assert_eq!(cache.stats().loads_running, 0);
     }
 }
@@ -141,7 +144,7 @@ async fn a_paused_redis_costs_each_reader_one_timeout_at_most() {
     let source = Source::new(Duration::from_millis(1));
     let policy = policy();
     let load = BackgroundReads::start(&cache, ReadStrategy::Layered, &policy, &source);
-    load.more(500).await;
+    load.wait_for_reads(500).await;
     server.pause();
     eventually("the breaker opens", async || cache.stats().breaker_open).await;
     let slowest = load.slowest().await;
@@ -179,7 +182,7 @@ async fn a_redis_whose_script_does_not_end_is_left_alone() {
     let source = Source::new(Duration::ZERO);
     let policy = policy();
     let mut redis = server.conn().await;
-    let mut other = server.conn().await;
+    let mut script_connection = server.conn().await;
     let limit = ["SET", "lua-time-limit", "1"];
     redis::cmd("CONFIG")
         .arg(&limit)
@@ -190,7 +193,7 @@ async fn a_redis_whose_script_does_not_end_is_left_alone() {
         .arg("while true do end")
         .arg(0)
         .to_owned();
-    let endless = tokio::spawn(async move { endless.exec_async(&mut other).await });
+    let endless = tokio::spawn(async move { endless.exec_async(&mut script_connection).await });
     eventually("the breaker opens", async || {
         assert_eq!(
             version(&cache, ReadStrategy::CacheAside, &policy, &source).await,

@@ -45,8 +45,8 @@ fn spawn_readers(
 
 /// Waits until all have their answer.
 async fn answered(readers: Vec<JoinHandle<Option<u64>>>) {
-    let all = tokio::time::timeout(WAIT_LIMIT, futures_util::future::try_join_all(readers));
-    let versions = all.await.expect("all are answered").unwrap();
+    let answers = tokio::time::timeout(WAIT_LIMIT, futures_util::future::try_join_all(readers));
+    let versions = answers.await.expect("all are answered").unwrap();
     assert!(
         versions.iter().all(|version| *version == Some(1)),
         "{versions:?}"
@@ -80,11 +80,11 @@ async fn concurrent_readers_on_two_nodes_share_one_load() {
         };
         let readers = spawn_readers(&nodes, strategy, &policy, &source);
         // All but one of each node, and the one of the node that does not load.
-        let all_wait = || {
+        eventually("all wait for the load", async || {
             let stats = policy.stats();
             stats.shared == 2 * READERS as u64 - 2 && stats.waits > 0 && source.running() == 1
-        };
-        eventually("all wait for the load", async || all_wait()).await;
+        })
+        .await;
         source.open();
         answered(readers).await;
         assert_eq!(source.loads(), 1, "{strategy}");
@@ -175,8 +175,8 @@ async fn layered_reads_refresh_ahead_of_expiry_without_waiting() {
     read_concurrently(&nodes, ReadStrategy::Layered, &source).await;
     source.open();
     eventually("the value is rebuilt", async || {
-        let left: i64 = command(&mut raw, "PTTL", &[KEY]).await;
-        left > 20 * 60_000
+        let remaining_ms: i64 = command(&mut raw, "PTTL", &[KEY]).await;
+        remaining_ms > 20 * 60_000
     })
     .await;
     assert_eq!(

@@ -38,14 +38,14 @@ async fn values_are_plain_json_with_a_jittered_time_to_live() {
             r#"{"id":1,"version":1}"#,
             "{strategy}"
         );
-        let left: i64 = raw.pttl(KEY).await.unwrap();
+        let remaining_ms: i64 = raw.pttl(KEY).await.unwrap();
         assert!(
-            (26 * 60_000..=33 * 60_000).contains(&left),
-            "{strategy}: {left} ms"
+            (26 * 60_000..=33 * 60_000).contains(&remaining_ms),
+            "{strategy}: {remaining_ms} ms"
         );
         let keys: Vec<String> = raw.keys("*").await.unwrap();
         assert_eq!(keys, [KEY], "{strategy}: nothing else is left");
-        ttls.push(left);
+        ttls.push(remaining_ms);
     }
     // Of a range of six minutes; what the loads took is far less than that.
     let spread = ttls.iter().max().unwrap() - ttls.iter().min().unwrap();
@@ -77,8 +77,11 @@ async fn the_mutex_has_the_documented_key_and_expires_after_ten_seconds() {
     let reader = spawn_version(&cache, ReadStrategy::Mutex, &policy(), &source);
     eventually("the load runs", async || source.running() == 1).await;
     assert!(get(&mut raw, MUTEX).await.is_some());
-    let left: i64 = raw.pttl(MUTEX).await.unwrap();
-    assert!((5_000..=10_000).contains(&left), "{left} ms");
+    let remaining_ms: i64 = raw.pttl(MUTEX).await.unwrap();
+    assert!(
+        (5_000..=10_000).contains(&remaining_ms),
+        "{remaining_ms} ms"
+    );
     assert!(get(&mut raw, LEASE).await.is_some());
     source.open();
     assert_eq!(reader.await.unwrap(), Some(1));
@@ -91,11 +94,11 @@ async fn the_mutex_has_the_documented_key_and_expires_after_ten_seconds() {
 /// What a key may hold, the version a read then returns, and whether it loads.
 fn texts() -> Vec<(String, Option<u64>, bool)> {
     let product = json!({"id": 1, "version": 7});
-    let wrapped = |time: u64| json!({"data": product, "expireTime": time}).to_string();
+    let wrapped = json!({"data": product, "expireTime": in_future()});
     let swapped = format!(r#"{{"expireTime":{},"data":{product}}}"#, in_future());
     vec![
         (product.to_string(), Some(7), false),
-        (wrapped(in_future()), Some(7), false),
+        (wrapped.to_string(), Some(7), false),
         (swapped, Some(7), false),
         (String::new(), None, false),
         ("invalid".to_owned(), Some(1), true),
@@ -182,9 +185,9 @@ async fn a_value_with_the_fields_of_a_logical_expiry_is_read_back_whole() {
             let text = get(&mut raw, KEY).await.unwrap();
             let written: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(written["data"], json!(voucher), "{strategy}: {text}");
-            let left: i64 = raw.pttl(KEY).await.unwrap();
+            let remaining_ms: i64 = raw.pttl(KEY).await.unwrap();
             let expires = strategy != ReadStrategy::LogicalExpiry;
-            assert_eq!(left > 0, expires, "{strategy}: {left} ms");
+            assert_eq!(remaining_ms > 0, expires, "{strategy}: {remaining_ms} ms");
         }
     }
 }
@@ -227,8 +230,11 @@ async fn every_strategy_but_plain_cache_aside_caches_nulls() {
         }
         assert_eq!(source.loads(), 1, "{strategy}");
         assert_eq!(get(&mut raw, KEY).await.as_deref(), Some(""), "{strategy}");
-        let left: i64 = raw.pttl(KEY).await.unwrap();
-        assert!((100_000..=120_000).contains(&left), "{strategy}: {left} ms");
+        let remaining_ms: i64 = raw.pttl(KEY).await.unwrap();
+        assert!(
+            (100_000..=120_000).contains(&remaining_ms),
+            "{strategy}: {remaining_ms} ms"
+        );
         // The row is inserted, and its writer invalidates.
         source.set(|source| &source.missing, false);
         assert_eq!(

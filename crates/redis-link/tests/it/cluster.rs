@@ -43,9 +43,9 @@ async fn an_applications_commands_reach_their_nodes_once() {
     transaction.atomic().incr("{t}a", 1).incr("{t}b", 1);
     let counts: (i64, i64) = transaction.query_async(&mut commands).await.unwrap();
     assert_eq!(counts, (1, 1));
-    let mut apart = redis::pipe();
-    apart.atomic().incr("{t}a", 1).incr("{u}a", 1);
-    let refused = apart
+    let mut two_slots = redis::pipe();
+    two_slots.atomic().incr("{t}a", 1).incr("{u}a", 1);
+    let refused = two_slots
         .query_async::<(i64, i64)>(&mut commands)
         .await
         .unwrap_err();
@@ -54,9 +54,9 @@ async fn an_applications_commands_reach_their_nodes_once() {
     // While a slot is moved, keys that are there are answered there, and others at the new node: of a
     // pipeline only those are sent again.
     let slot = cluster.slot("{t}a").await;
-    let from = cluster.owner(0, slot).await.unwrap();
-    let to = (from + 1) % 3;
-    cluster.begin_move(slot, from, to).await;
+    let source = cluster.owner(0, slot).await.unwrap();
+    let target = (source + 1) % 3;
+    cluster.begin_move(slot, source, target).await;
     let mut counters = redis::pipe();
     counters.incr("{t}a", 1).incr("{t}new", 1).incr("{t}b", 1);
     let counts: (i64, i64, i64) = counters.query_async(&mut commands).await.unwrap();
@@ -72,13 +72,19 @@ async fn an_applications_commands_reach_their_nodes_once() {
 
     let waiting = redis.moved("{t}a");
     let client = redis.client_of("{t}a").await.unwrap();
-    assert_eq!(client.get_connection_info().addr().to_string(), nodes[from]);
-    cluster.end_move(slot, from, to).await;
+    assert_eq!(
+        client.get_connection_info().addr().to_string(),
+        nodes[source]
+    );
+    cluster.end_move(slot, source, target).await;
     let count: i64 = commands.incr("{t}a", 1).await.unwrap();
     assert_eq!(count, 3);
     soon("the move is noticed", waiting).await;
     let client = redis.client_of("{t}a").await.unwrap();
-    assert_eq!(client.get_connection_info().addr().to_string(), nodes[to]);
+    assert_eq!(
+        client.get_connection_info().addr().to_string(),
+        nodes[target]
+    );
 }
 
 #[tokio::test]
@@ -161,8 +167,8 @@ async fn a_killed_master_is_replaced() {
     }
     assert!(failed > 0, "no command failed");
     let mut raw = cluster.nodes[3].conn().await;
-    let there: i64 = query(&mut raw, "EXISTS", &[&dead]).await;
-    assert_eq!(there, 1, "not on the replica that took over");
+    let existing: i64 = query(&mut raw, "EXISTS", &[&dead]).await;
+    assert_eq!(existing, 1, "not on the replica that took over");
 }
 
 #[tokio::test]

@@ -122,6 +122,6 @@ async fn of_an_unknown_master_nothing_is_executed() {
         soon("an answer", count(&redis, "n")).await,
         Outcome::NotExecuted,
     );
-    let none = Server::sentinel(Vec::<String>::new(), MASTER, RedisConnectionInfo::default());
-    assert!(none.is_err(), "no sentinel");
+    let server = Server::sentinel(Vec::<String>::new(), MASTER, RedisConnectionInfo::default());
+    assert!(server.is_err(), "no sentinel");
 }

@@ -23,7 +23,9 @@ const TRIES: u32 = 5;
 /// Each of those tries waits for so long, where a sentinel is silent.
 const SHORT: Duration = Duration::from_secs(2);
 
-fn by<'a>(sentinels: impl IntoIterator<Item = &'a ScriptedSentinel>) -> (Redis, JoinHandle<()>) {
+fn behind_scripted<'a>(
+    sentinels: impl IntoIterator<Item = &'a ScriptedSentinel>,
+) -> (Redis, JoinHandle<()>) {
     behind(
         sentinels.into_iter().map(ScriptedSentinel::url),
         "any",
@@ -49,7 +51,7 @@ async fn stays_unavailable(redis: &Redis, raw: &mut MultiplexedConnection) {
 async fn the_new_master_is_used_although_its_failover_goes_on() {
     let (old, new) = tokio::join!(RedisServer::start(), RedisServer::start());
     let sentinel = ScriptedSentinel::start(Says::master(1, &old.address())).await;
-    let (redis, _watch) = by([&sentinel]);
+    let (redis, _watch) = behind_scripted([&sentinel]);
     assert!(is_on(&redis, &mut old.conn().await).await);
     let moved = redis.moved("n");
     sentinel.say(Says::during_failover(2, &old.address(), &new.address()));
@@ -77,8 +79,8 @@ async fn a_stopped_replica_does_not_delay_the_change_of_masters() {
         old.port()
     );
     let leader = RedisServer::start_as(Role::Sentinel(configuration)).await;
-    let mut asked = leader.conn().await;
-    let mut failover = asked.clone();
+    let mut leader_connection = leader.conn().await;
+    let mut failover = leader_connection.clone();
     let (redis, _watch) = behind([leader.url()], "any", SHORT);
     assert!(is_on(&redis, &mut old.conn().await).await);
     stopped.pause();
@@ -98,7 +100,8 @@ async fn a_stopped_replica_does_not_delay_the_change_of_masters() {
         is_on(&redis, &mut raw).await
     })
     .await;
-    let fields: HashMap<String, String> = query(&mut asked, "SENTINEL", &["MASTER", "any"]).await;
+    let fields: HashMap<String, String> =
+        query(&mut leader_connection, "SENTINEL", &["MASTER", "any"]).await;
     assert_eq!(
         fields["port"],
         old.port().to_string(),
@@ -114,7 +117,7 @@ async fn a_replaced_master_is_not_used_while_the_new_one_cannot_be_reached() {
     let proxy = Proxy::start(new.address()).await.unwrap();
     proxy.set(Mode::Cut);
     let sentinel = ScriptedSentinel::start(Says::master(1, &old.address())).await;
-    let (redis, _watch) = by([&sentinel]);
+    let (redis, _watch) = behind_scripted([&sentinel]);
     let mut raw = old.conn().await;
     assert!(is_on(&redis, &mut raw).await);
     sentinel.say(Says::master(2, &proxy.address.to_string()));
@@ -140,7 +143,7 @@ async fn a_newer_epoch_that_was_heard_once_is_not_forgotten() {
         ScriptedSentinel::start(first.clone()),
         ScriptedSentinel::start(first)
     );
-    let (redis, _watch) = by([&stale, &leader]);
+    let (redis, _watch) = behind_scripted([&stale, &leader]);
     assert!(is_on(&redis, &mut old.conn().await).await);
     leader.say(Says::master(2, &new.address()));
     leader.answers(1).await;
@@ -166,7 +169,7 @@ async fn sentinels_that_were_set_up_anew_are_believed_if_they_are_the_majority()
     let first = Says::master(5, &old.address());
     let start = || ScriptedSentinel::start(first.clone());
     let sentinels: [_; 3] = tokio::join!(start(), start(), start()).into();
-    let (redis, _watch) = by(&sentinels);
+    let (redis, _watch) = behind_scripted(&sentinels);
     assert!(is_on(&redis, &mut old.conn().await).await);
     old.kill();
     let mut raw = new.conn().await;
@@ -186,15 +189,15 @@ async fn sentinels_that_were_set_up_anew_are_believed_if_they_are_the_majority()
 async fn two_names_of_one_master_are_no_failover() {
     let server = RedisServer::start().await;
     let by_name = format!("localhost:{}", server.port());
-    let (one, other) = tokio::join!(
+    let (names_address, names_host) = tokio::join!(
         ScriptedSentinel::start(Says::master(1, &server.address())),
         ScriptedSentinel::start(Says::master(1, &by_name))
     );
-    let (redis, _watch) = by([&one, &other]);
+    let (redis, _watch) = behind_scripted([&names_address, &names_host]);
     let mut raw = server.conn().await;
     assert!(is_on(&redis, &mut raw).await);
     let before = connections(&mut raw).await;
-    tokio::join!(one.answers(2), other.answers(2));
+    tokio::join!(names_address.answers(2), names_host.answers(2));
     assert!(is_on(&redis, &mut raw).await);
     assert_eq!(connections(&mut raw).await, before);
 }
@@ -207,8 +210,8 @@ async fn commands_without_a_connection_share_one_attempt() {
     let command = Duration::from_secs(60);
     let server = Server::sentinel([sentinel.url()], "any", RedisConnectionInfo::default());
     let redis = Redis::new(server.unwrap(), connecting, command).unwrap();
-    let all = join_all((0..20).map(|_| count(&redis, "n")));
-    for reply in soon("every command fails", all).await {
+    let counting = join_all((0..20).map(|_| count(&redis, "n")));
+    for reply in soon("every command fails", counting).await {
         assert_outcome(reply, Outcome::NotExecuted);
     }
     assert_eq!(sentinel.connections(), 1);
@@ -261,7 +264,7 @@ async fn a_master_that_closes_the_first_connection_is_asked_again() {
     let proxy = Proxy::start(master.address()).await.unwrap();
     let sentinel = ScriptedSentinel::start(Says::master(1, &proxy.address.to_string())).await;
     proxy.set(Mode::LoseReply);
-    let (redis, _watch) = by([&sentinel]);
+    let (redis, _watch) = behind_scripted([&sentinel]);
     assert_eq!(count(&redis, "n").await.unwrap(), 1);
     assert_eq!(proxy.mode(), Mode::Forward, "no connection was closed");
 }

@@ -85,8 +85,8 @@ async fn works(redis: &Redis, key: &str) {
 async fn one_server_is_reached_over_tls_and_after_a_restart() {
     let certificates = Certificates::new();
     let (mut server, port) = server(&certificates).await;
-    let one = Server::from(Client::open(url(port)).unwrap());
-    let redis = connect(one, &of_client(&certificates));
+    let single_server = Server::from(Client::open(url(port)).unwrap());
+    let redis = connect(single_server, &of_client(&certificates));
     works(&redis, "n").await;
     server.restart().await;
     set_app(&server).await;
@@ -97,15 +97,15 @@ async fn one_server_is_reached_over_tls_and_after_a_restart() {
 #[tokio::test]
 async fn what_cannot_be_verified_is_not_connected_to() {
     let certificates = Certificates::new();
-    let others = Certificates::new();
+    let other_certificates = Certificates::new();
     let (_redis, port) = server(&certificates).await;
     let good = of_client(&certificates);
     let another_authority = TlsCertificates {
-        root_cert: Some(others.read("authority.crt")),
+        root_cert: Some(other_certificates.read("authority.crt")),
         ..good.clone()
     };
     let another_client = TlsCertificates {
-        client_tls: of_client(&others).client_tls,
+        client_tls: of_client(&other_certificates).client_tls,
         ..good.clone()
     };
     let no_client = TlsCertificates {
@@ -157,8 +157,8 @@ async fn every_node_of_a_cluster_is_reached_over_tls() {
         set_app(node).await;
     }
     // The others are discovered.
-    let one = Server::cluster([url(ports[0])]).unwrap();
-    let redis = connect(one, &of_client(&certificates));
+    let seed = Server::cluster([url(ports[0])]).unwrap();
+    let redis = connect(seed, &of_client(&certificates));
     // On the three nodes: slots 15,495, 3,300 and 7,365.
     for key in ["a", "b", "c"] {
         works(&redis, key).await;
@@ -169,8 +169,8 @@ async fn every_node_of_a_cluster_is_reached_over_tls() {
 async fn a_failover_is_followed_over_tls() {
     let certificates = Certificates::new();
     let ports = [(); 5].map(|()| free_port().unwrap());
-    let arguments = |port| certificates.arguments(port);
-    let mut sentinel = RedisSentinel::start_with_tls(ports, arguments).await;
+    let mut sentinel =
+        RedisSentinel::start_with_tls(ports, |port| certificates.arguments(port)).await;
     for server in sentinel.servers.iter().chain(&sentinel.sentinels) {
         set_app(server).await;
     }

@@ -14,10 +14,10 @@ fn addresses(nodes: &[ConnectionInfo]) -> Vec<String> {
 
 #[test]
 fn every_form_is_read() {
-    let one = Server::from_url("redis://:p%40ss@h:7000/3").unwrap();
-    assert!(matches!(one.topology, Topology::Single));
+    let single = Server::from_url("redis://:p%40ss@h:7000/3").unwrap();
+    assert!(matches!(single.topology, Topology::Single));
     assert_eq!(
-        login(one.nodes[0].redis_settings()),
+        login(single.nodes[0].redis_settings()),
         (None, Some("p@ss"), 3)
     );
 

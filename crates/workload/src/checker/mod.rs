@@ -148,7 +148,7 @@ impl Verdict {
 
 /// The replies to one user, over all attempts.
 #[derive(Default)]
-struct Told<'a> {
+struct UserReplies<'a> {
     /// Ids of successes, of pending ones too.
     ordered: BTreeSet<i64>,
     /// Ids of pending ones that were refused later, with the code of the refusal.
@@ -164,30 +164,30 @@ struct Told<'a> {
 /// Judges a sale: its end state, every attempt of every user, and every row of its voucher.
 pub fn judge<'a>(
     sale: Sale,
-    asked: impl IntoIterator<Item = &'a ObservedReply>,
+    attempts: impl IntoIterator<Item = &'a ObservedReply>,
     rows: &[OrderRow],
 ) -> Verdict {
-    let mut users: BTreeMap<u64, (Told<'_>, Vec<OrderRow>)> = BTreeMap::new();
+    let mut users: BTreeMap<u64, (UserReplies<'_>, Vec<OrderRow>)> = BTreeMap::new();
     let mut sold_out = 0;
     let mut verdict = Verdict {
         issued: sale.issued,
         stock_left: sale.stock_left,
         ..Verdict::default()
     };
-    for asked in asked {
-        let (told, _) = users.entry(asked.user_id).or_default();
-        match &asked.reply {
-            Reply::Ordered(id) | Reply::Pending(id) => drop(told.ordered.insert(*id)),
-            Reply::Withdrawn { id, code } => drop(told.withdrawn.insert(*id, code)),
-            Reply::AlreadyOrdered(Some(id)) => drop(told.named.insert(*id)),
-            Reply::AlreadyOrdered(None) => told.already_unnamed += 1,
+    for attempt in attempts {
+        let (replies, _) = users.entry(attempt.user_id).or_default();
+        match &attempt.reply {
+            Reply::Ordered(id) | Reply::Pending(id) => drop(replies.ordered.insert(*id)),
+            Reply::Withdrawn { id, code } => drop(replies.withdrawn.insert(*id, code)),
+            Reply::AlreadyOrdered(Some(id)) => drop(replies.named.insert(*id)),
+            Reply::AlreadyOrdered(None) => replies.already_unnamed += 1,
             Reply::Refused(code) => sold_out += i64::from(code == SOLD_OUT),
-            Reply::Unknown { .. } => told.unknown += 1,
+            Reply::Unknown { .. } => replies.unknown += 1,
             Reply::Malformed => {
                 // The order may well exist; only its id was not told.
-                told.unknown += 1;
+                replies.unknown += 1;
                 verdict.malformed += 1;
-                verdict.example(|| format!("user {}: success without an id", asked.user_id));
+                verdict.example(|| format!("user {}: success without an id", attempt.user_id));
             }
         }
     }
@@ -204,8 +204,8 @@ pub fn judge<'a>(
     if some_left {
         verdict.false_sold_out = sold_out;
     }
-    for (user, (told, rows)) in users {
-        judge_user(&mut verdict, user, &told, &rows, some_left);
+    for (user, (replies, rows)) in users {
+        judge_user(&mut verdict, user, &replies, &rows, some_left);
     }
     verdict
 }
@@ -213,26 +213,33 @@ pub fn judge<'a>(
 fn judge_user(
     verdict: &mut Verdict,
     user: u64,
-    told: &Told<'_>,
+    replies: &UserReplies<'_>,
     rows: &[OrderRow],
     some_left: bool,
 ) {
-    let has = |id: &i64| rows.iter().any(|row| row.id == *id);
+    let has_row = |id: &i64| rows.iter().any(|row| row.id == *id);
     let active = || rows.iter().filter(|row| !row.is_cancelled());
-    let cancelled = |id: &i64| rows.iter().any(|row| row.id == *id && row.is_cancelled());
 
-    for id in told.ordered.iter().filter(|id| !has(id)) {
+    for id in replies.ordered.iter().filter(|id| !has_row(id)) {
         verdict.lost += 1;
         verdict.example(|| format!("user {user}: told order {id}, which does not exist"));
     }
 
-    let unfounded = |code: &str| rows.is_empty() && (some_left || code == ORDER_NOT_FOUND);
-    for (id, code) in told.withdrawn.iter().filter(|(_, code)| unfounded(code)) {
-        verdict.lost += 1;
-        verdict.example(|| format!("user {user}: order {id} was pending, then refused: {code}"));
+    for (id, code) in &replies.withdrawn {
+        let is_unfounded = rows.is_empty() && (some_left || *code == ORDER_NOT_FOUND);
+        if is_unfounded {
+            verdict.lost += 1;
+            verdict
+                .example(|| format!("user {user}: order {id} was pending, then refused: {code}"));
+        }
     }
 
-    let successes = told.ordered.iter().filter(|id| !cancelled(id)).count();
+    let cancelled_ids: BTreeSet<i64> = rows
+        .iter()
+        .filter(|row| row.is_cancelled())
+        .map(|row| row.id)
+        .collect();
+    let successes = replies.ordered.difference(&cancelled_ids).count();
     let extra = active().count().max(successes).saturating_sub(1);
     if extra > 0 {
         verdict.duplicates += extra as i64;
@@ -243,25 +250,28 @@ fn judge_user(
     // Each attempt of unknown outcome can have made one of the rows that no reply acknowledged.
     let unacknowledged: Vec<i64> = active()
         .map(|row| row.id)
-        .filter(|id| !told.ordered.contains(id) && !told.named.contains(id))
+        .filter(|id| !replies.ordered.contains(id) && !replies.named.contains(id))
         .collect();
     verdict.unacknowledged += unacknowledged.len() as i64;
-    if unacknowledged.len() > told.unknown {
-        verdict.phantom += (unacknowledged.len() - told.unknown) as i64;
+    if unacknowledged.len() > replies.unknown {
+        verdict.phantom += (unacknowledged.len() - replies.unknown) as i64;
         verdict.example(|| {
             format!("user {user}: order {unacknowledged:?} exists, but no reply owns it")
         });
     }
 
-    let absent = |id: &&i64| !has(id) && !told.withdrawn.contains_key(id);
-    let absent = told.named.iter().filter(absent).count() as i64;
-    let unfounded = if rows.is_empty() {
-        told.already_unnamed
+    let absent = replies
+        .named
+        .iter()
+        .filter(|id| !has_row(id) && !replies.withdrawn.contains_key(id))
+        .count() as i64;
+    let unnamed = if rows.is_empty() {
+        replies.already_unnamed
     } else {
         0
     };
-    if absent + unfounded > 0 {
-        verdict.false_duplicate += absent + unfounded;
+    if absent + unnamed > 0 {
+        verdict.false_duplicate += absent + unnamed;
         verdict.example(|| format!("user {user}: told of an earlier order that does not exist"));
     }
 }

@@ -8,13 +8,13 @@ use super::*;
 #[derive(Clone, Default)]
 struct Case {
     sale: Sale,
-    told: Vec<ObservedReply>,
+    replies: Vec<ObservedReply>,
     rows: Vec<OrderRow>,
 }
 
 impl Case {
     fn tell(&mut self, user_id: u64, reply: Reply) {
-        self.told.push(ObservedReply {
+        self.replies.push(ObservedReply {
             user_id,
             attempt: 0,
             reply,
@@ -54,7 +54,7 @@ impl Case {
     }
 
     fn verdict(&self) -> Verdict {
-        judge(self.sale, &self.told, &self.rows)
+        judge(self.sale, &self.replies, &self.rows)
     }
 }
 
@@ -87,12 +87,12 @@ fn random_honest(rng: &mut StdRng) -> Case {
             case.tell(user, owner);
         }
         for _ in 0..rng.random_range(1..4) {
-            let other = match rng.random_range(0..3) {
+            let further_reply = match rng.random_range(0..3) {
                 0 if sold => Reply::AlreadyOrdered(None),
                 1 => refused("LOCK_BUSY"),
                 _ => Reply::lost("TIME_OUT"),
             };
-            case.tell(user, other);
+            case.tell(user, further_reply);
         }
     }
     case.stock_up(rng.random_range(0..20));
@@ -263,8 +263,12 @@ const PLANTED: &[Planted] = &[
 #[test]
 fn random_honest_sales_are_clean_and_what_is_planted_is_seen_as_what_it_is() {
     for (name, _) in Verdict::default().invariants() {
-        let breaks = |(_, found, _): &Planted| found.iter().any(|(broken, _)| *broken == name);
-        assert!(PLANTED.iter().any(breaks), "{name}");
+        assert!(
+            PLANTED
+                .iter()
+                .any(|(_, found, _)| found.iter().any(|(broken, _)| *broken == name)),
+            "{name}"
+        );
     }
     for seed in 0..300 {
         let honest = random_honest(&mut StdRng::seed_from_u64(seed));

@@ -18,6 +18,7 @@ use strategies::{Strategy, Text};
 use crate::{
     Environment, Error,
     burst::{self, BurstOptions, Report},
+    buyers::Buyer,
     conformance::Conformance,
     descriptors,
     latency::Recorder,
@@ -97,15 +98,58 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
     setting.check(environment.nodes.len())?;
     descriptors::reserve(2 * CONNECTIONS)?;
     let order_rows = OrderRows::open(&environment.access.database_url).await?;
-    let mut selling = environment.clone();
-    if let (1, Some(first)) = (setting.instances, environment.nodes.first()) {
-        selling.targets = vec![first.clone()];
-    }
-    let each = setting.buyers as usize;
-    let buyers = sessions::signed_in(&environment.access, 2 * each).await?;
+    let per_lane = setting.buyers as usize;
+    let buyers = sessions::signed_in(&environment.access, 2 * per_lane).await?;
     let buyers = run_state.buyers.get_or_init(|| buyers);
-    let buyers: [Arc<[_]>; 2] = [buyers[..each].into(), buyers[each..].into()];
-    let lanes = [0, 1].map(|lane| BurstOptions {
+    let buyers: [Arc<[Buyer]>; 2] = [buyers[..per_lane].into(), buyers[per_lane..].into()];
+    let lanes = lane_options(environment, &setting, run_state);
+    let vouchers = [
+        burst::publish(&lanes[0]).await?,
+        burst::publish(&lanes[1]).await?,
+    ];
+    let sampler = Sampler {
+        run: run_state,
+        order_rows: &order_rows,
+        vouchers,
+        commits: Default::default(),
+    };
+    let sell = |lane: usize| {
+        burst::run_on_sale(
+            vouchers[lane],
+            &lanes[lane],
+            &order_rows,
+            buyers[lane].clone(),
+        )
+    };
+    let reports = tokio::select! {
+        reports = sell_both(setting.in_turn, sell) => reports?,
+        () = sample_from_opening(run_state, &sampler, setting.in_turn) => {
+            return Err(Error::Usage("the sampler ended by itself".to_owned()));
+        }
+    };
+    sampler.take().await;
+    finish(
+        run_state,
+        &setting,
+        reports,
+        sampler.commits.map(RefCell::into_inner),
+    );
+    Ok(())
+}
+
+/// The burst of each lane.
+fn lane_options(
+    environment: &Environment,
+    setting: &Setting,
+    run_state: &RunState,
+) -> [BurstOptions; 2] {
+    let mut environment = environment.clone();
+    if setting.instances == 1
+        && let Some(first_node) = environment.nodes.first()
+    {
+        environment.targets = vec![first_node.clone()];
+    }
+    [0, 1].map(|lane| BurstOptions {
         strategy: setting.lanes[lane].to_string(),
         tries: setting.tries,
         stock: setting.stock,
@@ -116,61 +160,36 @@ pub async fn run(environment: &Environment, run_state: &RunState) -> Result<(), 
         traced: true,
         // Pending orders and the tables have it each.
         wait_limit: Duration::from_secs(20),
-        ..BurstOptions::new(selling.clone())
-    });
-    let vouchers = [
-        burst::publish(&lanes[0]).await?,
-        burst::publish(&lanes[1]).await?,
-    ];
-    let order_rows = &order_rows;
-    let commits = Default::default();
-    let sampler = Sampler {
-        run: run_state,
-        order_rows,
-        vouchers,
-        commits,
+        ..BurstOptions::new(environment.clone())
+    })
+}
+
+/// Sells in both lanes by `sell`, at the same time or in turn.
+async fn sell_both<F>(in_turn: bool, sell: impl Fn(usize) -> F) -> Result<[Report; 2], Error>
+where
+    F: Future<Output = Result<Report, Error>>,
+{
+    if in_turn {
+        return Ok([sell(0).await?, sell(1).await?]);
+    }
+    let (left, right) = tokio::try_join!(sell(0), sell(1))?;
+    Ok([left, right])
+}
+
+/// Samples the sales from when they open. Never returns.
+async fn sample_from_opening(run_state: &RunState, sampler: &Sampler<'_>, in_turn: bool) {
+    // In turn, the second sale opens its connections when the first is over.
+    let opening = if in_turn {
+        &run_state.live[..1]
+    } else {
+        &run_state.live[..]
     };
-    let sell = |lane: usize| {
-        burst::on(
-            vouchers[lane],
-            &lanes[lane],
-            order_rows,
-            buyers[lane].clone(),
-        )
-    };
-    let selling = async {
-        if setting.in_turn {
-            Ok::<_, Error>((sell(0).await?, sell(1).await?))
-        } else {
-            tokio::try_join!(sell(0), sell(1))
-        }
-    };
-    let watching = async {
-        // In turn, the second sale opens its connections when the first is over.
-        let first = if setting.in_turn {
-            &run_state.live[..1]
-        } else {
-            &run_state.live[..]
-        };
-        for live in first {
-            live.opened.cancelled().await;
-        }
-        run_state.begun.get_or_init(Instant::now);
-        run_state.lock().state = State::Running;
-        sampler.run().await;
-    };
-    let (left, right) = tokio::select! {
-        reports = selling => reports?,
-        () = watching => return Err(Error::Usage("the sampler ended by itself".to_owned())),
-    };
-    sampler.take().await;
-    finish(
-        run_state,
-        &setting,
-        [left, right],
-        sampler.commits.map(RefCell::into_inner),
-    );
-    Ok(())
+    for live in opening {
+        live.opened.cancelled().await;
+    }
+    run_state.begun.get_or_init(Instant::now);
+    run_state.lock().state = State::Running;
+    sampler.run().await;
 }
 
 fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits: [Commits; 2]) {
@@ -181,7 +200,7 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], commits
     let Document { lanes, events, .. } = &mut *document;
     for ((lane, mut report), commits) in lanes.iter_mut().zip(reports).zip(&commits) {
         let records = std::mem::take(&mut report.records);
-        let attempts = story::Attempts::of(&records, commits);
+        let attempts = story::Attempts::from_records(&records, commits);
         lane.stories = attempts.stories(events);
         for story in &mut lane.stories {
             story.why = why(lane.strategy, story.kind, setting.instances);
@@ -217,11 +236,11 @@ fn why(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<Text> {
 /// The verdict compared to the guarantees. Unsold vouchers are no violation here: buyers may have been too few, or
 /// turned away while a server was ill.
 fn conformance(setting: &Setting, strategy: Strategy, report: &Report) -> Conformance {
-    match Conformance::of(strategy, setting.instances, report, false) {
+    match Conformance::from_report(strategy, setting.instances, report, false) {
         Conformance::NotSeen(_) | Conformance::DidNotShow(_) if setting.is_safe(strategy) => {
             Conformance::Holds
         }
-        other => other,
+        conformance => conformance,
     }
 }
 

@@ -57,9 +57,9 @@ impl Sampler<'_> {
             // The database may be away for a moment: a fault may have been injected.
             if let Ok(snapshot) = self.order_rows.read(self.vouchers[lane]).await {
                 let now = self.run.seconds();
-                let mut seen = self.commits[lane].borrow_mut();
+                let mut commits = self.commits[lane].borrow_mut();
                 for row in snapshot.rows {
-                    seen.entry(row.id).or_insert(now);
+                    commits.entry(row.id).or_insert(now);
                 }
             }
             sleep(PAUSE).await;
@@ -73,7 +73,7 @@ impl Sampler<'_> {
             // The database may be away for a moment: a fault may have been injected.
             snapshots.push(self.order_rows.read(voucher_id).await.ok());
         }
-        let at = self.run.seconds();
+        let seconds = self.run.seconds();
         let mut document = self.run.lock();
         let Setting {
             buyers,
@@ -101,10 +101,10 @@ impl Sampler<'_> {
                 .iter()
                 .filter(|(reply, _)| reply.is_success())
                 .count();
-            let latency = Latency::of(window.iter().map(|(_, latency)| *latency));
-            let rate = |count: usize| count as f64 / (at - last.at).max(1e-3);
+            let latency = Latency::from_durations(window.iter().map(|(_, latency)| *latency));
+            let rate = |count: usize| count as f64 / (seconds - last.at).max(1e-3);
             lane.samples.push(Sample {
-                at,
+                at: seconds,
                 requests: last.requests + window.len() as u64,
                 requests_per_s: rate(window.len()),
                 orders_per_s: rate(orders),

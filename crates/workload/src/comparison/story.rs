@@ -50,8 +50,8 @@ impl Attempt<'_> {
         }
     }
 
-    fn overlaps(&self, other: &Self) -> bool {
-        self.sent_us() < other.answered_us() && other.sent_us() < self.answered_us()
+    fn overlaps(&self, attempt: &Self) -> bool {
+        self.sent_us() < attempt.answered_us() && attempt.sent_us() < self.answered_us()
     }
 
     /// Whether its order was a second one that no lock kept away.
@@ -103,7 +103,7 @@ type Chosen<'a> = Vec<&'a Attempt<'a>>;
 impl<'a> Attempts<'a> {
     /// Those of `records` that tell their steps. `commits` are the seconds from the first request at which orders that
     /// were committed after the reply were in the table.
-    pub fn of(records: &'a [Record], commits: &HashMap<i64, f64>) -> Self {
+    pub fn from_records(records: &'a [Record], commits: &HashMap<i64, f64>) -> Self {
         let traced = records.iter().filter_map(|record| {
             let trace = Trace::read(record.trace.as_deref()?)?;
             let at_us = i64::try_from(trace.at_us).ok()?;
@@ -117,23 +117,27 @@ impl<'a> Attempts<'a> {
         let mut attempts: Vec<_> = traced.collect();
         let mut ahead: HashMap<String, (i64, i64)> = HashMap::new();
         for attempt in &attempts {
-            let most = attempt.at_us - attempt.sent_us();
-            let least = attempt.ended_us() - attempt.answered_us();
+            let max_ahead = attempt.at_us - attempt.sent_us();
+            let min_ahead = attempt.ended_us() - attempt.answered_us();
             let bounds = ahead
                 .entry(attempt.trace.node.clone())
-                .or_insert((least, most));
-            *bounds = (least.max(bounds.0), most.min(bounds.1));
+                .or_insert((min_ahead, max_ahead));
+            *bounds = (min_ahead.max(bounds.0), max_ahead.min(bounds.1));
         }
         let common = ahead
             .values()
-            .map(|(_, most)| *most)
+            .map(|(_, max_ahead)| *max_ahead)
             .min()
             .unwrap_or_default();
         for attempt in &mut attempts {
-            let (least, most) = ahead[&attempt.trace.node];
-            attempt.at_us -= if least <= common { common } else { most };
-            let seen = attempt.order_id().and_then(|id| commits.get(&id));
-            attempt.committed_us = seen.map(|seconds| (seconds * 1e6) as i64);
+            let (min_ahead, max_ahead) = ahead[&attempt.trace.node];
+            attempt.at_us -= if min_ahead <= common {
+                common
+            } else {
+                max_ahead
+            };
+            let committed_s = attempt.order_id().and_then(|id| commits.get(&id));
+            attempt.committed_us = committed_s.map(|seconds| (seconds * 1e6) as i64);
         }
         Self(attempts)
     }
@@ -143,13 +147,13 @@ impl<'a> Attempts<'a> {
     pub fn stories(&self, faults: &[Event]) -> Vec<Story> {
         let missed = |chosen: &Chosen<'_>| !faults.is_empty() && met(chosen, faults).is_none();
         let rank = |chosen: &Chosen<'_>| (missed(chosen), obscurity(chosen));
-        let (several, held) = self.of_each_user();
-        let two = several.into_iter().min_by_key(rank);
-        let two = two.map(|chosen| story(StoryKind::TwoOrders, chosen, faults));
+        let (several, held) = self.group_by_user();
+        let two_orders = several.into_iter().min_by_key(rank);
+        let two_orders = two_orders.map(|chosen| story(StoryKind::TwoOrders, chosen, faults));
         // The first of several, which is that of the fewest vouchers.
         let oversold = self.oversold().into_iter().min_by_key(missed);
         let oversold = oversold.map(|chosen| story(StoryKind::Oversold, chosen, faults));
-        let mut found: Vec<Story> = two.into_iter().chain(oversold).collect();
+        let mut found: Vec<Story> = two_orders.into_iter().chain(oversold).collect();
         if found.is_empty() {
             let held = held.into_iter().min_by_key(rank);
             found.extend(held.map(|chosen| story(StoryKind::Held, chosen, faults)));
@@ -180,20 +184,19 @@ impl<'a> Attempts<'a> {
 
     /// Of each user: the orders, where there are several; or the order, and the attempts at the same time that did not get
     /// one.
-    fn of_each_user(&self) -> (Vec<Chosen<'_>>, Vec<Chosen<'_>>) {
+    fn group_by_user(&self) -> (Vec<Chosen<'_>>, Vec<Chosen<'_>>) {
         let mut users: BTreeMap<u64, (Chosen<'_>, Chosen<'_>)> = BTreeMap::new();
         for attempt in &self.0 {
-            let (ordered, others) = users.entry(attempt.record.observed.user_id).or_default();
+            let (ordered, turned_away) = users.entry(attempt.record.observed.user_id).or_default();
             if attempt.order_id().is_some() {
-                ordered
+                ordered.push(attempt);
             } else {
-                others
+                turned_away.push(attempt);
             }
-            .push(attempt);
         }
         let mut several = Vec::new();
         let mut held = Vec::new();
-        for (mut ordered, mut others) in users.into_values() {
+        for (mut ordered, mut turned_away) in users.into_values() {
             if ordered.len() > 1 {
                 ordered.truncate(MOST);
                 several.push(ordered);
@@ -201,19 +204,20 @@ impl<'a> Attempts<'a> {
             }
             let [ordered] = ordered[..] else { continue };
             // One that met a server in trouble tells nothing of the strategy.
-            others.retain(|other| {
-                other.overlaps(ordered) && !other.record.observed.reply.is_trouble()
+            turned_away.retain(|attempt| {
+                attempt.overlaps(ordered) && !attempt.record.observed.reply.is_trouble()
             });
             // Those that the index alone refused are the clearest, then those that met the lock, on another node.
-            others.sort_by_key(|other| {
-                let busy = other.trace.step("lock-busy").is_some();
-                let here = other.trace.node == ordered.trace.node;
-                (!other.is_index_refused(), here, !busy, other.at_us)
+            turned_away.sort_by_key(|attempt| {
+                let busy = attempt.trace.step("lock-busy").is_some();
+                let same_node = attempt.trace.node == ordered.trace.node;
+                (!attempt.is_index_refused(), same_node, !busy, attempt.at_us)
             });
-            others.truncate(MOST - 1);
-            others.push(ordered);
-            if others.len() > 1 {
-                held.push(others);
+            turned_away.truncate(MOST - 1);
+            if !turned_away.is_empty() {
+                let mut chosen = turned_away;
+                chosen.push(ordered);
+                held.push(chosen);
             }
         }
         (several, held)
@@ -282,14 +286,14 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         saw: Default::default(),
     };
     let steps = attempt.trace.steps.iter().map(step);
-    let asked = &attempt.record.observed;
+    let observed = &attempt.record.observed;
     Request {
-        attempt: asked.attempt,
-        user_id: asked.user_id.to_string(),
+        attempt: observed.attempt,
+        user_id: observed.user_id.to_string(),
         node: attempt.trace.node.clone(),
         sent: ms(attempt.sent_us() - zero),
         answered: ms(attempt.answered_us() - zero),
-        reply: asked.reply.label().to_owned(),
+        reply: observed.reply.label().to_owned(),
         order_id: attempt.order_id().map(|id| id.to_string()),
         steps: steps.chain(attempt.committed_us.map(consumed)).collect(),
     }
@@ -310,7 +314,7 @@ mod tests {
             "late" => 3_000,
             _ => 0,
         };
-        let at = 1_000_000 + ahead + sent + 100;
+        let arrived = 1_000_000 + ahead + sent + 100;
         Record {
             observed: ObservedReply {
                 user_id,
@@ -320,7 +324,7 @@ mod tests {
             due: Duration::from_micros(sent),
             sent: Duration::from_micros(sent),
             answered: Duration::from_micros(sent + 5_000),
-            trace: Some(format!("node={node} at={at} {steps}").into()),
+            trace: Some(format!("node={node} at={arrived} {steps}").into()),
         }
     }
 
@@ -329,12 +333,12 @@ mod tests {
     }
 
     fn stories(records: &[Record]) -> Vec<Story> {
-        Attempts::of(records, &HashMap::new()).stories(&[])
+        Attempts::from_records(records, &HashMap::new()).stories(&[])
     }
 
-    fn event(what: InjectedFault, at: f64, seconds: Option<f64>) -> Event {
+    fn event(what: InjectedFault, begin: f64, seconds: Option<f64>) -> Event {
         Event {
-            at,
+            at: begin,
             what,
             seconds,
             node: None,
@@ -381,7 +385,10 @@ mod tests {
         ];
         let requests = &stories(&records)[0].requests;
         assert_eq!(
-            requests.iter().map(|of| of.steps[0].at).collect::<Vec<_>>(),
+            requests
+                .iter()
+                .map(|request| request.steps[0].at)
+                .collect::<Vec<_>>(),
             [0.1, 3.1]
         );
     }
@@ -407,7 +414,7 @@ mod tests {
         let replies: Vec<_> = found[0]
             .requests
             .iter()
-            .map(|one| one.reply.as_str())
+            .map(|request| request.reply.as_str())
             .collect();
         assert_eq!(replies, ["ORDERED", "LOCK_BUSY"]);
         assert_eq!(stories(&records[..3]), []);
@@ -415,17 +422,16 @@ mod tests {
 
     #[test]
     fn orders_that_shared_a_commit_are_its_shares() {
-        let of = |user, orders: u64| {
-            let steps = format!("batch-committed@100+900:orders={orders}");
-            record(user, "a", user, Reply::Ordered(user as i64), &steps)
-        };
         let sizes = [1, 1, 3, 3, 3, 4, 4, 4, 4];
         let records: Vec<_> = (0..)
             .zip(sizes)
-            .map(|(user, orders)| of(user, orders))
+            .map(|(user, orders)| {
+                let steps = format!("batch-committed@100+900:orders={orders}");
+                record(user, "a", user, Reply::Ordered(user as i64), &steps)
+            })
             .collect();
         assert_eq!(
-            Attempts::of(&records, &HashMap::new()).batches(),
+            Attempts::from_records(&records, &HashMap::new()).batches(),
             [(1, 2), (4, 2)]
         );
     }
@@ -447,20 +453,20 @@ mod tests {
             pair(4, 4_000_000, refusal),
         ]
         .concat();
-        let attempts = Attempts::of(&records, &HashMap::new());
+        let attempts = Attempts::from_records(&records, &HashMap::new());
         assert_eq!(attempts.index_refused(), 2);
         let cut = InjectedFault::CutLease;
-        let of = |at: f64, end: f64| {
+        let first_story = |begin: f64, end: f64| {
             let story = attempts
-                .stories(&[event(cut, at, Some(end - at))])
+                .stories(&[event(cut, begin, Some(end - begin))])
                 .remove(0);
             (story.requests[0].user_id.clone(), story.fault)
         };
-        assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some(cut)));
-        assert_eq!(of(1.9, 3.0), ("3".to_owned(), Some(cut)));
-        assert_eq!(of(3.9, f64::INFINITY), ("4".to_owned(), Some(cut)));
+        assert_eq!(first_story(1.9, 2.2), ("2".to_owned(), Some(cut)));
+        assert_eq!(first_story(1.9, 3.0), ("3".to_owned(), Some(cut)));
+        assert_eq!(first_story(3.9, f64::INFINITY), ("4".to_owned(), Some(cut)));
         // Outside of all faults it is told all the same, but not as one of them.
-        assert_eq!(of(8.0, 9.0), ("3".to_owned(), None));
+        assert_eq!(first_story(8.0, 9.0), ("3".to_owned(), None));
     }
 
     #[test]
@@ -473,14 +479,14 @@ mod tests {
             record(4, "a", 2_000_000, Reply::Ordered(4), &saw(1)),
             record(5, "b", 2_000_010, Reply::Ordered(5), &saw(1)),
         ];
-        let attempts = Attempts::of(&records, &HashMap::new());
-        let told = |faults: &[Event]| attempts.stories(faults).remove(0);
-        let last = told(&[]);
+        let attempts = Attempts::from_records(&records, &HashMap::new());
+        let first_story = |faults: &[Event]| attempts.stories(faults).remove(0);
+        let last = first_story(&[]);
         assert_eq!((last.kind, last.requests.len()), (StoryKind::Oversold, 2));
         assert_eq!(last.requests[0].steps[0].saw["stock"], 1);
         assert_eq!(last.requests[0].steps[0].saw["order"], false);
         let emptied = event(InjectedFault::EmptyRedis, 0.0, None);
-        assert_eq!(told(&[emptied]).requests.len(), 3);
+        assert_eq!(first_story(&[emptied]).requests.len(), 3);
         // Two who read that two are left took no more than there were.
         assert_eq!(stories(&records[..2]), []);
     }
@@ -493,9 +499,13 @@ mod tests {
             record(1, "b", 1_100, refusal, "admitted@100+200:outcome=failed"),
         ];
         let commits = HashMap::from([(7, 0.021)]);
-        let found = Attempts::of(&records, &commits).stories(&[]);
-        let steps = |at: usize| found[0].requests[at].steps.last().expect("a step").clone();
-        assert_eq!((steps(0).step.as_str(), steps(0).at), ("consumed", 20.0));
-        assert_eq!(steps(1).step, "admitted");
+        let found = Attempts::from_records(&records, &commits).stories(&[]);
+        let last_step = |request: usize| {
+            let steps = &found[0].requests[request].steps;
+            steps.last().expect("a step").clone()
+        };
+        let consumed = last_step(0);
+        assert_eq!((consumed.step.as_str(), consumed.at), ("consumed", 20.0));
+        assert_eq!(last_step(1).step, "admitted");
     }
 }

@@ -12,35 +12,35 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// Answers every request with its path, after this time.
 async fn server(after: Duration) -> Target {
-    let answer = move |request: Request<Incoming>| async move {
+    let (target, _) = http_server(move |request: Request<Incoming>| async move {
         sleep(after).await;
         request.uri().path().to_owned()
-    };
-    http_server(answer).await.0
+    })
+    .await;
+    target
 }
 
-type All = Arc<Mutex<Vec<Done<u64>>>>;
+type Finished = Arc<Mutex<Vec<Done<u64>>>>;
 
-/// Makes the requests 0…`end`−1, due at `begin` and then `apart` from each other, or one after the other.
+/// Makes the requests 0…`end`−1, due at `begin` and then `interval` from each other, or one after the other.
 async fn drive(
     connections: &mut Connections,
     live: &Arc<Live>,
     end: u64,
-    due: Option<(Instant, Duration)>,
-    all: &All,
+    schedule: Option<(Instant, Duration)>,
+    finished: &Finished,
 ) {
     let numbers = Mutex::new(0..end);
-    let all = all.clone();
+    let finished = finished.clone();
     let next = move |_| {
         let what = numbers.lock().unwrap().next()?;
-        let due = due.map(|(begin, apart)| begin + apart * what as u32);
         Some(Job {
             call: Call::get(format!("/{what}")),
-            due,
+            due: schedule.map(|(begin, interval)| begin + interval * what as u32),
             what,
         })
     };
-    let ended = move |done| all.lock().unwrap().push(done);
+    let ended = move |done| finished.lock().unwrap().push(done);
     connections.drive(live, next, ended).await.unwrap();
 }
 
@@ -48,11 +48,11 @@ async fn drive(
 async fn driven(
     connections: &mut Connections,
     end: u64,
-    due: Option<(Instant, Duration)>,
+    schedule: Option<(Instant, Duration)>,
 ) -> Vec<Done<u64>> {
-    let all = All::default();
-    drive(connections, &Arc::default(), end, due, &all).await;
-    let mut done = std::mem::take(&mut *all.lock().unwrap());
+    let finished = Finished::default();
+    drive(connections, &Arc::default(), end, schedule, &finished).await;
+    let mut done = std::mem::take(&mut *finished.lock().unwrap());
     done.sort_by_key(|done| done.what);
     assert!(done.iter().map(|done| done.what).eq(0..end), "{done:?}");
     done
@@ -88,15 +88,19 @@ async fn what_is_stopped_sends_no_more() {
     let target = server(Duration::ZERO).await;
     let mut connections = Connections::new(&[target], 2, LIMIT).unwrap();
     let hour = Duration::from_secs(3600);
-    let due = Some((Instant::now(), hour));
+    let schedule = Some((Instant::now(), hour));
     let live = Arc::new(Live::default());
-    let all = All::default();
-    let stopping = async {
-        while all.lock().unwrap().is_empty() {
-            sleep(Duration::from_millis(1)).await;
-        }
-        live.stop.cancel();
-    };
-    tokio::join!(drive(&mut connections, &live, 9, due, &all), stopping);
-    assert_eq!(all.lock().unwrap().len(), 1);
+    let finished = Finished::default();
+    tokio::join!(
+        drive(&mut connections, &live, 9, schedule, &finished),
+        stop_after_first(&live, &finished)
+    );
+    assert_eq!(finished.lock().unwrap().len(), 1);
+}
+
+async fn stop_after_first(live: &Live, finished: &Finished) {
+    while finished.lock().unwrap().is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    live.stop.cancel();
 }

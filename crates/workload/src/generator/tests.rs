@@ -64,33 +64,34 @@ fn options(targets: Vec<Target>) -> BurstOptions {
 }
 
 /// How often each buyer's token was seen.
-type Seen = Arc<Mutex<HashMap<String, u32>>>;
+type TokenCounts = Arc<Mutex<HashMap<String, u32>>>;
 
 /// A server that answers once `expected` requests are waiting, then sells one to each.
-async fn server(expected: usize, seen: Seen) -> Target {
+async fn server(expected: usize, token_counts: TokenCounts) -> Target {
     let barrier = Arc::new(Barrier::new(expected));
-    let answer = move |request: Request<Incoming>| {
+    let (target, _) = http_server(move |request: Request<Incoming>| {
         let barrier = barrier.clone();
-        let seen = seen.clone();
+        let token_counts = token_counts.clone();
         async move {
             assert_eq!(request.uri(), "/api/voucher-order/seckill/77");
             let token = request.headers()["authorization"].to_str().unwrap();
-            *lock(&seen).entry(token.to_owned()).or_default() += 1;
+            *lock(&token_counts).entry(token.to_owned()).or_default() += 1;
             let id = token.trim_start_matches("token-").to_owned();
             barrier.wait().await;
             format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#)
         }
-    };
-    http_server(answer).await.0
+    })
+    .await;
+    target
 }
 
 #[tokio::test]
 async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     // 5 buyers, 4 tries, 2 servers: each answers only once its whole share of 10 is in flight.
-    let seen: [Seen; 2] = Default::default();
+    let token_counts: [TokenCounts; 2] = Default::default();
     let targets = vec![
-        server(10, seen[0].clone()).await,
-        server(10, seen[1].clone()).await,
+        server(10, token_counts[0].clone()).await,
+        server(10, token_counts[1].clone()).await,
     ];
     let options = BurstOptions {
         tries: 4,
@@ -100,8 +101,9 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     let live = &options.live;
     let records = generate(&options, 77, &buyers(5)).await.unwrap();
     assert_eq!((live.done(), live.orders()), (20, 20));
-    let mut asked: Vec<ObservedReply> = records.into_iter().map(|record| record.observed).collect();
-    asked.sort_by_key(|asked| (asked.user_id, asked.attempt));
+    let mut observed: Vec<ObservedReply> =
+        records.into_iter().map(|record| record.observed).collect();
+    observed.sort_by_key(|observed| (observed.user_id, observed.attempt));
     let expected: Vec<ObservedReply> = (1..=5)
         .flat_map(|user_id| {
             let reply = Reply::Ordered(i64::try_from(user_id).unwrap());
@@ -112,20 +114,20 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
             })
         })
         .collect();
-    assert_eq!(asked, expected);
-    for seen in &seen {
-        let seen = lock(seen);
+    assert_eq!(observed, expected);
+    for token_counts in &token_counts {
+        let token_counts = lock(token_counts);
         assert!(
-            seen.len() == 5 && seen.values().all(|count| *count == 2),
-            "{seen:?}"
+            token_counts.len() == 5 && token_counts.values().all(|count| *count == 2),
+            "{token_counts:?}"
         );
     }
 }
 
 #[tokio::test]
 async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
-    let seen = Seen::default();
-    let up = server(1, seen.clone()).await;
+    let token_counts = TokenCounts::default();
+    let up = server(1, token_counts.clone()).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let down: Target = format!("http://{}", listener.local_addr().unwrap())
         .parse()
@@ -138,5 +140,5 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
         matches!(&error, Error::Unreachable { url, .. } if *url == down.to_string()),
         "{error}"
     );
-    assert_eq!((live.done(), lock(&seen).len()), (0, 0));
+    assert_eq!((live.done(), lock(&token_counts).len()), (0, 0));
 }

@@ -133,8 +133,8 @@ async fn silence_is_a_time_out_and_the_next_request_gets_a_new_connection() {
         read_request(&mut stream).await;
         if number == 0 {
             // Holds the connection open until the client hangs up.
-            let mut rest = [0; 1];
-            assert_eq!(stream.read(&mut rest).await.unwrap(), 0);
+            let mut byte = [0; 1];
+            assert_eq!(stream.read(&mut byte).await.unwrap(), 0);
         } else {
             stream
                 .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")

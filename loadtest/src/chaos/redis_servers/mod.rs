@@ -132,7 +132,7 @@ impl RedisServers {
         if layout == RedisLayout::Cluster {
             let ports = proxies.nodes.iter().zip(&proxies.buses);
             let ports: Vec<_> = ports.map(|(node, bus)| [port(node), port(bus)]).collect();
-            nodes = RedisCluster::of(nodes, &ports).await.nodes;
+            nodes = RedisCluster::from_nodes(nodes, &ports).await.nodes;
         }
         let mut servers = Self {
             layout,
