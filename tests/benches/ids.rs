@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
         ratios.push(leased / single);
     }
     ratios.sort_by(f64::total_cmp);
-    let [low, middle, high] = [0, ROUNDS / 2, ROUNDS - 1].map(|at| ratios[at]);
+    let [low, middle, high] = [0, ROUNDS / 2, ROUNDS - 1].map(|index| ratios[index]);
     println!("leased ÷ one INCR per id: {middle:.0} ({low:.0} – {high:.0})");
     Ok(())
 }

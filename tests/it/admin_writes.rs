@@ -13,13 +13,13 @@ use testkit::proxy::Mode;
 
 const KEY: &str = "idempotency-key";
 
-/// An admin write: what is sent, and a number in the database that it raises by `by`.
+/// An admin write: what is sent, and a number in the database that it raises by `increase`.
 struct Write {
     method: Method,
     path: String,
     body: Value,
     count: String,
-    by: i64,
+    increase: i64,
 }
 
 impl Write {
@@ -34,13 +34,13 @@ impl Write {
     }
 }
 
-fn write(method: Method, path: &str, body: Value, count: &str, by: i64) -> Write {
+fn write(method: Method, path: &str, body: Value, count: &str, increase: i64) -> Write {
     Write {
         method,
         path: path.to_owned(),
         body,
         count: count.to_owned(),
-        by,
+        increase,
     }
 }
 
@@ -98,7 +98,7 @@ async fn warm(stack: &Stack) {
 }
 
 /// The instance to ask: what is known in the end is asked of one that is patient, which no busy machine keeps from it.
-fn asked(stack: &Stack, mode: Mode) -> &str {
+fn url_to_ask(stack: &Stack, mode: Mode) -> &str {
     &stack.instances[usize::from(mode == Mode::LoseCommitReplyThenCut)].url
 }
 
@@ -114,7 +114,7 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
         .await;
     warm(&stack).await;
     let sale = stack.publish(3, "reentrant-lock").await;
-    for at in 0..5 {
+    for index in 0..5 {
         for mode in [
             Mode::LoseCommit,
             Mode::LoseCommitReply,
@@ -123,14 +123,14 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
             let visits = stack
                 .database
                 .number("SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1");
-            let write = writes(sale, usize::try_from(visits.await).unwrap()).remove(at);
+            let write = writes(sale, usize::try_from(visits.await).unwrap()).remove(index);
             let path = &write.path;
             let before = write.count(&stack).await;
             // The answer before the change is cached.
             get(stack.url(), "/shop/1").send().await.data();
             // The change of a shop takes no key: to repeat it changes nothing.
             let takes_a_key = write.method == Method::POST;
-            let key = format!("{at}-{mode:?}");
+            let key = format!("{index}-{mode:?}");
             let request = |base: &str| {
                 let call = write.call(base);
                 if takes_a_key {
@@ -140,13 +140,13 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
                 }
             };
             stack.proxies.database.set(mode);
-            let answer = request(asked(&stack, mode)).send().await;
+            let answer = request(url_to_ask(&stack, mode)).send().await;
             stack.proxies.database.set(Mode::Forward);
             let done = write.count(&stack).await - before;
             match mode {
                 Mode::LoseCommitReply => {
                     answer.data();
-                    assert_eq!(done, write.by, "{mode:?} {path}");
+                    assert_eq!(done, write.increase, "{mode:?} {path}");
                 }
                 Mode::LoseCommit => {
                     answer.refused(503, "UNAVAILABLE");
@@ -157,7 +157,7 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
                 }
                 _ => {
                     answer.refused(503, "OUTCOME_UNKNOWN");
-                    assert_eq!(done, write.by, "{mode:?} {path}");
+                    assert_eq!(done, write.increase, "{mode:?} {path}");
                 }
             }
             if !takes_a_key {
@@ -174,7 +174,7 @@ async fn a_lost_reply_to_a_commit_is_told_truly_and_a_repeat_with_its_key_does_n
                 let data = again.data();
                 assert_eq!(
                     write.count(&stack).await - before,
-                    write.by,
+                    write.increase,
                     "{mode:?} {path}"
                 );
                 assert!(
@@ -275,17 +275,17 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
         );
         assert_eq!(
             write.count(&stack).await - before,
-            write.by,
+            write.increase,
             "{}",
             write.path
         );
         // Another key, and none, are other requests.
-        let other = write.call(&urls[0]).header(KEY, "twice").send().await;
+        let with_another_key = write.call(&urls[0]).header(KEY, "twice").send().await;
         write.call(&urls[1]).send().await.data();
-        assert_ne!(other.data(), data[0], "{}", write.path);
+        assert_ne!(with_another_key.data(), data[0], "{}", write.path);
         assert_eq!(
             write.count(&stack).await - before,
-            3 * write.by,
+            3 * write.increase,
             "{}",
             write.path
         );
@@ -312,7 +312,7 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
             .refused(400, "INVALID_PARAMETER");
         assert_eq!(
             write.count(&stack).await - before,
-            3 * write.by,
+            3 * write.increase,
             "{}",
             write.path
         );
@@ -320,8 +320,8 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency_for_a_day() {
     // So is the same of another sale.
     let other_sale = stack.publish(3, "reentrant-lock").await;
     let path = format!("/voucher/seckill/{other_sale}/stock");
-    let more = post(&urls[0], &path).admin().json(json!({ "add": 5 }));
-    let answer = more.header(KEY, "once").send().await;
+    let addition = post(&urls[0], &path).admin().json(json!({ "add": 5 }));
+    let answer = addition.header(KEY, "once").send().await;
     answer.refused(400, "INVALID_PARAMETER");
     assert_eq!(stack.stock(other_sale).await, 3);
 

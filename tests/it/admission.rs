@@ -51,12 +51,12 @@ async fn a_shed_request_costs_neither_server_and_a_client_that_hangs_up_releases
         "{:?}",
         began.elapsed()
     );
-    let asked = (redis.requests() - before.1, database.requests() - before.2);
+    let requests = (redis.requests() - before.1, database.requests() - before.2);
     // Some are sent every second all the same.
-    let others = 20 + 30 * began.elapsed().as_secs();
+    let background_requests = 20 + 30 * began.elapsed().as_secs();
     assert!(
-        asked.0 < others && asked.1 < others,
-        "{asked:?} for 98 refusals"
+        requests.0 < background_requests && requests.1 < background_requests,
+        "{requests:?} for 98 refusals"
     );
     // Many sessions are looked up in one request.
     let looked_up = calls_of(&mut raw, SESSION_LOOK_UP).await - before.0;
@@ -135,7 +135,8 @@ async fn a_read_of_a_signed_in_user_holds_a_permit_until_it_is_answered() {
 
 /// Asserts that of these answers to one client about as many are no refusals as two a second allow; returns how many are.
 fn assert_limited(answers: &[Answer], since: Instant) -> u64 {
-    let (limited, served): (Vec<_>, Vec<_>) = answers.iter().partition(|it| it.status == 429);
+    let (limited, served): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.status == 429);
     for answer in &limited {
         answer.refused(429, "TOO_MANY_REQUESTS");
     }
@@ -167,7 +168,7 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
     let sale = stack.publish(1000, "reentrant-lock").await;
     let purchase = format!("/voucher-order/seckill/{sale}");
     let mut refused = Vec::new();
-    for (at, path) in [&*purchase].into_iter().chain(PATHS).enumerate() {
+    for (step, path) in [&*purchase].into_iter().chain(PATHS).enumerate() {
         let method = if path == purchase {
             Method::POST
         } else {
@@ -178,23 +179,23 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         let ask_from =
             |address: &str, token: &str| ask(token).header("x-forwarded-for", address).send();
         // From many addresses, so that the limit per address does not count.
-        let storm = &users[at].token;
+        let storm = &users[step].token;
         let began = Instant::now();
-        let addresses: Vec<_> = (1..60).map(|n| format!("198.51.{at}.{n}")).collect();
+        let addresses: Vec<_> = (1..60).map(|n| format!("198.51.{step}.{n}")).collect();
         let flood = addresses.iter().map(|address| ask_from(address, storm));
         refused.push(assert_limited(&join_all(flood).await, began));
         // Others are served, and so are purchases of whoever reads too much.
-        let other = ask_from(&format!("203.0.113.{at}"), &users[10 + at].token).await;
-        assert_eq!(other.status, 200, "{path}: {other:?}");
+        let answer = ask_from(&format!("203.0.113.{step}"), &users[10 + step].token).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
         if path != purchase {
-            let address = format!("203.0.114.{at}");
+            let address = format!("203.0.114.{step}");
             let purchase = stack
-                .purchase(&users[at], sale)
+                .purchase(&users[step], sale)
                 .header("x-forwarded-for", &address);
             purchase.send().await.data();
         }
 
-        let address = format!("192.0.2.{at}");
+        let address = format!("192.0.2.{step}");
         let began = Instant::now();
         // Users of no other step: the first of them count for their own rate, too.
         let flood = users[20..]
@@ -205,16 +206,16 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         let looked_up = lookups(stack.url()).await;
         let nobody = "a".repeat(32);
         let unknown = (0..30).map(async |_| {
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             let answer = ask_from(&address, &nobody).await;
-            (answer.status, asked.elapsed())
+            (answer.status, sent_at.elapsed())
         });
-        let (limited, others): (Vec<_>, Vec<_>) = join_all(unknown)
+        let (limited, not_limited): (Vec<_>, Vec<_>) = join_all(unknown)
             .await
             .into_iter()
             .partition(|(status, _)| *status == 429);
-        let are_unauthorized = others.iter().all(|(status, _)| *status == 401);
-        assert!(are_unauthorized, "{path}: {others:?}");
+        let are_unauthorized = not_limited.iter().all(|(status, _)| *status == 401);
+        assert!(are_unauthorized, "{path}: {not_limited:?}");
         let fastest = limited.iter().map(|(_, time)| *time).min();
         let delay = Duration::from_millis(150);
         assert!(
@@ -223,7 +224,11 @@ async fn a_flood_of_a_user_or_an_address_is_refused_and_others_are_served() {
         );
         // Those that are limited were not looked for.
         let looked_up = lookups(stack.url()).await - looked_up;
-        assert_eq!(looked_up, others.len() as u64, "{path}: sessions looked up");
+        assert_eq!(
+            looked_up,
+            not_limited.len() as u64,
+            "{path}: sessions looked up"
+        );
         let direct = join_all((0..30).map(|_| ask(storm).send())).await;
         assert!(
             direct.iter().all(|answer| answer.status == 200),

@@ -76,27 +76,30 @@ impl Crate {
     /// The deepest module that `path` names in `from`; of an item, the one that this module imports it from, over so many
     /// imports.
     fn module<'a>(&'a self, from: &'a str, path: &str, follows: u32) -> &'a str {
-        let mut at = from;
+        let mut current_module = from;
         for name in path.split("::") {
             let next = match name {
                 "crate" => String::new(),
-                "self" => at.to_owned(),
-                "super" => at
+                "self" => current_module.to_owned(),
+                "super" => current_module
                     .rsplit_once("::")
                     .map_or("", |(parent, _)| parent)
                     .to_owned(),
-                _ if at.is_empty() => name.to_owned(),
-                _ => format!("{at}::{name}"),
+                _ if current_module.is_empty() => name.to_owned(),
+                _ => format!("{current_module}::{name}"),
             };
             let Some((module, _)) = self.0.get_key_value(&next) else {
-                let is_it = |path: &&String| follows > 0 && path.rsplit("::").next() == Some(name);
-                let others = self.0[at].iter().filter(is_it);
-                let mut others = others.map(|path| self.module(at, path, follows - 1));
-                return others.find(|other| *other != at).unwrap_or(at);
+                let mut origins = self.0[current_module]
+                    .iter()
+                    .filter(|path| follows > 0 && path.rsplit("::").next() == Some(name))
+                    .map(|path| self.module(current_module, path, follows - 1));
+                return origins
+                    .find(|origin| *origin != current_module)
+                    .unwrap_or(current_module);
             };
-            at = module;
+            current_module = module;
         }
-        at
+        current_module
     }
 
     /// The modules that each module names, or whose items it does.
@@ -120,16 +123,15 @@ fn paths(text: &str) -> BTreeSet<String> {
         .next()
         .unwrap_or_default();
     let lines = code.lines().filter_map(|line| line.split("//").next());
-    let apart = |c: char| match c {
-        '{' | '}' | ';' => format!(" {c} "),
-        _ if c.is_alphanumeric() || "_:".contains(c) => c.to_string(),
-        _ => " ".to_owned(),
-    };
     let code: String = lines
         .collect::<Vec<_>>()
         .join(" ")
         .chars()
-        .map(apart)
+        .map(|c| match c {
+            '{' | '}' | ';' => format!(" {c} "),
+            _ if c.is_alphanumeric() || "_:".contains(c) => c.to_string(),
+            _ => " ".to_owned(),
+        })
         .collect();
     let mut paths = BTreeSet::new();
     let mut open = Vec::<String>::new();
@@ -160,20 +162,20 @@ fn part(path: &str) -> &str {
 
 /// What imports each other: whatever imports nothing that is left, or is imported by nothing that is left, goes.
 fn circles<'a>(
-    mut left: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    mut remaining: BTreeMap<&'a str, BTreeSet<&'a str>>,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let mut before = usize::MAX;
-    while left.len() < before {
-        before = left.len();
-        let open: BTreeSet<&str> = left.keys().copied().collect();
-        let used: BTreeSet<&str> = left.values().flatten().copied().collect();
-        left.retain(|name, imports| used.contains(name) && !imports.is_disjoint(&open));
+    while remaining.len() < before {
+        before = remaining.len();
+        let open: BTreeSet<&str> = remaining.keys().copied().collect();
+        let used: BTreeSet<&str> = remaining.values().flatten().copied().collect();
+        remaining.retain(|name, imports| used.contains(name) && !imports.is_disjoint(&open));
     }
-    let kept: BTreeSet<&str> = left.keys().copied().collect();
-    for imports in left.values_mut() {
-        imports.retain(|to| kept.contains(to));
+    let kept: BTreeSet<&str> = remaining.keys().copied().collect();
+    for imports in remaining.values_mut() {
+        imports.retain(|imported| kept.contains(imported));
     }
-    left
+    remaining
 }
 
 #[test]
@@ -203,11 +205,13 @@ fn no_folders_of_a_crate_import_each_other() {
                 let Some(from) = child_of(parent, from) else {
                     continue;
                 };
-                let others = imports.iter().filter_map(|to| child_of(parent, to));
+                let siblings = imports
+                    .iter()
+                    .filter_map(|imported| child_of(parent, imported));
                 between
                     .entry(from)
                     .or_default()
-                    .extend(others.filter(|to| *to != from));
+                    .extend(siblings.filter(|sibling| *sibling != from));
             }
             let circles = circles(between);
             assert!(circles.is_empty(), "{folder}, in `{parent}`: {circles:#?}");
@@ -217,11 +221,11 @@ fn no_folders_of_a_crate_import_each_other() {
 
 /// The file or folder of `parent` that `module` is, or is in; the root's name is empty.
 fn child_of<'a>(parent: &str, module: &'a str) -> Option<&'a str> {
-    let rest = match parent {
+    let below_parent = match parent {
         "" => module,
         _ => module.strip_prefix(parent)?.strip_prefix("::")?,
     };
-    (!rest.is_empty()).then(|| part(rest))
+    (!below_parent.is_empty()).then(|| part(below_parent))
 }
 
 #[test]
@@ -236,21 +240,21 @@ fn the_service_imports_downwards_and_each_part_what_it_may() {
     // A feature's `mod.rs` has its handlers, its `store` the SQL.
     let has_handlers = |module: &str| FEATURES.contains(&module);
     let is_store = |module: &str| {
-        let rest = module.split_once("::").map_or("", |(_, rest)| rest);
-        is_feature(module) && part(rest) == "store"
+        let path_in_feature = module.split_once("::").map_or("", |(_, path)| path);
+        is_feature(module) && part(path_in_feature) == "store"
     };
     for (from, imports) in service.imports() {
-        for to in imports {
-            let what = format!("{from} imports {to}");
-            assert!(layer(from) <= layer(to), "{what}, upwards");
+        for imported in imports {
+            let what = format!("{from} imports {imported}");
+            assert!(layer(from) <= layer(imported), "{what}, upwards");
             let may_speak_http = !is_feature(from) || has_handlers(from);
             assert!(
-                may_speak_http || part(to) != "http",
+                may_speak_http || part(imported) != "http",
                 "{what}, and is no feature's mod.rs"
             );
-            let is_another = is_feature(from) && part(from) != part(to);
+            let is_another = is_feature(from) && part(from) != part(imported);
             assert!(
-                !is_another || !is_store(to),
+                !is_another || !is_store(imported),
                 "{what}: a store belongs to its feature"
             );
         }

@@ -42,8 +42,10 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     .await;
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
-    let taken = async || stack.orders(sale).await == pending as i64;
-    eventually("they are taken over", taken).await;
+    eventually("they are taken over", async || {
+        stack.orders(sale).await == pending as i64
+    })
+    .await;
     stack.stream_drained().await;
 }
 
@@ -68,8 +70,8 @@ async fn an_instance_decides_its_own_entries_when_the_clock_of_redis_steps_back(
     let holder = stack.lock_sale(sale).await;
     stack.buy(&user, sale).await.bought();
     stack.proxies.database.set(Mode::Cut);
-    let away = "the database does not answer; nothing is read";
-    stack.instances[0].wait_for_line(away).await;
+    let log_line = "the database does not answer; nothing is read";
+    stack.instances[0].wait_for_line(log_line).await;
     let mut redis = stack.redis.conn().await;
     clock::step(&file, -90).unwrap();
     eventually("the clock of Redis is stepped", async || {
@@ -79,8 +81,10 @@ async fn an_instance_decides_its_own_entries_when_the_clock_of_redis_steps_back(
     .await;
     holder.rollback().await.unwrap();
     stack.proxies.database.set(Mode::Forward);
-    let is_there = async || stack.orders(sale).await == 1;
-    eventually("the order is committed", is_there).await;
+    eventually("the order is committed", async || {
+        stack.orders(sale).await == 1
+    })
+    .await;
 }
 
 /// The clock of the instance that draws the id is two minutes behind, that of the one that looks it up as much ahead; and the
@@ -200,8 +204,10 @@ async fn no_step_of_one_clock_expires_an_order_early() {
     }
     stack.database.set_sale(sale, "stock = stock - 12").await;
     for (id, ages) in ids[1].iter().zip(old) {
-        let is_cancelled = async || status(&stack, *id).await == 4;
-        eventually(&format!("{ages:?} is cancelled"), is_cancelled).await;
+        eventually(&format!("{ages:?} is cancelled"), async || {
+            status(&stack, *id).await == 4
+        })
+        .await;
     }
     for (id, ages) in ids[0].iter().zip(young) {
         assert_eq!(status(&stack, *id).await, 1, "{ages:?}");
@@ -235,14 +241,14 @@ async fn an_order_is_missing_once_it_is_old_by_the_clock_of_redis_and_by_the_dat
         })
         .await;
         age_stream(&stack, 2 * HOUR).await;
-        let told = stack.look_up(&user, drawn_ago(id_age)).await;
+        let answer = stack.look_up(&user, drawn_ago(id_age)).await;
         let code = if status == 503 {
             "UNAVAILABLE"
         } else {
             "ORDER_NOT_FOUND"
         };
         println!("the clock of Redis is {offset} s ahead, an id of {id_age} s");
-        told.refused(status, code);
+        answer.refused(status, code);
     }
 }
 
@@ -265,27 +271,27 @@ async fn an_order_is_missing_by_the_databases_clock_whichever_instance_is_asked(
     let mut buyers = users.iter();
     let urls = stack.urls();
     // Only the one whose clock is right is asked of its own ids: the others differ anyway.
-    for (maker, asked) in [(0, 2), (1, 0), (1, 1), (1, 2)] {
-        let told = loop {
+    for (maker, responder) in [(0, 2), (1, 0), (1, 1), (1, 2)] {
+        let answer = loop {
             let user = buyers.next().expect("no machine is as slow as that");
             let began = Instant::now();
             let order = buy(&urls[maker], user, sale).await.bought();
             let path = format!("/voucher-order/{}", order + 1_000_000);
-            let told = get(&urls[asked], &path).token(&user.token).send().await;
+            let answer = get(&urls[responder], &path).token(&user.token).send().await;
             // The grace is 3 s here, and a second's fraction is not in an id.
             if began.elapsed() < Duration::from_millis(1500) {
-                break told;
+                break answer;
             }
         };
-        assert_eq!(told.status, 503, "{maker} {asked} {told:?}");
-        told.refused(503, "UNAVAILABLE");
+        assert_eq!(answer.status, 503, "{maker} {responder} {answer:?}");
+        answer.refused(503, "UNAVAILABLE");
     }
     let old = (150_000_000_i64 << 32) + 1;
     for url in &urls {
-        let told = get(url, &format!("/voucher-order/{old}"))
+        let answer = get(url, &format!("/voucher-order/{old}"))
             .token(&users[0].token)
             .send()
             .await;
-        told.refused(200, "ORDER_NOT_FOUND");
+        answer.refused(200, "ORDER_NOT_FOUND");
     }
 }

@@ -23,19 +23,22 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         "3",
     ];
     let stack = Stack::in_cluster_style(2, &args).await;
-    let [one, two] = [
+    let [first_url, second_url] = [
         stack.instances[0].url.as_str(),
         stack.instances[1].url.as_str(),
     ];
 
     // Sessions, one slot each, and codes, beside an address's counters.
-    let signed_in = sign_in(one, &mut stack.redis.conn().await, "13800000001").await;
-    let me = get(two, "/user/me").token(&signed_in.token).send().await;
+    let signed_in = sign_in(first_url, &mut stack.redis.conn().await, "13800000001").await;
+    let me = get(second_url, "/user/me")
+        .token(&signed_in.token)
+        .send()
+        .await;
     assert_eq!(me.data()["id"], signed_in.id);
-    read_shops(two).await;
-    for (asked, refused) in [(1, false), (2, false), (3, true)] {
-        let path = format!("/user/code?phone=1390000000{asked}");
-        let answer = post(one, &path)
+    read_shops(second_url).await;
+    for (attempt, refused) in [(1, false), (2, false), (3, true)] {
+        let path = format!("/user/code?phone=1390000000{attempt}");
+        let answer = post(first_url, &path)
             .header("x-forwarded-for", "203.0.113.7")
             .send()
             .await;
@@ -46,7 +49,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     for _ in 0..2 {
         let sale = stack.publish(1, "stream").await;
         let order = while_sale_is_locked(&stack, sale, async {
-            let order = buy(two, &users[0], sale).await.bought();
+            let order = buy(second_url, &users[0], sale).await.bought();
             assert_eq!(stack.look_up(&users[0], order).await.status, 202);
             order
         })
@@ -61,20 +64,22 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
             .look_up(&users[1], order)
             .await
             .refused(200, "ORDER_NOT_FOUND");
-        let again = buy(two, &users[0], sale).await;
+        let again = buy(second_url, &users[0], sale).await;
         again.refused(200, "ALREADY_ORDERED");
         assert_eq!(again.body["orderId"], order.to_string());
-        buy(one, &users[1], sale).await.refused(200, "SOLD_OUT");
+        buy(first_url, &users[1], sale)
+            .await
+            .refused(200, "SOLD_OUT");
     }
 
     // Stock that is added, and stock that comes back.
     let sale = stack.publish(1, "stream").await;
-    let first = buy(one, &users[0], sale).await.bought();
+    let first = buy(first_url, &users[0], sale).await.bought();
     stack.stream_drained().await;
-    act(one, "cancel", &users[0], first).await.data();
+    act(first_url, "cancel", &users[0], first).await.data();
     stack.add_stock(sale, 2).await;
     for user in &users {
-        buy_eventually(one, user, sale).await;
+        buy_eventually(first_url, user, sale).await;
     }
     stack.stream_drained().await;
     eventually("nothing is left", async || {
@@ -94,7 +99,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         "icr:order",
     ];
     for key in &keys {
-        let tagged = of_sales.iter().any(|of| key.starts_with(of));
+        let tagged = of_sales.iter().any(|prefix| key.starts_with(prefix));
         assert_eq!(key.contains(":{orders}"), tagged, "{key}");
     }
 
@@ -126,7 +131,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     // `doctor` says which it is. A node of another style is kept out, with what to do.
     let (_, text) = Instance::run(&["doctor"], &stack.env());
     assert!(text.contains("key style cluster, as recorded"), "{text}");
-    let other = ["serve", "--bind", "127.0.0.1:0", "--key-style", "default"];
+    let other_style = ["serve", "--bind", "127.0.0.1:0", "--key-style", "default"];
     let says = "several slots, which a Redis Cluster refuses";
-    Instance::says(1, &other, &stack.env(), says);
+    Instance::says(1, &other_style, &stack.env(), says);
 }

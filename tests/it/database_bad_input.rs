@@ -76,8 +76,8 @@ async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
 
     // Not a database, or not with this user.
     let redis = RedisServer::start().await;
-    let other = format!("mysql://writer:{PASSWORD}@{}/seckill", redis.address());
-    assert_refused("serve", &other, "in DATABASE_URL right?");
+    let url_of_redis = format!("mysql://writer:{PASSWORD}@{}/seckill", redis.address());
+    assert_refused("serve", &url_of_redis, "in DATABASE_URL right?");
     let nobody = as_user("nobody", "seckill");
     let nothing = as_user("writer", "nothing");
     for command in ["serve", "migrate"] {
@@ -134,7 +134,7 @@ async fn tls_to_the_database_is_what_the_address_says() {
         return;
     }
     let ours = Certificates::new();
-    let others = Certificates::new();
+    let untrusted = Certificates::new();
     let file = |name: &str| ours.path(name).display().to_string();
     let arguments = [
         ("ca", "authority.crt"),
@@ -162,7 +162,7 @@ async fn tls_to_the_database_is_what_the_address_says() {
             tls.address()
         )
     };
-    let own = format!(
+    let client_certificate = format!(
         "ssl-cert={}&ssl-key={}",
         file("client.crt"),
         file("client.key")
@@ -173,14 +173,16 @@ async fn tls_to_the_database_is_what_the_address_says() {
         with("ssl-mode=REQUIRED"),
         with(&format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")),
         with(&format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}")),
-        certified(&format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}&{own}")),
+        certified(&format!(
+            "ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}&{client_certificate}"
+        )),
     ] {
         assert_ne!(cipher(&encrypted).await, "", "{encrypted}");
         assert_migrates(&encrypted);
     }
     assert_eq!(cipher(&with("ssl-mode=DISABLED")).await, "");
 
-    let other_ca = others.path("authority.crt").display().to_string();
+    let other_ca = untrusted.path("authority.crt").display().to_string();
     let by_name = |mode: &str| {
         with(&format!("ssl-mode={mode}&ssl-ca={ca}")).replace("127.0.0.1", "localhost")
     };

@@ -107,8 +107,10 @@ async fn failed(stack: &Stack, sale: i64, times: i64) {
 
 /// Each of these buyers has one order, and looks it up.
 async fn assert_all_ordered(stack: &Stack, sale: i64, bought: &[(SignedIn, i64)]) {
-    let ordered = async || stack.orders(sale).await == bought.len() as i64;
-    eventually("every order is committed", ordered).await;
+    eventually("every order is committed", async || {
+        stack.orders(sale).await == bought.len() as i64
+    })
+    .await;
     stack.stream_drained().await;
     for (user, order) in bought {
         assert_eq!(stack.look_up(user, *order).await.data()["id"], *order);
@@ -127,11 +129,11 @@ async fn orders_wait_while_their_table_is_away() {
         .run("RENAME TABLE tb_voucher_order TO tb_away")
         .await;
     bought.extend(buy_all(&stack, &users[..1], sale).await);
-    let mine = get(stack.url(), "/voucher-order/of/me")
+    let orders_page = get(stack.url(), "/voucher-order/of/me")
         .token(&users[0].token)
         .send()
         .await;
-    mine.refused(503, "UNAVAILABLE");
+    orders_page.refused(503, "UNAVAILABLE");
     stack.instances[0]
         .wait_for_line("the database does not answer; nothing is read")
         .await;
@@ -212,8 +214,8 @@ async fn a_wrong_statement_is_told_as_a_bug_and_ends_no_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connections_are_replaced() {
     // Few, so that each is used for a write in time.
-    let few = ["--database-connections", "2"];
-    let mut stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &few).await;
+    let few_connections = ["--database-connections", "2"];
+    let mut stack = Stack::start_on(TestDatabase::on_own_server().await, 1, &few_connections).await;
     let stream = stack.publish(20, "stream").await;
     let sales = stack.publish_each(20, STRATEGIES).await;
     let users = stack.users(5).await;
@@ -250,7 +252,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let database = &stack.database;
     let pool = mysql::connect(&database.url(), 1, Duration::from_secs(10)).await;
     let pool = pool.expect("connect");
-    let other = pool.beside(1);
+    let other_pool = pool.beside(1);
     let connection_of = async |pool: &Database| {
         let id = sqlx::query_scalar("SELECT CONNECTION_ID()");
         let id: u64 = pool
@@ -261,7 +263,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     };
     let connection = async || connection_of(&pool).await;
     let before = connection().await;
-    let of_other = connection_of(&other).await;
+    let of_other = connection_of(&other_pool).await;
     let write_fails = async || {
         let write = sqlx::query("UPDATE tb_shop SET name = name");
         pool.read(async |c| write.execute(c).await)
@@ -274,7 +276,7 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     let meanwhile = connection().await;
     assert_ne!(meanwhile, before, "the server was found read-only");
     assert_ne!(
-        connection_of(&other).await,
+        connection_of(&other_pool).await,
         of_other,
         "by the other pool, too"
     );
@@ -349,11 +351,11 @@ async fn an_id_that_another_buyer_got_is_no_success() {
     transaction.insert(&order).await.expect("an insert");
     proxy.set(Mode::Cut);
     // Waits until the server has rolled the lost transaction back.
-    let other = format!(
+    let insert = format!(
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES ({}, 2, 1)",
         order.id
     );
-    database.run(&other).await;
+    database.run(&insert).await;
     proxy.set(Mode::Forward);
     let committed = transaction.place(&order, Text::default()).await;
     assert!(

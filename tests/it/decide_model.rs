@@ -174,19 +174,19 @@ fn lies(rules: Rules) -> bool {
         said_yes: false,
         said_no: false,
     };
-    let mut seen = BTreeSet::from([first]);
+    let mut visited = BTreeSet::from([first]);
     let mut open = vec![first];
     while let Some(state) = open.pop() {
         if state.is_false() {
             return true;
         }
         for next in state.next(rules) {
-            if seen.insert(next) {
+            if visited.insert(next) {
                 open.push(next);
             }
         }
     }
-    assert!(seen.len() > 10, "the model stands still: {seen:?}");
+    assert!(visited.len() > 10, "the model stands still: {visited:?}");
     false
 }
 

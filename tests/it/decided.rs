@@ -189,21 +189,22 @@ async fn two_who_decide_wait_for_the_transaction_and_say_the_same() {
         order.id
     );
     let open = scene.database.hold(&insert).await;
-    let refuse = |store: OrderStore| async move {
-        let deciding = async {
-            loop {
-                // A lock wait that was too long is asked again.
-                if let Ok(rows) = store.refuse(&[order]).await {
-                    return rows;
-                }
-            }
-        };
+    let deciders = [(); 2].map(|()| {
+        let store = scene.direct.clone();
         let limit = Duration::from_secs(60);
-        tokio::time::timeout(limit, deciding)
+        tokio::spawn(async move {
+            tokio::time::timeout(limit, async {
+                loop {
+                    // A lock wait that was too long is asked again.
+                    if let Ok(rows) = store.refuse(&[order]).await {
+                        return rows;
+                    }
+                }
+            })
             .await
             .expect("a decision")
-    };
-    let deciders = [(); 2].map(|()| tokio::spawn(refuse(scene.direct.clone())));
+        })
+    });
     scene.database.wait_for_statement("INSERT IGNORE").await;
     open.rollback().await.expect("a rollback");
     for decider in deciders {

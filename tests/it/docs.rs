@@ -36,15 +36,15 @@ fn the_text_equals_its_snapshot_and_has_every_error() {
         let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
         std::fs::write(snapshot, &text).unwrap();
     }
-    let known = read("docs/openapi.json");
+    let snapshot_text = read("docs/openapi.json");
     let advice = "if that is intended, write docs/openapi.json with `UPDATE_OPENAPI=1 ./dev test docs` and review it";
-    for (line, (new, old)) in (1..).zip(text.lines().zip(known.lines())) {
+    for (line, (new, old)) in (1..).zip(text.lines().zip(snapshot_text.lines())) {
         assert_eq!(
             new, old,
             "the handlers, and line {line} of the snapshot: {advice}"
         );
     }
-    assert!(text == known, "one is longer: {advice}");
+    assert!(text == snapshot_text, "one is longer: {advice}");
     let codes = seckill::error::Error::each()
         .into_iter()
         .map(|error| error.code());

@@ -51,8 +51,8 @@ async fn a_drain_waits_for_what_was_begun_by_clients_that_hung_up_and_for_a_read
         );
         stack.instances.remove(0).ended().await;
         assert_eq!(stack.tables(sale).await, (1, 4));
-        let left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();
-        assert!(left.is_empty(), "{left:?}");
+        let locks_left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();
+        assert!(locks_left.is_empty(), "{locks_left:?}");
         stack.database.run("DELETE FROM tb_voucher_order").await;
     }
 

@@ -109,9 +109,9 @@ async fn an_insert_waits_for_the_end_of_whoever_has_inserted_its_key() {
             } else {
                 (insert(id, 100 + id), &of_insert)
             };
-            let mut other = connection(&database).await;
+            let mut second = connection(&database).await;
             let text = statement.clone();
-            let waiting = tokio::spawn(async move { replies(&mut other, &text).await });
+            let waiting = tokio::spawn(async move { replies(&mut second, &text).await });
             eventually("the second insert waits, or does not", async || {
                 waiting.is_finished() || database.runs(&statement).await
             })
@@ -225,19 +225,19 @@ async fn an_update_counts_the_rows_that_its_condition_matched() {
 async fn the_servers_clock_goes_on_from_statement_to_statement_and_is_in_utc() {
     const PAUSE: Duration = Duration::from_millis(20);
     let database = TestDatabase::migrated().await;
-    let mut one = connection(&database).await;
-    let mut other = connection(&database).await;
+    let mut first_connection = connection(&database).await;
+    let mut second_connection = connection(&database).await;
     run(
-        &mut one,
+        &mut first_connection,
         "SET SESSION time_zone = '+08:00'; START TRANSACTION",
     )
     .await;
     let began = Instant::now();
-    let first = time(&mut one).await;
+    let first = time(&mut first_connection).await;
     assert!((Utc::now().naive_utc() - first).abs() < chrono::TimeDelta::seconds(10));
     let mut latest = first;
     for _ in 0..50 {
-        for connection in [&mut one, &mut other] {
+        for connection in [&mut first_connection, &mut second_connection] {
             let now = time(connection).await;
             assert!(now > latest - chrono::TimeDelta::seconds(10));
             latest = now;
@@ -250,7 +250,9 @@ async fn the_servers_clock_goes_on_from_statement_to_statement_and_is_in_utc() {
         PAUSE.as_secs_f64(),
         PAUSE.as_micros()
     );
-    run(&mut one, &text).await;
-    let passed = (time(&mut one).await - first).to_std().expect("it goes on");
+    run(&mut first_connection, &text).await;
+    let passed = (time(&mut first_connection).await - first)
+        .to_std()
+        .expect("it goes on");
     assert!(passed.abs_diff(began.elapsed()) < Duration::from_secs(1));
 }

@@ -130,7 +130,7 @@ async fn every_refusal_of_one_user_is_a_row() {
     for _ in 0..2 {
         let sale = stack.publish(1, "stream").await;
         let order = pending_without_stock(&stack, &user, sale).await;
-        stack.told(&user, order, "SOLD_OUT").await;
+        stack.wait_for_code(&user, order, "SOLD_OUT").await;
         let rows = format!(
             "SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order} AND user_id = {} \
              AND status = 4 AND buyer IS NULL",
@@ -140,11 +140,11 @@ async fn every_refusal_of_one_user_is_a_row() {
         assert_eq!(stack.orders(sale).await, 0);
         assert!(!stack.database.has_order(order, user.id).await);
     }
-    let mine = crate::support::api::get(stack.url(), "/voucher-order/of/me")
+    let orders_page = crate::support::api::get(stack.url(), "/voucher-order/of/me")
         .token(&user.token)
         .send()
         .await;
-    assert_eq!(mine.data(), &serde_json::json!([]));
+    assert_eq!(orders_page.data(), &serde_json::json!([]));
 }
 
 /// A key that was added while the service runs keeps refusals out: then none is told.
@@ -166,5 +166,5 @@ async fn a_refusal_that_cannot_be_a_row_is_not_told() {
     assert_eq!(found.status, 202, "{found:?}");
     let drop_key = "ALTER TABLE tb_voucher_order DROP FOREIGN KEY fk_sale";
     stack.database.run(drop_key).await;
-    stack.told(&user, order, "SOLD_OUT").await;
+    stack.wait_for_code(&user, order, "SOLD_OUT").await;
 }

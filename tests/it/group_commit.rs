@@ -72,11 +72,11 @@ async fn add_order(stack: &Stack, sale: i64) {
 }
 
 impl Node {
-    async fn of(stack: &Stack, limits: GroupCommitLimits) -> Node {
-        Node::at(&stack.database.url(), stack, limits).await
+    async fn new(stack: &Stack, limits: GroupCommitLimits) -> Node {
+        Node::with_database(&stack.database.url(), stack, limits).await
     }
 
-    async fn at(url: &SecretString, stack: &Stack, limits: GroupCommitLimits) -> Node {
+    async fn with_database(url: &SecretString, stack: &Stack, limits: GroupCommitLimits) -> Node {
         let database = connection::mysql::connect(url, 8, limits.timeout)
             .await
             .unwrap();
@@ -122,7 +122,7 @@ impl Node {
         join_all(
             purchases
                 .into_iter()
-                .map(|(of, user)| self.order(&sale, of, user)),
+                .map(|(voucher, user)| self.order(&sale, voucher, user)),
         )
         .await
     }
@@ -155,21 +155,21 @@ impl Node {
 }
 
 /// What the buyers are told: a code, and the order that a refusal names.
-fn told(outcomes: &[Result<i64, Error>]) -> Vec<String> {
-    let told = outcomes.iter().map(|outcome| match outcome {
+fn codes_for_buyers(outcomes: &[Result<i64, Error>]) -> Vec<String> {
+    let codes = outcomes.iter().map(|outcome| match outcome {
         Ok(_) => "ORDERED".to_owned(),
         Err(Error::AlreadyOrdered(Some(id))) => format!("ALREADY_ORDERED {id}"),
         Err(Error::OutcomeUnknown(None)) => "OUTCOME_UNKNOWN without an id".to_owned(),
         Err(Error::DuplicateId) => "DUPLICATE_ID".to_owned(),
         Err(error) => error.code().to_owned(),
     });
-    told.collect()
+    codes.collect()
 }
 
 #[tokio::test]
 async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival() {
     let stack = stack_with(1000).await;
-    let node = Node::of(&stack, LIMITS).await;
+    let node = Node::new(&stack, LIMITS).await;
     let outcomes = node.buy(1..=300).await;
     let ids: std::collections::HashSet<i64> = outcomes
         .into_iter()
@@ -187,29 +187,29 @@ async fn concurrent_purchases_share_a_commit_and_are_served_in_order_of_arrival(
         .run("UPDATE tb_seckill_voucher SET stock = 10, issued = 310")
         .await;
     // Against the order in which rows are inserted.
-    let outcomes = told(&node.buy((301..=360).rev()).await);
+    let outcomes = codes_for_buyers(&node.buy((301..=360).rev()).await);
     assert_eq!(outcomes[..10], ["ORDERED"; 10]);
     assert_eq!(outcomes[10..], ["SOLD_OUT"; 50]);
     assert_eq!(stack.tables(SALE).await, (310, 0));
-    assert_eq!(told(&node.buy([399]).await), ["SOLD_OUT"]);
+    assert_eq!(codes_for_buyers(&node.buy([399]).await), ["SOLD_OUT"]);
     node.group_commit.finished().await;
 }
 
 #[tokio::test]
 async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
     let stack = stack_with(100).await;
-    let one = Node::of(&stack, LIMITS).await;
-    let two = Node::of(&stack, LIMITS).await;
+    let first_node = Node::new(&stack, LIMITS).await;
+    let second_node = Node::new(&stack, LIMITS).await;
     // Twice in one batch, again later, and on another node, among others who are new.
-    let first = one.buy([5, 6, 5, 7, 5]).await;
+    let first = first_node.buy([5, 6, 5, 7, 5]).await;
     let id = *first[0].as_ref().unwrap();
     let again = format!("ALREADY_ORDERED {id}");
     assert_eq!(
-        told(&first),
+        codes_for_buyers(&first),
         ["ORDERED", "ORDERED", &again, "ORDERED", &again]
     );
-    for node in [&one, &two] {
-        assert_eq!(told(&node.buy([200, 5, 201]).await)[1], again);
+    for node in [&first_node, &second_node] {
+        assert_eq!(codes_for_buyers(&node.buy([200, 5, 201]).await)[1], again);
     }
     assert_eq!(stack.tables(SALE).await, (5, 95));
     // The same, when the stock ends in the batch that has a second order.
@@ -217,7 +217,7 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
         .database
         .run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7")
         .await;
-    let last = told(&one.buy([5, 300, 301, 302]).await);
+    let last = codes_for_buyers(&first_node.buy([5, 300, 301, 302]).await);
     assert_eq!(last, [again.as_str(), "ORDERED", "ORDERED", "SOLD_OUT"]);
     assert_eq!(stack.tables(SALE).await, (7, 0));
     // After a cancelled order its user may buy again.
@@ -231,13 +231,13 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
             "UPDATE tb_voucher_order SET status = 4 WHERE id = {id}"
         ))
         .await;
-    let anew = one.buy([5]).await;
+    let anew = first_node.buy([5]).await;
     let Ok(new) = anew[0] else {
         panic!("no order after a cancelled one: {anew:?}");
     };
     assert_ne!(new, id);
     // Of the two, the refusal names the one that keeps its buyer from another.
-    let refused = told(&two.buy([5, 5]).await);
+    let refused = codes_for_buyers(&second_node.buy([5, 5]).await);
     assert_eq!(refused, [&*format!("ALREADY_ORDERED {new}"); 2]);
 }
 
@@ -246,20 +246,30 @@ async fn a_second_order_is_refused_with_the_id_of_the_first_on_either_node() {
 async fn two_nodes_that_sell_many_sales_in_opposite_order_agree_and_do_not_deadlock() {
     let stack = Stack::start_on(TestDatabase::on_own_server().await, 0, &[]).await;
     join_all((SALE..50).map(|sale| add_sale(&stack, sale, 9))).await;
-    let one = Node::of(&stack, LIMITS).await;
-    let two = Node::of(&stack, LIMITS).await;
+    let first_node = Node::new(&stack, LIMITS).await;
+    let second_node = Node::new(&stack, LIMITS).await;
     let sell = async |up: i64, down: i64| {
-        let all = |first| (first..first + 6).flat_map(|user| (SALE..50).map(move |of| (of, user)));
-        let (up, down) = tokio::join!(one.buy_of(all(up)), two.buy_of(all(down).rev()));
+        let all =
+            |first| (first..first + 6).flat_map(|user| (SALE..50).map(move |sale| (sale, user)));
+        let (up, down) = tokio::join!(
+            first_node.buy_of(all(up)),
+            second_node.buy_of(all(down).rev())
+        );
         let mut all = [up, down].concat();
-        all.retain(|one| !matches!(one, Ok(_) | Err(Error::SoldOut | Error::AlreadyOrdered(_))));
+        all.retain(|outcome| {
+            !matches!(
+                outcome,
+                Ok(_) | Err(Error::SoldOut | Error::AlreadyOrdered(_))
+            )
+        });
         assert!(all.is_empty(), "{all:?}");
         if is_oceanbase() {
             // It counts none: who waits too long gives up.
             return 0;
         }
-        let met = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME='lock_deadlocks'";
-        stack.database.number(met).await
+        let deadlocks =
+            "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME='lock_deadlocks'";
+        stack.database.number(deadlocks).await
     };
     let before = sell(1, 1).await;
     for first in [11, 21, 31] {
@@ -308,7 +318,7 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
             stack.database.run(&refill).await;
             add_order(&stack, SALE).await;
             proxy.set(Mode::Forward);
-            let node = Node::at(&url, &stack, limits).await;
+            let node = Node::with_database(&url, &stack, limits).await;
             node.sale().await;
             proxy.set(mode);
             let outcomes = node.buy(users.iter().copied()).await;
@@ -320,7 +330,11 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
                 (6 | 7, Mode::LoseReplyToThenCut(_)) => "OUTCOME_UNKNOWN",
                 _ => "UNAVAILABLE",
             });
-            assert_eq!(told(&outcomes), expected.collect::<Vec<_>>(), "{case}");
+            assert_eq!(
+                codes_for_buyers(&outcomes),
+                expected.collect::<Vec<_>>(),
+                "{case}"
+            );
             for (user, outcome) in users.iter().zip(&outcomes) {
                 if let Ok(id) | Err(Error::OutcomeUnknown(Some(id))) = outcome {
                     assert!(
@@ -360,7 +374,7 @@ async fn tables(stack: &Stack) -> [(i64, i64); 3] {
 #[tokio::test]
 async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone() {
     let stack = stack_with_several().await;
-    let node = Node::of(&stack, LIMITS).await;
+    let node = Node::new(&stack, LIMITS).await;
     let sales = [OTHER, SCARCE, SALE, GONE, SCARCE, SCARCE, SALE, OTHER, SALE];
     let outcomes = node
         .buy_of(sales.into_iter().zip([5, 3, 1, 1, 2, 1, 1, 6, 5]))
@@ -372,7 +386,7 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     let gone = "VOUCHER_NOT_FOUND";
     let none = "SOLD_OUT";
     assert_eq!(
-        told(&outcomes),
+        codes_for_buyers(&outcomes),
         [earlier, yes, yes, gone, yes, none, &first, yes, yes]
     );
     assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (2, 49)]);
@@ -380,10 +394,10 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
     assert_eq!((sizes.count, sizes.seconds), (1, 5.0));
     // A sale that is sold out keeps no other from being committed, wherever it stands.
     assert_eq!(
-        told(&node.buy_of([(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await),
+        codes_for_buyers(&node.buy_of([(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await),
         [none, gone, yes]
     );
-    let later = told(&node.buy_of([(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await);
+    let later = codes_for_buyers(&node.buy_of([(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await);
     assert_eq!(later, [none, gone, earlier]);
     assert_eq!(tables(&stack).await, [(2, 98), (2, 0), (3, 48)]);
     assert_eq!(stack.database.number(ORDERS).await, 7);
@@ -415,14 +429,14 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     add_sale(&stack, LOCKED, 100).await;
     let proxy = &stack.proxies.database;
     let url = stack.database.url_through(proxy.address).into();
-    let node = Node::at(&url, &stack, LIMITS).await;
+    let node = Node::with_database(&url, &stack, LIMITS).await;
     node.sale().await;
     let holder = stack.lock_sale(LOCKED).await;
     // Who is in the way is looked for without waiting a second time.
     proxy.set(Mode::LoseRequest("FOR UPDATE; "));
     proxy.count(BATCHES);
     let locked_out = node.buy_of([(LOCKED, 1), (LOCKED, 1)]);
-    let others = async {
+    let other_purchases = async {
         // One batch with the sale that is locked.
         let first = node.buy_of([(SALE, 1), (OTHER, 11)]).await;
         assert!(first.iter().all(Result::is_ok), "{first:?}");
@@ -434,8 +448,12 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
         // It waits for the row, finds which sale that is, and goes on without it.
         assert_eq!(proxy.counted(BATCHES), 3, "tried once more with all");
     };
-    let (locked_out, ()) = tokio::join!(locked_out, others);
-    assert_eq!(told(&locked_out), ["UNAVAILABLE"; 2], "{locked_out:?}");
+    let (locked_out, ()) = tokio::join!(locked_out, other_purchases);
+    assert_eq!(
+        codes_for_buyers(&locked_out),
+        ["UNAVAILABLE"; 2],
+        "{locked_out:?}"
+    );
     eventually("its batch has ended", async || {
         node.group_commit.depth().batches == 0
     })
@@ -443,9 +461,9 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     // It keeps a queue of its own for as long as it is locked.
     proxy.count(AT_ONCE);
     let waiting = node.buy_of([(LOCKED, 2)]);
-    let others = node.buy_of([(SALE, 2), (OTHER, 12)]);
+    let other_purchases = node.buy_of([(SALE, 2), (OTHER, 12)]);
     tokio::select! {
-        others = others => assert!(others.iter().all(Result::is_ok), "{others:?}"),
+        outcomes = other_purchases => assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}"),
         waiting = waiting => panic!("told while the row is locked: {waiting:?}"),
     }
     assert_eq!(proxy.counted(AT_ONCE), 0, "a batch has met the locked row");
@@ -468,7 +486,7 @@ async fn all_sales_whose_rows_are_locked_are_found_at_once() {
     for sale in SALE + 1..=SALE + LOCKED + 1 {
         add_sale(&stack, sale, 5).await;
     }
-    let node = Node::of(&stack, LIMITS).await;
+    let node = Node::new(&stack, LIMITS).await;
     node.sale().await;
     let mut holder = stack.lock_sale(SALE + 1).await;
     // One by one: with a list the server may read, and lock, the whole table.
@@ -479,8 +497,8 @@ async fn all_sales_whose_rows_are_locked_are_found_at_once() {
             .await
             .unwrap();
     }
-    let locked_out = node.buy_of((1..=LOCKED).map(|at| (SALE + at, 1)));
-    let others = async {
+    let locked_out = node.buy_of((1..=LOCKED).map(|offset| (SALE + offset, 1)));
+    let other_purchases = async {
         let began = Instant::now();
         let healthy = [(SALE, 1), (SALE + LOCKED + 1, 1)];
         let outcomes = node.buy_of(healthy).await;
@@ -489,7 +507,7 @@ async fn all_sales_whose_rows_are_locked_are_found_at_once() {
         assert!(took < Duration::from_secs(6), "{took:?}");
         holder.rollback().await.unwrap();
     };
-    let (locked_out, ()) = tokio::join!(locked_out, others);
+    let (locked_out, ()) = tokio::join!(locked_out, other_purchases);
     for (sale, outcome) in (SALE + 1..).zip(&locked_out) {
         assert!(
             matches!(outcome, Ok(_) | Err(Error::Conflict)),
@@ -497,7 +515,9 @@ async fn all_sales_whose_rows_are_locked_are_found_at_once() {
         );
     }
     // They sell again.
-    let again = node.buy_of((1..=LOCKED).map(|at| (SALE + at, 2))).await;
+    let again = node
+        .buy_of((1..=LOCKED).map(|offset| (SALE + offset, 2)))
+        .await;
     assert!(again.iter().all(Result::is_ok), "{again:?}");
 }
 
@@ -505,7 +525,7 @@ async fn all_sales_whose_rows_are_locked_are_found_at_once() {
 #[tokio::test]
 async fn an_id_that_was_given_before_is_refused_alone_and_a_buyers_own_for_the_batch() {
     let stack = stack_with(100).await;
-    let node = Node::of(&stack, LIMITS).await;
+    let node = Node::new(&stack, LIMITS).await;
     let first = *node.buy([1]).await[0].as_ref().expect("an order");
     let insert = async |id: i64, user: i64| {
         let order = format!("({id}, {user}, {SALE})");
@@ -514,12 +534,12 @@ async fn an_id_that_was_given_before_is_refused_alone_and_a_buyers_own_for_the_b
     };
     // The ids of a batch follow each other. The second one's is another buyer's.
     insert(first + 2, 99).await;
-    let outcomes = told(&node.buy([2, 3, 4]).await);
+    let outcomes = codes_for_buyers(&node.buy([2, 3, 4]).await);
     assert_eq!(outcomes, ["ORDERED", "DUPLICATE_ID", "ORDERED"]);
     assert_eq!(stack.tables(SALE).await, (4, 97));
     // An order that this batch has not inserted is not counted as its own.
     insert(first + 5, 6).await;
-    let outcomes = told(&node.buy([5, 6, 7]).await);
+    let outcomes = codes_for_buyers(&node.buy([5, 6, 7]).await);
     assert_eq!(outcomes, ["DUPLICATE_ID"; 3]);
     assert_eq!(stack.tables(SALE).await, (5, 97));
 }
@@ -536,7 +556,7 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
         timeout: Duration::from_secs(3),
         ..LIMITS
     };
-    let refused = Node::of(&stack, impatient).await.buy([13]).await.remove(0);
+    let refused = Node::new(&stack, impatient).await.buy([13]).await.remove(0);
     assert!(
         matches!(refused, Err(Error::Conflict | Error::Unavailable(_))),
         "{refused:?}"
@@ -549,20 +569,20 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     };
     let proxy = &stack.proxies.database;
     let url = stack.database.url_through(proxy.address).into();
-    let node = Node::at(&url, &stack, patient).await;
+    let node = Node::with_database(&url, &stack, patient).await;
     let sale = node.sale().await;
     proxy.count(SEVERAL);
     // Queued together: this runtime has one thread.
-    let others = async {
-        let others = (1..=30).filter(|user| *user != 13);
-        for outcome in join_all(others.map(|user| node.order(&sale, SALE, user))).await {
+    let other_purchases = async {
+        let other_buyers = (1..=30).filter(|user| *user != 13);
+        for outcome in join_all(other_buyers.map(|user| node.order(&sale, SALE, user))).await {
             outcome.expect("an order while the row of another is locked");
         }
         assert_eq!(stack.tables(SALE).await, (29, 71));
         assert_eq!(proxy.counted(SEVERAL), 1, "tried once more with all");
         holder.rollback().await.unwrap();
     };
-    let (locked_out, ()) = tokio::join!(node.order(&sale, SALE, 13), others);
+    let (locked_out, ()) = tokio::join!(node.order(&sale, SALE, 13), other_purchases);
     // On a slow machine it may have given up before the others were done.
     if let Err(error) = locked_out {
         assert!(matches!(error, Error::Conflict), "{error:?}");
@@ -581,7 +601,7 @@ async fn a_buyer_whose_row_is_locked_or_cannot_be_inserted_delays_no_other() {
     let bad = "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
                IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF";
     stack.database.run(bad).await;
-    let node = Node::of(&stack, LIMITS).await;
+    let node = Node::new(&stack, LIMITS).await;
     let outcomes = node.buy(1..=30).await;
     for (user, outcome) in (1..).zip(&outcomes) {
         assert_eq!(outcome.is_ok(), user != 13, "user {user}: {outcome:?}");
@@ -600,7 +620,7 @@ async fn a_purchase_past_its_time_is_refused_before_anything_is_sent() {
         timeout: Duration::from_secs(2),
         ..LIMITS
     };
-    let node = Node::at(&url, &stack, limits).await;
+    let node = Node::with_database(&url, &stack, limits).await;
     let sale = node.sale().await;
     proxy.count(BATCHES);
     // A batch ends at the first deadline of its purchases.
@@ -610,7 +630,7 @@ async fn a_purchase_past_its_time_is_refused_before_anything_is_sent() {
         node.order_until(now, &sale, SALE, 1),
         node.order_until(later, &sale, SALE, 2),
     );
-    assert_eq!(told(&[both.0, both.1]), ["UNAVAILABLE"; 2]);
+    assert_eq!(codes_for_buyers(&[both.0, both.1]), ["UNAVAILABLE"; 2]);
     assert_eq!(proxy.counted(BATCHES), 0);
 
     // One that waits for longer than a step of the database may take is not begun.
@@ -624,7 +644,7 @@ async fn a_purchase_past_its_time_is_refused_before_anything_is_sent() {
         node.order(&sale, SALE, 4).await
     };
     let (_, second) = tokio::join!(first, second);
-    assert_eq!(told(&[second]), ["UNAVAILABLE"]);
+    assert_eq!(codes_for_buyers(&[second]), ["UNAVAILABLE"]);
     assert_eq!(proxy.counted(BATCHES), 1);
     proxy.set(Mode::Forward);
 }
@@ -632,7 +652,7 @@ async fn a_purchase_past_its_time_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refused() {
     let stack = stack_with(100).await;
-    let node = Node::of(
+    let node = Node::new(
         &stack,
         GroupCommitLimits {
             batch: 1,
@@ -642,7 +662,7 @@ async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refuse
     )
     .await;
     // All are queued before the worker begins: this runtime has one thread.
-    let outcomes = told(&node.buy(1..=20).await);
+    let outcomes = codes_for_buyers(&node.buy(1..=20).await);
     assert_eq!(outcomes[..5], ["ORDERED"; 5]);
     assert_eq!(outcomes[5..], ["OVERLOADED"; 15]);
     assert_eq!(stack.tables(SALE).await, (5, 95));
@@ -656,7 +676,7 @@ async fn purchases_beyond_the_queue_limit_or_past_the_end_of_the_sale_are_refuse
     let soon = "UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND";
     stack.database.run(soon).await;
     // One batch at a time: the second buyer has to wait.
-    let node = Node::of(
+    let node = Node::new(
         &stack,
         GroupCommitLimits {
             in_flight: 1,

@@ -68,8 +68,8 @@ fn request(url: &str, route: &str) -> Call {
     let (method, path) = route.split_once(' ').expect("a method and a path");
     let method: Method = method.parse().expect("a method");
     let mut path = path.to_owned();
-    while let Some((before, rest)) = path.split_once('{') {
-        let (_, after) = rest.split_once('}').expect("a parameter");
+    while let Some((before, parameter)) = path.split_once('{') {
+        let (_, after) = parameter.split_once('}').expect("a parameter");
         path = format!("{before}999{after}");
     }
     let call = call(method.clone(), url, &path);
@@ -83,7 +83,11 @@ fn request(url: &str, route: &str) -> Call {
 #[tokio::test]
 async fn every_route_is_listed_with_its_guard_which_stands() {
     let groups = [&PUBLIC[..], &SIGNED_IN, &PURCHASES, &ADMIN, &SERVICE];
-    let listed: BTreeSet<String> = groups.concat().iter().map(|it| (*it).to_owned()).collect();
+    let listed: BTreeSet<String> = groups
+        .concat()
+        .iter()
+        .map(|route| (*route).to_owned())
+        .collect();
     let served: BTreeSet<String> = documented()
         .into_keys()
         .map(|(method, path)| format!("{method} {path}"))
@@ -155,11 +159,15 @@ async fn every_route_of_signed_in_users_has_the_rates_of_user_and_address() {
     let mut addresses = (0_u32..).map(|n| format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255));
     let mut next_address = || addresses.next().expect("an address");
     // Again where the machine was so slow that the rate allowed one more.
-    for (route, other) in admitted_routes() {
+    for (route, harmless_route) in admitted_routes() {
         eventually(&format!("{route}: a user is over its rate"), async || {
             let user = next_user();
             let from: Vec<_> = (0..4).map(|_| next_address()).collect();
-            join_all(from.iter().map(|address| ask(other, user, address))).await;
+            join_all(
+                from.iter()
+                    .map(|address| ask(harmless_route, user, address)),
+            )
+            .await;
             ask(route, user, &next_address()).await.status == 429
         })
         .await;
@@ -168,7 +176,7 @@ async fn every_route_of_signed_in_users_has_the_rates_of_user_and_address() {
             async || {
                 let address = next_address();
                 let flood: Vec<_> = (0..4).map(|_| next_user()).collect();
-                join_all(flood.iter().map(|user| ask(other, user, &address))).await;
+                join_all(flood.iter().map(|user| ask(harmless_route, user, &address))).await;
                 ask(route, next_user(), &address).await.status == 429
             },
         )

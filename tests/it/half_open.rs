@@ -16,7 +16,7 @@ use crate::database_failover::is_mariadb;
 use crate::resilience::while_sale_is_locked;
 use crate::support::database::TestDatabase;
 use crate::support::eventually;
-use crate::support::stack::Stack;
+use crate::support::stack::{SignedIn, Stack};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no_sale() {
@@ -61,32 +61,38 @@ async fn a_purchase_is_told_what_became_of_it_and_half_open_connections_block_no
     } else {
         "wait_timeout = 60"
     };
-    let mut other = stack
+    let mut idle_transaction = stack
         .database
         .hold("SELECT id FROM tb_shop FOR UPDATE")
         .await;
     while_sale_is_locked(&stack, sale, async {
-        // A purchase that a busy machine ends before is followed by another.
-        let buying = async {
-            loop {
-                stack.buy(&users[0], sale).await.refused(503, "UNAVAILABLE");
-            }
-        };
         tokio::select! {
-            () = buying => {}
+            () = buy_until_dropped(&stack, &users[0], sale) => {}
             () = fault() => {}
         }
         // From here on it may be idle for longer than the other one.
         let limit = format!("SET SESSION {limit}");
-        sqlx::query(&limit).execute(&mut *other).await.unwrap();
+        sqlx::query(&limit)
+            .execute(&mut *idle_transaction)
+            .await
+            .unwrap();
     })
     .await;
-    let sold = async || stack.buy(&users[1], sale).await.status == 200;
-    let is_sold = until(Duration::from_secs(60), sold).await;
+    let is_sold = until(Duration::from_secs(60), async || {
+        stack.buy(&users[1], sale).await.status == 200
+    })
+    .await;
     assert!(is_sold, "the row is still held");
     assert_eq!(stack.orders(sale).await, 1);
-    let is_open = sqlx::query("DO 0").execute(&mut *other).await;
+    let is_open = sqlx::query("DO 0").execute(&mut *idle_transaction).await;
     is_open.expect("the rows are free before the other transaction was ended");
+}
+
+/// Buys without success: a purchase that a busy machine ends before is followed by another.
+async fn buy_until_dropped(stack: &Stack, user: &SignedIn, sale: i64) {
+    loop {
+        stack.buy(user, sale).await.refused(503, "UNAVAILABLE");
+    }
 }
 
 /// Where a text stopped, the transaction is open, and holds the rows that it inserted. OceanBase has a limit for transactions

@@ -59,13 +59,13 @@ async fn generate(nodes: &[Arc<IdGenerator>]) -> Vec<i64> {
     for task in 0..300 {
         let ids = nodes[task % nodes.len()].clone();
         tasks.spawn(async move {
-            let mut own = Vec::new();
+            let mut task_ids = Vec::new();
             for _ in 0..100 {
-                own.push(ids.next().await.unwrap());
+                task_ids.push(ids.next().await.unwrap());
                 tokio::task::yield_now().await;
             }
-            assert!(own.is_sorted_by(|a, b| a < b), "a task's ids fall");
-            own
+            assert!(task_ids.is_sorted_by(|a, b| a < b), "a task's ids fall");
+            task_ids
         });
     }
     tasks.join_all().await.concat()
@@ -165,15 +165,15 @@ async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
     );
 
     // A block that was being leased at that moment is not used either.
-    let other = node(&server, clock, 100).await;
+    let other_node = node(&server, clock, 100).await;
     server.pause();
-    let mut next = std::pin::pin!(other.next());
+    let mut next = std::pin::pin!(other_node.next());
     tokio::select! {
         biased;
         id = &mut next => panic!("without an answer of Redis: {id:?}"),
         () = std::future::ready(()) => {}
     }
-    other.abandon_lease();
+    other_node.abandon_lease();
     server.resume();
     assert_eq!(number(next.await), 301, "201 to 300 were leased before");
 }

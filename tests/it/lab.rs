@@ -12,14 +12,14 @@ use crate::support::hold::Hold;
 use crate::support::lab::Lab;
 use crate::support::stack::Stack;
 
-fn setting(lanes: [&str; 2], more: Value) -> Value {
+fn setting(lanes: [&str; 2], further_settings: Value) -> Value {
     let mut setting = json!({
         "lanes": lanes, "buyers": 60, "tries": 4, "stock": 30, "instances": 2, "spreadSeconds": 1,
     });
     setting
         .as_object_mut()
         .unwrap()
-        .extend(more.as_object().unwrap().clone());
+        .extend(further_settings.as_object().unwrap().clone());
     setting
 }
 
@@ -209,26 +209,32 @@ async fn unsafe_lanes_break_beside_safe_ones_which_hold_under_faults_and_the_sto
     let requests = story["requests"].as_array().unwrap();
     assert_eq!(requests[0]["userId"], requests[1]["userId"]);
     assert_ne!(requests[0]["node"], requests[1]["node"]);
-    let at = |request: &Value, name: &str| {
+    let time_of_step = |request: &Value, name: &str| {
         let mut steps = request["steps"].as_array().unwrap().iter();
         let step = steps
             .find(|step| step["step"] == name)
             .unwrap_or_else(|| panic!("{request}"));
         step["at"].as_f64().unwrap()
     };
-    let from = |n: usize| at(&requests[n], "locked");
-    let to = |n: usize| at(&requests[n], "unlocked");
-    assert!(from(0) < to(1) && from(1) < to(0), "{story}");
+    let locked_at = |n: usize| time_of_step(&requests[n], "locked");
+    let unlocked_at = |n: usize| time_of_step(&requests[n], "unlocked");
+    assert!(
+        locked_at(0) < unlocked_at(1) && locked_at(1) < unlocked_at(0),
+        "{story}"
+    );
     assert_eq!(run["lanes"][1]["stories"][0]["kind"], "held");
 
     // Polling gets only what is new.
     let id = run["id"].as_str().unwrap();
-    let known = run["lanes"][0]["samples"].as_array().unwrap().len() - 1;
-    let rest = get(&lab.url, &format!("/lab/runs/{id}?from={known}"))
+    let known_samples = run["lanes"][0]["samples"].as_array().unwrap().len() - 1;
+    let new_samples = get(&lab.url, &format!("/lab/runs/{id}?from={known_samples}"))
         .send()
         .await;
     assert_eq!(
-        rest.data()["lanes"][0]["samples"].as_array().unwrap().len(),
+        new_samples.data()["lanes"][0]["samples"]
+            .as_array()
+            .unwrap()
+            .len(),
         1
     );
 
@@ -288,18 +294,18 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
     assert_eq!(kept.len(), 1, "the first session is in no Redis");
 
     // What the story does, by hand: the session ends with a logout, and purchases never look there.
-    let [one, two] = [&nodes[0], &nodes[1]];
-    post(one, "/user/code?phone=13800138000")
+    let [first_url, second_url] = [&nodes[0], &nodes[1]];
+    post(first_url, "/user/code?phone=13800138000")
         .send()
         .await
         .data();
-    let code = get(one, "/lab/code/13800138000")
+    let code = get(first_url, "/lab/code/13800138000")
         .send()
         .await
         .data()
         .clone();
     let login = json!({"phone": "13800138000", "code": code});
-    let answer = post(one, "/lab/login").json(login).send().await;
+    let answer = post(first_url, "/lab/login").json(login).send().await;
     let cookie = answer.headers["set-cookie"]
         .to_str()
         .unwrap()
@@ -307,25 +313,25 @@ async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_a_killed_node
         .next()
         .unwrap();
     let token = answer.data().as_str().unwrap();
-    let me = async |at: &str| get(at, "/user/me").header("cookie", cookie).send().await;
-    me(one).await.data();
-    me(two).await.refused(401, "UNAUTHORIZED");
-    get(one, "/user/me")
+    let me = async |url: &str| get(url, "/user/me").header("cookie", cookie).send().await;
+    me(first_url).await.data();
+    me(second_url).await.refused(401, "UNAUTHORIZED");
+    get(first_url, "/user/me")
         .token(token)
         .send()
         .await
         .refused(401, "UNAUTHORIZED");
-    let buy = post(one, "/voucher-order/seckill/1")
+    let buy = post(first_url, "/voucher-order/seckill/1")
         .header("cookie", cookie)
         .send()
         .await;
     buy.refused(401, "UNAUTHORIZED");
-    post(one, "/user/logout")
+    post(first_url, "/user/logout")
         .header("cookie", cookie)
         .send()
         .await
         .data();
-    me(one).await.refused(401, "UNAUTHORIZED");
+    me(first_url).await.refused(401, "UNAUTHORIZED");
 
     // A run can be stopped, and an instance that was killed is told as that.
     let long = json!({"buyers": 200, "stock": 200, "spreadSeconds": 20});

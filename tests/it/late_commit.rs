@@ -34,8 +34,10 @@ async fn the_purchase_lock_is_held_until_the_commit() {
         assert_eq!(stack.orders(sale).await, 0, "the COMMIT is held");
         stack.proxies.database.set(Mode::Forward);
         first.await.unwrap().data();
-        let is_free = async || !redis.exists::<_, bool>(&key).await.unwrap();
-        eventually("the lock is released", is_free).await;
+        eventually("the lock is released", async || {
+            !redis.exists::<_, bool>(&key).await.unwrap()
+        })
+        .await;
         stack.database.run("DELETE FROM tb_voucher_order").await;
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
 use strategies::Strategy;
 use workload::Environment;
 use workload::burst::{self, BurstOptions, Report};
@@ -140,8 +141,10 @@ async fn second_order(stack: &Stack, strategy: Strategy) {
     .await;
     let lease = format!("lock:setnx-unowned:order:{}", user.id);
     let mut redis = stack.redis.conn().await;
-    let ended = async || !redis.exists::<_, bool>(&lease).await.unwrap();
-    eventually("its short lease has ended", ended).await;
+    eventually("its short lease has ended", async || {
+        !redis.exists::<_, bool>(&lease).await.unwrap()
+    })
+    .await;
     let last = stack.urls().pop().unwrap();
     let buyer = user.clone();
     let second = tokio::spawn(async move { buy(&last, &buyer, sale).await });
@@ -175,6 +178,20 @@ async fn every_strategy_keeps_what_it_promises_on_two_instances() {
     ladder(&Stack::lab(2).await).await;
 }
 
+/// Deletes all locks and the counter of ids, again and again.
+async fn keep_deleting_keys(mut redis: MultiplexedConnection) {
+    loop {
+        let deleted: Result<(), _> = redis::Script::new(
+            "for _, key in ipairs(redis.call('KEYS', 'lock:*')) do redis.call('DEL', key) end \
+             for _, key in ipairs(redis.call('KEYS', 'icr:*')) do redis.call('DEL', key) end",
+        )
+        .invoke_async(&mut redis)
+        .await;
+        deleted.expect("delete the locks and the counter");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 /// With a Redis that loses its keys again and again, locks included, the unique index prevents second orders. That the locks
 /// do, too, is shown in [`crate::late_commit`].
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,21 +213,9 @@ async fn the_unique_index_suffices_without_the_redis_locks() {
         );
         assert_eq!(report.verdict.orders, i64::from(STOCK), "{strategy}");
     });
-    let mut redis = stack.redis.conn().await;
-    let deleting_keys = async {
-        loop {
-            let deleted: Result<(), _> = redis::Script::new(
-                "for _, key in ipairs(redis.call('KEYS', 'lock:*')) do redis.call('DEL', key) end \
-                 for _, key in ipairs(redis.call('KEYS', 'icr:*')) do redis.call('DEL', key) end",
-            )
-            .invoke_async(&mut redis)
-            .await;
-            deleted.expect("delete the locks and the counter");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
+    let redis = stack.redis.conn().await;
     tokio::select! {
         () = at_once(sales) => {}
-        () = deleting_keys => unreachable!(),
+        () = keep_deleting_keys(redis) => unreachable!(),
     }
 }

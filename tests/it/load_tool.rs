@@ -38,16 +38,21 @@ fn assert_cut_short(report: &Checked) {
     assert!(report.to_string().contains("interrupted"), "{report}");
 }
 
+/// Interrupts a load as soon as the condition holds.
+async fn stop_when(stop: &CancellationToken, what: &str, condition: impl AsyncFnMut() -> bool) {
+    eventually(what, condition).await;
+    stop.cancel();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_load_reports_what_it_has_seen() {
     let stack = Stack::lab(2).await;
 
     let stop = CancellationToken::new();
-    let ordered = async {
-        eventually("an order", async || stack.all_orders().await > 0).await;
-        stop.cancel();
-    };
-    let (sold, ()) = tokio::join!(burst::run(load(&stack), &stop), ordered);
+    let (sold, ()) = tokio::join!(
+        burst::run(load(&stack), &stop),
+        stop_when(&stop, "an order", async || stack.all_orders().await > 0)
+    );
     let (report, sale) = sold.expect("a report");
     assert_cut_short(&report);
     assert!((1..3000).contains(&sale.requests), "{report}");
@@ -59,18 +64,18 @@ async fn an_interrupted_load_reports_what_it_has_seen() {
     let stop = CancellationToken::new();
     // That of the burst, and those of the ladder.
     let strategies = "SELECT COUNT(DISTINCT strategy) FROM tb_seckill_voucher";
-    let second = async {
-        let begun = async || stack.database.number(strategies).await >= 3;
-        eventually("the ladder's second strategy", begun).await;
-        stop.cancel();
-    };
     let small = BurstOptions {
         buyers: 30,
         stock: 10,
         connections: 60,
         ..load(&stack)
     };
-    let (report, ()) = tokio::join!(ladder::run(&small, &stop), second);
+    let (report, ()) = tokio::join!(
+        ladder::run(&small, &stop),
+        stop_when(&stop, "the ladder's second strategy", async || {
+            stack.database.number(strategies).await >= 3
+        })
+    );
     let report = report.expect("a report");
     assert!(report.to_string().contains("interrupted"), "{report}");
     let rows = report.figures[0].rows.len();
@@ -91,12 +96,12 @@ async fn an_interrupted_load_reports_what_it_has_seen() {
     let scenario = Words::parse_from(words).scenario;
     let answered = "seckill_replies_total{status=\"2xx\"}";
     let before = metric(stack.url(), answered).await;
-    let read = async {
-        let has_read = async || metric(stack.url(), answered).await > before + 200;
-        eventually("reads", has_read).await;
-        stop.cancel();
-    };
-    let (report, ()) = tokio::join!(scenario.run(&stop), read);
+    let (report, ()) = tokio::join!(
+        scenario.run(&stop),
+        stop_when(&stop, "reads", async || {
+            metric(stack.url(), answered).await > before + 200
+        })
+    );
     let (report, _) = report.expect("a report");
     assert_cut_short(&report);
     assert!(!report.figures[0].rows.is_empty(), "{report}");

@@ -131,7 +131,7 @@ async fn a_pending_order_is_pending_and_a_refused_one_is_refused_on_every_route(
         .await
         .expect("no stock");
     holder.commit().await.expect("a commit");
-    stack.told(&users[0], order, "SOLD_OUT").await;
+    stack.wait_for_code(&users[0], order, "SOLD_OUT").await;
     for route in ROUTES {
         ask(&stack, &users[0], order, route)
             .await
@@ -181,15 +181,18 @@ async fn an_order_is_told_as_missing_once_neither_its_id_nor_the_streams_data_is
         age_stream(&stack, data_age).await;
         let unknown = "seckill_stream_lost_total";
         let before = metric(stack.url(), unknown).await;
-        let told = stack.look_up(&user, drawn_ago(id_age)).await;
+        let answer = stack.look_up(&user, drawn_ago(id_age)).await;
         let expected = if is_missing {
             (200, "ORDER_NOT_FOUND")
         } else {
             (503, "UNAVAILABLE")
         };
-        let outcome = (told.status, told.body["code"].as_str().unwrap_or_default());
+        let outcome = (
+            answer.status,
+            answer.body["code"].as_str().unwrap_or_default(),
+        );
         let ages = format!("data of {data_age} s, an id of {id_age} s");
-        assert_eq!(outcome, expected, "{ages}: {told:?}");
+        assert_eq!(outcome, expected, "{ages}: {answer:?}");
         let counted = metric(stack.url(), unknown).await - before;
         assert_eq!(counted, u64::from(id_age == 3 * HOUR), "{ages}");
     }

@@ -11,14 +11,18 @@ use crate::support::{eventually, read};
 struct Page(BTreeMap<String, f64>);
 
 impl Page {
-    async fn of(base: &str) -> Self {
+    async fn fetch(base: &str) -> Self {
         let mut series = BTreeMap::new();
         let page = get(base, "/metrics").text().await;
         for line in page.lines().filter(|line| !line.starts_with('#')) {
-            let (of, value) = line.rsplit_once(' ').expect("a series and a value");
+            let (labelled_name, value) = line.rsplit_once(' ').expect("a series and a value");
             let value: f64 = value.parse().expect(line);
             assert!(value.is_finite(), "{line}");
-            assert_eq!(series.insert(of.to_owned(), value), None, "twice: {line}");
+            assert_eq!(
+                series.insert(labelled_name.to_owned(), value),
+                None,
+                "twice: {line}"
+            );
         }
         Page(series)
     }
@@ -29,11 +33,15 @@ impl Page {
 
     /// The names of the labels of all series of this name.
     fn labels(&self, name: &str) -> Option<BTreeSet<&str>> {
-        let is_of = |series: &&String| series.split('{').next() == Some(name);
-        let mut of = self.0.keys().filter(is_of).peekable();
-        of.peek()?;
+        let mut series_of_name = self
+            .0
+            .keys()
+            .filter(|series| series.split('{').next() == Some(name))
+            .peekable();
+        series_of_name.peek()?;
         Some(
-            of.flat_map(|series| labels(series))
+            series_of_name
+                .flat_map(|series| labels(series))
                 .map(|(label, _)| label)
                 .collect(),
         )
@@ -79,19 +87,25 @@ async fn values_change_and_dashboard_and_rules_query_what_is_there() {
     let url = stack.url();
     let kinds = ["reentrant", "setnx", "process"];
     eventually("all locks are released", async || {
-        let page = Page::of(url).await;
+        let page = Page::fetch(url).await;
         kinds.into_iter().all(|kind| held(&page, kind) == 0.0)
     })
     .await;
-    let page = Page::of(url).await;
+    let page = Page::fetch(url).await;
     for kind in kinds {
-        let of = |what: &str| page.get(&format!("seckill_lock_{what}{{kind=\"{kind}\"}}"));
+        let lock_figure = |what: &str| page.get(&format!("seckill_lock_{what}{{kind=\"{kind}\"}}"));
         let outcome =
             format!("seckill_lock_acquires_total{{kind=\"{kind}\",outcome=\"acquired\"}}");
         let acquired = page.get(&outcome);
-        assert!(acquired >= 1.0 && of("hold_seconds_sum") > 0.0, "{kind}");
+        assert!(
+            acquired >= 1.0 && lock_figure("hold_seconds_sum") > 0.0,
+            "{kind}"
+        );
         assert_eq!(
-            [of("wait_seconds_count"), of("hold_seconds_count")],
+            [
+                lock_figure("wait_seconds_count"),
+                lock_figure("hold_seconds_count")
+            ],
             [acquired; 2],
             "{kind}"
         );
@@ -155,7 +169,7 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     let locked = stack.publish(50, "reentrant-lock").await;
     let users = stack.users(6).await;
     let busy = "seckill_lock_acquires_total{kind=\"reentrant\",outcome=\"busy\"}";
-    let before = Page::of(url).await.get(busy);
+    let before = Page::fetch(url).await.get(busy);
     let holders = [
         stack.lock_sale(grouped).await,
         stack.lock_sale(locked).await,
@@ -170,7 +184,7 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     eventually(
         "the lock, the queue and the pool are measured",
         async || {
-            let page = Page::of(url).await;
+            let page = Page::fetch(url).await;
             held(&page, "reentrant") == 1.0
                 && queued(&page) == 3.0
                 && page.get("seckill_group_batches_in_flight") == 1.0
@@ -181,7 +195,7 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     .await;
     // The same user once more: the lock is busy.
     buy(url, &users[0], locked).await.refused(200, "LOCK_BUSY");
-    assert_eq!(Page::of(url).await.get(busy) - before, 1.0);
+    assert_eq!(Page::fetch(url).await.get(busy) - before, 1.0);
     for holder in holders {
         holder.rollback().await.expect("a rollback");
     }
@@ -189,7 +203,7 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
         purchase.await.expect("an answer");
     }
     eventually("nothing is left", async || {
-        let page = Page::of(url).await;
+        let page = Page::fetch(url).await;
         held(&page, "reentrant") + queued(&page) + page.get("seckill_purchases_in_flight") == 0.0
     })
     .await;
@@ -232,15 +246,16 @@ fn queries() -> Vec<String> {
 fn queries_are_answered(page: &Page) {
     for query in queries() {
         let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        let is_series = |word: &&str| word.starts_with("seckill_") || word.starts_with("process_");
-        let series: BTreeSet<&str> = words.filter(is_series).collect();
+        let series: BTreeSet<&str> = words
+            .filter(|word| word.starts_with("seckill_") || word.starts_with("process_"))
+            .collect();
         assert!(
             !series.is_empty() || query.contains("up{"),
             "no series in {query}"
         );
-        let mut known: BTreeSet<&str> = ["instance", "job", "le"].into();
+        let mut known_labels: BTreeSet<&str> = ["instance", "job", "le"].into();
         for name in series {
-            known.extend(
+            known_labels.extend(
                 page.labels(name)
                     .unwrap_or_else(|| panic!("{name} in {query}")),
             );
@@ -249,15 +264,18 @@ fn queries_are_answered(page: &Page) {
             query
                 .split(open)
                 .skip(1)
-                .filter_map(move |rest| rest.split(close).next())
+                .filter_map(move |opened| opened.split(close).next())
         };
         let matched = within("{", '}').flat_map(|pairs| pairs.split(','));
         let matched = matched.filter_map(|pair| pair.split(['=', '!']).next());
         let grouped = within(" by (", ')')
             .chain(within(" on (", ')'))
-            .flat_map(|it| it.split(", "));
+            .flat_map(|list| list.split(", "));
         for label in matched.chain(grouped) {
-            assert!(known.contains(label.trim()), "label {label} in {query}");
+            assert!(
+                known_labels.contains(label.trim()),
+                "label {label} in {query}"
+            );
         }
     }
 }

@@ -101,27 +101,28 @@ async fn metrics_and_the_apis_pages_are_not_public_and_nginxs_own_errors_are_in_
     refused_by_nginx(&answer, 503, "OUTCOME_UNKNOWN");
 }
 
+/// The names of the nodes that answer. Asserts that they are asked for `passed`.
+async fn answering_nodes(nginx: &Nginx, method: &str, path: &str, passed: &str) -> String {
+    let mut nodes = std::collections::BTreeSet::new();
+    for _ in 0..8 {
+        let reply = nginx.request(method, path, "").await;
+        let text = reply.body.as_str().expect("a text");
+        let (node, request) = text.split_once(' ').expect("a name and a request");
+        assert_eq!(
+            (reply.status, request),
+            (200, &*format!("{method} {passed}")),
+            "{path}"
+        );
+        nodes.insert(node.to_owned());
+    }
+    Vec::from_iter(nodes).join(" ")
+}
+
 #[tokio::test]
 async fn beside_a_java_node_each_route_goes_where_it_exists() {
     let ((ours, _serving), (java, serving_java)) = (upstream("ours").await, upstream("java").await);
     let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java.clone())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
-    // The names of the nodes that answer. Asserts that they are asked for `passed`.
-    let ask = async |method: &str, path: &str, passed: &str| {
-        let mut nodes = std::collections::BTreeSet::new();
-        for _ in 0..8 {
-            let reply = nginx.request(method, path, "").await;
-            let text = reply.body.as_str().expect("a text");
-            let (node, asked) = text.split_once(' ').expect("a name and a request");
-            assert_eq!(
-                (reply.status, asked),
-                (200, &*format!("{method} {passed}")),
-                "{path}"
-            );
-            nodes.insert(node.to_owned());
-        }
-        Vec::from_iter(nodes).join(" ")
-    };
     for (nodes, routes) in [
         (
             "java ours",
@@ -221,7 +222,8 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
             let (method, path) = route.split_once(' ').expect("a method and a path");
             let (path, passed) = path.split_once(" => ").unwrap_or((path, path));
             for path in [path, &format!("/api{path}")] {
-                assert_eq!(ask(method, path, passed).await, nodes, "{method} {path}");
+                let answering = answering_nodes(&nginx, method, path, passed).await;
+                assert_eq!(answering, nodes, "{method} {path}");
             }
         }
     }
@@ -270,7 +272,7 @@ impl FailingNode {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let heads = Arc::<Mutex<Vec<_>>>::default();
-        let seen = heads.clone();
+        let received_heads = heads.clone();
         let serving = tokio::spawn(async move {
             loop {
                 let (mut client, _) = listener.accept().await.unwrap();
@@ -279,7 +281,7 @@ impl FailingNode {
                 {
                 }
                 let head = String::from_utf8(head).unwrap().to_lowercase();
-                seen.lock().unwrap().push(head);
+                received_heads.lock().unwrap().push(head);
                 client.write_all(reply.as_bytes()).await.unwrap();
             }
         });
@@ -306,10 +308,13 @@ async fn a_request_that_a_node_has_read_is_sent_again_only_if_it_reads() {
             FailingNode::start(reply).await,
             FailingNode::start(reply).await,
         ];
-        let [one, two] = [&nodes[0].address, &nodes[1].address];
-        let mixed = [("NGX_SECKILL", one.clone()), ("NGX_JAVA", two.clone())];
+        let [first_address, second_address] = [&nodes[0].address, &nodes[1].address];
+        let mixed = [
+            ("NGX_SECKILL", first_address.clone()),
+            ("NGX_JAVA", second_address.clone()),
+        ];
         for nginx in [
-            Nginx::before([one, two]).await,
+            Nginx::before([first_address, second_address]).await,
             Nginx::start("nginx-mixed.conf", &mixed).await,
         ] {
             for (method, code) in [("POST", "OUTCOME_UNKNOWN"), ("GET", "UNAVAILABLE")] {
@@ -387,10 +392,10 @@ async fn a_reply_has_its_requests_id() {
             .collect::<Vec<_>>()
     };
     assert_eq!(ids("x-request-id: abc-123\r\n").await, ["abc-123"]);
-    let [own] = &ids("").await[..] else {
+    let [generated_id] = &ids("").await[..] else {
         panic!("not one id")
     };
-    assert!(own.parse::<u64>().is_ok(), "{own}");
+    assert!(generated_id.parse::<u64>().is_ok(), "{generated_id}");
 }
 
 /// Where one ends by itself is shown by a rolling restart, in [`crate::slow`]. The lab is a server of its own, but for the
@@ -399,7 +404,7 @@ async fn a_reply_has_its_requests_id() {
 async fn the_other_instance_is_tried_where_one_was_killed_and_the_lab_is_reached() {
     let mut stack = Stack::start(2, &["--lab"]).await;
     let lab = Lab::start(&stack, None).await;
-    let instances = [0, 1].map(|at| stack.instances[at].url.as_str());
+    let instances = [0, 1].map(|index| stack.instances[index].url.as_str());
     let nginx = Nginx::with_lab(instances, &lab.url).await;
     let all_answered = async || {
         for _ in 0..8 {

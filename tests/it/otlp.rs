@@ -68,14 +68,13 @@ async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     stack.instances.pop().unwrap().stop().await;
     let spans = spans(&collector);
     let find = |name: &str, value: &str| {
-        let is_it = |span: &Span| {
-            texts(&span.attributes)
-                .get(name)
-                .is_some_and(|it| it == value)
-        };
         spans
             .iter()
-            .find(|(span, _)| is_it(span))
+            .find(|(span, _)| {
+                texts(&span.attributes)
+                    .get(name)
+                    .is_some_and(|text| text == value)
+            })
             .unwrap_or_else(|| panic!("{value}: {spans:#?}"))
     };
     let (span, resource) = find("request.id", "the-purchase");

@@ -15,11 +15,11 @@ use crate::support::stack::{SignedIn, Stack, buy};
 #[tokio::test]
 async fn an_order_is_made_once_and_can_be_looked_up() {
     let stack = Stack::lab(2).await;
-    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    let [first_url, second_url] = [&stack.instances[0].url, &stack.instances[1].url];
     let sale = stack.publish(2, "reentrant-lock").await;
     let users = stack.users(2).await;
 
-    let first = buy(one, &users[0], sale).await;
+    let first = buy(first_url, &users[0], sale).await;
     let id = first.data().as_i64().unwrap();
     assert_eq!(
         first.body,
@@ -27,14 +27,14 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
     );
 
     // A client that lost the reply and asks again learns of its order, on either instance.
-    let again = buy(two, &users[0], sale).await;
+    let again = buy(second_url, &users[0], sale).await;
     assert_eq!(again.refused(200, "ALREADY_ORDERED"), "不能重复下单！");
     assert_eq!(
         (&again.body["data"], &again.body["orderId"]),
         (&json!(id), &json!(id.to_string()))
     );
 
-    let order = get(two, &format!("/voucher-order/{id}"))
+    let order = get(second_url, &format!("/voucher-order/{id}"))
         .token(&users[0].token)
         .send()
         .await;
@@ -75,7 +75,7 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
     }
 
     // The body form is the same purchase.
-    let second = post(one, "/voucher-order/seckill").token(&users[1].token);
+    let second = post(first_url, "/voucher-order/seckill").token(&users[1].token);
     let second = second.json(json!({ "voucherId": sale })).send().await;
     assert!(second.data().as_i64().unwrap() != id);
 }
@@ -235,8 +235,8 @@ async fn bad_input_is_refused_in_the_envelope_without_effect() {
         let answer = get(url, &path).token(token).send().await;
         answer.refused(400, "INVALID_PARAMETER");
     }
-    let far = get(url, "/voucher-order/of/me?current=4294967295");
-    assert_eq!(far.token(token).send().await.data(), &json!([]));
+    let far_page = get(url, "/voucher-order/of/me?current=4294967295");
+    assert_eq!(far_page.token(token).send().await.data(), &json!([]));
     assert_eq!(stack.all_orders().await, 1, "the first one");
 }
 
@@ -313,8 +313,8 @@ async fn what_redis_holds_of_a_purchase_has_the_contracts_shape() {
     let _: i64 = redis.del(&key).await.unwrap();
     stack.buy(user, sale).await.data();
     // Nothing is left behind by the purchase.
-    let left: Vec<String> = redis.keys("lock:*").await.unwrap();
-    assert!(left.is_empty(), "{left:?}");
+    let locks_left: Vec<String> = redis.keys("lock:*").await.unwrap();
+    assert!(locks_left.is_empty(), "{locks_left:?}");
 
     let sale = stack.publish(5, "setnx-lock").await;
     let setnx = format!("lock:setnx:order:{}", user.id);
@@ -340,8 +340,8 @@ async fn a_taken_id_is_replaced_by_another_and_every_log_line_of_a_request_names
             .send()
             .await;
         let sale = published.data().as_i64().unwrap();
-        let other = stack.publish(2, "reentrant-lock").await;
-        let first = stack.buy(&user, other).await.bought();
+        let other_sale = stack.publish(2, "reentrant-lock").await;
+        let first = stack.buy(&user, other_sale).await.bought();
         // The next numbers of this instance's block, more than a purchase tries, in every second of the next two minutes.
         let taken = (0..120).flat_map(|second| (1..=8).map(move |number| (second, number)));
         let taken = taken.map(|(second, number)| {
@@ -406,8 +406,6 @@ async fn a_purchase_costs_no_more_round_trips_than_it_needs() {
     let redis = &stack.proxies.redis;
     redis.count(LOCK);
     let users = stack.users(PURCHASES as i64 + 1).await;
-    // What else is read in the meantime: the sale about once a second, and what expiry searches for.
-    let others = |began: Instant| 15 + 5 * began.elapsed().as_secs();
     for (strategy, to_database, to_redis) in [
         ("reentrant-lock", 1, 2),
         ("group-commit", 1, 0),
@@ -422,11 +420,13 @@ async fn a_purchase_costs_no_more_round_trips_than_it_needs() {
         for user in &users[1..] {
             stack.buy(user, sale).await.bought();
         }
-        let asked = database.requests() - before.0;
+        let requests = database.requests() - before.0;
         let expected = PURCHASES * to_database;
+        // What else is read in the meantime: the sale about once a second, and what expiry searches for.
+        let background_requests = 15 + 5 * began.elapsed().as_secs();
         assert!(
-            (expected..=expected + others(began)).contains(&asked),
-            "{strategy}: {asked}"
+            (expected..=expected + background_requests).contains(&requests),
+            "{strategy}: {requests}"
         );
         let for_locks = redis.counted(LOCK) - before.1;
         assert_eq!(for_locks, PURCHASES * to_redis, "{strategy}");

@@ -92,8 +92,11 @@ async fn a_missing_geo_index_is_built_once_and_reads_that_hang_hold_no_connectio
             .await;
     }
     // From different points, so that no answer is shared.
-    let near = |n: u32| format!("/shop/of/type?typeId=8&x=120.000{n:02}&y=30.02");
-    let answers = join_all((0..60).map(|n| get(stack.url(), &near(n)).send())).await;
+    let reads = (0..60).map(|n| {
+        let path = format!("/shop/of/type?typeId=8&x=120.000{n:02}&y=30.02");
+        get(stack.url(), &path).send()
+    });
+    let answers = join_all(reads).await;
     for answer in &answers {
         assert_eq!(
             answer.data().as_array().map(Vec::len),
@@ -160,10 +163,10 @@ async fn what_many_ask_for_at_once_is_read_once() {
         let before = database.requests();
         let answers = join_all((0..200).map(|_| get(stack.url(), path).send())).await;
         assert!(answers.iter().all(|answer| answer.status == 200), "{path}");
-        let asked = database.requests() - before;
+        let requests = database.requests() - before;
         assert!(
-            asked < 40,
-            "{asked} requests to the database for 200 of {path}"
+            requests < 40,
+            "{requests} requests to the database for 200 of {path}"
         );
     }
     // What this instance writes is seen by the next read, and what another one writes a moment later.
@@ -244,8 +247,8 @@ async fn a_wait_for_a_free_connection_closes_no_idle_one() {
     let purchases = connect(&url, 2, limit).await.unwrap();
     let reads = purchases.for_reads(1);
     let ask = async |database: &Database| {
-        let one = sqlx::query_scalar::<_, i64>("SELECT 1");
-        database.read(async |c| one.fetch_one(c).await).await
+        let query = sqlx::query_scalar::<_, i64>("SELECT 1");
+        database.read(async |c| query.fetch_one(c).await).await
     };
     // Opened when the machine has the time.
     eventually("an idle connection", async || ask(&purchases).await.is_ok()).await;

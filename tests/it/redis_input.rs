@@ -46,7 +46,7 @@ fn path(file: &Path) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
     let certificates = Certificates::new();
-    let others = Certificates::new();
+    let untrusted = Certificates::new();
     let (plain, (tls, tls_port), cluster, database) = tokio::join!(
         RedisServer::start(),
         with_tls(&certificates),
@@ -69,7 +69,7 @@ async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
     let sentinel = sentinel.address();
     let node = cluster.nodes[0].address();
     let authority = path(&certificates.path("authority.crt"));
-    let other_authority = path(&others.path("authority.crt"));
+    let other_authority = path(&untrusted.path("authority.crt"));
     let [certificate, key] =
         ["client.crt", "client.key"].map(|file| path(&certificates.path(file)));
     let at_tls = format!("rediss://127.0.0.1:{tls_port}/");

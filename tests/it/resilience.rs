@@ -200,7 +200,7 @@ async fn a_commit_without_a_reply_is_resolved_before_the_answer_or_told_as_unkno
 async fn an_unknown_outcome_is_decided_as_soon_as_the_database_answers() {
     let stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
     let user = stack.users(1).await.remove(0);
-    let mut told = Vec::new();
+    let mut undecided_orders = Vec::new();
     for sale in committing_sales(&stack).await {
         stack.ready().await;
         stack.proxies.database.set(Mode::LoseCommit);
@@ -212,9 +212,9 @@ async fn an_unknown_outcome_is_decided_as_soon_as_the_database_answers() {
             .expect("an id")
             .parse()
             .unwrap();
-        told.push(id);
+        undecided_orders.push(id);
     }
-    for id in told {
+    for id in undecided_orders {
         let mut last = None;
         eventually("the order is refused", async || {
             let looked_up = stack.look_up(&user, id).await;

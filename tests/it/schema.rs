@@ -70,9 +70,9 @@ async fn existing() -> TestDatabase {
 async fn migrating_twice_or_on_two_nodes_at_once_is_harmless() {
     let database = TestDatabase::empty().await;
     let url = database.url();
-    let other = database.url();
-    let (one, two) = tokio::join!(migrate::run(&url), migrate::run(&other));
-    assert!(one.unwrap() + two.unwrap() > 0);
+    let second_url = database.url();
+    let (first, second) = tokio::join!(migrate::run(&url), migrate::run(&second_url));
+    assert!(first.unwrap() + second.unwrap() > 0);
     assert_eq!(migrate::run(&url).await.unwrap(), 0);
     let mut connection = database.pool.acquire().await.unwrap();
     assert_eq!(migrate::missing(&mut connection).await.unwrap(), 0);
@@ -104,11 +104,11 @@ async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
         ("tb_stock_return", "PRIMARY"),
         ("tb_user", "uk_phone"),
     ] {
-        let there = format!(
+        let index_rows = format!(
             "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
              AND table_name = '{table}' AND index_name = '{index}' AND seq_in_index = 1"
         );
-        assert_eq!(database.number(&there).await, 1, "{table}.{index}");
+        assert_eq!(database.number(&index_rows).await, 1, "{table}.{index}");
     }
 }
 

@@ -383,8 +383,8 @@ async fn assert_lifetime(stack: &Stack, user: &SignedIn, sale: i64, orders: &str
     let found = stack.look_up(user, order).await;
     assert_eq!(found.data()["status"], 1, "{found:?}");
     let path = format!("/voucher-order/{order}");
-    let change = async |to: &str| {
-        let changing = post(stack.url(), &format!("{path}/{to}")).token(&user.token);
+    let change = async |action: &str| {
+        let changing = post(stack.url(), &format!("{path}/{action}")).token(&user.token);
         changing.send().await
     };
     if orders == "cancelled" {
@@ -436,13 +436,14 @@ async fn what_can_be_borne_sells_and_is_read() {
     stack.database.run(&old).await;
     let found = stack.look_up(user, 5).await;
     assert!(found.data().get("createTime").is_none(), "{found:?}");
-    let mine = get(stack.url(), "/voucher-order/of/me").token(&user.token);
-    let mine = mine.send().await;
+    let orders_page = get(stack.url(), "/voucher-order/of/me").token(&user.token);
+    let orders_page = orders_page.send().await;
     assert!(
-        mine.data()
+        orders_page
+            .data()
             .as_array()
             .is_some_and(|orders| orders.len() == 10),
-        "{mine:?}"
+        "{orders_page:?}"
     );
     let vouchers = get(stack.url(), "/voucher/list/1").send().await;
     assert_eq!(

@@ -38,11 +38,11 @@ async fn delete(redis: &mut MultiplexedConnection, user: &SignedIn) {
 async fn refused_in_time(base: &str, user: &SignedIn) {
     let ended = Instant::now();
     eventually("the session is refused", async || {
-        let asked = ended.elapsed();
+        let since_end = ended.elapsed();
         let status = status(base, user).await;
         assert!(
-            status != 200 || asked < Duration::from_secs(1),
-            "signed in {asked:?} after the end"
+            status != 200 || since_end < Duration::from_secs(1),
+            "signed in {since_end:?} after the end"
         );
         // 503: Redis does not answer.
         assert!([200, 401, 503].contains(&status), "{status}");
@@ -60,33 +60,38 @@ pub async fn lookups(base: &str) -> u64 {
 async fn a_session_that_ends_elsewhere_is_refused_within_a_second_and_a_busy_one_not_looked_up() {
     let mut stack = Stack::lab(2).await;
     let urls = stack.urls();
-    let [one, two] = [&urls[0], &urls[1]];
-    tracked(two).await;
-    is_not_looked_up(two, &stack).await;
+    let [first_url, second_url] = [&urls[0], &urls[1]];
+    tracked(second_url).await;
+    is_not_looked_up(second_url, &stack).await;
     let mut redis = stack.redis.conn().await;
     for round in 0..12 {
         let user = &stack.users(1).await[0];
         // Read a moment ago, so that it would be used for as long as possible.
-        assert_eq!(status(two, user).await, 200);
+        assert_eq!(status(second_url, user).await, 200);
         match round % 3 {
-            0 => drop(post(one, "/user/logout").token(&user.token).send().await),
+            0 => drop(
+                post(first_url, "/user/logout")
+                    .token(&user.token)
+                    .send()
+                    .await,
+            ),
             1 => delete(&mut redis, user).await,
             _ => redis::cmd("FLUSHALL").exec_async(&mut redis).await.unwrap(),
         }
-        refused_in_time(two, user).await;
+        refused_in_time(second_url, user).await;
     }
 
     // Sessions are tracked again after Redis was restarted.
     let users = stack.users(2).await;
-    assert_eq!(status(two, &users[0]).await, 200);
+    assert_eq!(status(second_url, &users[0]).await, 200);
     stack.redis.kill();
     stack.redis.restart().await;
     delete(&mut stack.redis.conn().await, &users[0]).await;
-    refused_in_time(two, &users[0]).await;
-    tracked(two).await;
-    assert_eq!(status(two, &users[1]).await, 200);
+    refused_in_time(second_url, &users[0]).await;
+    tracked(second_url).await;
+    assert_eq!(status(second_url, &users[1]).await, 200);
     delete(&mut stack.redis.conn().await, &users[1]).await;
-    refused_in_time(two, &users[1]).await;
+    refused_in_time(second_url, &users[1]).await;
 }
 
 /// It may be looked up now and then: where a PING was late, as on a machine that is busy, or where its renewal was reported.
@@ -224,10 +229,10 @@ async fn a_session_that_cannot_be_renewed_fails_no_other() {
         redis.expire::<_, ()>(key, 1000).await.unwrap();
     }
     // Of sessions, only those whose token ends with a letter.
-    let others = "resetkeys ~login:token:*[a-f] ~login:code:* ~lock:* ~[a-km-z]* ~{*";
-    acl(&stack.redis, "app", others).await;
-    let asked = users.iter().map(|user| status(stack.url(), user));
-    let statuses = futures_util::future::join_all(asked).await;
+    let rights = "resetkeys ~login:token:*[a-f] ~login:code:* ~lock:* ~[a-km-z]* ~{*";
+    acl(&stack.redis, "app", rights).await;
+    let requests = users.iter().map(|user| status(stack.url(), user));
+    let statuses = futures_util::future::join_all(requests).await;
     for (user, status) in users.iter().zip(&statuses) {
         let may_be = user
             .token
@@ -242,8 +247,8 @@ async fn a_session_that_cannot_be_renewed_fails_no_other() {
 
     // Those are not renewed; nor is any other that is due.
     acl(&stack.redis, "app", "~* -expire").await;
-    let asked = users.iter().map(|user| status(stack.url(), user));
-    let statuses = futures_util::future::join_all(asked).await;
+    let requests = users.iter().map(|user| status(stack.url(), user));
+    let statuses = futures_util::future::join_all(requests).await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     let line = "a session is not renewed";
     stack.instances[0].wait_for_line(line).await;

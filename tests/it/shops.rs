@@ -173,26 +173,34 @@ async fn shops_are_found_by_their_distance_also_after_a_write_and_without_redis(
 async fn a_write_is_visible_on_every_node_and_a_bad_one_changes_nothing() {
     let stack = Stack::start(2, &[]).await;
     let urls = stack.urls();
-    let [one, two] = [&urls[0], &urls[1]];
+    let [first_url, second_url] = [&urls[0], &urls[1]];
     let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
     let path = format!("/shop/{id}");
     let received = "seckill_cache_invalidations_received_total";
     for round in 0..5 {
-        for base in [one, two] {
+        for base in [first_url, second_url] {
             get(base, &path).send().await.data();
         }
-        let before = metric(two, received).await;
+        let before = metric(second_url, received).await;
         let name = format!("新{round}");
-        put(one, json!({ "id": id, "name": name })).await.data();
+        put(first_url, json!({ "id": id, "name": name }))
+            .await
+            .data();
         // At once on this node; on the other one when the message arrives, which comes with every write.
-        assert_eq!(get(one, &path).send().await.data()["name"], name.as_str());
-        eventually("the message", async || metric(two, received).await > before).await;
+        assert_eq!(
+            get(first_url, &path).send().await.data()["name"],
+            name.as_str()
+        );
+        eventually("the message", async || {
+            metric(second_url, received).await > before
+        })
+        .await;
         eventually("the other node serves the change", || async {
-            get(two, &path).send().await.data()["name"] == name.as_str()
+            get(second_url, &path).send().await.data()["name"] == name.as_str()
         })
         .await;
     }
-    let changed = get(two, &path).send().await;
+    let changed = get(second_url, &path).send().await;
     assert_eq!(
         (&changed.data()["score"], &changed.data()["address"]),
         (&json!(40), &json!("路"))
@@ -200,12 +208,12 @@ async fn a_write_is_visible_on_every_node_and_a_bad_one_changes_nothing() {
 
     let text = "店铺id不能为空";
     assert_eq!(
-        put(one, json!({ "name": "x" }))
+        put(first_url, json!({ "name": "x" }))
             .await
             .refused(200, "SHOP_ID_MISSING"),
         text
     );
-    put(one, json!({ "id": 999_999, "name": "x" }))
+    put(first_url, json!({ "id": 999_999, "name": "x" }))
         .await
         .refused(200, "SHOP_NOT_FOUND");
     for bad in [
@@ -215,9 +223,9 @@ async fn a_write_is_visible_on_every_node_and_a_bad_one_changes_nothing() {
         json!({ "id": id, "score": -1 }),
         json!({ "id": id, "typeId": 0 }),
     ] {
-        put(one, bad).await.refused(400, "INVALID_PARAMETER");
+        put(first_url, bad).await.refused(400, "INVALID_PARAMETER");
     }
-    let bare = post(one, "/shop")
+    let bare = post(first_url, "/shop")
         .admin()
         .json(json!({ "name": "x" }))
         .send()
@@ -226,11 +234,11 @@ async fn a_write_is_visible_on_every_node_and_a_bad_one_changes_nothing() {
 
     // A new shop is found although its id was read before.
     let path = format!("/shop/{}", id + 1);
-    for base in [one, two] {
+    for base in [first_url, second_url] {
         get(base, &path).send().await.refused(200, "SHOP_NOT_FOUND");
     }
     assert_eq!(create(&stack, shop("二", 1, 120.0, 30.0)).await, id + 1);
-    for base in [one, two] {
+    for base in [first_url, second_url] {
         eventually("it is found", async || {
             get(base, &path).send().await.body["success"] == true
         })
@@ -300,14 +308,14 @@ async fn cached_shops_have_the_contracts_format_and_absent_ids_are_filtered() {
         );
         let text: String = redis.get(&key).await.unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
-        let left = redis.pttl::<_, i64>(&key).await.unwrap();
+        let ttl = redis.pttl::<_, i64>(&key).await.unwrap();
         let is_wrapped = strategy == "logical-expiry";
         let expected = if is_wrapped {
             -1..=-1
         } else {
             26 * 60_000..=33 * 60_000
         };
-        assert!(expected.contains(&left), "{strategy}: {left} ms");
+        assert!(expected.contains(&ttl), "{strategy}: {ttl} ms");
         let shop = if is_wrapped { &value["data"] } else { &value };
         assert!(
             shop["createTime"].as_i64().unwrap() > 1_700_000_000_000,

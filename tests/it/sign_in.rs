@@ -73,23 +73,30 @@ async fn a_session_has_the_contracts_shape_and_is_renewed_by_every_request_until
     let ttl: i64 = redis.ttl(&key).await.unwrap();
     assert!((36_000 * 60 - 60..=36_000 * 60).contains(&ttl), "{ttl}");
 
-    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
-    let me = get(two, "/user/me").token(&user.token).send().await;
+    let [first_url, second_url] = [&stack.instances[0].url, &stack.instances[1].url];
+    let me = get(second_url, "/user/me").token(&user.token).send().await;
     assert_eq!(
         me.data(),
         &json!({ "id": user.id, "nickName": fields["nickName"], "icon": "" })
     );
     let bearer = format!("Bearer {}", user.token);
     assert_eq!(
-        get(one, "/user/me").token(&bearer).send().await.data()["id"],
+        get(first_url, "/user/me")
+            .token(&bearer)
+            .send()
+            .await
+            .data()["id"],
         user.id
     );
-    let other = get(one, &format!("/user/{}", user.id))
+    let user_by_id = get(first_url, &format!("/user/{}", user.id))
         .token(&user.token)
         .send()
         .await;
-    assert_eq!(other.data()["id"], user.id);
-    let unknown = get(one, "/user/999999999").token(&user.token).send().await;
+    assert_eq!(user_by_id.data()["id"], user.id);
+    let unknown = get(first_url, "/user/999999999")
+        .token(&user.token)
+        .send()
+        .await;
     assert_eq!(unknown.body, json!({ "success": true }));
 
     // Also by one on a public route, when more than ten minutes of its time are gone; before, nothing is written.
@@ -97,33 +104,37 @@ async fn a_session_has_the_contracts_shape_and_is_renewed_by_every_request_until
         for (minutes_gone, is_renewed) in [(11, true), (9, false)] {
             let seconds = (36_000 - minutes_gone) * 60;
             let _: bool = redis.expire(&key, seconds).await.unwrap();
-            let looked_up = lookups(one).await;
+            let looked_up = lookups(first_url).await;
             // The node is told of the change, or looks the session up again soon; otherwise only after minutes.
             eventually("the session is looked up", async || {
-                get(one, path).token(&user.token).send().await.data();
-                lookups(one).await > looked_up
+                get(first_url, path).token(&user.token).send().await.data();
+                lookups(first_url).await > looked_up
             })
             .await;
-            let left: i64 = redis.ttl(&key).await.unwrap();
-            assert_eq!(left > seconds, is_renewed, "{path}: {left} of {seconds} s");
+            let remaining: i64 = redis.ttl(&key).await.unwrap();
+            assert_eq!(
+                remaining > seconds,
+                is_renewed,
+                "{path}: {remaining} of {seconds} s"
+            );
         }
     }
     // And by one of the administrator's, also where it is refused.
     let seconds = (36_000 - 11) * 60;
     let _: bool = redis.expire(&key, seconds).await.unwrap();
     eventually("the session is renewed", async || {
-        let refused = post(one, "/voucher").admin().token(&user.token);
+        let refused = post(first_url, "/voucher").admin().token(&user.token);
         refused.json(json!({})).send().await;
         redis.ttl::<_, i64>(&key).await.unwrap() > seconds
     })
     .await;
 
-    post(one, "/user/logout")
+    post(first_url, "/user/logout")
         .token(&user.token)
         .send()
         .await
         .data();
-    get(one, "/user/me")
+    get(first_url, "/user/me")
         .token(&user.token)
         .send()
         .await
@@ -133,15 +144,17 @@ async fn a_session_has_the_contracts_shape_and_is_renewed_by_every_request_until
 #[tokio::test]
 async fn a_session_that_is_missing_forged_or_expired_lets_nobody_in() {
     let stack = Stack::start(1, &[]).await;
-    let one = stack.url();
+    let url = stack.url();
     let mut redis = stack.redis.conn().await;
     // Expired before its first request, as a session that was in use has been renewed.
     let user = &stack.users(1).await[0];
     let key = format!("login:token:{}", user.token);
     let _: bool = redis.pexpire(&key, 1).await.unwrap();
-    let is_gone = async || !redis.exists::<_, bool>(&key).await.unwrap();
-    eventually("the session expires", is_gone).await;
-    get(one, "/user/me")
+    eventually("the session expires", async || {
+        !redis.exists::<_, bool>(&key).await.unwrap()
+    })
+    .await;
+    get(url, "/user/me")
         .send()
         .await
         .refused(401, "UNAUTHORIZED");
@@ -154,10 +167,10 @@ async fn a_session_that_is_missing_forged_or_expired_lets_nobody_in() {
         &"a".repeat(5000),
         "Bearer *",
     ] {
-        let answer = get(one, "/user/me").token(token).send().await;
+        let answer = get(url, "/user/me").token(token).send().await;
         answer.refused(401, "UNAUTHORIZED");
         // A bad token does not matter to a public route.
-        get(one, "/shop/1").token(token).send().await.data();
+        get(url, "/shop/1").token(token).send().await.data();
     }
 }
 
@@ -187,8 +200,11 @@ async fn a_code_is_six_digits_for_two_minutes_works_once_and_cannot_be_guessed()
     let signed_in = login(&stack, PHONE, &first).await;
     let token = signed_in.data().as_str().unwrap();
     // The session lives as long although nobody asks by it.
-    let left = seconds_left(&stack, &format!("login:token:{token}")).await;
-    assert!((36_000 * 60 - 60..=36_000 * 60).contains(&left), "{left} s");
+    let remaining = seconds_left(&stack, &format!("login:token:{token}")).await;
+    assert!(
+        (36_000 * 60 - 60..=36_000 * 60).contains(&remaining),
+        "{remaining} s"
+    );
     assert_eq!(
         login(&stack, PHONE, &first)
             .await
@@ -339,9 +355,9 @@ async fn right_and_refused_guesses_count_for_nothing_and_a_new_code_begins_witho
     // More refusals, too: five were wrong, the others were not looked at.
     let right = code(&stack, phone).await;
     let wrong = wrong_for(&right);
-    for at in 0..9 {
+    for earlier_guesses in 0..9 {
         let guess = login_from(&stack, "203.0.113.3", phone, wrong).await;
-        match at {
+        match earlier_guesses {
             0..5 => drop(guess.refused(200, "CODE_INVALID")),
             _ => refused_for_two_minutes(&guess),
         }
@@ -382,19 +398,25 @@ async fn what_is_counted_ends_with_the_window_in_which_its_first_was_counted() {
         // Guesses do not make a code live longer.
         (code_key.clone(), 120),
     ] {
-        let left = seconds_left(&stack, &key).await;
-        assert!((window - 60..=window).contains(&left), "{key}: {left} s");
+        let remaining = seconds_left(&stack, &key).await;
+        assert!(
+            (window - 60..=window).contains(&remaining),
+            "{key}: {remaining} s"
+        );
         let _: bool = stack.redis.conn().await.expire(&key, 50).await.unwrap();
         if key.contains("sends") {
             send().await;
         }
         guess_wrong().await;
-        let left = seconds_left(&stack, &key).await;
-        assert!((1..=50).contains(&left), "{key}: {left} s after one more");
+        let remaining = seconds_left(&stack, &key).await;
+        assert!(
+            (1..=50).contains(&remaining),
+            "{key}: {remaining} s after one more"
+        );
     }
     // What accompanies a code ends with it.
-    let left = seconds_left(&stack, &format!("{{{code_key}}}:guesses")).await;
-    assert!((1..=50).contains(&left), "guesses: {left} s");
+    let remaining = seconds_left(&stack, &format!("{{{code_key}}}:guesses")).await;
+    assert!((1..=50).contains(&remaining), "guesses: {remaining} s");
     // What is taken back after the window's end begins no new one, which would have no end.
     let mut redis = stack.redis.conn().await;
     let key = "login:code:guesses:from:203.0.113.4";
@@ -414,8 +436,8 @@ async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
         .unwrap();
     let store = seckill::user::store::UserStore::new(connection);
     // No more than two: each has used up a code, and a phone has one at a time.
-    for at in 10..50 {
-        let phone = Phone::parse(&format!("139111122{at}")).unwrap();
+    for digits in 10..50 {
+        let phone = Phone::parse(&format!("139111122{digits}")).unwrap();
         let (first, second) = tokio::join!(
             store.find_or_register(&phone),
             store.find_or_register(&phone)

@@ -33,12 +33,12 @@ async fn a_sold_out_reply_costs_no_round_trip() {
         for _ in 0..200 {
             stack.buy(&users[1], sale).await.refused(200, "SOLD_OUT");
         }
-        let asked = (database.requests() - before.0, redis.requests() - before.1);
+        let requests = (database.requests() - before.0, redis.requests() - before.1);
         // Some are sent every second all the same: the sale is read, the session renewed, the stream looked at.
-        let others = 60 + 30 * began.elapsed().as_secs();
+        let background_requests = 60 + 30 * began.elapsed().as_secs();
         assert!(
-            asked.0 < others && asked.1 < others,
-            "{strategy}: {asked:?} for 200 replies"
+            requests.0 < background_requests && requests.1 < background_requests,
+            "{strategy}: {requests:?} for 200 replies"
         );
     }
 }
@@ -73,7 +73,7 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
     let before = [(added, 0), (returned, 0), (shelf, 8), (expired, 8)];
     assert_eq!(
         listed().await,
-        before.map(|(sale, left)| (Some(sale), Some(left)))
+        before.map(|(sale, stock)| (Some(sale), Some(stock)))
     );
 
     stack.add_stock(added, 2).await;
@@ -86,7 +86,7 @@ async fn within_a_second_every_node_sells_what_was_added_or_returned_and_nothing
     let after = [(added, 2), (returned, 1)];
     assert_eq!(
         listed().await,
-        after.map(|(sale, left)| (Some(sale), Some(left)))
+        after.map(|(sale, stock)| (Some(sale), Some(stock)))
     );
     buy(elsewhere, &users[1], added).await.bought();
     buy(elsewhere, &users[1], returned).await.bought();
@@ -111,18 +111,18 @@ async fn added_and_returned_stock_is_counted_before_the_next_round_through_all_s
             &format!("it is {change}, and counted at once"),
             async || {
                 let order = stack.buy_committed(&user, sale).await;
-                let left = stack.stock(sale).await + 1;
+                let expected = stack.stock(sale).await + 1;
                 let before = calls_of(&mut redis, "sismember").await;
                 if change == "added" {
                     stack.add_stock(sale, 1).await;
                 } else {
                     act(stack.url(), "cancel", &user, order).await.data();
                 }
-                stack.counted(sale, left).await;
+                stack.counted(sale, expected).await;
                 let looks = calls_of(&mut redis, "sismember").await - before;
                 if change == "added" {
                     act(stack.url(), "cancel", &user, order).await.data();
-                    stack.counted(sale, left + 1).await;
+                    stack.counted(sale, expected + 1).await;
                 }
                 looks < OTHERS
             },
@@ -198,7 +198,10 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     let _: () = redis.del(stack.keys.stock(sale)).await.unwrap();
     stack.add_stock(sale, 1).await;
     eventually("the counter has all that is left", async || {
-        stack.counter(sale).await.is_some_and(|left| left <= 2)
+        stack
+            .counter(sale)
+            .await
+            .is_some_and(|counter| counter <= 2)
     })
     .await;
 
@@ -223,9 +226,9 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     }
     // In all, also with what is sold already.
     stack.database.set_sale(sale, "stock = 0").await;
-    let most = post(stack.url(), &path).admin();
-    let most = most.json(json!({ "add": 9_999_996 })).send().await;
-    most.refused(400, "INVALID_PARAMETER");
+    let addition = post(stack.url(), &path).admin();
+    let answer = addition.json(json!({ "add": 9_999_996 })).send().await;
+    answer.refused(400, "INVALID_PARAMETER");
     stack.database.set_sale(sale, "stock = 5").await;
     let nowhere = post(stack.url(), "/voucher/seckill/999/stock")
         .admin()
@@ -240,6 +243,8 @@ async fn a_repeated_purchase_after_the_sale_gets_its_order_and_added_stock_is_so
     // A sale that a Java node published knows only its stock, until it is recorded as such.
     stack.database.set_sale(sale, "issued = NULL").await;
     assert_eq!(stack.add_stock(sale, 5).await, 10);
-    let is_recorded = async || stack.database.of_sale(sale, "issued <=> 10").await == 1;
-    eventually("what was issued is recorded", is_recorded).await;
+    eventually("what was issued is recorded", async || {
+        stack.database.of_sale(sale, "issued <=> 10").await == 1
+    })
+    .await;
 }

@@ -143,26 +143,24 @@ async fn doctor_says_what_is_wrong_with_the_database_server() {
     }
     let stack = Stack::start(0, &[]).await;
     // The server must have room for all the connections that an instance may open.
-    let room = |connections: &str, code: i32, says: &str| {
-        let mut env = stack.env();
-        env.push(("DATABASE_CONNECTIONS", connections.to_owned()));
-        env.push(("READ_CONNECTIONS", "995".to_owned()));
-        Instance::says(code, &["doctor"], &env, says)
-    };
-    room(
-        "1000",
+    let mut env = stack.env();
+    env.push(("DATABASE_CONNECTIONS", "1000".to_owned()));
+    env.push(("READ_CONNECTIONS", "995".to_owned()));
+    Instance::says(
         0,
+        &["doctor"],
+        &env,
         "max_connections=3000 has room for 1 instances of 2000 connections each",
     );
     let text = {
-        let own = server(&["--max-connections=60", "--max-user-connections=40"])
+        let limited_server = server(&["--max-connections=60", "--max-user-connections=40"])
             .await
             .expect("a server");
         let mut env = stack.env();
-        env[0].1 = own.url();
+        env[0].1 = limited_server.url();
         Instance::says(0, &["migrate"], &env, "");
-        assert_sessions_have_settings_of_their_own(&own).await;
-        assert_another_clock_is_named(&own, &env).await;
+        assert_sessions_have_settings_of_their_own(&limited_server).await;
+        assert_another_clock_is_named(&limited_server, &env).await;
         Instance::says(1, &["doctor"], &env, "max_user_connections=40")
     };
     for says in [
@@ -185,8 +183,8 @@ async fn a_start_that_cannot_succeed_says_why_and_one_that_may_waits() {
         env.push((name, value.to_owned()));
         env
     };
-    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let taken = other.local_addr().expect("its address").to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = listener.local_addr().expect("its address").to_string();
     for (name, value, says) in [
         ("DATABASE_URL", "nonsense", "mysql://user:password@"),
         (
@@ -277,11 +275,11 @@ async fn doctor_compares_the_time_zones_of_sessions_nodes_and_ids() {
         Instance::says(0, &["doctor", "--time-zone", zone], &stack.env(), says)
     };
     let same = -hours;
-    let other = -(hours + 3);
+    let different = -(hours + 3);
     let text = doctor(&format!("Etc/GMT{same:+}"), "");
     assert!(!text.contains("a session that sets no time zone"), "{text}");
     doctor(
-        &format!("Etc/GMT{other:+}"),
+        &format!("Etc/GMT{different:+}"),
         "forceConnectionTimeZoneToSession=true",
     );
 

@@ -60,7 +60,7 @@ fn body(method: &str, path: &str) -> Option<Value> {
         ("POST", "/voucher/seckill/{id}/stock") => Some(json!({ "add": 3 })),
         ("POST", "/shop") => Some(shop),
         ("PUT", "/shop") => Some(json!({ "id": 1, "name": "改名" })),
-        other => panic!("a new route: what may a stranger send to {other:?}?"),
+        route => panic!("a new route: what may a stranger send to {route:?}?"),
     }
 }
 
@@ -78,7 +78,7 @@ async fn a_stranger_changes_nothing() {
             .contains(&operation["tags"][0].as_str());
         of_a_feature && operation["security"].is_array() && !OWN.contains(&path.as_str())
     });
-    let mut asked = 0;
+    let mut route_count = 0;
     for ((method, route), operation) in guarded {
         let owner: &SignedIn = owners.next().expect("an owner");
         let order = stack.buy(owner, sale).await.bought();
@@ -147,7 +147,7 @@ async fn a_stranger_changes_nothing() {
         rightful.send().await.data();
         let was_done = !changed(&stack, &before).await.is_empty();
         assert_eq!(was_done, method != "GET", "{what}");
-        asked += 1;
+        route_count += 1;
     }
-    assert!(asked >= 11, "{asked} routes");
+    assert!(route_count >= 11, "{route_count} routes");
 }

@@ -99,7 +99,7 @@ async fn an_order_is_pending_until_it_is_committed_and_of_entries_with_one_id_on
             add(user.id, sale, id).await;
         }
         for user in &users {
-            stack.told(user, id, "PENDING").await;
+            stack.wait_for_code(user, id, "PENDING").await;
         }
     })
     .await;

@@ -86,8 +86,8 @@ async fn a_purchase_that_was_never_sent_is_refused_within_its_limit_and_none_is_
     let users = stack.users(300).await;
     let sale = stack.publish(1000, "stream").await;
     // Then sessions and ids are in memory.
-    let other = stack.publish(1, "stream").await;
-    stack.buy_committed(&users[0], other).await;
+    let earlier_sale = stack.publish(1, "stream").await;
+    stack.buy_committed(&users[0], earlier_sale).await;
     let signed_in = users.iter().map(|user| {
         let me = get(stack.url(), "/user/me").token(&user.token);
         me.send()
@@ -115,8 +115,10 @@ async fn a_purchase_that_was_never_sent_is_refused_within_its_limit_and_none_is_
     }
     // One that came first, and those of a call or two after it; on a busy machine the sale may have ended before.
     assert!(unknown < 150, "{unknown} were on their way");
-    let has_ended = async || stack.database.of_sale(sale, "NOW() >= end_time").await == 1;
-    eventually("the sale has ended", has_ended).await;
+    eventually("the sale has ended", async || {
+        stack.database.of_sale(sale, "NOW() >= end_time").await == 1
+    })
+    .await;
     stack.proxies.redis.set(Mode::Forward);
     stack.proxies.redis.pass_held().await;
     stack.stream_drained().await;
@@ -132,8 +134,10 @@ async fn a_purchase_that_reaches_redis_after_the_sales_end_is_not_admitted() {
     let ends = "end_time = NOW() + INTERVAL 2 SECOND";
     stack.database.set_sale(sale, ends).await;
     is_not_admitted_after(&stack, sale, async || {
-        let has_ended = async || stack.database.of_sale(sale, "NOW() >= end_time").await == 1;
-        eventually("the sale has ended", has_ended).await;
+        eventually("the sale has ended", async || {
+            stack.database.of_sale(sale, "NOW() >= end_time").await == 1
+        })
+        .await;
     })
     .await;
 }

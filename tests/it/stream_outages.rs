@@ -36,11 +36,11 @@ async fn sales_whose_rows_are_locked_delay_no_other_sale() {
     }
     let mut redis = stack.redis.conn().await;
     let open = stack.keys.open(locked[0]);
-    let is_closed = async || {
+    eventually("a sale closes whose buyers would only wait", async || {
         let mark: Option<String> = redis.get(&open).await.unwrap();
         !mark.is_some_and(|mark| mark.contains(' '))
-    };
-    eventually("a sale closes whose buyers would only wait", is_closed).await;
+    })
+    .await;
     for user in &users[1..6] {
         let id = stack.buy(user, free).await.bought();
         stack.decided(user, id).await.data();
@@ -116,8 +116,10 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
                     .await
             }
         }
-        let is_gone = async || !stack.claims(sale).await.contains(&user.id);
-        eventually("the claim is gone", is_gone).await;
+        eventually("the claim is gone", async || {
+            !stack.claims(sale).await.contains(&user.id)
+        })
+        .await;
     }
 
     for strategy in ["stream", "reentrant-lock"] {
@@ -134,8 +136,8 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
         };
         for name in names {
             let key = format!("seckill:{name}:{sale}");
-            let at: i64 = redis.expire_time(&key).await.unwrap();
-            assert_eq!(at, ends + 86_400, "{key}");
+            let expires_at: i64 = redis.expire_time(&key).await.unwrap();
+            assert_eq!(expires_at, ends + 86_400, "{key}");
         }
     }
 
@@ -175,9 +177,9 @@ async fn a_sale_is_counted_and_opened_again_and_its_keys_expire_a_day_after_its_
 
     // A purchase would ask for it: a Java node's script needs its counter.
     let broken = stack.publish(2, "stream").await;
-    let other = stack.publish(2, "stream").await;
+    let sound = stack.publish(2, "stream").await;
     let claims = stack.keys.claims(broken);
-    let open = stack.keys.open(other);
+    let open = stack.keys.open(sound);
     let mut replace = redis::pipe();
     replace
         .atomic()
@@ -229,13 +231,13 @@ async fn keys_of_a_sale_that_hold_something_else_concern_no_other_sale_and_are_c
         })
         .await;
         stack.buy_eventually(&late, sale).await;
-        let named = async || {
+        eventually(&format!("{fault} is logged"), async || {
             let lines = stack.instances[0].lines_with("a key of a sale");
             lines
                 .iter()
                 .any(|line| line.contains(&format!("voucher_id={sale}")))
-        };
-        eventually(&format!("{fault} is logged"), named).await;
+        })
+        .await;
     }
 }
 

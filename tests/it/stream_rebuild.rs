@@ -18,13 +18,13 @@ async fn insert_orders(stack: &Stack, sale: i64) {
         .database
         .run(&format!("{insert} VALUES (1, {FIRST}, {sale})"))
         .await;
-    let mut there = 1;
-    while there < ORDERS {
-        let more = there.min(ORDERS - there);
-        let rows = format!("SELECT id + {there}, user_id + {there}, voucher_id");
-        let from = format!("FROM tb_voucher_order WHERE id <= {more}");
+    let mut inserted = 1;
+    while inserted < ORDERS {
+        let batch = inserted.min(ORDERS - inserted);
+        let rows = format!("SELECT id + {inserted}, user_id + {inserted}, voucher_id");
+        let from = format!("FROM tb_voucher_order WHERE id <= {batch}");
         stack.database.run(&format!("{insert} {rows} {from}")).await;
-        there += more;
+        inserted += batch;
     }
 }
 

@@ -49,15 +49,15 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     act(stack.url(), "cancel", &users[0], order).await.data();
     assert_eq!(rows_and_stock(&stack, sale).await, (1, 2));
     // Nothing of another sale is waited for.
-    let other = stack.publish(1, "unit-rows").await;
+    let locked_sale = stack.publish(1, "unit-rows").await;
     let mut locked = stack.database.pool.begin().await.unwrap();
     for table in ["tb_seckill_voucher", "tb_stock_unit"] {
-        let lock = format!("SELECT * FROM {table} WHERE voucher_id = {other} FOR UPDATE");
+        let lock = format!("SELECT * FROM {table} WHERE voucher_id = {locked_sale} FOR UPDATE");
         sqlx::query(&lock).execute(&mut *locked).await.unwrap();
     }
-    for (user, left) in users[1..4].iter().zip([(0, 2), (0, 1), (0, 0)]) {
+    for (user, expected) in users[1..4].iter().zip([(0, 2), (0, 1), (0, 0)]) {
         stack.buy(user, sale).await.bought();
-        assert_eq!(rows_and_stock(&stack, sale).await, left);
+        assert_eq!(rows_and_stock(&stack, sale).await, expected);
     }
     for user in [&users[4], &users[0]] {
         stack.buy(user, sale).await.refused(200, "SOLD_OUT");
@@ -73,12 +73,10 @@ async fn units_that_are_rows_are_left_to_sell_unless_claimed_and_so_is_what_come
     stack.buy(&users[0], sale).await.bought();
     let claim = format!("DELETE FROM tb_stock_unit WHERE voucher_id = {sale}");
     let claimed = stack.database.hold(&claim).await;
-    let waiting = async { stack.buy(&users[1], sale).await.bought() };
-    let undoing = async {
+    tokio::join!(async { stack.buy(&users[1], sale).await.bought() }, async {
         stack.database.wait_for_statement("tb_stock_unit").await;
         claimed.rollback().await.unwrap();
-    };
-    tokio::join!(waiting, undoing);
+    });
     assert_eq!(rows_and_stock(&stack, sale).await, (0, 0));
 }
 
@@ -124,9 +122,9 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
         phantom,
         ..
     } = report.verdict;
-    let seen = (oversold, duplicates, lost, drift, phantom);
+    let findings = (oversold, duplicates, lost, drift, phantom);
     assert_eq!(
-        seen,
+        findings,
         (0, 0, 0, 0, java),
         "{:?} {:?}",
         report.verdict,

@@ -18,7 +18,7 @@ async fn connect(url: &str) -> TcpStream {
 }
 
 /// All that is sent back, up to the connection's end, which must not be a reset.
-async fn rest(stream: &mut TcpStream) -> String {
+async fn read_until_end(stream: &mut TcpStream) -> String {
     let mut reply = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut reply)).await;
     let text = String::from_utf8_lossy(&reply).into_owned();
@@ -52,12 +52,12 @@ async fn memory_per_connection(url: &str, connections: usize, bytes: &str) -> u6
         });
     }
     let clients = sending.join_all().await;
-    let mut most = before;
+    let mut peak = before;
     for _ in 0..30 {
-        most = most.max(memory().await);
+        peak = peak.max(memory().await);
     }
     drop(clients);
-    (most - before) / connections as u64
+    (peak - before) / connections as u64
 }
 
 /// Of 10,000 connections, an instance that has 512 MiB. Half of it is what the process needs anyway when it is first at work.
@@ -73,7 +73,7 @@ async fn unfinished_requests_without_a_session_take_little_memory() {
         "GET / HTTP/1.1\r\nhost: x\r\nx-long: {}",
         "a".repeat(300_000)
     );
-    let mut most = 0;
+    let mut peak = 0;
     for (what, bytes) in [
         ("a head", head),
         ("a long head", long_head),
@@ -90,9 +90,9 @@ async fn unfinished_requests_without_a_session_take_little_memory() {
     ] {
         let bytes = memory_per_connection(&urls.next().expect("one of five"), 1_200, &bytes).await;
         println!("{what} that is not finished: {bytes} bytes");
-        most = most.max(bytes);
+        peak = peak.max(bytes);
     }
-    assert!(most < MOST_PER_CONNECTION, "{most} bytes a connection");
+    assert!(peak < MOST_PER_CONNECTION, "{peak} bytes a connection");
 }
 
 /// What is larger than a route takes is refused, by the length that it says or once it is seen; admin writes may be larger.
@@ -105,7 +105,7 @@ async fn heads_and_bodies_have_bounds_by_route() {
         let mut client = connect(stack.url()).await;
         let head = format!("{head}{long}\r\n\r\n");
         client.write_all(head.as_bytes()).await.expect("sent");
-        let reply = rest(&mut client).await;
+        let reply = read_until_end(&mut client).await;
         assert!(reply.starts_with(status), "{length} bytes: {reply}");
     }
 
@@ -154,7 +154,7 @@ async fn a_body_that_does_not_arrive_holds_no_permit_and_not_for_long() {
         buy(stack.url(), user, sale).await.bought();
     }
     for (path, mut client) in slow {
-        let reply = rest(&mut client).await;
+        let reply = read_until_end(&mut client).await;
         assert!(
             reply.starts_with("HTTP/1.1 408 ") && reply.contains("REQUEST_TIMEOUT"),
             "{path}: {reply}"
@@ -279,14 +279,14 @@ async fn replies_before_the_body_was_read_are_no_failures_to_nginx() {
     let limits = ["--unlimited-clients", "", "--per-address-per-second", "1"];
     stack.add_instance(&limits).await;
     stack.add_instance(&["--max-purchases", "1"]).await;
-    let [one, limited, busy] = [0, 1, 2].map(|at| stack.instances[at].url.clone());
-    let nginx = Nginx::before([one.as_str(); 2]).await;
+    let [plain, limited, busy] = [0, 1, 2].map(|index| stack.instances[index].url.clone());
+    let nginx = Nginx::before([plain.as_str(); 2]).await;
     assert_nobody_is_harmed(&nginx, &EARLY).await;
 
     // An upload to a Java node's place is taken by it.
     let taken = async |body: axum::body::Bytes| body.len().to_string();
     let (java, _serving) = serve(axum::Router::new().fallback(taken)).await;
-    let address = one.trim_start_matches("http://").to_owned();
+    let address = plain.trim_start_matches("http://").to_owned();
     let values = [("NGX_SECKILL", address), ("NGX_JAVA", java.to_string())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
     let ours = EARLY.map(|(method, path, status)| match path {

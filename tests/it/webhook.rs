@@ -61,7 +61,7 @@ async fn tls_before(
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
     let accepting = listener.clone();
-    let serve = async move {
+    let serving = tokio::spawn(async move {
         loop {
             let (stream, _) = accepting.accept().await.unwrap();
             // Clients that do not trust the certificate end the handshake.
@@ -73,8 +73,8 @@ async fn tls_before(
                 .await
                 .ok();
         }
-    };
-    (listener, AbortOnDropHandle::new(tokio::spawn(serve)))
+    });
+    (listener, AbortOnDropHandle::new(serving))
 }
 
 fn code_in(body: &[u8]) -> String {
@@ -153,10 +153,10 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
     let stack = Stack::start(1, &arguments(&receiver.url(), "25000")).await;
     receiver.will_answer([0; 64]);
     let url = stack.url().to_owned();
-    let path = |n: usize| format!("/user/code?phone={}", 13_900_000_000 + n);
     let mut asking = tokio::task::JoinSet::new();
     for n in 0..64 {
-        let call = api::post(&url, &path(n));
+        let path = format!("/user/code?phone={}", 13_900_000_000_u64 + n);
+        let call = api::post(&url, &path);
         asking.spawn(call.send());
     }
     eventually("64 are being posted", async || receiver.count() == 64).await;
@@ -182,7 +182,7 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
     let url = format!("http://127.0.0.1:{port}");
     let mut stack = Stack::start(1, &arguments(&url, "20000")).await;
     // The receiver is slow with the rest of its reply: that it has taken the code is known by then.
-    let answer = async {
+    let slow_answer = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 4096];
         assert_ne!(stream.read(&mut request).await.unwrap(), 0);
@@ -192,8 +192,8 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
             .unwrap();
         stream
     };
-    let (asked, stream) = tokio::join!(ask(stack.url()), answer);
-    asked.data();
+    let (answer, stream) = tokio::join!(ask(stack.url()), slow_answer);
+    answer.data();
     drop((listener, stream));
     stack.add_instance(&arguments(&url, "1500")).await;
     ask(&stack.instances[1].url)
@@ -234,7 +234,7 @@ async fn a_code_is_sent_by_the_receivers_status_and_one_that_cannot_be_reached_i
 async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() {
     let receiver = Receiver::start().await;
     let trusted = Certificates::new();
-    let others = Certificates::new();
+    let untrusted = Certificates::new();
     let (listener, tls) = tls_before(receiver.address, &trusted).await;
     let url = format!("https://{}/sms", listener.local_addr().unwrap());
     let args = arguments(&url, "4000");
@@ -247,11 +247,11 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
         .concat()
     };
     let trusting = environment(trusted.path("authority.crt"));
-    let distrusting = environment(others.path("authority.crt"));
-    let without = environment(others.path("nowhere.crt"));
+    let distrusting = environment(untrusted.path("authority.crt"));
+    let without = environment(untrusted.path("nowhere.crt"));
     stack.add_instance_with(&args, &trusting).await;
     stack.add_instance_with(&args, &distrusting).await;
-    let [one, two] = [
+    let [first_url, second_url] = [
         stack.instances[0].url.clone(),
         stack.instances[1].url.clone(),
     ];
@@ -261,14 +261,14 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
         instance.lines_with(NOT_SENT)
     };
 
-    ask(&one).await.data();
+    ask(&first_url).await.data();
     let [(_, body)] = &receiver.since(0)[..] else {
         panic!("one request")
     };
     login(&stack, PHONE, &code_in(body)).await.data();
 
     // Signed by another authority: one sentence that says so, and nothing is posted.
-    ask(&two).await.refused(503, "UNAVAILABLE");
+    ask(&second_url).await.refused(503, "UNAVAILABLE");
     assert_eq!(receiver.count(), 1);
     let [warning] = &warnings(&stack.instances[1]).await[..] else {
         panic!("one line")
@@ -278,12 +278,12 @@ async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() 
     // No answer to the handshake: nothing was sent.
     tls.abort();
     assert!(tls.await.unwrap_err().is_cancelled());
-    ask(&one).await.refused(503, "UNAVAILABLE");
+    ask(&first_url).await.refused(503, "UNAVAILABLE");
     let [warning] = &warnings(&stack.instances[0]).await[..] else {
         panic!("one line")
     };
     assert!(warning.contains("connecting took too long"), "{warning}");
-    for url in [&one, &two] {
+    for url in [&first_url, &second_url] {
         let not_sent = "seckill_sign_in_codes_total{outcome=\"not_sent\"}";
         assert_eq!(api::metric(url, not_sent).await, 1);
     }

@@ -100,11 +100,11 @@ async fn a_counter_that_is_lost_is_there_again_without_a_purchase() {
     let sale = stack.publish(3, "stream").await;
     let mut redis = stack.redis.conn().await;
     let mark: String = redis.hget("stream.orders.pending", "mark").await.unwrap();
-    let [of, since, join] = mark.split(' ').collect::<Vec<_>>()[..] else {
+    let [server, since, join] = mark.split(' ').collect::<Vec<_>>()[..] else {
         panic!("{mark}")
     };
     let hour = since.parse::<u64>().unwrap() + 3_600_000_000;
-    let later = format!("{of} {hour} {join}");
+    let later = format!("{server} {hour} {join}");
     let _: () = redis
         .hset("stream.orders.pending", "mark", &later)
         .await

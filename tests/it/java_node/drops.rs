@@ -21,7 +21,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         (73, &users[2], true),
     ] {
         held.push(java.hold(user.id, sale, order, ours).await);
-        stack.told(user, order, "PENDING").await;
+        stack.wait_for_code(user, order, "PENDING").await;
     }
     // Nobody gets a second yes while the Java consumer holds the entry, however often the sale is counted.
     for (base, order) in stack.urls().iter().zip(74..) {
@@ -46,7 +46,9 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         if delivered.order == 73 {
             continue;
         }
-        stack.told(user, delivered.order, "ORDER_FAILED").await;
+        stack
+            .wait_for_code(user, delivered.order, "ORDER_FAILED")
+            .await;
         // Told by its row, which is there before the claim is given back.
         eventually("the claim is given back", || async {
             !has_claim(&stack, sale, user).await
@@ -101,7 +103,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     let delivered = java.hold(users[1].id, sale, 91, true).await;
     // No stock is left, so it drops.
     java.handle(&delivered).await;
-    stack.told(&users[1], 91, "SOLD_OUT").await;
+    stack.wait_for_code(&users[1], 91, "SOLD_OUT").await;
     stack.counted(sale, 0).await;
     assert!(!has_claim(&stack, sale, &users[1]).await);
 
@@ -131,14 +133,16 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         .query_async(&mut stack.redis.conn().await)
         .await
         .unwrap();
-    stack.told(&users[0], held.order, "ORDER_FAILED").await;
+    stack
+        .wait_for_code(&users[0], held.order, "ORDER_FAILED")
+        .await;
 
     // Somebody deletes one entry of several: its order is not pending for good.
     let deleted = java.hold(users[1].id, sale, 93, true).await;
     java.hold(users[2].id, sale, 94, true).await;
     let _: u64 = redis.xdel("stream.orders", &[deleted.entry]).await.unwrap();
-    stack.told(&users[1], 93, "ORDER_NOT_FOUND").await;
-    stack.told(&users[2], 94, "PENDING").await;
+    stack.wait_for_code(&users[1], 93, "ORDER_NOT_FOUND").await;
+    stack.wait_for_code(&users[2], 94, "PENDING").await;
     stack.counted(sale, 4).await;
 }
 
@@ -173,7 +177,7 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
         let _: () = redis.del(stack.keys.open(sale)).await.unwrap();
         stack.counted(sale, 0).await;
         java.acknowledge(&delivered).await;
-        stack.told(&user, 73, "ORDER_FAILED").await;
+        stack.wait_for_code(&user, 73, "ORDER_FAILED").await;
         stack.stream_drained().await;
         // What it gave back is counted once the sale opens, and is not sold by a Java node before.
         let counter = stack.counter(sale).await;

@@ -48,7 +48,7 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
         panic!("not admitted")
     };
 
-    let left = stack.stock(sale).await;
+    let stock_before = stack.stock(sale).await;
     let is_unread = format!("NEW.user_id = {}", users[3].id);
     let insert = "AFTER INSERT ON tb_voucher_order";
     let hold = Hold::first(&stack.database, insert, &is_unread).await;
@@ -57,7 +57,11 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     assert_eq!(pending.status, 202, "{pending:?}");
     stack.opened(sale).await;
     let counter = stack.counter(sale).await;
-    assert_eq!(counter, Some(left - 2), "both that count are in flight");
+    assert_eq!(
+        counter,
+        Some(stock_before - 2),
+        "both that count are in flight"
+    );
     hold.release().await;
     eventually("what counts is committed", || async {
         stack.orders(sale).await == 3
@@ -69,7 +73,7 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
     assert_eq!((stack.orders(sale).await, entries), (3, PAST + 1));
     assert_eq!(
         stack.stock(sale).await,
-        left - 2,
+        stock_before - 2,
         "nothing of the past was sold"
     );
     let refused = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id IN (0, id)";
@@ -78,7 +82,7 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
         1,
         "but for the drop that was looked for"
     );
-    stack.counted(sale, left - 2).await;
+    stack.counted(sale, stock_before - 2).await;
     assert!(
         !has_claim(&stack, sale, &users[0]).await,
         "a claim without an order"
@@ -91,10 +95,10 @@ async fn a_java_node_goes_on_alone_after_us() {
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(2).await;
     let java = JavaNode::join(&stack).await;
-    let own = stack.buy(&users[0], sale).await.bought();
+    let our_order = stack.buy(&users[0], sale).await.bought();
     let dropped = java.hold(users[1].id, sale, 71, true).await;
     java.acknowledge(&dropped).await;
-    stack.told(&users[1], 71, "ORDER_FAILED").await;
+    stack.wait_for_code(&users[1], 71, "ORDER_FAILED").await;
     stack.stream_drained().await;
     stack.instances[0].stop().await;
 
@@ -110,6 +114,6 @@ async fn a_java_node_goes_on_alone_after_us() {
     java.handle(&delivered).await;
     assert_eq!(stack.tables(sale).await, (2, 3));
     assert_eq!(stack.counter(sale).await, Some(3));
-    let buyer = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id IN ({own}, {order})");
+    let buyer = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id IN ({our_order}, {order})");
     assert_eq!(stack.database.number(&buyer).await, 2);
 }

@@ -17,7 +17,7 @@ pub async fn drops_were_looked_for(stack: &Stack, java: &JavaNode, order: i64) {
     let user = stack.users(1).await.remove(0);
     let dropped = java.hold(user.id, sale, order, false).await;
     java.acknowledge(&dropped).await;
-    stack.told(&user, order, "ORDER_FAILED").await;
+    stack.wait_for_code(&user, order, "ORDER_FAILED").await;
 }
 
 pub async fn has_claim(stack: &Stack, sale: i64, user: &SignedIn) -> bool {

@@ -204,10 +204,15 @@ impl JavaNode {
 
     /// Whether it was inserted.
     pub async fn insert(&self, user: i64, voucher: i64, order: i64) -> sqlx::Result<bool> {
-        let there = format!(
+        let existing_order = format!(
             "SELECT id FROM tb_voucher_order WHERE user_id = {user} AND voucher_id = {voucher}"
         );
-        if self.pool.fetch_optional(there.as_str()).await?.is_some() {
+        if self
+            .pool
+            .fetch_optional(existing_order.as_str())
+            .await?
+            .is_some()
+        {
             return Ok(false);
         }
         let mut transaction = self.pool.begin().await?;

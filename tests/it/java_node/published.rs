@@ -72,13 +72,15 @@ async fn sales_that_are_there_before_us_are_taken_as_they_are() {
     // One whose row is locked keeps no other closed.
     stack.instances.clear();
     let locked = java.publish(2).await;
-    let other = java.publish(2).await;
+    let unlocked = java.publish(2).await;
     let holder = stack.lock_sale(locked).await;
     stack.add_instance(&[]).await;
-    stack.buy_eventually(&users[5], other).await;
+    stack.buy_eventually(&users[5], unlocked).await;
     holder.rollback().await.unwrap();
-    let recorded = async || is_recorded(&stack, locked, "stream", "2").await;
-    eventually("it is recorded once its row is free", recorded).await;
+    eventually("it is recorded once its row is free", async || {
+        is_recorded(&stack, locked, "stream", "2").await
+    })
+    .await;
 
     // And one that is published while we run is sold in its way at once, or as soon as a busy machine has counted it.
     let sale = java.publish(1).await;

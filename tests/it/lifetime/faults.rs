@@ -2,6 +2,7 @@
 //! returned once all the same.
 
 use redis::AsyncCommands;
+use sqlx::{MySql, pool::PoolConnection};
 
 use super::{HOUR, accounts, act, old_orders, pending_returns_are, unpaid};
 use crate::reads::{lock, unlock};
@@ -115,21 +116,27 @@ async fn a_payment_that_was_made_is_not_told_as_not_made() {
         .await;
     stack.proxies.database.set(Mode::HoldCommits);
     let pay = act(stack.url(), "pay", &user, order);
-    let locked_meanwhile = async {
-        let status = format!("SELECT status FROM tb_voucher_order WHERE id = {order}");
-        let is_changed = async || stack.database.uncommitted(&status).await == 2;
-        eventually("it is about to be paid", is_changed).await;
-        let commit = async {
-            let is_waiting = async || stack.database.waiting().await == 1;
-            eventually("somebody waits for the table", is_waiting).await;
-            stack.proxies.database.set(Mode::Forward);
-        };
-        tokio::join!(lock(&stack, "tb_voucher_order WRITE"), commit).0
-    };
-    let (answer, stranger) = tokio::join!(pay, locked_meanwhile);
+    let (answer, stranger) = tokio::join!(pay, lock_orders_behind_payment(&stack, order));
     unlock(stranger).await;
     answer.refused(503, "OUTCOME_UNKNOWN");
     assert_eq!(answer.body["orderId"], order.to_string());
+}
+
+/// Locks the orders' table as soon as the payment is committed: its commit, which is held, passes once the lock is waited for.
+async fn lock_orders_behind_payment(stack: &Stack, order: i64) -> PoolConnection<MySql> {
+    let status = format!("SELECT status FROM tb_voucher_order WHERE id = {order}");
+    eventually("it is about to be paid", async || {
+        stack.database.uncommitted(&status).await == 2
+    })
+    .await;
+    let (stranger, ()) = tokio::join!(lock(stack, "tb_voucher_order WRITE"), async {
+        eventually("somebody waits for the table", async || {
+            stack.database.waiting().await == 1
+        })
+        .await;
+        stack.proxies.database.set(Mode::Forward);
+    });
+    stranger
 }
 
 /// Somebody refunds the order before it is read again.
@@ -204,10 +211,10 @@ async fn the_claim_in_redis_is_returned_once() {
 }
 
 /// Waits until the counter is this, these users have a claim, and nothing is to be returned any more.
-async fn counted(stack: &Stack, sale: i64, left: i64, users: &[SignedIn]) {
+async fn counted(stack: &Stack, sale: i64, expected: i64, users: &[SignedIn]) {
     let claims: Vec<i64> = users.iter().map(|user| user.id).collect();
-    eventually(&format!("{left} are left"), async || {
-        stack.counter(sale).await == Some(left)
+    eventually(&format!("{expected} are left"), async || {
+        stack.counter(sale).await == Some(expected)
             && stack.claims(sale).await == claims
             && pending_returns_are(stack, 0).await
     })

@@ -94,13 +94,21 @@ async fn unpaid(stack: &Stack) -> i64 {
 #[tokio::test]
 async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_every_node() {
     let stack = Stack::start(2, &[]).await;
-    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    let [first_url, second_url] = [&stack.instances[0].url, &stack.instances[1].url];
     let users = stack.users(3).await;
     let sale = stack.publish(2, "reentrant-lock").await;
-    let paid = buy(one, &users[0], sale).await.data().as_i64().unwrap();
-    let dropped = buy(two, &users[1], sale).await.data().as_i64().unwrap();
+    let paid = buy(first_url, &users[0], sale)
+        .await
+        .data()
+        .as_i64()
+        .unwrap();
+    let dropped = buy(second_url, &users[1], sale)
+        .await
+        .data()
+        .as_i64()
+        .unwrap();
 
-    for url in [one, two, two] {
+    for url in [first_url, second_url, second_url] {
         let order = act(url, "pay", &users[0], paid).await;
         assert_eq!(
             (&order.data()["status"], &order.data()["orderId"]),
@@ -112,7 +120,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
             .refused(200, "ALREADY_PAID");
     }
     assert_eq!(accounts(&stack, sale).await, (0, 2, 0));
-    for url in [one, two, two] {
+    for url in [first_url, second_url, second_url] {
         let order = act(url, "cancel", &users[1], dropped).await;
         assert_eq!(order.data()["status"], 4, "{order:?}");
         act(url, "pay", &users[1], dropped)
@@ -124,10 +132,10 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     stack.settled().await;
     // An unknown one, and one that is none. A stranger's is in [`crate::strangers`].
     for what in ["pay", "cancel"] {
-        act(one, what, &users[2], 1)
+        act(first_url, what, &users[2], 1)
             .await
             .refused(200, "ORDER_NOT_FOUND");
-        let bad = post(one, &format!("/voucher-order/x/{what}"))
+        let bad = post(first_url, &format!("/voucher-order/x/{what}"))
             .token(&users[0].token)
             .send()
             .await;
@@ -140,7 +148,9 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     ] {
         let change = format!("UPDATE tb_voucher_order SET status = {status} WHERE id = {paid}");
         stack.database.run(&change).await;
-        act(one, what, &users[0], paid).await.refused(200, code);
+        act(first_url, what, &users[0], paid)
+            .await
+            .refused(200, code);
         let guards = format!("SELECT buyer <=> user_id FROM tb_voucher_order WHERE id = {paid}");
         let guards = stack.database.number(&guards).await;
         assert_eq!(
@@ -152,7 +162,7 @@ async fn an_order_is_paid_or_cancelled_for_good_and_its_stock_is_sold_again_on_e
     // One that was used is paid.
     let used = format!("UPDATE tb_voucher_order SET status = 3 WHERE id = {paid}");
     stack.database.run(&used).await;
-    let order = act(one, "pay", &users[0], paid).await;
+    let order = act(first_url, "pay", &users[0], paid).await;
     assert_eq!(order.data()["status"], 3, "{order:?}");
 
     let safe = Strategy::ALL
@@ -217,19 +227,19 @@ async fn a_cancellation_returns_the_stock_of_those_orders_alone_that_it_changes(
     let store = order_store(&stack).await;
     for strategy in ["row-lock", "stream"] {
         let sale = stack.publish(10, strategy).await;
-        let other = stack.publish(10, strategy).await;
+        let other_sale = stack.publish(10, strategy).await;
         old_orders(&stack, sale, 4).await;
-        old_orders(&stack, other, 1).await;
+        old_orders(&stack, other_sale, 1).await;
         let id = |sale: i64, user: i64| sale * 1_000_000 + user;
         assert!(store.pay(id(sale, 1), 1).await.expect("it is paid"));
         let cancelled = store.cancel(sale, &[id(sale, 2)]).await;
         assert_eq!(cancelled.expect("it is cancelled"), 1);
         let mut batch: Vec<i64> = (1..=4).map(|user| id(sale, user)).collect();
-        batch.push(id(other, 1));
+        batch.push(id(other_sale, 1));
         let cancelled = store.cancel(sale, &batch).await;
         assert_eq!(cancelled.expect("two are cancelled"), 2, "{strategy}");
         assert_eq!(accounts(&stack, sale).await, (9, 1, 3), "{strategy}");
-        assert_eq!(accounts(&stack, other).await, (9, 1, 0), "{strategy}");
+        assert_eq!(accounts(&stack, other_sale).await, (9, 1, 0), "{strategy}");
         let paid = store.pay(id(sale, 3), 3).await;
         assert!(
             !paid.expect("an answer"),
@@ -296,10 +306,10 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
     }
     stack.instances[1].stop().await;
     // But for the last purchase above.
-    let left = unpaid(&stack).await - 1;
+    let still_unpaid = unpaid(&stack).await - 1;
     assert_eq!(
         accounts(&stack, sale).await,
-        (3990 - left, left + 10, 3990 - left)
+        (3990 - still_unpaid, still_unpaid + 10, 3990 - still_unpaid)
     );
 }
 
@@ -308,13 +318,13 @@ async fn orders_expire_only_where_that_is_set_and_only_old_unpaid_ones() {
 async fn a_sale_whose_row_is_locked_keeps_no_other_from_expiring_nor_the_outbox_full() {
     let mut stack = Stack::start(1, &[]).await;
     let locked = stack.publish(600, "row-lock").await;
-    let other = stack.publish(10, "row-lock").await;
+    let unlocked = stack.publish(10, "row-lock").await;
     old_orders(&stack, locked, 600).await;
-    old_orders(&stack, other, 5).await;
+    old_orders(&stack, unlocked, 5).await;
     let younger = "UPDATE tb_voucher_order SET create_time = NOW() - INTERVAL 90 MINUTE";
     stack
         .database
-        .run(&format!("{younger} WHERE voucher_id = {other}"))
+        .run(&format!("{younger} WHERE voucher_id = {unlocked}"))
         .await;
     stack.instances.clear();
     let note = "INSERT INTO tb_stock_return (order_id, voucher_id, user_id, create_time) \
@@ -324,7 +334,7 @@ async fn a_sale_whose_row_is_locked_keeps_no_other_from_expiring_nor_the_outbox_
     stack.add_instance(&HOUR).await;
     eventually("the others expire", async || unpaid(&stack).await == 600).await;
     eventually("the outbox is empty", || pending_returns_are(&stack, 0)).await;
-    assert_eq!(accounts(&stack, other).await, (10, 0, 5));
+    assert_eq!(accounts(&stack, unlocked).await, (10, 0, 5));
     holder.rollback().await.unwrap();
     eventually("all expire", async || unpaid(&stack).await == 0).await;
     assert_eq!(accounts(&stack, locked).await, (600, 0, 600));
@@ -417,12 +427,12 @@ async fn of_a_payment_and_cancellations_at_once_one_succeeds() {
     let mut cancelled = 0;
     for user in &users {
         let order = stack.buy(user, sale).await.data().as_i64().unwrap();
-        let one = &stack.instances[0].url;
-        let two = &stack.instances[1].url;
+        let first_url = &stack.instances[0].url;
+        let second_url = &stack.instances[1].url;
         let (pay, cancel, again) = tokio::join!(
-            act(one, "pay", user, order),
-            act(two, "cancel", user, order),
-            act(one, "cancel", user, order)
+            act(first_url, "pay", user, order),
+            act(second_url, "cancel", user, order),
+            act(first_url, "cancel", user, order)
         );
         let status = stack.look_up(user, order).await;
         if status.data()["status"] == 2 {

@@ -23,12 +23,12 @@ async fn a_sale_that_is_freed_does_not_wait_for_those_that_are_still_locked() {
         orders.push(stack.buy(&users[0], *sale).await.bought());
     }
     for sale in &sales {
-        let is_logged = async || {
+        eventually(&format!("an entry of {sale} was tried"), async || {
             let lines = stack.instances[0].lines_with("a sale's entries are not decided");
             let of_sale = format!("voucher_id={sale} ");
             lines.iter().any(|line| line.contains(&of_sale))
-        };
-        eventually(&format!("an entry of {sale} was tried"), is_logged).await;
+        })
+        .await;
     }
     holder_of_freed.rollback().await.unwrap();
     // Within seconds, however many wait: [`crate::support::PATIENCE`] is shorter than their attempts, one after the other.

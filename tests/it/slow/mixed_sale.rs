@@ -76,23 +76,24 @@ async fn first_wave(stack: &Stack, java: &JavaNode, users: &[SignedIn], sale: i6
         let pause = Duration::from_millis(random.random_range(0..500));
         async move {
             tokio::time::sleep(pause).await;
-            let ours = async {
-                let order = if at_ours {
-                    buy_at_ours(stack, user, sale).await
-                } else {
-                    None
-                };
-                outcome(stack, user, order).await
-            };
-            let javas = async {
-                let order = if at_java {
-                    buy_at_java(java, user, sale).await
-                } else {
-                    None
-                };
-                outcome(stack, user, order).await
-            };
-            tokio::join!(ours, javas);
+            tokio::join!(
+                async {
+                    let order = if at_ours {
+                        buy_at_ours(stack, user, sale).await
+                    } else {
+                        None
+                    };
+                    outcome(stack, user, order).await
+                },
+                async {
+                    let order = if at_java {
+                        buy_at_java(java, user, sale).await
+                    } else {
+                        None
+                    };
+                    outcome(stack, user, order).await
+                }
+            );
         }
     });
     join_all(purchases).await;

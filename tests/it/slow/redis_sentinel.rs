@@ -102,9 +102,9 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     }
 
     let mut master = sentinel.servers[1].conn().await;
-    let other = sign_in(base, &mut master, "13800000002").await;
+    let other_user = sign_in(base, &mut master, "13800000002").await;
     read_shops(base).await;
-    buy_by_every_strategy(base, &other).await;
+    buy_by_every_strategy(base, &other_user).await;
     let me = get(base, "/user/me").token(&user.token).send().await;
     assert_eq!(
         me.data()["id"],

@@ -99,13 +99,15 @@ async fn without_any_of_its_rules_a_script_differs_from_the_model_on_a_walk_that
             continue;
         }
         // Where the model is changed, others than before.
-        let mut seen = None;
+        let mut differing_walk = None;
         for walk in 1..100 {
-            if seen.is_none() && scripts.difference(&recorded(walk)).await.is_some() {
-                seen = Some(walk);
+            if differing_walk.is_none() && scripts.difference(&recorded(walk)).await.is_some() {
+                differing_walk = Some(walk);
             }
         }
-        unseen.push(format!("{rule:?} makes a difference on walk {seen:?}"));
+        unseen.push(format!(
+            "{rule:?} makes a difference on walk {differing_walk:?}"
+        ));
     }
     assert!(unseen.is_empty(), "{unseen:#?}");
 }

@@ -106,12 +106,12 @@ pub enum Op {
 #[derive(Clone, Debug)]
 pub struct Count {
     pub mark: Mark,
-    pub was: Open,
+    pub open_before: Open,
     pub stock: i32,
     pub last: Entry,
     pub undecided: Vec<(Entry, Order)>,
     pub active: Vec<User>,
-    pub void: Vec<User>,
+    pub void_claims: Vec<User>,
     /// It was on its way for longer than it may be.
     pub late: bool,
 }
@@ -131,45 +131,42 @@ pub enum Reply {
 impl Redis {
     /// `number` rises with every call; `without` is the rule that is left out.
     pub fn apply(&mut self, op: &Op, now: u32, number: u32, without: &str) -> Reply {
-        let mark = |redis: &mut Redis, lost| redis.mark(lost, now, number, without);
+        let current_mark = |redis: &mut Redis, lost| redis.mark(lost, now, number, without);
         match op {
             Op::Look | Op::LookUser(_) => {
                 let lost = self.group().is_none();
-                let mut of = mark(self, lost);
-                let has = |entry| {
-                    self.stream
-                        .as_ref()
-                        .is_some_and(|of| of.entries.contains_key(entry))
-                };
+                let mut mark = current_mark(self, lost);
                 let is_gone = match op {
-                    Op::LookUser(user) => self
-                        .hash
-                        .get(user)
-                        .into_iter()
-                        .flatten()
-                        .any(|(_, entry)| !has(entry)),
+                    Op::LookUser(user) => {
+                        self.hash.get(user).into_iter().flatten().any(|(_, entry)| {
+                            self.stream
+                                .as_ref()
+                                .is_none_or(|stream| !stream.entries.contains_key(entry))
+                        })
+                    }
                     _ => {
                         let stream = self.stream.as_ref();
-                        stream.is_none_or(|of| of.entries.is_empty()) && !self.hash.is_empty()
+                        stream.is_none_or(|stream| stream.entries.is_empty())
+                            && !self.hash.is_empty()
                     }
                 };
                 if is_gone {
-                    of = mark(self, true);
+                    mark = current_mark(self, true);
                 }
-                Reply::Mark(of)
+                Reply::Mark(mark)
             }
             Op::Page(after) => {
                 let lost = self.group().is_none();
-                let of = mark(self, lost);
-                let page = self.unresolved(after.unwrap_or(of.join), after.is_none());
+                let mark = current_mark(self, lost);
+                let page = self.unresolved(after.unwrap_or(mark.join), after.is_none());
                 self.take_in(&page);
-                Reply::Entries(of, page)
+                Reply::Entries(mark, page)
             }
             Op::Admit { orders, late } => {
                 let lost = self.stream.is_none();
-                let of = mark(self, lost);
+                let mark = current_mark(self, lost);
                 let late = *late && without != "a late admission admits nobody";
-                let answers = orders.iter().map(|order| self.admit(*order, late, of));
+                let answers = orders.iter().map(|order| self.admit(*order, late, mark));
                 Reply::Admission(answers.collect())
             }
             Op::Read => {
@@ -218,36 +215,38 @@ impl Redis {
                 order,
                 outcome,
             } => {
-                let of = mark(self, false);
-                if of != *read && without != "resolved under the mark" {
+                let mark = current_mark(self, false);
+                if mark != *read && without != "resolved under the mark" {
                     return Reply::No;
                 }
-                self.resolve(of, *entry, *order, *outcome, without);
+                self.resolve(mark, *entry, *order, *outcome, without);
                 Reply::Yes
             }
             Op::Step(step, name, users) => {
-                let of = mark(self, false);
-                let own = self.open == Some(Open::By(*name));
+                let mark = current_mark(self, false);
+                let is_opener = self.open == Some(Open::By(*name));
                 match *step {
                     "close" => {
-                        if self.is_whole(of) || !own && matches!(self.open, Some(Open::By(_))) {
+                        if self.is_whole(mark)
+                            || !is_opener && matches!(self.open, Some(Open::By(_)))
+                        {
                             return Reply::No;
                         }
                         self.open = Some(Open::By(*name));
                         self.claims = Some((BTreeSet::new(), self.open));
                         self.counter = Some(0);
                     }
-                    "claim" if !own => return Reply::No,
+                    "claim" if !is_opener => return Reply::No,
                     "claim" if users.is_empty() => {}
                     "claim" => self.claims.get_or_insert_default().0.extend(users),
-                    _ if own => self.open = None,
+                    _ if is_opener => self.open = None,
                     _ => {}
                 }
                 Reply::Yes
             }
             Op::Open(count) => {
-                let of = mark(self, false);
-                if self.count(of, count, without) {
+                let mark = current_mark(self, false);
+                if self.count(mark, count, without) {
                     Reply::Yes
                 } else {
                     Reply::No
@@ -309,20 +308,19 @@ impl Redis {
             return Vec::new();
         };
         let before = self.pending();
-        let counts = |entry: &Entry| *entry > after || first && before.contains_key(entry);
         stream
             .entries
             .iter()
-            .filter(|(entry, _)| counts(entry))
+            .filter(|&(entry, _)| *entry > after || first && before.contains_key(entry))
             .map(|(e, o)| (*e, *o))
             .collect()
     }
 
     fn take_in(&mut self, entries: &[(Entry, Order)]) {
         for (entry, Order { id, user }) in entries {
-            let own = self.hash.entry(*user).or_default();
-            if !own.contains(&(*id, *entry)) {
-                own.push((*id, *entry));
+            let pending_orders = self.hash.entry(*user).or_default();
+            if !pending_orders.contains(&(*id, *entry)) {
+                pending_orders.push((*id, *entry));
             }
         }
     }
@@ -363,13 +361,14 @@ impl Redis {
 
     pub fn is_whole(&self, mark: Mark) -> bool {
         let under = Some(Open::Under(mark));
-        let claims = self.claims.as_ref().is_some_and(|(_, of)| *of == under);
+        let claims = self.claims.as_ref().is_some_and(|(_, tag)| *tag == under);
         self.open == under && self.counter.is_some() && claims
     }
 
     fn admit(&mut self, order: Order, late: bool, mark: Mark) -> &'static str {
-        if let Some((own, _)) = self.hash.get(&order.user).and_then(|own| own.first()) {
-            return if *own == order.id {
+        if let Some((pending_id, _)) = self.hash.get(&order.user).and_then(|orders| orders.first())
+        {
+            return if *pending_id == order.id {
                 "pending"
             } else {
                 "claimed"
@@ -379,7 +378,7 @@ impl Redis {
             return "late";
         }
         let is_whole = self.is_whole(mark);
-        let (true, Some((claims, _)), Some(left), Some(stream)) = (
+        let (true, Some((claims, _)), Some(counter), Some(stream)) = (
             is_whole,
             &mut self.claims,
             &mut self.counter,
@@ -390,14 +389,14 @@ impl Redis {
         if claims.contains(&order.user) {
             return "claimed";
         }
-        if *left < 1 {
+        if *counter < 1 {
             return "sold out";
         }
         // At worst, ids of entries that were lost come again: clocks step back.
         stream.last += 1;
         stream.entries.insert(stream.last, order);
         claims.insert(order.user);
-        *left -= 1;
+        *counter -= 1;
         self.hash
             .entry(order.user)
             .or_default()
@@ -413,9 +412,9 @@ impl Redis {
             }
             counts |= stream.entries.remove(&entry).is_some();
         }
-        if let Some(own) = self.hash.get_mut(&order.user) {
-            own.retain(|it| *it != (order.id, entry));
-            if own.is_empty() {
+        if let Some(pending_orders) = self.hash.get_mut(&order.user) {
+            pending_orders.retain(|pending| *pending != (order.id, entry));
+            if pending_orders.is_empty() {
                 self.hash.remove(&order.user);
             }
         }
@@ -438,43 +437,46 @@ impl Redis {
 
     fn count(&mut self, mark: Mark, count: &Count, without: &str) -> bool {
         let Count {
-            was,
+            open_before,
             stock,
             last,
             undecided,
             active,
-            void,
+            void_claims,
             ..
         } = count;
         let of_mark = self.open == Some(Open::Under(mark));
         if count.late && without != "a late count sets nothing" {
             return false;
         }
-        if mark != count.mark || self.open != Some(*was) || of_mark && !self.is_whole(mark) {
+        if mark != count.mark || self.open != Some(*open_before) || of_mark && !self.is_whole(mark)
+        {
             return false;
         }
-        if self.claims.as_ref().is_none_or(|(_, of)| *of != self.open)
+        if self
+            .claims
+            .as_ref()
+            .is_none_or(|(_, tag)| *tag != self.open)
             && without != "claims name who writes them"
         {
             return false;
         }
         let newer = self.unresolved(*last, false);
         self.take_in(&newer);
-        let named = |(entry, order): &&(Entry, Order)| {
-            let own = self.hash.get(&order.user);
-            own.is_some_and(|own| own.contains(&(order.id, *entry)))
-        };
         let waits: Vec<User> = undecided
             .iter()
-            .filter(named)
+            .filter(|(entry, order)| {
+                let pending_orders = self.hash.get(&order.user);
+                pending_orders.is_some_and(|orders| orders.contains(&(order.id, *entry)))
+            })
             .chain(&newer)
             .map(|(_, order)| order.user)
             .collect();
-        let (claims, of) = self.claims.get_or_insert_default();
+        let (claims, tag) = self.claims.get_or_insert_default();
         claims.extend(waits.iter().chain(active));
-        claims.retain(|user| !void.contains(user) || waits.contains(user));
-        *of = Some(Open::Under(mark));
-        (self.counter, self.open) = (Some(stock - waits.len() as i32), *of);
+        claims.retain(|user| !void_claims.contains(user) || waits.contains(user));
+        *tag = Some(Open::Under(mark));
+        (self.counter, self.open) = (Some(stock - waits.len() as i32), *tag);
         true
     }
 }

@@ -38,23 +38,23 @@ end
 const STREAM: &str = "stream.orders|stream.orders.pending";
 const SALE: &str = "seckill:stock:7|seckill:order:7|seckill:open:7";
 
-fn user(user: User) -> String {
+fn user_text(user: User) -> String {
     (user + 1).to_string()
 }
 
-fn id((second, number): Id) -> String {
+fn id_text((second, number): Id) -> String {
     format!("{second}{number:09}")
 }
 
-fn entry(entry: Entry) -> String {
+fn entry_text(entry: Entry) -> String {
     format!("0-{entry}")
 }
 
-fn name((at, order): &(Entry, Order)) -> String {
-    format!("7:{}:{}", id(order.id), entry(*at))
+fn entry_name((entry, order): &(Entry, Order)) -> String {
+    format!("7:{}:{}", id_text(order.id), entry_text(*entry))
 }
 
-fn mark(
+fn mark_text(
     Mark {
         number,
         server,
@@ -62,26 +62,26 @@ fn mark(
         join,
     }: Mark,
 ) -> String {
-    format!("{server:x} {since}{number:06} {}", entry(join))
+    format!("{server:x} {since}{number:06} {}", entry_text(join))
 }
 
-fn open(open: Open) -> String {
+fn open_text(open: Open) -> String {
     match open {
         Open::By(name) => format!("by{name}"),
-        Open::Under(of) => mark(of),
+        Open::Under(mark) => mark_text(mark),
     }
 }
 
-fn refused(of: Id) -> String {
-    format!("seckill:refused:{}", id(of))
+fn refusal_key(refused: Id) -> String {
+    format!("seckill:refused:{}", id_text(refused))
 }
 
 /// An entry as Redis tells it.
-fn told(&(at, order): &(Entry, Order)) -> Vec<String> {
-    let at = entry(at);
-    let user = user(order.user);
-    let id = id(order.id);
-    [at.as_str(), "userId", &user, "voucherId", "7", "id", &id]
+fn entry_reply(&(entry, order): &(Entry, Order)) -> Vec<String> {
+    let entry = entry_text(entry);
+    let user = user_text(order.user);
+    let id = id_text(order.id);
+    [entry.as_str(), "userId", &user, "voucherId", "7", "id", &id]
         .map(str::to_owned)
         .into()
 }
@@ -95,69 +95,74 @@ fn until(late: bool) -> &'static str {
 fn call(op: &Op) -> String {
     match op {
         Op::Look => format!("look|2|{STREAM}|tidy|"),
-        Op::LookUser(of) => format!("look|2|{STREAM}|user|{}", user(*of)),
+        Op::LookUser(user) => format!("look|2|{STREAM}|user|{}", user_text(*user)),
         Op::Page(after) => {
             format!(
                 "look|2|{STREAM}|page|{}",
-                after.map(entry).unwrap_or_default()
+                after.map(entry_text).unwrap_or_default()
             )
         }
         Op::Admit { orders, late } => {
             let until = until(*late);
-            let orders = orders
-                .iter()
-                .map(|of| format!("|1|7|{}|{}|{until}", user(of.user), id(of.id)));
+            let orders = orders.iter().map(|order| {
+                format!(
+                    "|1|7|{}|{}|{until}",
+                    user_text(order.user),
+                    id_text(order.id)
+                )
+            });
             format!("admit|5|{STREAM}|{SALE}|1000{}", orders.collect::<String>())
         }
         Op::Read => "XREADGROUP|GROUP|g1|c1|COUNT|1|STREAMS|stream.orders|>".to_owned(),
-        Op::Claim(at) => format!("XCLAIM|stream.orders|g1|c1|0|{}", entry(*at)),
-        Op::Ack(at) => format!("XACK|stream.orders|g1|{}", entry(*at)),
+        Op::Claim(entry) => format!("XCLAIM|stream.orders|g1|c1|0|{}", entry_text(*entry)),
+        Op::Ack(entry) => format!("XACK|stream.orders|g1|{}", entry_text(*entry)),
         Op::Resolve {
-            mark: of,
-            entry: at,
+            mark,
+            entry,
             order,
             outcome,
         } => {
-            let of = mark(*of);
-            let user = user(order.user);
-            let name = name(&(*at, *order));
-            let at = entry(*at);
-            let id = id(order.id);
-            let refused = refused(order.id);
+            let mark = mark_text(*mark);
+            let user = user_text(order.user);
+            let name = entry_name(&(*entry, *order));
+            let entry = entry_text(*entry);
+            let id = id_text(order.id);
+            let refused = refusal_key(order.id);
             let (outcome, has_order) = match outcome {
                 Outcome::Ordered => {
                     let keys = format!("3|{STREAM}|stream.orders.dead");
-                    return format!("resolve|{keys}|{of}|1|{at}|{user}|{name}");
+                    return format!("resolve|{keys}|{mark}|1|{entry}|{user}|{name}");
                 }
                 Outcome::SoldOut => ("sold out", 0),
                 Outcome::Refused(has_order) => ("refused", i32::from(*has_order)),
             };
             let keys = format!("7|{STREAM}|stream.orders.dead|{SALE}|{refused}");
-            let refusal = format!("{at}|{user}|7|{id}|{outcome}|CODE|{has_order}|");
-            format!("resolve|{keys}|{of}|0|{refusal}")
+            let refusal = format!("{entry}|{user}|7|{id}|{outcome}|CODE|{has_order}|");
+            format!("resolve|{keys}|{mark}|0|{refusal}")
         }
         Op::Step(step, name, users) => {
             let users = users
                 .iter()
-                .map(|of| format!("|{}", user(*of)))
+                .map(|user| format!("|{}", user_text(*user)))
                 .collect::<String>();
-            let name = open(Open::By(*name));
+            let name = open_text(Open::By(*name));
             let until = until(false);
             format!("open|5|{STREAM}|{SALE}|{step}|{until}|{name}{users}")
         }
         Op::Open(count) => {
-            let of = mark(count.mark);
-            let was = open(count.was);
-            let last = entry(count.last);
+            let mark = mark_text(count.mark);
+            let open_before = open_text(count.open_before);
+            let last = entry_text(count.last);
             let until = until(count.late);
-            let mut call = format!("open|5|{STREAM}|{SALE}|open|{until}|{of}|{was}|9000000000");
+            let mut call =
+                format!("open|5|{STREAM}|{SALE}|open|{until}|{mark}|{open_before}|9000000000");
             call += &format!("|{}|7|{last}|{}", count.stock, count.undecided.len());
             for undecided in &count.undecided {
-                call += &format!("|{}|{}", user(undecided.1.user), name(undecided));
+                call += &format!("|{}|{}", user_text(undecided.1.user), entry_name(undecided));
             }
             call += &format!("|{}", count.active.len());
-            for of in count.active.iter().chain(&count.void) {
-                call += &format!("|{}", user(*of));
+            for user in count.active.iter().chain(&count.void_claims) {
+                call += &format!("|{}", user_text(*user));
             }
             call
         }
@@ -168,9 +173,11 @@ fn call(op: &Op) -> String {
         Op::Lose(Key::Counter) => "DEL|seckill:stock:7".to_owned(),
         Op::Lose(Key::Open) => "DEL|seckill:open:7".to_owned(),
         Op::Join => "XGROUP|CREATE|stream.orders|g1|0|MKSTREAM".to_owned(),
-        Op::Add(at, order) => {
-            let [at, of, id] = [entry(*at), user(order.user), id(order.id)];
-            format!("XADD|stream.orders|{at}|userId|{of}|voucherId|7|id|{id}")
+        Op::Add(entry, order) => {
+            let entry = entry_text(*entry);
+            let user = user_text(order.user);
+            let id = id_text(order.id);
+            format!("XADD|stream.orders|{entry}|userId|{user}|voucherId|7|id|{id}")
         }
         // The server's part is done before.
         Op::Save | Op::Replace(_) => "PING".to_owned(),
@@ -182,7 +189,7 @@ fn texts(reply: &Value) -> Vec<String> {
     match reply {
         Value::Nil => Vec::new(),
         Value::Array(parts) => parts.iter().flat_map(texts).collect(),
-        one => vec![from_redis_value(one.clone()).expect("a text or a number")],
+        scalar => vec![from_redis_value(scalar.clone()).expect("a text or a number")],
     }
 }
 
@@ -222,11 +229,11 @@ fn reply_of_model(reply: &Reply) -> Vec<String> {
         Reply::Failed => vec!["failed".to_owned()],
         Reply::Yes => vec!["yes".to_owned()],
         Reply::No => vec!["no".to_owned()],
-        Reply::Mark(of) => vec![mark(*of)],
-        Reply::Entry(at, order) => told(&(*at, *order)),
-        Reply::Entries(of, entries) => [mark(*of)]
+        Reply::Mark(mark) => vec![mark_text(*mark)],
+        Reply::Entry(entry, order) => entry_reply(&(*entry, *order)),
+        Reply::Entries(mark, entries) => [mark_text(*mark)]
             .into_iter()
-            .chain(entries.iter().flat_map(told))
+            .chain(entries.iter().flat_map(entry_reply))
             .collect(),
         Reply::Admission(answers) => answers.iter().map(|&answer| answer.to_owned()).collect(),
     }
@@ -240,23 +247,27 @@ fn expected(Recorded { reply, after, .. }: &Recorded) -> State {
     let mut hash: BTreeMap<String, String> = after
         .mark
         .iter()
-        .map(|of| ("mark".to_owned(), mark(*of)))
+        .map(|mark| ("mark".to_owned(), mark_text(*mark)))
         .collect();
-    for (&of, own) in &after.hash {
-        let own = own
+    for (&user, pending_orders) in &after.hash {
+        let names = pending_orders
             .iter()
-            .map(|&(id, at)| name(&(at, Order { id, user: of })));
-        hash.insert(user(of), own.collect::<Vec<_>>().join(" "));
+            .map(|&(id, entry)| entry_name(&(entry, Order { id, user })));
+        hash.insert(user_text(user), names.collect::<Vec<_>>().join(" "));
     }
     let (users, tag) = after.claims.clone().unwrap_or_default();
-    let claims: BTreeSet<String> = users.into_iter().map(user).chain(tag.map(open)).collect();
-    let refused: BTreeSet<String> = after.refused.iter().copied().map(refused).collect();
+    let claims: BTreeSet<String> = users
+        .into_iter()
+        .map(user_text)
+        .chain(tag.map(open_text))
+        .collect();
+    let refused: BTreeSet<String> = after.refused.iter().copied().map(refusal_key).collect();
     let mut state = State::from([
         ("reply", format!("{:?}", reply_of_model(reply))),
         ("hash", format!("{hash:?}")),
         ("counter", format!("{:?}", after.counter)),
         ("claims", format!("{claims:?}")),
-        ("open mark", format!("{:?}", after.open.map(open))),
+        ("open mark", format!("{:?}", after.open.map(open_text))),
         ("refusals", format!("{refused:?}")),
     ]);
     let Some(stream) = &after.stream else {
@@ -264,19 +275,19 @@ fn expected(Recorded { reply, after, .. }: &Recorded) -> State {
     };
     let mut groups = BTreeMap::new();
     if let Some((delivered, _)) = &stream.group {
-        groups.insert("g1", entry(*delivered));
+        groups.insert("g1", entry_text(*delivered));
     }
     if let Some(joined) = stream.joined {
-        groups.insert("seckill", entry(joined));
+        groups.insert("seckill", entry_text(joined));
     }
-    let pending: Vec<String> = after.pending().into_keys().map(entry).collect();
+    let pending: Vec<String> = after.pending().into_keys().map(entry_text).collect();
     let entries: Vec<String> = stream
         .entries
         .iter()
-        .flat_map(|(at, order)| told(&(*at, *order)))
+        .flat_map(|(entry, order)| entry_reply(&(*entry, *order)))
         .collect();
     state.extend([
-        ("last entry", entry(stream.last)),
+        ("last entry", entry_text(stream.last)),
         ("groups", format!("{groups:?}")),
         ("pending entries", format!("{pending:?}")),
         ("entries", format!("{entries:?}")),
@@ -381,9 +392,15 @@ impl Scripts {
     pub async fn load(mut redis: MultiplexedConnection, without: Option<&Omission>) -> Scripts {
         let mut hashes = BTreeMap::new();
         let all = |name: &str, text: &str| match without {
-            Some(of) if of.script == name => {
-                assert_eq!(text.matches(of.rule).count(), 1, "{}: {}", name, of.rule);
-                text.replace(of.rule, of.instead)
+            Some(omission) if omission.script == name => {
+                assert_eq!(
+                    text.matches(omission.rule).count(),
+                    1,
+                    "{}: {}",
+                    name,
+                    omission.rule
+                );
+                text.replace(omission.rule, omission.instead)
             }
             _ => text.to_owned(),
         };
@@ -409,19 +426,18 @@ impl Scripts {
             .await
             .unwrap();
         let mut calls = String::new();
-        let is_own_step = |op: &Op| matches!(op, Op::Save | Op::Replace(_));
-        for part in recorded.chunk_by(|_, next| !is_own_step(&next.op)) {
+        for part in recorded.chunk_by(|_, next| !matches!(next.op, Op::Save | Op::Replace(_))) {
             match part[0].op {
                 Op::Save => self.save().await,
                 Op::Replace(_) => self.restore().await,
                 _ => {}
             }
             let mut replies = self.make(part).await.into_iter();
-            for of in part {
-                let expected = expected(of);
-                let found = found(&of.op, &mut replies);
-                let call = call(&of.op);
-                let now = of.now;
+            for recorded_call in part {
+                let expected = expected(recorded_call);
+                let found = found(&recorded_call.op, &mut replies);
+                let call = call(&recorded_call.op);
+                let now = recorded_call.now;
                 calls += &format!("  at {now} s: {call} -> {}\n", found["reply"]);
                 if found != expected {
                     let differences = differences(&found, &expected);
@@ -435,14 +451,14 @@ impl Scripts {
     /// Makes these calls, and reads all keys after each.
     async fn make(&mut self, part: &[Recorded]) -> Vec<RedisResult<Value>> {
         let mut all = redis::pipe();
-        for of in part {
+        for recorded_call in part {
             let mut set = redis::cmd("MSET");
-            set.arg("model:now").arg(of.now);
-            set.arg("model:call").arg(of.number);
+            set.arg("model:now").arg(recorded_call.now);
+            set.arg("model:call").arg(recorded_call.number);
             set.arg("model:server")
-                .arg(format!("{:x}", of.after.server));
+                .arg(format!("{:x}", recorded_call.after.server));
             all.add_command(set).ignore();
-            let call = call(&of.op);
+            let call = call(&recorded_call.op);
             let mut words = call.split('|');
             let first = words.next().unwrap();
             let mut command = redis::cmd(first);

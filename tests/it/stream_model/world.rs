@@ -45,7 +45,7 @@ impl Database {
     }
 
     /// Whether the order is there, of whatever status.
-    fn has(&self, order: &Order) -> bool {
+    fn has_order(&self, order: &Order) -> bool {
         let row = self.rows.get(&order.id);
         row.is_some_and(|(user, row)| *user == order.user && *row != Row::Refused)
     }
@@ -96,7 +96,7 @@ struct Watch {
 #[derive(Clone, Default)]
 struct Instance {
     /// Still connected to the master that was replaced.
-    apart: bool,
+    is_on_old_master: bool,
     admission: Option<Admission>,
     mark: Option<(Mark, u32)>,
     attempt: Option<Attempt>,
@@ -122,7 +122,7 @@ pub struct World {
     number: u32,
     database: Database,
     redis: Redis,
-    apart: Option<(Redis, u32)>,
+    old_master: Option<(Redis, u32)>,
     replica: (Redis, u32),
     saved: (Redis, u32),
     ids: BTreeMap<u32, u32>,
@@ -142,7 +142,7 @@ pub struct World {
     lossy: bool,
     may_be_lost: BTreeSet<Order>,
     /// Whether a count was asked for.
-    asked: bool,
+    is_count_requested: bool,
     /// Users with a claim and without an order, who ask for a count.
     claimed: BTreeSet<User>,
     actions: u64,
@@ -210,8 +210,12 @@ impl World {
     }
 
     fn redis(&mut self, instance: usize) -> &mut Redis {
-        match &mut self.apart {
-            Some((old, until)) if self.instances[instance].apart && self.now <= *until => old,
+        match &mut self.old_master {
+            Some((old, until))
+                if self.instances[instance].is_on_old_master && self.now <= *until =>
+            {
+                old
+            }
             _ => &mut self.redis,
         }
     }
@@ -221,12 +225,15 @@ impl World {
         let now = self.now;
         let number = self.number;
         let without = self.without;
-        if self.instances[instance].apart
-            && self.apart.as_ref().is_none_or(|(_, until)| now > *until)
+        if self.instances[instance].is_on_old_master
+            && self
+                .old_master
+                .as_ref()
+                .is_none_or(|(_, until)| now > *until)
         {
             return Reply::Failed;
         }
-        if let (Op::Admit { orders, .. }, true) = (&op, self.instances[instance].apart) {
+        if let (Op::Admit { orders, .. }, true) = (&op, self.instances[instance].is_on_old_master) {
             self.lossy = true;
             self.may_be_lost.extend(orders);
         }
@@ -253,7 +260,7 @@ impl World {
 
     /// What a client was told of its order; no row may follow.
     fn denies(&mut self, order: Order) {
-        if self.database.has(&order) {
+        if self.database.has_order(&order) {
             self.fails(format!("a no for {order:?}, which is there"));
         }
         self.denied.insert(order);
@@ -296,12 +303,13 @@ impl World {
             13 => self.java_acknowledges(),
             14 if self.any(2) == 0 => self.now += [5, 10, 16, 31][self.any(4)],
             15 => self.replica = (self.redis.clone(), self.now),
-            16 => self.instances[instance].apart = false,
+            16 => self.instances[instance].is_on_old_master = false,
             17 => {
                 // Nothing of it is on its way then.
-                self.stalled_count.take_if(|(.., of)| *of == instance);
+                self.stalled_count
+                    .take_if(|(.., opener_instance)| *opener_instance == instance);
                 self.instances[instance] = Instance {
-                    apart: self.instances[instance].apart,
+                    is_on_old_master: self.instances[instance].is_on_old_master,
                     ..Instance::default()
                 }
             }
@@ -347,9 +355,9 @@ impl World {
 
     /// A fault of the master.
     fn call_all(&mut self, op: Op) {
-        let apart = std::mem::take(&mut self.instances[0].apart);
+        let is_on_old_master = std::mem::take(&mut self.instances[0].is_on_old_master);
         self.call(0, op);
-        self.instances[0].apart = apart;
+        self.instances[0].is_on_old_master = is_on_old_master;
     }
 
     fn sends(&mut self, instance: usize) {
@@ -436,7 +444,7 @@ impl World {
         if self
             .pending
             .iter()
-            .any(|other| other.id == order.id && other.user != order.user)
+            .any(|pending| pending.id == order.id && pending.user != order.user)
         {
             self.fails(format!("{:?} was told to two buyers", order.id));
         }
@@ -487,7 +495,7 @@ impl World {
                     .rows
                     .insert(order.id, (order.user, Row::Refused));
             }
-            attempt.outcome = Some(if self.database.has(&order) {
+            attempt.outcome = Some(if self.database.has_order(&order) {
                 Outcome::Ordered
             } else {
                 why
@@ -495,7 +503,7 @@ impl World {
         } else if self.now > attempt.begun + COMMIT && self.without != "no COMMIT is late" {
             self.instances[instance].attempt = None;
             return;
-        } else if self.database.has(&order) {
+        } else if self.database.has_order(&order) {
             attempt.outcome = Some(Outcome::Ordered);
         } else if row.is_some() {
             attempt.refuse = Some(Outcome::Refused(false));
@@ -545,24 +553,29 @@ impl World {
                 if self.sent.is_empty() {
                     return;
                 }
-                let at = self.any(self.sent.len());
-                let order = self.sent[at];
-                let mut sending = self.instances.iter().filter_map(|of| of.admission.as_ref());
+                let index = self.any(self.sent.len());
+                let order = self.sent[index];
+                let mut sending = self
+                    .instances
+                    .iter()
+                    .filter_map(|sender| sender.admission.as_ref());
                 if sending.any(|admission| admission.orders.contains(&order)) {
                     // Nobody knows the id yet.
                     return;
                 }
                 let row = self.database.rows.get(&order.id).copied();
-                if self.database.has(&order) {
+                if self.database.has_order(&order) {
                     return;
                 }
                 let Reply::Mark(mark) = self.call(instance, Op::LookUser(order.user)) else {
                     return;
                 };
                 let redis = self.redis(instance);
-                let own = redis.hash.get(&order.user);
-                let is_pending = own.is_some_and(|own| own.iter().any(|(id, _)| *id == order.id));
-                if redis.refused.contains(&order.id) && row.is_none_or(|(of, _)| of == order.user)
+                let pending_orders = redis.hash.get(&order.user);
+                let is_pending = pending_orders
+                    .is_some_and(|orders| orders.iter().any(|(id, _)| *id == order.id));
+                if redis.refused.contains(&order.id)
+                    && row.is_none_or(|(owner, _)| owner == order.user)
                     || row == Some((order.user, Row::Refused))
                 {
                     self.denies(order);
@@ -572,7 +585,7 @@ impl World {
                     self.instances[instance].lookup = Some((order, mark, self.now));
                 }
             }
-            Some((order, mark, asked)) => {
+            Some((order, mark, looked_up_at)) => {
                 let drawn = if self.without == "unsure after it was sent" {
                     0
                 } else {
@@ -584,8 +597,8 @@ impl World {
                     mark.since
                 };
                 // By the clock of Redis when it was asked: what may be admitted later is younger.
-                let is_unsure = asked < drawn.max(began) + UNSURE;
-                if !is_unsure && !self.database.has(&order) {
+                let is_unsure = looked_up_at < drawn.max(began) + UNSURE;
+                if !is_unsure && !self.database.has_order(&order) {
                     self.denies(order);
                 }
             }
@@ -655,7 +668,7 @@ impl World {
 
     fn java_reads(&mut self) {
         if self.java.is_none()
-            && !self.instances[0].apart
+            && !self.instances[0].is_on_old_master
             && let Reply::Entry(entry, order) = self.call(0, Op::Read)
         {
             self.java = Some((entry, order, self.now, false));
@@ -684,7 +697,7 @@ impl World {
     /// Perhaps without having committed it.
     fn java_acknowledges(&mut self) {
         if let Some((entry, ..)) = self.java.take()
-            && !self.instances[0].apart
+            && !self.instances[0].is_on_old_master
         {
             self.call(0, Op::Ack(entry));
         }
@@ -698,19 +711,19 @@ impl World {
         let old = self.redis.clone();
         self.loses(self.replica.0 != old);
         self.call_all(Op::Replace(Box::new(self.replica.0.clone())));
-        self.apart = Some((old, self.now + APART));
+        self.old_master = Some((old, self.now + APART));
         self.instances
             .iter_mut()
-            .for_each(|instance| instance.apart = true);
+            .for_each(|instance| instance.is_on_old_master = true);
         self.replica = (self.redis.clone(), self.now);
     }
 
     fn opens(&mut self, instance: usize) {
         if self.any(4) == 0
-            && let Some((mut count, until, of)) = self.stalled_count.take()
+            && let Some((mut count, until, opener_instance)) = self.stalled_count.take()
         {
             count.late = self.now > until;
-            self.call(of, Op::Open(count));
+            self.call(opener_instance, Op::Open(count));
             return;
         }
         let Some(mut opener) = self.instances[instance].opener.take() else {
@@ -721,7 +734,10 @@ impl World {
             let number = self.number;
             let redis = self.redis(instance);
             let is_open = redis.is_whole(mark);
-            if is_open && !self.asked && self.claimed.is_empty() && self.database.returns.is_empty()
+            if is_open
+                && !self.is_count_requested
+                && self.claimed.is_empty()
+                && self.database.returns.is_empty()
             {
                 return;
             }
@@ -783,7 +799,7 @@ impl World {
                     self.call(instance, Op::Lose(Key::Open));
                 }
                 if opened && kept {
-                    self.asked = false;
+                    self.is_count_requested = false;
                     self.database.returns.retain(|user| !returns.contains(user));
                     return;
                 }
@@ -804,36 +820,34 @@ impl World {
 
     /// What the sale is like while its row is locked.
     fn counts(&mut self, instance: usize, opener: &mut Opener) -> bool {
-        let Reply::Entries(mark, more) = self.call(instance, Op::Page(Some(opener.last))) else {
+        let Reply::Entries(mark, newer) = self.call(instance, Op::Page(Some(opener.last))) else {
             return false;
         };
         if mark != opener.mark {
             return false;
         }
-        opener.last = more.last().map_or(opener.last, |(entry, _)| *entry);
-        opener.entries.extend(more);
+        opener.last = newer.last().map_or(opener.last, |(entry, _)| *entry);
+        opener.entries.extend(newer);
         let database = &self.database;
         let (rows, undecided): (Vec<_>, Vec<_>) = opener
             .entries
             .iter()
             .copied()
-            .partition(|(_, order)| database.has(order));
-        let is_active =
-            |order: &Order| database.rows.get(&order.id) == Some(&(order.user, Row::Active));
+            .partition(|(_, order)| database.has_order(order));
         let active = rows
             .iter()
             .map(|(_, order)| order)
-            .filter(|order| is_active(order));
+            .filter(|order| database.rows.get(&order.id) == Some(&(order.user, Row::Active)));
         let returns = database.returns.clone();
-        let void = returns.iter().chain(&self.claimed).copied();
+        let claimants = returns.iter().chain(&self.claimed).copied();
         let count = Count {
             mark,
-            was: opener.name.map_or(Open::Under(mark), Open::By),
+            open_before: opener.name.map_or(Open::Under(mark), Open::By),
             stock: database.stock,
             last: opener.last,
             undecided,
             active: active.map(|order| order.user).collect(),
-            void: void.filter(|user| !database.is_buyer(*user)).collect(),
+            void_claims: claimants.filter(|user| !database.is_buyer(*user)).collect(),
             late: false,
         };
         self.claimed.clear();
@@ -860,7 +874,7 @@ impl World {
             let undecided = stream
                 .entries
                 .values()
-                .filter(|order| !self.database.has(order))
+                .filter(|order| !self.database.has_order(order))
                 .count();
             if counter > stock - undecided as i32 {
                 self.fails(format!(
@@ -872,7 +886,7 @@ impl World {
 
     /// Nothing fails any more; then everything must be in order.
     pub fn settle(&mut self) {
-        self.apart = None;
+        self.old_master = None;
         self.stalled = None;
         self.stalled_count = None;
         self.java = None;
@@ -881,7 +895,7 @@ impl World {
         if matches!(self.redis.open, Some(Open::By(_))) {
             self.call(0, Op::Lose(Key::Open));
         }
-        self.asked = true;
+        self.is_count_requested = true;
         for second in 0..60 {
             self.now += 1;
             if second == 50 {
@@ -912,11 +926,15 @@ impl World {
             ..
         } = self.redis.clone();
         let buyers = self.database.buyers();
-        let lost = |order: &&Order| {
-            let is_known = self.database.has(order) || refused.contains(&order.id);
-            !is_known && !self.may_be_lost.contains(order)
-        };
-        let lost: Vec<Order> = self.pending.iter().filter(lost).copied().collect();
+        let lost: Vec<Order> = self
+            .pending
+            .iter()
+            .filter(|order| {
+                let is_known = self.database.has_order(order) || refused.contains(&order.id);
+                !is_known && !self.may_be_lost.contains(order)
+            })
+            .copied()
+            .collect();
         // One may be missing where an order came through a master that was replaced: the unique index knows it.
         let claims = claims.map(|(users, _)| users).unwrap_or_default();
         let wrong = if open != mark.map(Open::Under) {

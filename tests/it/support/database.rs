@@ -37,7 +37,7 @@ impl TestDatabase {
             .execute(statement.as_str())
             .await
             .expect("create a test database");
-        let pool = Self::pool(&at(&server, &name)).await;
+        let pool = Self::pool(&with_database(&server, &name)).await;
         connection.close().await.expect("close");
         TestDatabase {
             pool,
@@ -57,15 +57,15 @@ impl TestDatabase {
     /// As [`TestDatabase::migrated`], on a server of its own. [`TestDatabase::pool`] may do everything, also while the
     /// server is read-only.
     pub async fn on_own_server() -> Self {
-        let own = server(&[]).await.expect("start a database server");
-        let server = own.url();
+        let own_server = server(&[]).await.expect("start a database server");
+        let server = own_server.url();
         let name = "seckill".to_owned();
-        let pool = Self::pool(&own.admin_url()).await;
+        let pool = Self::pool(&own_server.admin_url()).await;
         let database = TestDatabase {
             server,
             name,
             pool,
-            _own_server: Some(own),
+            _own_server: Some(own_server),
         };
         database.migrate().await;
         database
@@ -81,7 +81,7 @@ impl TestDatabase {
     }
 
     pub fn url(&self) -> SecretString {
-        at(&self.server, &self.name).into()
+        with_database(&self.server, &self.name).into()
     }
 
     /// Its name on its server.
@@ -91,14 +91,15 @@ impl TestDatabase {
 
     /// `host:port` of its server.
     pub fn server(&self) -> &str {
-        let (_, rest) = self.server.split_once('@').expect("a user");
-        rest.split('/').next().unwrap_or(rest)
+        let (_, host_and_path) = self.server.split_once('@').expect("a user");
+        host_and_path.split('/').next().unwrap_or(host_and_path)
     }
 
     /// Its address through a proxy that listens on `address`, without TLS, which newer servers offer unasked: in it the
     /// proxy would see no statement.
     pub fn url_through(&self, address: std::net::SocketAddr) -> String {
-        let url = at(&self.server, &self.name).replace(self.server(), &address.to_string());
+        let url =
+            with_database(&self.server, &self.name).replace(self.server(), &address.to_string());
         format!("{url}&ssl-mode=DISABLED")
     }
 
@@ -116,9 +117,9 @@ impl TestDatabase {
     }
 
     /// Changes a sale's row.
-    pub async fn set_sale(&self, sale: i64, to: &str) {
+    pub async fn set_sale(&self, sale: i64, assignment: &str) {
         self.run(&format!(
-            "UPDATE tb_seckill_voucher SET {to} WHERE voucher_id = {sale}"
+            "UPDATE tb_seckill_voucher SET {assignment} WHERE voucher_id = {sale}"
         ))
         .await;
     }
@@ -180,8 +181,10 @@ impl TestDatabase {
 
     /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
     pub async fn wait_for_statement(&self, text: &str) {
-        let runs = async || self.runs(text).await;
-        eventually(&format!("a statement runs: {text}"), runs).await;
+        eventually(&format!("a statement runs: {text}"), async || {
+            self.runs(text).await
+        })
+        .await;
     }
 
     /// Whether a statement runs in it now that contains this text.
@@ -251,8 +254,8 @@ async fn shared_server() -> &'static DatabaseServer {
 }
 
 /// `server`'s address with `name` as its database.
-fn at(server: &str, name: &str) -> String {
-    let (scheme, rest) = server.split_once("://").expect("a scheme");
-    let host = rest.split('/').next().unwrap_or(rest);
+fn with_database(server: &str, name: &str) -> String {
+    let (scheme, host_and_path) = server.split_once("://").expect("a scheme");
+    let host = host_and_path.split('/').next().unwrap_or(host_and_path);
     format!("{scheme}://{host}/{name}?{COLLATION}")
 }

@@ -33,7 +33,7 @@ impl Instance {
         let address = line
             .split("127.0.0.1:")
             .nth(1)
-            .and_then(|rest| rest.split([' ', '"']).next());
+            .and_then(|line_from_port| line_from_port.split([' ', '"']).next());
         let address = address.map(|port| format!("127.0.0.1:{port}"));
         instance.url = format!("http://{}", address.expect("an address in the log"));
         instance

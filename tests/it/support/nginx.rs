@@ -30,9 +30,9 @@ impl Nginx {
 
     /// Starts it with `deploy/nginx.conf` before two instances and the lab, at these addresses.
     pub async fn with_lab(instances: [&str; 2], lab: &str) -> Self {
-        let [one, two, lab] = [instances[0], instances[1], lab]
+        let [first, second, lab] = [instances[0], instances[1], lab]
             .map(|url| url.trim_start_matches("http://").to_owned());
-        let values = [("NGX_ONE", one), ("NGX_TWO", two), ("NGX_LAB", lab)];
+        let values = [("NGX_ONE", first), ("NGX_TWO", second), ("NGX_LAB", lab)];
         Self::start("nginx.conf", &values).await
     }
 
@@ -42,18 +42,18 @@ impl Nginx {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let folder = TemporaryFolder::new().expect("a folder");
         let mut text = read(&format!("deploy/{file}"));
-        let own = [
+        let test_values = [
             ("NGX_LISTEN", address.to_string()),
             ("NGX_FILES", "1024".to_owned()),
             ("NGX_CONNECTIONS", "256".to_owned()),
         ];
-        for (name, value) in own.iter().chain(values) {
+        for (name, value) in test_values.iter().chain(values) {
             text = text.replace(&format!("${{{name}}}"), value);
         }
-        let left = text
+        let unreplaced = text
             .lines()
             .find(|line| line.contains("${NGX_") && !line.contains('#'));
-        assert_eq!(left, None, "a placeholder without a value");
+        assert_eq!(unreplaced, None, "a placeholder without a value");
         std::fs::write(folder.path().join("nginx.conf"), text).expect("write the configuration");
         let mut command = Command::new("nginx");
         command
@@ -95,12 +95,13 @@ impl Nginx {
             .expect("an address of this machine");
         let mut stream = socket.connect(self.address).await.expect("a connection");
         let mut reply = Vec::new();
-        let exchange = async {
+        // A reset after the reply is as good as an end: nginx does not read all of a request that it refuses.
+        let end = timeout(PATIENCE, async {
             stream.write_all(request.as_bytes()).await?;
             stream.read_to_end(&mut reply).await
-        };
-        // A reset after the reply is as good as an end: nginx does not read all of a request that it refuses.
-        let end = timeout(PATIENCE, exchange).await.expect("a reply in time");
+        })
+        .await
+        .expect("a reply in time");
         assert!(!reply.is_empty(), "no reply: {end:?}");
         let text = String::from_utf8_lossy(&reply);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));

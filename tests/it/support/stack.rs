@@ -9,7 +9,6 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use sqlx::{MySql, Transaction};
 use tokio::task::JoinHandle;
-use workload::buyers::Buyer;
 use workload::{Access, sessions};
 
 use super::api::{self, ADMIN_TOKEN, get, post};
@@ -303,8 +302,10 @@ impl Stack {
     pub async fn wait_for_purchase_lock(&self, user: &SignedIn) {
         let key = format!("lock:order:{}", user.id);
         let mut redis = self.redis.conn().await;
-        let holds = async || redis.exists(&key).await.expect("an answer");
-        eventually("the purchase holds its lock", holds).await;
+        eventually("the purchase holds its lock", async || {
+            redis.exists(&key).await.expect("an answer")
+        })
+        .await;
     }
 
     pub async fn wait_for_insert(&self, user: &SignedIn) {
@@ -312,8 +313,10 @@ impl Stack {
             "SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}",
             user.id
         );
-        let is_inserted = async || self.database.uncommitted(&orders).await == 1;
-        eventually("the order is inserted", is_inserted).await;
+        eventually("the order is inserted", async || {
+            self.database.uncommitted(&orders).await == 1
+        })
+        .await;
     }
 
     /// How many orders there are of a sale, and what is left of it.
@@ -394,9 +397,11 @@ impl Stack {
     }
 
     /// Waits until the user is told this code of an order.
-    pub async fn told(&self, user: &SignedIn, order: i64, code: &str) {
-        let is_told = async || self.look_up(user, order).await.body["code"] == code;
-        eventually(&format!("order {order} is told as {code}"), is_told).await;
+    pub async fn wait_for_code(&self, user: &SignedIn, order: i64, code: &str) {
+        eventually(&format!("order {order} is told as {code}"), async || {
+            self.look_up(user, order).await.body["code"] == code
+        })
+        .await;
     }
 
     /// Waits until the user is told that the order is committed, or that there is none.
@@ -451,9 +456,11 @@ impl Stack {
     }
 
     /// Waits until the sale's stock counter is this.
-    pub async fn counted(&self, sale: i64, left: i64) {
-        let counted = async || self.counter(sale).await == Some(left);
-        eventually("the sale is counted", counted).await;
+    pub async fn counted(&self, sale: i64, expected: i64) {
+        eventually("the sale is counted", async || {
+            self.counter(sale).await == Some(expected)
+        })
+        .await;
     }
 
     pub async fn stream_drained(&self) {
@@ -509,11 +516,13 @@ impl Stack {
         sessions::open(&self.access(), &buyers)
             .await
             .expect("sessions");
-        let signed_in = |buyer: Buyer| SignedIn {
-            id: buyer.user_id.cast_signed(),
-            token: buyer.token.to_str().expect("a token").to_owned(),
-        };
-        buyers.into_iter().map(signed_in).collect()
+        buyers
+            .into_iter()
+            .map(|buyer| SignedIn {
+                id: buyer.user_id.cast_signed(),
+                token: buyer.token.to_str().expect("a token").to_owned(),
+            })
+            .collect()
     }
 }
 
@@ -546,6 +555,8 @@ fn purchase(base: &str, user: &SignedIn, voucher: i64) -> api::Call {
 }
 
 pub async fn buy_eventually(base: &str, user: &SignedIn, voucher: i64) {
-    let buys = async || buy(base, user, voucher).await.body["success"] == true;
-    eventually(&format!("sale {voucher} sells"), buys).await;
+    eventually(&format!("sale {voucher} sells"), async || {
+        buy(base, user, voucher).await.body["success"] == true
+    })
+    .await;
 }
