@@ -60,13 +60,13 @@ async fn candidate(url: &str, name: &str) -> Result<(), Failure> {
 
 /// The leader's work.
 async fn work(name: &str) -> Result<(), Failure> {
-    let others = LEADERS.fetch_add(1, Ordering::SeqCst);
+    let other_leaders = LEADERS.fetch_add(1, Ordering::SeqCst);
     for step in 1..=3 {
         tokio::time::sleep(Duration::from_millis(50)).await;
         println!("{name}: step {step}");
     }
     LEADERS.fetch_sub(1, Ordering::SeqCst);
-    if others == 0 {
+    if other_leaders == 0 {
         Ok(())
     } else {
         Err("two leaders".into())

@@ -46,12 +46,10 @@ pub async fn run(url: &str) -> Result<(), Failure> {
         .get_multiplexed_async_connection()
         .await?;
     java_locks(&mut redis).await?;
-    let waiting = rust(url);
-    let holding = async {
+    tokio::try_join!(rust(url), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         java_unlocks(&mut redis).await
-    };
-    tokio::try_join!(waiting, holding)?;
+    })?;
     Ok(())
 }
 

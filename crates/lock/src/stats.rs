@@ -151,13 +151,13 @@ impl Losses {
 }
 
 impl Counters {
-    pub(crate) fn of(&self, kind: Kind) -> &KindCounters {
+    pub(crate) fn for_kind(&self, kind: Kind) -> &KindCounters {
         &self.by_kind[kind as usize]
     }
 
     /// The statistics of each [`Kind`] in its order, then of what has no owner.
     pub(crate) fn read(&self) -> Vec<LockStats> {
-        let by_kind = Kind::ALL.map(|kind| self.of(kind).read(kind.name()));
+        let by_kind = Kind::ALL.map(|kind| self.for_kind(kind).read(kind.name()));
         let setnx = self.setnx.read("setnx");
         by_kind.into_iter().chain([setnx]).collect()
     }

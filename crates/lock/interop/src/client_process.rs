@@ -36,7 +36,7 @@ pub enum Language {
 
 impl Language {
     /// The other language.
-    pub fn other(self) -> Self {
+    pub fn counterpart(self) -> Self {
         match self {
             Self::Java => Self::Rust,
             Self::Rust => Self::Java,
@@ -152,7 +152,7 @@ impl ClientProcess {
 
 impl Actor {
     /// The same owner, whose commands are from now on about this kind of lock.
-    pub fn of(&mut self, kind: &str) -> &mut Self {
+    pub fn use_kind(&mut self, kind: &str) -> &mut Self {
         kind.clone_into(&mut self.kind);
         self
     }

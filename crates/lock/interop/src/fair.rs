@@ -21,7 +21,7 @@ pub async fn dead_waiter(scene: &Scene<'_>) -> anyhow::Result<String> {
     let doomed = scene.bed.launcher.start(Language::Rust).await?;
     let mut second = scene.actor(Language::Rust, 0);
     let mut third = scene.actor(Language::Java, 1);
-    for (number, waiter) in [&scene.on(&doomed), &second, &third]
+    for (number, waiter) in [&scene.actor_in(&doomed), &second, &third]
         .into_iter()
         .enumerate()
     {
@@ -50,7 +50,7 @@ pub async fn dead_waiter(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// of either language as soon as the holder releases it, and the waiter behind it is first.
 pub async fn gives_up(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut impatient = scene.holder();
-    let mut holder = scene.other();
+    let mut holder = scene.counterpart();
     let mut behind = scene.actor(scene.waiter, 1);
     let mut took = Duration::ZERO;
     for queue_up in [false, true] {
@@ -84,7 +84,7 @@ pub async fn dying_holders(scene: &Scene<'_>) -> anyhow::Result<String> {
     // In ms; and within how long all eight follow each other.
     let lease = 1000_u64;
     let limit = Duration::from_secs(11);
-    let mut holder = scene.other();
+    let mut holder = scene.counterpart();
     holder.get(LOCK).await?;
     let mut waiters = scene.alternately(scene.holder, 8);
     for (number, waiter) in waiters.iter().enumerate() {
@@ -130,7 +130,7 @@ async fn one_queue(scene: &Scene<'_>) -> anyhow::Result<String> {
     };
     let java = launcher.start(Language::Java).await?;
     let actor = |language| match language {
-        Language::Java => scene.on(&java),
+        Language::Java => scene.actor_in(&java),
         Language::Rust => mapped.actor(Language::Rust, 0),
     };
     let waiters = [scene.waiter, scene.holder, scene.waiter, scene.holder].map(actor);

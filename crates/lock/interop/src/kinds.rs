@@ -24,7 +24,7 @@ pub async fn readers_share(scene: &Scene<'_>) -> anyhow::Result<String> {
     ensure!(mode.as_deref() == Some("read"), "the mode is {mode:?}");
     let mut writer = scene.actor(scene.holder, 1);
     writer
-        .of("write")
+        .use_kind("write")
         .begins(LOCK)
         .await
         .context("with two readers")?;
@@ -66,16 +66,16 @@ pub async fn readers_woken(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// language observes.
 pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut holder = scene.holder();
-    let mut reader = scene.other();
+    let mut reader = scene.counterpart();
     let mut writer = scene.actor(scene.waiter, 1);
-    writer.of("write");
-    holder.of("write").get(LOCK).await?;
-    holder.of("read").get(LOCK).await?;
+    writer.use_kind("write");
+    holder.use_kind("write").get(LOCK).await?;
+    holder.use_kind("read").get(LOCK).await?;
     reader
         .refused("try 0")
         .await
         .context("a reader beside a writer")?;
-    holder.of("write").get("unlock").await?;
+    holder.use_kind("write").get("unlock").await?;
     writer
         .refused("try 0")
         .await
@@ -86,7 +86,7 @@ pub async fn downgrade(scene: &Scene<'_>) -> anyhow::Result<String> {
         .refused("try 0")
         .await
         .context("a writer beside the first reader")?;
-    holder.of("read").get("unlock").await?;
+    holder.use_kind("read").get("unlock").await?;
     writer.get("try 0").await?;
     writer.get("unlock").await?;
     Ok("read on".to_owned())
@@ -104,14 +104,14 @@ pub async fn readers_of_two_versions(scene: &Scene<'_>) -> anyhow::Result<String
     let second = launcher.start(Language::Java).await?;
     let mut readers = [
         scene.actor(Language::Java, 0),
-        scene.on(&second),
+        scene.actor_in(&second),
         scene.actor(Language::Rust, 0),
     ];
     for reader in &mut readers {
         reader.get("lock").await?;
     }
-    let mut writer = scene.on(&second);
-    writer.of("write").send(LOCK).await?;
+    let mut writer = scene.actor_in(&second);
+    writer.use_kind("write").send(LOCK).await?;
     for _ in 0..6 {
         writer
             .waits(lease / 2)
@@ -155,9 +155,9 @@ pub async fn own_renewal(scene: &Scene<'_>) -> anyhow::Result<String> {
 
 async fn longer_lease(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut renewing = scene.holder();
-    let mut other = scene.actor(scene.waiter, 1);
+    let mut longer_reader = scene.actor(scene.waiter, 1);
     let lease = WATCHDOG;
-    other.get(LOCK).await?;
+    longer_reader.get(LOCK).await?;
     let pattern = format!("*{}*:rwlock_timeout:1", scene.name);
     let keys: Vec<String> = scene.redis().keys(pattern).await?;
     let [hold] = &keys[..] else {
@@ -165,16 +165,16 @@ async fn longer_lease(scene: &Scene<'_>) -> anyhow::Result<String> {
     };
     renewing.get("lock").await?;
     sleep(lease * 2).await;
-    let left: i64 = scene.redis().pttl(hold).await?;
-    for reader in [&mut renewing, &mut other] {
+    let pttl: i64 = scene.redis().pttl(hold).await?;
+    for reader in [&mut renewing, &mut longer_reader] {
         reader.get("unlock").await?;
     }
     let text = format!(
-        "after two leases of {} ms it has {left} ms of {LONG}",
+        "after two leases of {} ms it has {pttl} ms of {LONG}",
         lease.as_millis()
     );
     ensure!(
-        left >= LONG as i64 - lease.as_millis() as i64 * 5 && left <= LONG as i64,
+        pttl >= LONG as i64 - lease.as_millis() as i64 * 5 && pttl <= LONG as i64,
         "{text}"
     );
     Ok(text)
@@ -204,7 +204,7 @@ pub async fn fences(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// a reentrant lock of one of the names.
 pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut holder = scene.holder();
-    let mut other = scene.other();
+    let mut counterpart = scene.counterpart();
     let mut waiter = scene.actor(scene.waiter, 1);
     let [mut first, mut second] = ["a", "b"].map(|part| {
         let name = format!("{}:{part}", scene.name);
@@ -212,12 +212,12 @@ pub async fn all_or_none(scene: &Scene<'_>) -> anyhow::Result<String> {
             kind: "reentrant",
             ..scene.named(name)
         }
-        .other()
+        .counterpart()
     });
     holder.get(LOCK).await?;
     first.refused("try 0").await.context("the first of two")?;
     second.refused("try 0").await.context("the second of two")?;
-    other.refused("try 0").await.context("both of them")?;
+    counterpart.refused("try 0").await.context("both of them")?;
     waiter.begins(LOCK).await?;
     let took = hand_over(scene, &mut holder, "unlock", &mut waiter).await?;
     waiter.get("unlock").await?;

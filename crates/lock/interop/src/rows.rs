@@ -89,13 +89,13 @@ pub async fn run(bed: &TestBed, only: &str) -> Vec<(String, Outcome)> {
             let holders = if row.what.contains("{holder}") { 2 } else { 1 };
             for holder in [Language::Java, Language::Rust].into_iter().take(holders) {
                 let what = row.what.replace("{holder}", &format!("{holder:?}"));
-                let what = what.replace("{other}", &format!("{:?}", holder.other()));
+                let what = what.replace("{other}", &format!("{:?}", holder.counterpart()));
                 let name = format!("{kind}: {what}");
                 if !name.contains(only) {
                     continue;
                 }
                 let begun = Instant::now();
-                let outcome = once(row.run, &bed.scene(kind, holder)).await;
+                let outcome = run_row(row.run, &bed.scene(kind, holder)).await;
                 let took = begun.elapsed().as_secs_f64();
                 println!("  {took:5.1} s  {name}: {}", text(&outcome));
                 outcomes.push((name, outcome));
@@ -105,16 +105,18 @@ pub async fn run(bed: &TestBed, only: &str) -> Vec<(String, Outcome)> {
     outcomes
 }
 
-async fn once(run: Run, scene: &Scene<'_>) -> Outcome {
-    let scenario = async {
-        let figures = run(scene).await?;
-        scene.gone().await?;
-        anyhow::Ok(figures)
-    };
-    match tokio::time::timeout(LIMIT, scenario).await {
+/// Runs a row within the time limit.
+async fn run_row(run: Run, scene: &Scene<'_>) -> Outcome {
+    match tokio::time::timeout(LIMIT, run_and_expect_gone(run, scene)).await {
         Ok(outcome) => outcome,
         Err(_) => bail!("not done within {} s", LIMIT.as_secs()),
     }
+}
+
+async fn run_and_expect_gone(run: Run, scene: &Scene<'_>) -> Outcome {
+    let figures = run(scene).await?;
+    scene.gone().await?;
+    Ok(figures)
 }
 
 /// An outcome to print.

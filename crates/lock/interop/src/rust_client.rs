@@ -98,7 +98,7 @@ struct Command<'a> {
     verb: &'a str,
     kind: &'a str,
     name: &'a str,
-    more: &'a [&'a str],
+    arguments: &'a [&'a str],
 }
 
 impl Command<'_> {
@@ -117,7 +117,7 @@ impl Command<'_> {
     /// The lease or the time limit, if there is one.
     fn time(&self) -> anyhow::Result<Option<Duration>> {
         let millis = self
-            .more
+            .arguments
             .first()
             .map(|text| text.parse::<u64>())
             .transpose()?;
@@ -129,24 +129,26 @@ impl Actor {
     async fn act(mut self, mut commands: UnboundedReceiver<String>) {
         while let Some(line) = commands.recv().await {
             let begun = micros();
-            let failed = |error| format!("error {error:#}").replace('\n', " ");
-            let answer = self.carry_out(&line).await.unwrap_or_else(failed);
+            let answer = match self.carry_out(&line).await {
+                Ok(answer) => answer,
+                Err(error) => format!("error {error:#}").replace('\n', " "),
+            };
             reply(&self.name, begun, &answer);
         }
     }
 
     async fn carry_out(&mut self, line: &str) -> anyhow::Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let &[_, verb, kind, name, ref more @ ..] = &*words else {
+        let &[_, verb, kind, name, ref arguments @ ..] = &*words else {
             bail!("too few words")
         };
         let command = Command {
             verb,
             kind,
             name,
-            more,
+            arguments,
         };
-        match (verb, more) {
+        match (verb, arguments) {
             ("unlock", _) => {
                 self.release(command).await?;
                 Ok("ok".to_owned())
@@ -155,7 +157,7 @@ impl Actor {
                 for _ in 0..times.parse()? {
                     self.on_kind(Command {
                         verb: "lock",
-                        more: &[],
+                        arguments: &[],
                         ..command
                     })
                     .await?;
@@ -246,7 +248,7 @@ impl Actor {
             ("depth", None) => format!("ok {}", lock.hold_count(&self.owner).await?),
             ("locked", None) => format!("ok {}", lock.is_locked().await?),
             ("remaining", None) => match lock.remaining().await? {
-                Some(left) => format!("ok {}", left.as_millis()),
+                Some(remaining_lease) => format!("ok {}", remaining_lease.as_millis()),
                 None => "ok -2".to_owned(),
             },
             ("force", None) => format!("ok {}", lock.force_unlock().await?),

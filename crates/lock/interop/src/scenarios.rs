@@ -85,7 +85,7 @@ pub async fn woken(scene: &Scene<'_>) -> anyhow::Result<String> {
 /// Both languages and Redis show the same hold count; only the last release frees the lock.
 pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut holder = scene.holder();
-    let mut other = scene.other();
+    let mut counterpart = scene.counterpart();
     let mut rivals = [scene.rival(scene.waiter), scene.rival(scene.holder)];
     let hold_count_in_redis = async |depth: u32| -> anyhow::Result<()> {
         let mut fields = scene.fields().await?;
@@ -103,11 +103,14 @@ pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
     }
     for depth in [3, 2, 1] {
         holder.shows("depth", depth).await?;
-        other.shows("depth", 0).await?;
-        other.shows("locked", true).await?;
-        let left: u64 = other.get("remaining").await?.answer.parse()?;
+        counterpart.shows("depth", 0).await?;
+        counterpart.shows("locked", true).await?;
+        let remaining_ms: u64 = counterpart.get("remaining").await?.answer.parse()?;
         // Redisson adds the lease to what is left when a writer or reader enters again.
-        ensure!((1..=LONG * 3).contains(&left), "{left} ms remain");
+        ensure!(
+            (1..=LONG * 3).contains(&remaining_ms),
+            "{remaining_ms} ms remain"
+        );
         for rival in &mut rivals {
             rival.refused("try 0").await?;
         }
@@ -115,10 +118,10 @@ pub async fn reentry(scene: &Scene<'_>) -> anyhow::Result<String> {
         holder.get("unlock").await?;
     }
     scene.gone().await?;
-    other.get(LOCK).await?;
+    counterpart.get(LOCK).await?;
     holder.fails("unlock").await?;
-    other.shows("depth", 1).await?;
-    other.get("unlock").await?;
+    counterpart.shows("depth", 1).await?;
+    counterpart.get("unlock").await?;
     Ok("depth 3".to_owned())
 }
 
@@ -130,11 +133,11 @@ pub async fn watchdog(scene: &Scene<'_>) -> anyhow::Result<String> {
     holder.get("lock").await?;
     let begun = Instant::now();
     while begun.elapsed() < lease * 3 {
-        let left = scene.ttl().await?;
+        let pttl = scene.ttl().await?;
         let held = 1..=lease.as_millis() as i64 + 100;
         ensure!(
-            held.contains(&left),
-            "after {:.1?} its PTTL is {left} ms",
+            held.contains(&pttl),
+            "after {:.1?} its PTTL is {pttl} ms",
             begun.elapsed()
         );
         rival.refused("try 0").await?;
@@ -157,7 +160,7 @@ pub async fn killed(scene: &Scene<'_>) -> anyhow::Result<String> {
 async fn outlived(scene: &Scene<'_>) -> anyhow::Result<String> {
     let lease = WATCHDOG;
     let doomed = scene.bed.launcher.start(scene.holder).await?;
-    let mut holder = scene.on(&doomed);
+    let mut holder = scene.actor_in(&doomed);
     let mut waiter = scene.rival(scene.waiter);
     holder.get("lock").await?;
     waiter.send("lock").await?;
@@ -167,24 +170,24 @@ async fn outlived(scene: &Scene<'_>) -> anyhow::Result<String> {
         .context("while the holder lives")?;
     doomed.kill().await?;
     let killed = Instant::now();
-    let left = scene.ttl().await?;
-    ensure!(left > 0, "the key of a killed holder has a PTTL of {left}");
+    let pttl = scene.ttl().await?;
+    ensure!(pttl > 0, "the key of a killed holder has a PTTL of {pttl}");
     waiter.reply(lease + WAKEUP_LIMIT).await?.ok()?;
     let after = killed.elapsed().as_millis() as i64;
     // The PTTL was read a moment after the kill, and both are whole milliseconds.
     ensure!(
-        after >= left - 20,
-        "acquired {after} ms after the kill, with {left} ms of lease left"
+        after >= pttl - 20,
+        "acquired {after} ms after the kill, with {pttl} ms of lease left"
     );
     waiter.get("unlock").await?;
-    Ok(format!("in after {after} ms, lease had {left}"))
+    Ok(format!("in after {after} ms, lease had {pttl}"))
 }
 
 /// The other language force-unlocks the lock: waiters of both languages are woken, one after the
 /// other, and the former holder's release has no effect.
 pub async fn forced(scene: &Scene<'_>) -> anyhow::Result<String> {
     let mut holder = scene.holder();
-    let mut other = scene.other();
+    let mut counterpart = scene.counterpart();
     let mut waiters = [scene.actor(scene.holder, 1), scene.actor(scene.waiter, 1)];
     for _ in 0..2 {
         holder.get(LOCK).await?;
@@ -193,12 +196,12 @@ pub async fn forced(scene: &Scene<'_>) -> anyhow::Result<String> {
         waiter.begins(LOCK).await?;
         scene.subscribed(number + 1).await?;
     }
-    other.shows("force", true).await?;
+    counterpart.shows("force", true).await?;
     let begun = Instant::now();
-    let [one, two] = &mut waiters;
+    let [first, second] = &mut waiters;
     let (next, last) = tokio::select! {
-        reply = one.wakes() => { reply?; (one, two) }
-        reply = two.wakes() => { reply?; (two, one) }
+        reply = first.wakes() => { reply?; (first, second) }
+        reply = second.wakes() => { reply?; (second, first) }
     };
     // Only now: while the lock is free, Redisson's fair lock reports no error here.
     holder.fails("unlock").await?;
@@ -208,7 +211,7 @@ pub async fn forced(scene: &Scene<'_>) -> anyhow::Result<String> {
     last.wakes().await?;
     last.get("unlock").await?;
     let took = begun.elapsed().saturating_sub(WATCH).as_millis();
-    other.shows("force", false).await?;
+    counterpart.shows("force", false).await?;
     Ok(format!("two waiters in {took} ms of {LONG}"))
 }
 
@@ -244,8 +247,8 @@ pub async fn many_waiters(scene: &Scene<'_>) -> anyhow::Result<String> {
         return Ok(format!("six waiters in {} ms", begun.elapsed().as_millis()));
     }
     let holders = scene.fields().await?;
-    let left = scene.ttl().await?;
-    let text = format!("{}; held by {holders:?} for {left} ms", stuck.join("; "));
+    let pttl = scene.ttl().await?;
+    let text = format!("{}; held by {holders:?} for {pttl} ms", stuck.join("; "));
     // A writer's release wakes those of Redisson's threads that sleep at that moment. One that has
     // just found the lock held, and is about to sleep, sleeps until the lease it saw ends. About one
     // in 150 times, this happens among Java processes alone.
@@ -269,7 +272,8 @@ pub async fn counter(scene: &Scene<'_>) -> anyhow::Result<String> {
         actor.reply(Duration::from_secs(120)).await?.ok()?;
     }
     let took = begun.elapsed().as_secs_f64();
-    let (wanted, found): (u64, u64) = (INCREMENTS * 4, scene.redis().get(counter).await?);
+    let wanted = INCREMENTS * 4;
+    let found: u64 = scene.redis().get(counter).await?;
     ensure!(
         found == wanted,
         "{wanted} increments, but the counter says {found}"
@@ -300,7 +304,7 @@ pub async fn few_rights(scene: &Scene<'_>) -> anyhow::Result<String> {
     .start(Language::Rust)
     .await?;
 
-    let mut rust = scene.on(&limited);
+    let mut rust = scene.actor_in(&limited);
     let mut java = scene.rival(Language::Java);
     let mut slowest = Duration::ZERO;
     for _ in 0..2 {

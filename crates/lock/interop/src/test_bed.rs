@@ -95,7 +95,7 @@ impl TestBed {
             bed: self,
             kind,
             holder,
-            waiter: holder.other(),
+            waiter: holder.counterpart(),
             name: String::new(),
         };
         scene.anew()
@@ -137,11 +137,11 @@ impl Scene<'_> {
             Language::Java => &self.bed.java,
             Language::Rust => &self.bed.rust,
         };
-        self.on(&processes[process % 2])
+        self.actor_in(&processes[process % 2])
     }
 
     /// A new owner in this process.
-    pub fn on(&self, process: &ClientProcess) -> Actor {
+    pub fn actor_in(&self, process: &ClientProcess) -> Actor {
         process.actor(self.kind, &self.name)
     }
 
@@ -151,7 +151,7 @@ impl Scene<'_> {
     }
 
     /// An owner of the other language.
-    pub fn other(&self) -> Actor {
+    pub fn counterpart(&self) -> Actor {
         self.actor(self.waiter, 0)
     }
 
@@ -159,22 +159,22 @@ impl Scene<'_> {
     pub fn rival(&self, language: Language) -> Actor {
         let mut rival = self.actor(language, 0);
         if self.kind == "read" {
-            rival.of("write");
+            rival.use_kind("write");
         }
         rival
     }
 
     /// So many owners, of each language in turn, in both processes.
     pub fn alternately(&self, first: Language, count: usize) -> Vec<Actor> {
-        let language = |number| {
-            if number % 2 == 0 {
-                first
-            } else {
-                first.other()
-            }
-        };
         (0..count)
-            .map(|number| self.actor(language(number), number / 2))
+            .map(|number| {
+                let language = if number % 2 == 0 {
+                    first
+                } else {
+                    first.counterpart()
+                };
+                self.actor(language, number / 2)
+            })
             .collect()
     }
 
@@ -196,11 +196,15 @@ impl Scene<'_> {
     /// Expects that no key with the lock's name is left but a counter and the latch of a newer Redisson's
     /// release, which expires.
     pub async fn gone(&self) -> anyhow::Result<()> {
-        let mut left: Vec<String> = self.redis().keys(format!("*{}*", self.name)).await?;
-        let kept = ["redisson_lock_token:", "redisson_unlock_latch:"];
-        left.retain(|key| !kept.iter().any(|kept| key.starts_with(kept)));
-        left.retain(|key| !key.ends_with(":counter"));
-        ensure!(left.is_empty(), "still there: {}", left.join(", "));
+        let mut leftover_keys: Vec<String> = self.redis().keys(format!("*{}*", self.name)).await?;
+        let kept_prefixes = ["redisson_lock_token:", "redisson_unlock_latch:"];
+        leftover_keys.retain(|key| !kept_prefixes.iter().any(|prefix| key.starts_with(prefix)));
+        leftover_keys.retain(|key| !key.ends_with(":counter"));
+        ensure!(
+            leftover_keys.is_empty(),
+            "still there: {}",
+            leftover_keys.join(", ")
+        );
         Ok(())
     }
 
@@ -228,8 +232,10 @@ impl Scene<'_> {
     pub async fn queued(&self, waiters: usize) -> anyhow::Result<()> {
         let mut redis = self.redis();
         let queue = format!("redisson_lock_queue:{{{}}}", self.name);
-        let length = async || anyhow::Ok(redis.llen(&queue).await?);
-        becomes("waiters in the queue", waiters..=waiters, length).await
+        becomes("waiters in the queue", waiters..=waiters, async || {
+            anyhow::Ok(redis.llen(&queue).await?)
+        })
+        .await
     }
 }
 

@@ -77,7 +77,7 @@ impl CommandConnection {
                 .arg(generation.number.load(Ordering::Relaxed));
             generation.unanswered.store(true, Ordering::Relaxed);
             let reply: RedisResult<T> = call.invoke_async(&mut c).await;
-            let failure = reply.as_ref().err().map(Failure::of);
+            let failure = reply.as_ref().err().map(Failure::from_redis_error);
             if !matches!(failure, Some(Failure::Unknown(_))) {
                 generation.unanswered.store(false, Ordering::Relaxed);
             }

@@ -148,8 +148,11 @@ impl CommandConnection {
         leave_queue: bool,
         generation: &Generation,
     ) -> Result<bool, Failure> {
-        let script = || self.release_script(request, lease, depth, number, leave_queue);
-        let (reply, resent): (Option<i64>, bool) = self.invoke_in(generation, script).await?;
+        let (reply, resent): (Option<i64>, bool) = self
+            .invoke_in(generation, || {
+                self.release_script(request, lease, depth, number, leave_queue)
+            })
+            .await?;
         if reply.is_some_and(|reply| reply & DENIED != 0) {
             self.refusals
                 .notification(&channel(&request.name, request.kind));
@@ -186,14 +189,14 @@ impl CommandConnection {
         call
     }
 
-    /// Set the key's expiry to the full lease, waiting no longer than `timeout` for the reply. `left` is
-    /// what this process believes is left of the lease.
+    /// Set the key's expiry to the full lease, waiting no longer than `timeout` for the reply.
+    /// `remaining_lease` is what this process believes is left of the lease.
     pub(crate) async fn renew(
         &self,
         request: &LockRequest,
         lease: Duration,
         timeout: Duration,
-        left: Duration,
+        remaining_lease: Duration,
     ) -> Result<RenewReply, Failure> {
         let script = match request.kind {
             Kind::Reentrant | Kind::Fenced | Kind::Fair => &RENEW,
@@ -203,15 +206,16 @@ impl CommandConnection {
         call.arg(millis(lease)).arg(request.field());
         if request.kind == Kind::Read {
             // An answered command was on its way for no longer than its timeout; a tenth for clocks.
-            let allowance = timeout.min(self.timeout()) + left / 10;
-            let least = left.saturating_sub(allowance);
-            call.arg(&*request.name.hash_tagged()).arg(millis(least));
+            let allowance = timeout.min(self.timeout()) + remaining_lease / 10;
+            let least_remaining = remaining_lease.saturating_sub(allowance);
+            call.arg(&*request.name.hash_tagged())
+                .arg(millis(least_remaining));
         }
         let reply: i64 = self.invoke_within(timeout, &call).await?;
         Ok(match reply {
             1 => RenewReply::Renewed,
             0 => RenewReply::Lost(LostReason::Expired),
-            left @ 2.. => RenewReply::Shortened(Duration::from_millis((left - 1).unsigned_abs())),
+            2.. => RenewReply::Shortened(Duration::from_millis((reply - 1).unsigned_abs())),
             _ => RenewReply::Lost(LostReason::Taken),
         })
     }

@@ -50,12 +50,13 @@ impl CommandConnection {
         acquire: &SetNxAcquire,
         lease: Duration,
     ) -> Result<bool, Failure> {
-        let script = || {
-            let mut call = ACQUIRE.key(acquire.name.key());
-            call.arg(&acquire.token).arg(millis(lease));
-            call
-        };
-        let (acquired, _) = self.invoke_in(&acquire.generation, script).await?;
+        let (acquired, _) = self
+            .invoke_in(&acquire.generation, || {
+                let mut call = ACQUIRE.key(acquire.name.key());
+                call.arg(&acquire.token).arg(millis(lease));
+                call
+            })
+            .await?;
         Ok(acquired)
     }
 

@@ -93,34 +93,12 @@ impl CommandConnection {
     async fn bounded_by<T, F>(
         &self,
         timeout: Duration,
-        mut command: impl FnMut(RoutedConnection, bool) -> F,
+        command: impl FnMut(RoutedConnection, bool) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let run = async {
-            let first = match command(self.redis.commands(), false).await {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            let failure = Failure::of(&first);
-            let resent = matches!(failure, Failure::Unknown(_));
-            // Scripts may have been flushed, or the master replaced: the connection has noticed by now.
-            let answered = matches!(
-                first.kind(),
-                ErrorKind::Server(ServerErrorKind::NoScript | ServerErrorKind::ReadOnly)
-            );
-            if !first.is_connection_dropped() && !answered {
-                return Err(failure);
-            }
-            match (command(self.redis.commands(), resent).await, resent) {
-                (Ok(value), _) => Ok(value),
-                // The second sending failed, but the first may have been executed.
-                (Err(second), true) => Err(Failure::Unknown(second.into())),
-                (Err(second), false) => Err(Failure::of(&second)),
-            }
-        };
-        match tokio::time::timeout(timeout, run).await {
+        match tokio::time::timeout(timeout, self.send_at_most_twice(command)).await {
             Ok(result) => result,
             Err(_) => {
                 self.redis.recheck();
@@ -128,6 +106,36 @@ impl CommandConnection {
                     format!("no answer within {timeout:?}").into(),
                 ))
             }
+        }
+    }
+
+    /// Run `command`, and once more if the connection broke, the script was not loaded, or the server is no master.
+    async fn send_at_most_twice<T, F>(
+        &self,
+        mut command: impl FnMut(RoutedConnection, bool) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let first = match command(self.redis.commands(), false).await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let failure = Failure::from_redis_error(&first);
+        let resent = matches!(failure, Failure::Unknown(_));
+        // Scripts may have been flushed, or the master replaced: the connection has noticed by now.
+        let answered = matches!(
+            first.kind(),
+            ErrorKind::Server(ServerErrorKind::NoScript | ServerErrorKind::ReadOnly)
+        );
+        if !first.is_connection_dropped() && !answered {
+            return Err(failure);
+        }
+        match (command(self.redis.commands(), resent).await, resent) {
+            (Ok(value), _) => Ok(value),
+            // The second sending failed, but the first may have been executed.
+            (Err(second), true) => Err(Failure::Unknown(second.into())),
+            (Err(second), false) => Err(Failure::from_redis_error(&second)),
         }
     }
 }

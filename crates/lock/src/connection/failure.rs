@@ -51,7 +51,7 @@ impl Failure {
         }
     }
 
-    pub(crate) fn of(error: &RedisError) -> Self {
+    pub(crate) fn from_redis_error(error: &RedisError) -> Self {
         let cause = Cause::from(error.clone());
         match Outcome::of(error) {
             Outcome::NotExecuted => Self::NotExecuted(cause),

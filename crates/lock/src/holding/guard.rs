@@ -20,6 +20,7 @@ use crate::locks::Locks;
 use crate::owner::Owner;
 use crate::state::hold::{self, Hold};
 use crate::state::registry::Entry;
+use crate::state::shared::Shared;
 use crate::tasks::reconcile::{end_lost_hold, reconcile};
 
 /// One acquire of a [`Lock`](crate::Lock).
@@ -157,10 +158,10 @@ impl<K: LockKind> Guard<K> {
         let lease = clamp_lease(lease);
         let sent = Instant::now();
         let timeout = shared.connection.timeout();
-        let left = hold.valid_for();
+        let remaining_lease = hold.valid_for();
         let reply = shared
             .connection
-            .renew(&hold.request, lease, timeout, left)
+            .renew(&hold.request, lease, timeout, remaining_lease)
             .await;
         match reply.map_err(|failure| failure.into_error("extend"))? {
             RenewReply::Renewed | RenewReply::Shortened(_) => {
@@ -269,11 +270,7 @@ async fn send_release(held: &Held) -> Result<(), Error> {
     let sent = Instant::now();
     let (depth, number, until, lease) = match hold.release(*id, sent) {
         hold::Release::Lost(reason) => {
-            if hold.is_live() {
-                end_lost_hold(shared, hold, reason);
-                // The server counts from a little later, and may still have the key.
-                shared.cleanup.spawn(reconcile(shared, request, sent));
-            }
+            end_overdue_hold(shared, hold, reason, sent);
             return Err(Error::Lost(reason));
         }
         hold::Release::Send {
@@ -285,28 +282,25 @@ async fn send_release(held: &Held) -> Result<(), Error> {
     };
     if depth == 0 {
         shared.renewals.remove(hold);
-        shared
-            .counters
-            .of(request.kind)
-            .held
-            .record(hold.since.elapsed());
+        let counters = shared.counters.for_kind(request.kind);
+        counters.held.record(hold.since.elapsed());
     }
-    let leave = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
+    let leave_queue = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
     let connection = &shared.connection;
     match connection
-        .release(request, lease, depth, number, leave, &entry.generation)
+        .release(
+            request,
+            lease,
+            depth,
+            number,
+            leave_queue,
+            &entry.generation,
+        )
         .await
     {
         // Where the server's reply was lost, the lease is what this process can rely on.
         Ok(true) => {
-            // The other holds of a reader keep the leases they have.
-            let check_at = match request.kind {
-                Kind::Read => hold.fixed_deadline(),
-                _ => hold.confirmed(sent, lease),
-            };
-            if let Some(check_at) = check_at {
-                shared.renewals.insert(hold, check_at);
-            }
+            schedule_check_after_release(shared, hold, sent, lease);
             Ok(())
         }
         Ok(false) => {
@@ -318,10 +312,7 @@ async fn send_release(held: &Held) -> Result<(), Error> {
         // server has executed this one makes no difference to who holds the lock.
         Err(_) if depth > 0 => {
             if request.kind == Kind::Read {
-                hold.read_release_in_doubt(until);
-                if let Some(check_at) = hold.fixed_deadline() {
-                    shared.renewals.insert(hold, check_at);
-                }
+                count_on_shortest_lease(shared, hold, until);
             }
             Ok(())
         }
@@ -333,5 +324,35 @@ async fn send_release(held: &Held) -> Result<(), Error> {
             }
             Err(failure.into_error("release"))
         }
+    }
+}
+
+/// End a hold of which a released guard has found that its deadline has passed.
+fn end_overdue_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: LostReason, sent: Instant) {
+    if hold.is_live() {
+        end_lost_hold(shared, hold, reason);
+        // The server counts from a little later, and may still have the key.
+        shared.cleanup.spawn(reconcile(shared, &hold.request, sent));
+    }
+}
+
+/// Count on the shortest lease, after the release of one of several read holds was not answered. That hold lasted
+/// until `ended`.
+fn count_on_shortest_lease(shared: &Shared, hold: &Arc<Hold>, ended: Instant) {
+    hold.read_release_in_doubt(ended);
+    if let Some(check_at) = hold.fixed_deadline() {
+        shared.renewals.insert(hold, check_at);
+    }
+}
+
+/// Schedule the next check of a hold that has further guards, after a release that was confirmed.
+fn schedule_check_after_release(shared: &Shared, hold: &Arc<Hold>, sent: Instant, lease: Duration) {
+    // The other holds of a reader keep the leases they have.
+    let check_at = match hold.request.kind {
+        Kind::Read => hold.fixed_deadline(),
+        _ => hold.confirmed(sent, lease),
+    };
+    if let Some(check_at) = check_at {
+        shared.renewals.insert(hold, check_at);
     }
 }

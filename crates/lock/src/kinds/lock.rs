@@ -194,7 +194,7 @@ impl<K: LockKind> Lock<K> {
         Ok(
             match reply.map_err(|failure| failure.into_unavailable("remaining"))? {
                 -2 => None,
-                left => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
+                pttl => Some(u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis)),
             },
         )
     }

@@ -82,18 +82,18 @@ impl MultiLock {
     /// Use one `Locks`, or clones of it, for each server: two that were connected separately to one
     /// server do not know of each other's holds.
     pub fn new<'a>(members: impl IntoIterator<Item = (&'a Locks, &'a str)>) -> Self {
-        let mut found: Vec<ReentrantLock> = Vec::new();
+        let mut distinct_locks: Vec<ReentrantLock> = Vec::new();
         for (locks, name) in members {
-            let known = |lock: &ReentrantLock| {
+            let is_repeated = distinct_locks.iter().any(|lock| {
                 lock.name() == name && Arc::ptr_eq(lock.locks().shared(), locks.shared())
-            };
-            if !found.iter().any(known) {
-                found.push(locks.lock(name));
+            });
+            if !is_repeated {
+                distinct_locks.push(locks.lock(name));
             }
         }
-        found.sort_by(|a, b| a.name().cmp(b.name()));
+        distinct_locks.sort_by(|a, b| a.name().cmp(b.name()));
         Self {
-            locks: found.into(),
+            locks: distinct_locks.into(),
         }
     }
 
@@ -101,9 +101,12 @@ impl MultiLock {
     /// by themselves, the first acquired first.
     #[must_use]
     pub fn without_renewal(self, lease: Duration) -> Self {
-        let fixed = |lock: &ReentrantLock| lock.clone().without_renewal(lease);
         Self {
-            locks: self.locks.iter().map(fixed).collect(),
+            locks: self
+                .locks
+                .iter()
+                .map(|lock| lock.clone().without_renewal(lease))
+                .collect(),
         }
     }
 
@@ -194,8 +197,8 @@ impl MultiLock {
                 Tried::Answered(Round::Refused(index)) => {
                     patience.sleep_until(Instant::now() + back_off(tries)).await;
                     tries = tries.saturating_add(1);
-                    let left = patience.end().saturating_duration_since(Instant::now());
-                    match self.locks[index].acquire_by(owner, left).await {
+                    let remaining_wait = patience.end().saturating_duration_since(Instant::now());
+                    match self.locks[index].acquire_by(owner, remaining_wait).await {
                         Ok(guard) => first = guard.map(|guard| (index, guard)),
                         // The next round tries it again, and reports what is the matter.
                         Err(error) => {

@@ -87,8 +87,10 @@ impl Held {
     fn release_in_background(self) {
         let cleanup = self.locks.shared().cleanup.clone();
         cleanup.spawn(async move {
-            let release = || self.send_release();
-            release_until(self.locks.shared(), self.name(), self.ends, release).await;
+            release_until(self.locks.shared(), self.name(), self.ends, || {
+                self.send_release()
+            })
+            .await;
         });
     }
 
@@ -99,8 +101,10 @@ impl Held {
         cleanup.spawn(async move {
             let connection = &self.locks.shared().connection;
             let until = Instant::now() + lease.max(connection.generations_kept());
-            let end = || connection.setnx_end(&self.acquire);
-            release_until(self.locks.shared(), self.name(), until, end).await;
+            release_until(self.locks.shared(), self.name(), until, || {
+                connection.setnx_end(&self.acquire)
+            })
+            .await;
         });
     }
 

@@ -78,7 +78,7 @@ impl Hold {
             read_holds: Vec::new(),
             next_guard: 0,
             deadline: since,
-            due: None,
+            scheduled_check: None,
         };
         Self {
             id,
@@ -103,13 +103,13 @@ impl Hold {
     /// lease.
     pub(crate) fn next(&self, lease: Duration, now: Instant) -> (u32, Duration) {
         let state = self.state();
-        let left = state.deadline.saturating_duration_since(now);
-        let least = if state.renewed {
-            state.lease.max(left)
+        let remaining_lease = state.deadline.saturating_duration_since(now);
+        let shortest_lease = if state.renewed {
+            state.lease.max(remaining_lease)
         } else {
-            left
+            remaining_lease
         };
-        (state.depth + 1, clamp_lease(lease.max(least)))
+        (state.depth + 1, clamp_lease(lease.max(shortest_lease)))
     }
 
     /// The server confirmed one more acquire that was sent at `sent`. Returns when the watchdog has
@@ -141,7 +141,9 @@ impl Hold {
         let mut check_at = state.next_check(sent);
         // The lease of an earlier read hold goes on as it was.
         if state.read_holds.len() > 1 {
-            check_at = state.due.map_or(check_at, |due| due.min(check_at));
+            check_at = state
+                .scheduled_check
+                .map_or(check_at, |scheduled| scheduled.min(check_at));
         }
         Some((check_at, guard))
     }
@@ -165,10 +167,10 @@ impl Hold {
         state.depth = state.depth.saturating_sub(1);
         if state.depth == 0 {
             state.phase = Phase::Released;
-        } else if let Some(at) = state.read_holds.iter().position(|(id, _)| *id == guard) {
+        } else if let Some(index) = state.read_holds.iter().position(|(id, _)| *id == guard) {
             // As the script does it: the last hold takes the number of the one that ends.
-            until = state.read_holds.swap_remove(at).1;
-            number = u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1);
+            until = state.read_holds.swap_remove(index).1;
+            number = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
             state.deadline_of_read_holds();
             self.changed.notify_waiters();
         }
@@ -215,14 +217,14 @@ impl Hold {
         Some(state.next_check(sent))
     }
 
-    /// As [`confirmed`](Self::confirmed), when another client had shortened the lease to `left` and will do
-    /// so again: from now on `left` is the lease.
-    pub(crate) fn shortened(&self, sent: Instant, left: Duration) -> Option<Instant> {
+    /// As [`confirmed`](Self::confirmed), when another client had shortened the lease to `remaining_lease`
+    /// and will do so again: from now on that is the lease.
+    pub(crate) fn shortened(&self, sent: Instant, remaining_lease: Duration) -> Option<Instant> {
         let mut state = self.state();
         if state.phase != Phase::Live {
             return None;
         }
-        state.lease = state.lease.min(clamp_lease(left));
+        state.lease = state.lease.min(clamp_lease(remaining_lease));
         let until = sent + state.lease;
         state.deadline = until;
         for (_, read_until) in &mut state.read_holds {
@@ -280,12 +282,12 @@ impl Hold {
     /// The watchdog has to check it at this instant. Returns the one under which it was in the renewal
     /// schedule.
     pub(crate) fn schedule(&self, check_at: Instant) -> Option<Instant> {
-        self.state().due.replace(check_at)
+        self.state().scheduled_check.replace(check_at)
     }
 
     /// It is taken out of the renewal schedule. Returns the instant under which it was there.
     pub(crate) fn unschedule(&self) -> Option<Instant> {
-        self.state().due.take()
+        self.state().scheduled_check.take()
     }
 
     /// Until when the server keeps the key at least.

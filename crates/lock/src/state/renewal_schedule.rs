@@ -18,7 +18,7 @@ pub(crate) struct RenewalSchedule {
 
 #[derive(Default)]
 struct Table {
-    due: BTreeMap<(Instant, u64), Arc<Hold>>,
+    holds: BTreeMap<(Instant, u64), Arc<Hold>>,
     /// When the watchdog will wake up by itself. A hold that is due later need not wake it, so that
     /// a stream of short holds costs it nothing.
     wakes_at: Option<Instant>,
@@ -33,9 +33,9 @@ impl RenewalSchedule {
             return;
         }
         if let Some(old) = hold.schedule(check_at) {
-            table.due.remove(&(old, hold.id));
+            table.holds.remove(&(old, hold.id));
         }
-        table.due.insert((check_at, hold.id), hold.clone());
+        table.holds.insert((check_at, hold.id), hold.clone());
         if table.wakes_at.is_none_or(|wakes_at| check_at < wakes_at) {
             table.wakes_at = Some(check_at);
             drop(table);
@@ -46,12 +46,12 @@ impl RenewalSchedule {
     pub(crate) fn remove(&self, hold: &Hold) {
         let mut table = self.table();
         if let Some(old) = hold.unschedule() {
-            table.due.remove(&(old, hold.id));
+            table.holds.remove(&(old, hold.id));
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.table().due.len()
+        self.table().holds.len()
     }
 
     /// Wait until a hold may be due before the next wake-up of [`pop_due`](Self::pop_due).
@@ -62,25 +62,25 @@ impl RenewalSchedule {
     /// Take out up to `limit` holds that are due, and say when to wake up next.
     pub(crate) fn pop_due(&self, now: Instant, limit: usize) -> (Vec<Arc<Hold>>, Option<Instant>) {
         let mut table = self.table();
-        let mut due = Vec::new();
-        while due.len() < limit {
-            match table.due.first_entry() {
+        let mut due_holds = Vec::new();
+        while due_holds.len() < limit {
+            match table.holds.first_entry() {
                 Some(first) if first.key().0 <= now => {
                     let hold = first.remove();
                     hold.unschedule();
-                    due.push(hold);
+                    due_holds.push(hold);
                 }
                 _ => break,
             }
         }
         // With an empty schedule, the previous wake-up stands: moving it for each short hold would
         // cost more than waking up once for nothing.
-        let next = match table.due.keys().next() {
-            Some(&(at, _)) => Some(at),
-            None => table.wakes_at.filter(|&at| at > now),
+        let next_check = match table.holds.keys().next() {
+            Some(&(check_at, _)) => Some(check_at),
+            None => table.wakes_at.filter(|&wakes_at| wakes_at > now),
         };
-        table.wakes_at = next;
-        (due, next)
+        table.wakes_at = next_check;
+        (due_holds, next_check)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

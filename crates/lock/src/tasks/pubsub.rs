@@ -5,10 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{
-    ErrorKind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
-    from_redis_value,
-};
+use redis::{ErrorKind, PushInfo, PushKind, RedisResult, ServerErrorKind, Value, from_redis_value};
 use redis_link::{PushConnection, Redis, Unusable};
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -49,7 +46,7 @@ impl PubSubConnection {
             return Ok(refused);
         }
         match self.subscribe_with("SSUBSCRIBE", channels).await {
-            Ok(more) => refused.extend(more),
+            Ok(refused_sharded) => refused.extend(refused_sharded),
             // Before Redis 7 there are no sharded channels.
             Err(error) if error.to_string().contains("unknown command") => self.sharded = false,
             Err(error) => return Err(error.into()),
@@ -85,18 +82,19 @@ impl PubSubConnection {
 
     /// Unsubscribe; returns when the server has confirmed.
     pub(crate) async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Unusable> {
-        let unsubscribed = async {
-            self.for_each("UNSUBSCRIBE", channels).await?;
-            if self.sharded {
-                self.unsubscribing += channels.len();
-                self.for_each("SUNSUBSCRIBE", channels).await?;
-            }
-            Ok(())
-        };
         // Without the right to it, a new connection is subscribed to what is left.
-        unsubscribed
+        self.send_unsubscribes(channels)
             .await
-            .map_err(|error: RedisError| Unusable::Broken(error.to_string()))
+            .map_err(|error| Unusable::Broken(error.to_string()))
+    }
+
+    async fn send_unsubscribes(&mut self, channels: &[Arc<str>]) -> RedisResult<()> {
+        self.for_each("UNSUBSCRIBE", channels).await?;
+        if self.sharded {
+            self.unsubscribing += channels.len();
+            self.for_each("SUNSUBSCRIBE", channels).await?;
+        }
+        Ok(())
     }
 
     /// Channel and text of the next message.
@@ -110,8 +108,10 @@ impl PubSubConnection {
                         }
                     }
                     PushInfo { kind: PushKind::SUnsubscribe, .. } => {
-                        let moved = || Unusable::Broken("the slot has moved".to_owned());
-                        self.unsubscribing = self.unsubscribing.checked_sub(1).ok_or_else(moved)?;
+                        let Some(unsubscribing) = self.unsubscribing.checked_sub(1) else {
+                            return Err(Unusable::Broken("the slot has moved".to_owned()));
+                        };
+                        self.unsubscribing = unsubscribing;
                     }
                     _ => {}
                 },

@@ -49,7 +49,7 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
         return;
     }
     shared.renewals.remove(hold);
-    let counters = shared.counters.of(hold.request.kind);
+    let counters = shared.counters.for_kind(hold.request.kind);
     counters.hold_lost(reason);
     counters.held.record(hold.since.elapsed());
     let lock = &hold.request.name;

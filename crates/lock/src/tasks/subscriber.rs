@@ -44,15 +44,8 @@ struct Node {
 
 /// Subscribe until the tasks have to end.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let subscriptions = async {
-        if shared.config.pubsub {
-            assign(&shared).await;
-        } else {
-            std::future::pending().await
-        }
-    };
     tokio::select! {
-        () = subscriptions => {}
+        () = assign(&shared), if shared.config.pubsub => {}
         () = shared.connection.redis().monitor() => {}
         () = shared.stop.cancelled() => {}
     }
@@ -73,7 +66,7 @@ async fn assign(shared: &Arc<Shared>) {
         }
         let nodes_changed = redis.changed();
         let channels = wakeups.channels();
-        let number = channels.len();
+        let channel_count = channels.len();
         // Finding the nodes may take long; those that are known are served meanwhile.
         let mut assigning = pin!(redis.assign_channels(channels));
         let result = loop {
@@ -83,70 +76,84 @@ async fn assign(shared: &Arc<Shared>) {
             }
         };
         // Channels that no node serves now are tried again soon.
-        let complete = match result {
-            Ok(new) => {
-                let complete = new.values().map(Channels::len).sum::<usize>() == number;
-                mark_moved(wakeups, &assigned, &new);
-                assigned.retain(|address, _| new.contains_key(address));
-                for (address, channels) in new {
-                    // Sent even if it is the same: a channel may have been left and joined again.
-                    if let Some(sender) = assigned.get(&address) {
-                        sender.send_replace(channels);
-                        continue;
-                    }
-                    if channels.is_empty() {
-                        continue;
-                    }
-                    let (sender, receiver) = watch::channel(channels);
-                    let shared = shared.clone();
-                    let disconnected = disconnected.clone();
+        let is_complete = match result {
+            Ok(assignment) => {
+                let assigned_count: usize = assignment.values().map(Channels::len).sum();
+                mark_moved(wakeups, &assigned, &assignment);
+                for (address, receiver) in send_to_nodes(assignment, &mut assigned) {
                     let node = Node {
-                        shared,
-                        address: address.clone(),
-                        disconnected,
+                        shared: shared.clone(),
+                        address,
+                        disconnected: disconnected.clone(),
                     };
                     nodes.push(node.run(receiver));
-                    assigned.insert(address, sender);
                 }
-                complete
+                assigned_count == channel_count
             }
             Err(error) => {
                 tracing::warn!(%error, "no node to subscribe on; lock waiters poll");
                 false
             }
         };
-        let channels_changed = async {
-            wakeups.changed().await;
-            if number > FEW_CHANNELS {
-                let pause =
-                    PAUSE_PER_CHANNEL.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX));
-                tokio::time::sleep(pause).await;
-            }
-        };
         tokio::select! {
-            () = channels_changed => {}
+            () = channels_changed(wakeups, channel_count) => {}
             () = nodes_changed => {}
             () = disconnected.notified() => {}
             // A node that is no longer assigned any channels has ended.
             Some(()) = nodes.next() => {}
-            () = tokio::time::sleep(PAUSES.1), if !complete => {}
+            () = tokio::time::sleep(PAUSES.1), if !is_complete => {}
         }
+    }
+}
+
+/// Send each node the channels that it has now. Returns the nodes that had none before, each with the receiver
+/// of its channels; those that have none any more end.
+fn send_to_nodes(
+    assignment: HashMap<Address, Channels>,
+    assigned: &mut HashMap<Address, watch::Sender<Channels>>,
+) -> Vec<(Address, watch::Receiver<Channels>)> {
+    assigned.retain(|address, _| assignment.contains_key(address));
+    let mut new_nodes = Vec::new();
+    for (address, channels) in assignment {
+        // Sent even if it is the same: a channel may have been left and joined again.
+        if let Some(sender) = assigned.get(&address) {
+            sender.send_replace(channels);
+            continue;
+        }
+        if channels.is_empty() {
+            continue;
+        }
+        let (sender, receiver) = watch::channel(channels);
+        new_nodes.push((address.clone(), receiver));
+        assigned.insert(address, sender);
+    }
+    new_nodes
+}
+
+/// Wait until the channels change; where they are many, for a pause longer, in which more may change.
+async fn channels_changed(wakeups: &Wakeups, channel_count: usize) {
+    wakeups.changed().await;
+    if channel_count > FEW_CHANNELS {
+        let pause =
+            PAUSE_PER_CHANNEL.saturating_mul(u32::try_from(channel_count).unwrap_or(u32::MAX));
+        tokio::time::sleep(pause).await;
     }
 }
 
 /// Mark the channels that leave their node as not subscribed.
 fn mark_moved(
     wakeups: &Wakeups,
-    old: &HashMap<Address, watch::Sender<Channels>>,
-    new: &HashMap<Address, Channels>,
+    assigned: &HashMap<Address, watch::Sender<Channels>>,
+    assignment: &HashMap<Address, Channels>,
 ) {
-    for (address, sender) in old {
-        let channels = sender.borrow();
-        let stays = |channel: &Arc<str>| new.get(address).is_some_and(|new| new.contains(channel));
-        wakeups.mark(
-            channels.iter().filter(|channel| !stays(channel)),
-            Subscribed::Pending,
-        );
+    for (address, sender) in assigned {
+        let old_channels = sender.borrow();
+        let moved_channels = old_channels.iter().filter(|channel| {
+            assignment
+                .get(address)
+                .is_none_or(|new_channels| !new_channels.contains(*channel))
+        });
+        wakeups.mark(moved_channels, Subscribed::Pending);
     }
 }
 
@@ -189,14 +196,14 @@ impl Node {
     /// Let waiters poll until a refused connection is tried again; `None` when the node is no longer
     /// assigned any channels.
     async fn poll_for_a_while(&self, assigned: &mut watch::Receiver<Channels>) -> Option<()> {
-        let again = Instant::now() + TRY_REFUSED_AGAIN;
+        let retry_at = Instant::now() + TRY_REFUSED_AGAIN;
         loop {
             self.shared
                 .wakeups
                 .mark(assigned.borrow_and_update().iter(), Subscribed::Absent);
             tokio::select! {
                 changed = assigned.changed() => changed.ok()?,
-                () = sleep_until(again) => return Some(()),
+                () = sleep_until(retry_at) => return Some(()),
             }
         }
     }
@@ -216,41 +223,30 @@ impl Node {
             Err(error) => return Some(error),
         };
         let mut refused = Channels::new();
-        let mut again = tokio::time::interval(TRY_REFUSED_AGAIN);
+        let mut retry_refused = tokio::time::interval(TRY_REFUSED_AGAIN);
         loop {
             let wanted = assigned.borrow_and_update().clone();
-            let more: Vec<_> = wanted.difference(subscribed).cloned().collect();
-            let less: Vec<_> = subscribed.difference(&wanted).cloned().collect();
+            let new_channels: Vec<_> = wanted.difference(subscribed).cloned().collect();
+            let unwanted_channels: Vec<_> = subscribed.difference(&wanted).cloned().collect();
             // A channel left and joined again in one moment is a new topic on an old subscription.
             let wakeups = &self.shared.wakeups;
-            let still = subscribed
+            let kept_channels = subscribed
                 .intersection(&wanted)
                 .filter(|channel| !refused.contains(*channel));
-            wakeups.mark(still, Subscribed::Confirmed);
+            wakeups.mark(kept_channels, Subscribed::Confirmed);
             wakeups.mark(refused.intersection(&wanted), Subscribed::Absent);
-            if !more.is_empty() {
-                let denied = match connection.subscribe(&more).await {
-                    Ok(denied) => denied,
+            if !new_channels.is_empty() {
+                let refused_channels = match self.subscribe(&mut connection, &new_channels).await {
+                    Ok(refused_channels) => refused_channels,
                     Err(error) => return Some(error),
                 };
-                let (denied, confirmed): (Vec<_>, Vec<_>) =
-                    more.into_iter()
-                        .partition(|channel| match denied.get(channel) {
-                            Some(error) => {
-                                self.shared.connection.refusals.subscription(channel, error);
-                                true
-                            }
-                            None => false,
-                        });
-                wakeups.subscribed(&confirmed);
-                wakeups.mark(&denied, Subscribed::Absent);
                 // The other kind of message may be allowed: these are unsubscribed from as well.
-                subscribed.extend(confirmed.into_iter().chain(denied.iter().cloned()));
-                refused.extend(denied);
+                subscribed.extend(new_channels);
+                refused.extend(refused_channels);
                 *pause = PAUSES.0;
             }
-            if !less.is_empty() {
-                if let Err(error) = connection.unsubscribe(&less).await {
+            if !unwanted_channels.is_empty() {
+                if let Err(error) = connection.unsubscribe(&unwanted_channels).await {
                     return Some(error);
                 }
                 subscribed.retain(|channel| wanted.contains(channel));
@@ -267,7 +263,7 @@ impl Node {
                         Ok(()) => break,
                         Err(_) => return None,
                     },
-                    _ = again.tick(), if !refused.is_empty() => {
+                    _ = retry_refused.tick(), if !refused.is_empty() => {
                         subscribed.retain(|channel| !refused.contains(channel));
                         refused.clear();
                         break;
@@ -275,6 +271,32 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Subscribe, and mark what the server has answered about each channel. Returns those that it refused.
+    async fn subscribe(
+        &self,
+        connection: &mut PubSubConnection,
+        channels: &[Arc<str>],
+    ) -> Result<Vec<Arc<str>>, Unusable> {
+        let refusal_reasons = connection.subscribe(channels).await?;
+        let mut refused_channels = Vec::new();
+        let mut confirmed_channels = Vec::new();
+        for channel in channels {
+            match refusal_reasons.get(channel) {
+                Some(reason) => {
+                    let refusals = &self.shared.connection.refusals;
+                    refusals.subscription(channel, reason);
+                    refused_channels.push(channel.clone());
+                }
+                None => confirmed_channels.push(channel.clone()),
+            }
+        }
+        self.shared.wakeups.subscribed(&confirmed_channels);
+        self.shared
+            .wakeups
+            .mark(&refused_channels, Subscribed::Absent);
+        Ok(refused_channels)
     }
 }
 

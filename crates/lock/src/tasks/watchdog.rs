@@ -35,11 +35,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let limits = Arc::new(NodeLimits::new(MAX_CONCURRENT));
     loop {
         let now = Instant::now();
-        let (due, next) = schedule.pop_due(now, BATCH);
-        for hold in due {
+        let (due_holds, next_check) = schedule.pop_due(now, BATCH);
+        for hold in due_holds {
             match hold.renewal_action(now) {
                 RenewalAction::Forget => {}
-                RenewalAction::CheckAt(at) => schedule.insert(&hold, at),
+                RenewalAction::CheckAt(check_at) => schedule.insert(&hold, check_at),
                 RenewalAction::ReportLost(reason) => end_lost_hold(&shared, &hold, reason),
                 RenewalAction::Renew { deadline, .. } => {
                     // Whatever becomes of the renewal, the hold is checked again at its deadline.
@@ -50,12 +50,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 }
             }
         }
-        let clock = async {
-            match next {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             Some(end) = renewals.join_next(), if !renewals.is_empty() => match end {
                 // It has ended while others were renewed.
@@ -63,10 +57,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 Ok(Some(renewed)) => apply(&shared, renewed),
                 Err(error) => tracing::error!(%error, "a lock renewal ended early"),
             },
-            () = clock => {}
+            () = sleep_until_check(next_check) => {}
             () = schedule.earlier() => {}
             () = shared.stop.cancelled() => return,
         }
+    }
+}
+
+/// Sleep until the next hold has to be checked; for ever when none is scheduled.
+async fn sleep_until_check(next_check: Option<Instant>) {
+    match next_check {
+        Some(check_at) => tokio::time::sleep_until(check_at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -83,28 +85,29 @@ async fn renew(
     let RenewalAction::Renew { lease, deadline } = hold.renewal_action(sent) else {
         return None;
     };
-    let left = deadline.saturating_duration_since(sent);
+    let remaining_lease = deadline.saturating_duration_since(sent);
+    let timeout = remaining_lease.min(lease / 3);
     let reply = connection
-        .renew(&hold.request, lease, left.min(lease / 3), left)
+        .renew(&hold.request, lease, timeout, remaining_lease)
         .await;
     Some((hold, (sent, lease), reply))
 }
 
 fn apply(shared: &Arc<Shared>, (hold, (sent, lease), reply): Renewed) {
-    let counters = shared.counters.of(hold.request.kind);
+    let counters = shared.counters.for_kind(hold.request.kind);
     let check_at = match reply {
         Ok(RenewReply::Renewed) => {
             counters.renewed.add();
             hold.confirmed(sent, lease)
         }
-        Ok(RenewReply::Shortened(left)) => {
+        Ok(RenewReply::Shortened(remaining_lease)) => {
             counters.renewed.add();
             tracing::warn!(
                 lock = ?hold.request.name,
-                ?left,
+                left = ?remaining_lease,
                 "another client shortens the leases of this lock's readers; going by what is left"
             );
-            hold.shortened(sent, left)
+            hold.shortened(sent, remaining_lease)
         }
         Ok(RenewReply::Lost(reason)) => return end_lost_hold(shared, &hold, reason),
         Err(failure) => {
@@ -116,7 +119,7 @@ fn apply(shared: &Arc<Shared>, (hold, (sent, lease), reply): Renewed) {
             Some((Instant::now() + pause).min(hold.deadline()))
         }
     };
-    if let Some(at) = check_at {
-        shared.renewals.insert(&hold, at);
+    if let Some(check_at) = check_at {
+        shared.renewals.insert(&hold, check_at);
     }
 }

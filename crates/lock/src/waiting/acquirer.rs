@@ -17,6 +17,7 @@ use crate::owner::Owner;
 use crate::request::LockRequest;
 use crate::state::hold::Hold;
 use crate::state::registry::Entry;
+use crate::state::shared::Shared;
 use crate::tasks::reconcile::{end_lost_hold, reconcile};
 use crate::waiting::fair_queue_ticket::FairQueueTicket;
 use crate::waiting::patience::Patience;
@@ -36,6 +37,17 @@ pub(crate) struct Acquirer {
 struct Failed {
     error: Error,
     in_doubt: Option<Armed<InDoubt>>,
+}
+
+impl Failed {
+    /// A try that was sent and failed, of which `in_doubt` may have been granted if its outcome is unknown.
+    fn after_sending(failure: Failure, in_doubt: InDoubt) -> Self {
+        let is_unknown = matches!(failure, Failure::Unknown(_));
+        Self {
+            error: failure.into_unavailable(OPERATION),
+            in_doubt: is_unknown.then(|| Armed::new(in_doubt)),
+        }
+    }
 }
 
 impl From<Error> for Failed {
@@ -90,7 +102,7 @@ impl Acquirer {
             Ok(Try::Refused(_)) => Ok(None),
             Err(failed) => Err(failed.error),
         };
-        let counters = self.locks.shared().counters.of(self.kind);
+        let counters = self.locks.shared().counters.for_kind(self.kind);
         counters.acquired(&result, started.elapsed(), false);
         result
     }
@@ -111,7 +123,7 @@ impl Acquirer {
             result = self.wait(owner, limit) => result,
             () = shared.closing.cancelled() => Err(Error::Closed),
         };
-        let counters = shared.counters.of(self.kind);
+        let counters = shared.counters.for_kind(self.kind);
         counters.acquired(&result, started.elapsed(), true);
         result
     }
@@ -125,15 +137,15 @@ impl Acquirer {
         let waiter = Waiter {
             wakeups: &shared.wakeups,
             config: &shared.config,
-            counters: shared.counters.of(self.kind),
+            counters: shared.counters.for_kind(self.kind),
         };
         let patience = Patience::new(&shared.config, limit);
         let deadline = patience.deadline();
         let in_doubt = Mutex::new(None);
         let attempt = || async {
             // At the deadline the ticket is void, whether or not the queue has been told that it has left.
-            let left = deadline.saturating_duration_since(Instant::now());
-            let queue_timeout = lease.min(left).max(Duration::from_millis(1));
+            let remaining_wait = deadline.saturating_duration_since(Instant::now());
+            let queue_timeout = lease.min(remaining_wait).max(Duration::from_millis(1));
             let queue_timeout = ticket.is_some().then_some(queue_timeout);
             self.next(request, queue_timeout, &in_doubt).await
         };
@@ -202,20 +214,15 @@ async fn attempt(
         }
         .into());
     };
-    let wanted = fixed_lease.unwrap_or(shared.config.lease);
+    let wanted_lease = fixed_lease.unwrap_or(shared.config.lease);
     loop {
         let sent = Instant::now();
         let current = entry.live();
-        if let Some(held) = conflicting_kind(&locks, &request, current.as_deref()) {
-            return Err(Error::OtherKind {
-                held,
-                wanted: request.kind,
-            }
-            .into());
-        }
-        let (depth, lease) = current
-            .as_ref()
-            .map_or((1, wanted), |hold| hold.next(wanted, Instant::now()));
+        check_kind(&locks, &request, current.as_deref())?;
+        let (depth, lease) = match &current {
+            Some(hold) => hold.next(wanted_lease, Instant::now()),
+            None => (1, wanted_lease),
+        };
         let reply = shared
             .connection
             .acquire(&request, lease, depth, queue_timeout, &entry.generation)
@@ -224,12 +231,7 @@ async fn attempt(
             (Ok(Try::Refused(pttl)), None) => return Ok(Try::Refused(pttl)),
             (Ok(Try::Refused(pttl)), Some(hold)) => {
                 // The hold to re-enter is gone: report it, and try a first acquire.
-                let reason = if pttl == -2 {
-                    LostReason::Expired
-                } else {
-                    LostReason::Taken
-                };
-                end_lost_hold(&shared, &hold, reason);
+                end_lost_hold(&shared, &hold, reason_of_refusal(pttl));
                 continue;
             }
             // This future was not polled for so long that the lease is over before it began.
@@ -238,13 +240,8 @@ async fn attempt(
             }
             (Ok(Try::Acquired(fence)), current) => {
                 let renew = fixed_lease.is_none();
-                let hold = current.unwrap_or_else(|| {
-                    let id = shared.next_id();
-                    let hold = Arc::new(Hold::new(id, request.clone(), fence, lease, renew));
-                    entry.set(hold.clone());
-                    shared.counters.of(request.kind).holds.add();
-                    hold
-                });
+                let hold = current
+                    .unwrap_or_else(|| begin_hold(&shared, &entry, &request, fence, lease, renew));
                 // The hold ended while its re-entry was under way: try a first acquire.
                 let Some((check_at, guard)) = hold.acquired(sent, lease, renew) else {
                     continue;
@@ -257,19 +254,49 @@ async fn attempt(
             }
             (Err(failure), _) => failure,
         };
-        let in_doubt = matches!(failure, Failure::Unknown(_)).then(|| {
-            let until = Instant::now() + lease;
-            Armed::new(InDoubt {
-                locks,
-                request,
-                until,
-                _entry: entry.clone(),
-            })
-        });
-        return Err(Failed {
-            error: failure.into_unavailable(OPERATION),
-            in_doubt,
-        });
+        let in_doubt = InDoubt {
+            locks,
+            request,
+            until: Instant::now() + lease,
+            _entry: entry.clone(),
+        };
+        return Err(Failed::after_sending(failure, in_doubt));
+    }
+}
+
+/// A new hold, entered as that of its owner and counted.
+fn begin_hold(
+    shared: &Shared,
+    entry: &Entry,
+    request: &LockRequest,
+    fence: u64,
+    lease: Duration,
+    renew: bool,
+) -> Arc<Hold> {
+    let id = shared.next_id();
+    let hold = Arc::new(Hold::new(id, request.clone(), fence, lease, renew));
+    entry.set(hold.clone());
+    shared.counters.for_kind(request.kind).holds.add();
+    hold
+}
+
+/// Why a re-entry was refused: without a key the hold has expired, else another owner has taken it.
+fn reason_of_refusal(pttl: i64) -> LostReason {
+    if pttl == -2 {
+        LostReason::Expired
+    } else {
+        LostReason::Taken
+    }
+}
+
+/// Whether the owner may acquire the lock as requested, in view of what it holds.
+fn check_kind(locks: &Locks, request: &LockRequest, current: Option<&Hold>) -> Result<(), Error> {
+    match conflicting_kind(locks, request, current) {
+        Some(held) => Err(Error::OtherKind {
+            held,
+            wanted: request.kind,
+        }),
+        None => Ok(()),
     }
 }
 
@@ -278,7 +305,7 @@ fn conflicting_kind(locks: &Locks, request: &LockRequest, current: Option<&Hold>
     if let Some(hold) = current {
         return Some(hold.request.kind).filter(|held| *held != request.kind);
     }
-    let other = locks.shared().registry.other_side(request)?.request.kind;
+    let held_kind = locks.shared().registry.other_side(request)?.request.kind;
     // A writer may read as well, and go on reading after it has stopped writing. Not the reverse.
-    (!(request.kind == Kind::Read && other == Kind::Write)).then_some(other)
+    (!(request.kind == Kind::Read && held_kind == Kind::Write)).then_some(held_kind)
 }

@@ -67,8 +67,8 @@ impl Patience {
     }
 
     /// Sleep until then, but not past the [`end`](Self::end).
-    pub(crate) async fn sleep_until(&self, at: Instant) {
-        sleep_until(at.min(self.end())).await;
+    pub(crate) async fn sleep_until(&self, wake_at: Instant) {
+        sleep_until(wake_at.min(self.end())).await;
     }
 
     /// Await one try, but not past the end.
@@ -85,7 +85,8 @@ impl Patience {
             .map_or_else(Instant::now, |outage| outage.since);
         let error = match timeout_at(self.end_of_outage(since), attempt).await {
             Ok(Ok(answer)) => {
-                (self.answered, self.outage) = (true, None);
+                self.answered = true;
+                self.outage = None;
                 return Ok(Tried::Answered(answer));
             }
             Ok(Err(error)) if !error.is_retryable() => return Err(error),

@@ -179,11 +179,11 @@ async fn a_command_with_a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -
         guards.push(guard.expect("it is free or held by this owner"));
         assert_eq!(lock.hold_count(&owner).await.unwrap(), depth);
     }
-    for left in [1, 0] {
+    for remaining_holds in [1, 0] {
         losing_reply(&proxy, guards.pop().unwrap().release())
             .await
             .unwrap();
-        assert_eq!(lock.hold_count(&owner).await.unwrap(), left);
+        assert_eq!(lock.hold_count(&owner).await.unwrap(), remaining_holds);
     }
     nothing_left(&server, &[&locks]).await;
 }
@@ -260,7 +260,7 @@ async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
             lock.remaining()
                 .await
                 .unwrap()
-                .is_some_and(|left| left <= LEASE)
+                .is_some_and(|remaining_lease| remaining_lease <= LEASE)
         );
     }
     again.release().await.unwrap();
@@ -346,11 +346,11 @@ async fn one_owner_cannot_hold_a_name_as_two_kinds() {
         OtherKind
     );
     // Every kind refuses other owners, and no try adds a field to the hash of another kind.
-    let other = locks.owner();
+    let other_owner = locks.owner();
     assert!(
         locks
             .fair(NAME)
-            .try_acquire_as(&other)
+            .try_acquire_as(&other_owner)
             .await
             .unwrap()
             .is_none()
@@ -358,14 +358,26 @@ async fn one_owner_cannot_hold_a_name_as_two_kinds() {
     assert!(
         locks
             .fenced(NAME)
-            .try_acquire_as(&other)
+            .try_acquire_as(&other_owner)
             .await
             .unwrap()
             .is_none()
     );
     let both = locks.read_write(NAME);
-    assert!(both.read().try_acquire_as(&other).await.unwrap().is_none());
-    assert!(both.write().try_acquire_as(&other).await.unwrap().is_none());
+    assert!(
+        both.read()
+            .try_acquire_as(&other_owner)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        both.write()
+            .try_acquire_as(&other_owner)
+            .await
+            .unwrap()
+            .is_none()
+    );
     let fields: Vec<String> = raw.hkeys(NAME).await.unwrap();
     assert_eq!(fields, [owner.to_string()]);
     guard.release().await.unwrap();
@@ -375,17 +387,20 @@ async fn one_owner_cannot_hold_a_name_as_two_kinds() {
 /// All keys of a lock and all its channels have to be in one slot, whichever slot it is.
 #[tokio::test]
 async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
-    async fn one<K: LockKind>(cluster: &RedisCluster, lock: impl Fn(&Locks) -> Lock<K>) {
+    async fn acquire_await_and_release<K: LockKind>(
+        cluster: &RedisCluster,
+        lock: impl Fn(&Locks) -> Lock<K>,
+    ) {
         let server = || Server::cluster(cluster.urls()).unwrap();
         let config = LockConfig::default().with_lease(TIMEOUT * 6);
-        let here = connected(server(), config.clone()).await.unwrap();
-        let there = connected(server(), config).await.unwrap();
-        let owner = here.owner();
-        let guard = lock(&here).acquire_as(&owner).await.unwrap();
-        let again = lock(&here).acquire_as(&owner).await.unwrap();
-        let waiting = wait_for(&lock(&there));
+        let holder_locks = connected(server(), config.clone()).await.unwrap();
+        let waiter_locks = connected(server(), config).await.unwrap();
+        let owner = holder_locks.owner();
+        let guard = lock(&holder_locks).acquire_as(&owner).await.unwrap();
+        let again = lock(&holder_locks).acquire_as(&owner).await.unwrap();
+        let waiting = wait_for(&lock(&waiter_locks));
         if K::KIND.to_string() != "read" {
-            eventually("it waits", async || there.usage().channels == 1).await;
+            eventually("it waits", async || waiter_locks.usage().channels == 1).await;
             assert!(!waiting.is_finished(), "it acquired a held lock");
         }
         again.release().await.unwrap();
@@ -394,12 +409,12 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
             .await
             .unwrap();
         next.release().await.unwrap();
-        let held = lock(&here).acquire_as(&owner).await.unwrap();
-        assert!(lock(&here).is_locked().await.unwrap());
-        assert!(lock(&here).force_unlock().await.unwrap());
+        let held = lock(&holder_locks).acquire_as(&owner).await.unwrap();
+        assert!(lock(&holder_locks).is_locked().await.unwrap());
+        assert!(lock(&holder_locks).force_unlock().await.unwrap());
         drop(held);
         eventually("nothing is left", async || {
-            [&here, &there]
+            [&holder_locks, &waiter_locks]
                 .iter()
                 .all(|locks| locks.usage() == LockUsage::default())
         })
@@ -407,11 +422,11 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
     }
     let cluster = RedisCluster::start().await;
     for name in ["a", "b", "c", "d", "x:{7}"] {
-        one(&cluster, |locks| locks.lock(name)).await;
-        one(&cluster, |locks| locks.fenced(name)).await;
-        one(&cluster, |locks| locks.fair(name)).await;
-        one(&cluster, |locks| locks.read_write(name).read().clone()).await;
-        one(&cluster, |locks| locks.read_write(name).write().clone()).await;
+        acquire_await_and_release(&cluster, |locks| locks.lock(name)).await;
+        acquire_await_and_release(&cluster, |locks| locks.fenced(name)).await;
+        acquire_await_and_release(&cluster, |locks| locks.fair(name)).await;
+        acquire_await_and_release(&cluster, |locks| locks.read_write(name).read().clone()).await;
+        acquire_await_and_release(&cluster, |locks| locks.read_write(name).write().clone()).await;
     }
     // Of names on several nodes.
     let locks = connected(

@@ -13,8 +13,8 @@ use testkit::redis_server::RedisServer;
 async fn with_runs_the_work_under_the_lock_and_releases_it() {
     let (_server, _, [locks]) = start(LONG_LEASE).await;
     let lock = locks.lock("lock:with");
-    let work = async { lock.is_locked().await };
-    assert_eq!(lock.with(work).await, Ok(true));
+    let locked_meanwhile = lock.with(async { lock.is_locked().await }).await;
+    assert_eq!(locked_meanwhile, Ok(true));
     assert_eq!(lock.is_locked().await, Ok(false), "released");
 
     let failed = lock
@@ -26,12 +26,15 @@ async fn with_runs_the_work_under_the_lock_and_releases_it() {
 
     let (_server, mut short, [locks]) = start(LEASE).await;
     let lock = locks.lock("lock:with");
-    let work = async {
-        let _: i64 = query(&mut short, "DEL", &["lock:with"]).await;
-        std::future::pending::<()>().await;
-        Ok::<_, Error>(())
-    };
-    let lost = soon("the loss ends the work", lock.with(work)).await;
+    let lost = soon(
+        "the loss ends the work",
+        lock.with(async {
+            let _: i64 = query(&mut short, "DEL", &["lock:with"]).await;
+            std::future::pending::<()>().await;
+            Ok::<_, Error>(())
+        }),
+    )
+    .await;
     assert_eq!(lost, Err(Error::Lost(LostReason::Expired)));
 }
 
@@ -39,11 +42,13 @@ async fn with_runs_the_work_under_the_lock_and_releases_it() {
 #[tokio::test]
 async fn with_is_lost_where_the_release_says_so() {
     let (_server, mut raw, [locks]) = start(LONG_LEASE).await;
-    let work = async {
-        let _: i64 = query(&mut raw, "DEL", &["lock:with"]).await;
-        Ok::<_, Error>(())
-    };
-    let lost = locks.lock("lock:with").with(work).await;
+    let lock = locks.lock("lock:with");
+    let lost = lock
+        .with(async {
+            let _: i64 = query(&mut raw, "DEL", &["lock:with"]).await;
+            Ok::<_, Error>(())
+        })
+        .await;
     assert_eq!(lost, Err(Error::Lost(LostReason::Expired)));
 }
 
@@ -64,10 +69,10 @@ async fn extends<K: LockKind>(raw: &mut MultiplexedConnection, lock: &Lock<K>) {
     assert!(guard.valid_for() > TIMEOUT, "{lock:?}");
     guard.extend(Duration::from_millis(1)).await.unwrap();
     assert!(guard.valid_for() > TIMEOUT, "{lock:?}: shortened");
-    let left = lock.remaining().await.unwrap();
+    let remaining_lease = lock.remaining().await.unwrap();
     assert!(
-        left.is_some_and(|left| left > TIMEOUT),
-        "{lock:?}: {left:?}"
+        remaining_lease.is_some_and(|remaining_lease| remaining_lease > TIMEOUT),
+        "{lock:?}: {remaining_lease:?}"
     );
     let _: i64 = query(raw, "DEL", &[lock.name()]).await;
     let lost = guard.extend(LONG_LEASE).await;
@@ -89,13 +94,19 @@ async fn a_url_is_enough_to_connect() {
 /// It would count the holds anew, and release the first of them with the last of its own.
 #[tokio::test]
 async fn an_owner_of_other_locks_acquires_nothing() {
-    let (_server, _, [locks, others]) = start(LONG_LEASE).await;
+    let (_server, _, [locks, foreign_locks]) = start(LONG_LEASE).await;
     let guard = locks.lock("lock:foreign").acquire().await.unwrap();
-    let other = others.lock("lock:foreign");
-    fails_as!(other.acquire_as(guard.owner()).await, ForeignOwner);
-    fails_as!(other.try_acquire_as(guard.owner()).await, ForeignOwner);
-    let several = others.multi(["lock:foreign", "lock:another"]);
-    fails_as!(several.acquire_as(guard.owner()).await, ForeignOwner);
-    fails_as!(several.try_acquire_as(guard.owner()).await, ForeignOwner);
+    let foreign_lock = foreign_locks.lock("lock:foreign");
+    fails_as!(foreign_lock.acquire_as(guard.owner()).await, ForeignOwner);
+    fails_as!(
+        foreign_lock.try_acquire_as(guard.owner()).await,
+        ForeignOwner
+    );
+    let foreign_multi = foreign_locks.multi(["lock:foreign", "lock:another"]);
+    fails_as!(foreign_multi.acquire_as(guard.owner()).await, ForeignOwner);
+    fails_as!(
+        foreign_multi.try_acquire_as(guard.owner()).await,
+        ForeignOwner
+    );
     guard.release().await.unwrap();
 }

@@ -36,15 +36,15 @@ pub(super) async fn cut_everywhere(what: &str, mut operation: impl AsyncFnMut(u3
 /// Polls `inner` at most `polls` times, then drops it; its output if it completed.
 pub(super) async fn cut_after<F: Future>(polls: u32, inner: F) -> Option<F::Output> {
     let mut inner = Box::pin(inner);
-    let mut left = polls;
+    let mut remaining_polls = polls;
     std::future::poll_fn(|cx| {
-        if left == 0 {
+        if remaining_polls == 0 {
             return Poll::Ready(None);
         }
-        left -= 1;
+        remaining_polls -= 1;
         match inner.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending if remaining_polls == 0 => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
     })
@@ -175,15 +175,15 @@ async fn waiting_for_a_held_lock<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
 
 async fn waiting_until_released<K: LockKind>(make: fn(&Locks) -> Lock<K>) {
     let fixture = Fixture::new(make).await;
-    let there = locks(&fixture.server, LEASE).await;
+    let holder_locks = locks(&fixture.server, LEASE).await;
     fixture
         .cut(async |fixture, polls| {
             // Readers share, so that only a writer makes a reader wait.
             let holder: Box<dyn AnyGuard> = if K::KIND == Kind::Read {
-                let both = there.read_write(NAME);
+                let both = holder_locks.read_write(NAME);
                 Box::new(both.write().acquire().await.unwrap())
             } else {
-                Box::new(make(&there).acquire().await.unwrap())
+                Box::new(make(&holder_locks).acquire().await.unwrap())
             };
             let releasing = released_later(holder.release());
             let owner = fixture.locks.owner();

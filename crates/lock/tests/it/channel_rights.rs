@@ -33,18 +33,21 @@ async fn user(server: &RedisServer, name: &str, channels: &[&str]) -> Locks {
 #[tokio::test]
 async fn waiters_poll_where_channels_are_forbidden() {
     let server = RedisServer::start().await;
-    let there = locks(&server, LONG_LEASE).await;
-    let here = user(&server, "app", &[]).await;
-    let guard = there.lock(NAME).acquire().await.unwrap();
-    let waiting = wait_for(&here.lock(NAME));
-    eventually("it is refused", async || here.refusals().subscriptions >= 1).await;
+    let holder_locks = locks(&server, LONG_LEASE).await;
+    let app_locks = user(&server, "app", &[]).await;
+    let guard = holder_locks.lock(NAME).acquire().await.unwrap();
+    let waiting = wait_for(&app_locks.lock(NAME));
+    eventually("it is refused", async || {
+        app_locks.refusals().subscriptions >= 1
+    })
+    .await;
     guard.release().await.unwrap();
     let guard = soon("it acquires the lock", waiting).await.unwrap();
-    assert_eq!(here.refusals().notifications, 0);
+    assert_eq!(app_locks.refusals().notifications, 0);
     // Nobody hears of this release, which is counted.
     guard.release().await.unwrap();
-    assert_eq!(here.refusals().notifications, 1);
-    assert_eq!(there.refusals(), ChannelRefusals::default());
+    assert_eq!(app_locks.refusals().notifications, 1);
+    assert_eq!(holder_locks.refusals(), ChannelRefusals::default());
 }
 
 /// The rights that the README lists for a user on one server.
@@ -117,14 +120,17 @@ async fn every_call<K: LockKind>(lock: &Lock<K>) {
 async fn a_forbidden_channel_does_not_disturb_the_others() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let there = locks(&server, LONG_LEASE).await;
-    let here = user(&server, "app", &[&format!("&{CHANNEL}")]).await;
-    let guard = there.lock(NAME).acquire().await.unwrap();
-    let forbidden = there.lock(OTHER).acquire().await.unwrap();
+    let holder_locks = locks(&server, LONG_LEASE).await;
+    let app_locks = user(&server, "app", &[&format!("&{CHANNEL}")]).await;
+    let guard = holder_locks.lock(NAME).acquire().await.unwrap();
+    let forbidden = holder_locks.lock(OTHER).acquire().await.unwrap();
     let mut waits = Vec::new();
     for name in [OTHER, NAME] {
-        waits.push(wait_for(&here.lock(name)));
-        eventually("it waits", async || here.usage().channels == waits.len()).await;
+        waits.push(wait_for(&app_locks.lock(name)));
+        eventually("it waits", async || {
+            app_locks.usage().channels == waits.len()
+        })
+        .await;
     }
     eventually("it is subscribed", async || {
         subscribers(&mut raw, CHANNEL).await == 1

@@ -142,31 +142,35 @@ async fn ordinary_and_sharded_messages_of_redisson_wake_a_waiter() {
 #[tokio::test]
 async fn commands_and_subscriptions_follow_a_moving_slot() {
     let cluster = RedisCluster::start().await;
-    let here = connect(&cluster).await;
-    let there = connect(&cluster).await;
+    let holder_locks = connect(&cluster).await;
+    let waiter_locks = connect(&cluster).await;
     let (name, slot) = cluster.name_on(0).await;
     // Another lock of the same slot, that does not exist while the slot moves.
     let neighbour = format!("neighbour:{{{name}}}");
-    let guard = here.lock(&name).acquire().await.unwrap();
-    let waiting = waiter(&cluster, 0, &there, &name).await;
+    let guard = holder_locks.lock(&name).acquire().await.unwrap();
+    let waiting = waiter(&cluster, 0, &waiter_locks, &name).await;
 
     cluster.begin_move(slot, 0, 1).await;
     // ASK: the key is not at the old node, and the new one does not serve the slot yet.
-    let other = here.lock(&neighbour);
+    let neighbour_lock = holder_locks.lock(&neighbour);
     let mut raw = cluster.nodes[1].conn().await;
     let _: () = query(&mut raw, "ASKING", &[]).await;
     let _: i64 = query(&mut raw, "HSET", &[&neighbour, "a foreign owner", "1"]).await;
-    assert_eq!(other.is_locked().await, Ok(true), "not at the new node");
+    assert_eq!(
+        neighbour_lock.is_locked().await,
+        Ok(true),
+        "not at the new node"
+    );
     let _: () = query(&mut raw, "ASKING", &[]).await;
     let _: i64 = query(&mut raw, "DEL", &[&neighbour]).await;
     // TRYAGAIN: neither the key nor its generation is at the new node.
-    fails_as!(other.try_acquire().await, Unavailable);
+    fails_as!(neighbour_lock.try_acquire().await, Unavailable);
     let acquired_when_moved = tokio::spawn({
-        let other = other.clone();
-        async move { other.acquire().await }
+        let neighbour_lock = neighbour_lock.clone();
+        async move { neighbour_lock.acquire().await }
     });
     // A key that is still at the old node is used there.
-    assert_eq!(here.lock(&name).is_locked().await, Ok(true));
+    assert_eq!(holder_locks.lock(&name).is_locked().await, Ok(true));
 
     cluster.end_move(slot, 0, 1).await;
     let held = soon("the slot has moved", acquired_when_moved).await;
@@ -181,7 +185,7 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
         .await
         .unwrap();
     for node in &cluster.nodes {
-        nothing_left(node, &[&here, &there]).await;
+        nothing_left(node, &[&holder_locks, &waiter_locks]).await;
         let mut raw = node.conn().await;
         eventually("no sharded subscription left", async || {
             query::<Vec<String>>(&mut raw, "PUBSUB", &["SHARDCHANNELS"])

@@ -310,9 +310,9 @@ async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
     printer.queued(1).await;
     process.shutdown_background();
     tokio::time::sleep(lease * 3).await;
-    let left = printer.queue().await.len();
+    let queue_length = printer.queue().await.len();
     assert_eq!(
-        left, 1,
+        queue_length, 1,
         "it left the queue by itself, so this test shows nothing"
     );
     guard.release().await.unwrap();

@@ -126,22 +126,16 @@ async fn work_that_blocks_its_thread_past_the_lease_is_not_said_to_have_been_loc
     let (_server, _, [locks]) = start(LEASE).await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     let both = locks.multi(["a", "b"]).acquire().await.unwrap();
-    let blocks = async || {
-        while !guard.valid_for().is_zero() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    };
-    assert_eq!(
-        guard.run(blocks()).await,
-        Err(Lost(LostReason::Unreachable))
-    );
-    let blocks = async || {
-        while !both.valid_for().is_zero() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    };
-    let ran = both.run(blocks()).await;
+    let ran = guard.run(block_past_lease(|| guard.valid_for())).await;
     assert_eq!(ran, Err(Lost(LostReason::Unreachable)));
+    let ran = both.run(block_past_lease(|| both.valid_for())).await;
+    assert_eq!(ran, Err(Lost(LostReason::Unreachable)));
+}
+
+async fn block_past_lease(valid_for: impl Fn() -> Duration) {
+    while !valid_for().is_zero() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[tokio::test]

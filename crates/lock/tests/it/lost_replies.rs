@@ -118,23 +118,23 @@ async fn a_late_reply_does_not_extend_valid_for() {
     let compared = async |raw: &mut MultiplexedConnection| {
         let start = Instant::now();
         let valid = guard.valid_for();
-        let left: i64 = query(raw, "PTTL", &[NAME]).await;
+        let pttl: i64 = query(raw, "PTTL", &[NAME]).await;
         // The server rounds down to whole milliseconds.
-        let left = Duration::from_millis(u64::try_from(left).expect("it is held") + 1);
-        let most = left + start.elapsed();
+        let remaining_lease = Duration::from_millis(u64::try_from(pttl).expect("it is held") + 1);
+        let longest_validity = remaining_lease + start.elapsed();
         assert!(
-            valid <= most,
-            "valid for {valid:?}, the server keeps it for {most:?}"
+            valid <= longest_validity,
+            "valid for {valid:?}, the server keeps it for {longest_validity:?}"
         );
-        left
+        remaining_lease
     };
     for _ in 0..2 {
         proxy.set(Mode::HangReplies);
-        let mut least = lease;
+        let mut shortest_lease = lease;
         eventually("the server has renewed it", async || {
-            let left = compared(&mut raw).await;
-            let renewed = left > least;
-            least = least.min(left);
+            let remaining_lease = compared(&mut raw).await;
+            let renewed = remaining_lease > shortest_lease;
+            shortest_lease = shortest_lease.min(remaining_lease);
             renewed
         })
         .await;
@@ -195,8 +195,10 @@ async fn a_lock_kept_alive_by_unanswered_renewals_is_released() {
     );
     let _: bool = raw.pexpire(NAME, 600_000).await.unwrap();
     proxy.set(Mode::Forward);
-    let gone = async || !raw.exists::<_, bool>(NAME).await.unwrap();
-    eventually("the lock is free", gone).await;
+    eventually("the lock is free", async || {
+        !raw.exists::<_, bool>(NAME).await.unwrap()
+    })
+    .await;
     let stats: String = query(&mut server.conn().await, "INFO", &["stats"]).await;
     assert!(
         stats.contains("\nexpired_keys:0\r"),

@@ -9,7 +9,7 @@ macro_rules! fails_as {
     ($result:expr, $error:ident) => {
         match $result {
             Err(Error::$error { .. }) => {}
-            other => panic!("not {}: {:?}", stringify!($error), other.map(drop)),
+            unexpected => panic!("not {}: {:?}", stringify!($error), unexpected.map(drop)),
         }
     };
 }
@@ -99,8 +99,7 @@ async fn start_with<const N: usize>(
 ) -> (RedisServer, MultiplexedConnection, [Locks; N]) {
     let server = RedisServer::start().await;
     let raw = server.conn().await;
-    let connect = |_| connected(server.client(), config.clone());
-    let processes = join_all((0..N).map(connect)).await;
+    let processes = join_all((0..N).map(|_| connected(server.client(), config.clone()))).await;
     let processes: Result<Vec<Locks>, _> = processes.into_iter().collect();
     (
         server,

@@ -17,7 +17,7 @@ async fn all_locks_are_acquired_or_none() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let three = locks.multi(["a", "b", "c", "b"]);
     let owner = locks.owner();
-    let other = locks.owner();
+    let other_owner = locks.owner();
 
     let guard = three
         .try_acquire_as(&owner)
@@ -41,7 +41,7 @@ async fn all_locks_are_acquired_or_none() {
     assert!(
         locks
             .lock("c")
-            .try_acquire_as(&other)
+            .try_acquire_as(&other_owner)
             .await
             .unwrap()
             .is_none()
@@ -49,7 +49,7 @@ async fn all_locks_are_acquired_or_none() {
     guard.release().await.unwrap();
 
     // With one of them held, none is acquired.
-    assert!(three.try_acquire_as(&other).await.unwrap().is_none());
+    assert!(three.try_acquire_as(&other_owner).await.unwrap().is_none());
     let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     assert_eq!(keys, ["b"]);
     inner.release().await.unwrap();
@@ -77,20 +77,20 @@ fn turns(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opposite_orders_never_deadlock() {
     const ROUNDS: u32 = 40;
-    let (server, _, [here, there]) = start(LONG_LEASE).await;
+    let (server, _, [first_locks, second_locks]) = start(LONG_LEASE).await;
     let held = Arc::default();
     let mut tasks = JoinSet::new();
     for (locks, names) in [
-        (&here, ["a", "b"]),
-        (&there, ["b", "a"]),
-        (&here, ["b", "a"]),
-        (&there, ["a", "b"]),
+        (&first_locks, ["a", "b"]),
+        (&second_locks, ["b", "a"]),
+        (&first_locks, ["b", "a"]),
+        (&second_locks, ["a", "b"]),
     ] {
         tasks.spawn(turns(ROUNDS, locks.multi(names), &held));
     }
     // And one task that acquires them one by one, in the opposite of the multi-lock's sorted order.
     tasks.spawn({
-        let locks = there.clone();
+        let locks = second_locks.clone();
         let held = held.clone();
         async move {
             for _ in 0..ROUNDS {
@@ -107,36 +107,36 @@ async fn opposite_orders_never_deadlock() {
     while let Some(end) = soon("every task is done", tasks.join_next()).await {
         end.unwrap();
     }
-    nothing_left(&server, &[&here, &there]).await;
+    nothing_left(&server, &[&first_locks, &second_locks]).await;
 }
 
 #[tokio::test]
 async fn a_waiting_multi_lock_holds_nothing_and_is_woken_by_a_release() {
-    let (server, _, [here, there]) = start(LONG_LEASE).await;
-    let both = there.multi(["a", "b"]);
-    let holder = here.lock("b").acquire().await.unwrap();
+    let (server, _, [holder_locks, waiter_locks]) = start(LONG_LEASE).await;
+    let both = waiter_locks.multi(["a", "b"]);
+    let holder = holder_locks.lock("b").acquire().await.unwrap();
     let waiting =
         tokio::spawn(async move { both.acquire().await.unwrap().release().await.unwrap() });
-    eventually("it waits", async || there.usage().channels == 1).await;
-    let a = here.lock("a");
+    eventually("it waits", async || waiter_locks.usage().channels == 1).await;
+    let a = holder_locks.lock("a");
     eventually("it holds nothing", async || !a.is_locked().await.unwrap()).await;
     holder.release().await.unwrap();
     soon("it is woken", waiting).await.unwrap();
-    nothing_left(&server, &[&here, &there]).await;
+    nothing_left(&server, &[&holder_locks, &waiter_locks]).await;
 }
 
 #[tokio::test]
 async fn validity_is_that_of_the_lock_acquired_first() {
     let first = RedisServer::start().await;
     let second = RedisServer::start().await;
-    let one = locks(&first, LONG_LEASE).await;
-    let two = locks(&second, LONG_LEASE).await;
+    let first_locks = locks(&first, LONG_LEASE).await;
+    let second_locks = locks(&second, LONG_LEASE).await;
     let lease = Duration::from_secs(20);
     let delay = Duration::from_millis(400);
-    let both = MultiLock::new([(&two, "b"), (&one, "a")]).without_renewal(lease);
+    let both = MultiLock::new([(&second_locks, "b"), (&first_locks, "a")]).without_renewal(lease);
     // The second answers late, while the lease of the first runs.
     second.pause();
-    let owner = one.owner();
+    let owner = first_locks.owner();
     let (guard, ()) = tokio::join!(both.acquire_as(&owner), async {
         tokio::time::sleep(delay).await;
         second.resume();
@@ -145,8 +145,8 @@ async fn validity_is_that_of_the_lock_acquired_first() {
     let valid = guard.valid_for();
     assert!(valid <= lease - delay && valid > lease / 2, "{valid:?}");
     guard.release().await.unwrap();
-    nothing_left(&first, &[&one]).await;
-    nothing_left(&second, &[&two]).await;
+    nothing_left(&first, &[&first_locks]).await;
+    nothing_left(&second, &[&second_locks]).await;
 }
 
 #[tokio::test]
@@ -197,35 +197,39 @@ async fn work_that_outlasts_any_of_its_locks_is_not_said_to_have_been_locked() {
     let lease = Duration::from_secs(3);
     let first = RedisServer::start().await;
     let second = RedisServer::start().await;
-    let one = locks(&first, lease).await;
-    let two = locks(&second, lease).await;
-    let both = MultiLock::new([(&one, "a"), (&two, "b")]);
+    let first_locks = locks(&first, lease).await;
+    let second_locks = locks(&second, lease).await;
+    let both = MultiLock::new([(&first_locks, "a"), (&second_locks, "b")]);
     let guard = both.acquire().await.unwrap();
     second.pause();
-    let work = async {
-        while !guard.valid_for().is_zero() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    };
-    let ran = guard.run(work).await;
+    let ran = guard
+        .run(async {
+            while !guard.valid_for().is_zero() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        })
+        .await;
     assert_eq!(ran, Err(Lost(LostReason::Unreachable)));
-    assert!(one.lock("a").is_locked().await.unwrap(), "it is renewed");
+    assert!(
+        first_locks.lock("a").is_locked().await.unwrap(),
+        "it is renewed"
+    );
     second.resume();
     fails_as!(guard.release().await, Lost);
-    nothing_left(&first, &[&one]).await;
-    nothing_left(&second, &[&two]).await;
+    nothing_left(&first, &[&first_locks]).await;
+    nothing_left(&second, &[&second_locks]).await;
 }
 
 #[tokio::test]
 async fn an_unavailable_server_leaves_nothing_on_the_others() {
     let first = RedisServer::start().await;
     let mut second = RedisServer::start().await;
-    let one = locks(&first, LONG_LEASE).await;
-    let two = locks(&second, LONG_LEASE).await;
-    let both = MultiLock::new([(&one, "a"), (&two, "b")]);
+    let first_locks = locks(&first, LONG_LEASE).await;
+    let second_locks = locks(&second, LONG_LEASE).await;
+    let both = MultiLock::new([(&first_locks, "a"), (&second_locks, "b")]);
     second.kill();
     fails_as!(both.try_acquire().await, Unavailable);
-    nothing_left(&first, &[&one]).await;
+    nothing_left(&first, &[&first_locks]).await;
     second.restart().await;
     both.try_acquire()
         .await
@@ -241,23 +245,27 @@ async fn an_unavailable_server_leaves_nothing_on_the_others() {
 async fn the_same_name_on_two_servers_is_two_locks() {
     let first = RedisServer::start().await;
     let second = RedisServer::start().await;
-    let one = locks(&first, LONG_LEASE).await;
-    let two = locks(&second, LONG_LEASE).await;
-    let both = MultiLock::new([(&one, "a"), (&two, "a"), (&one, "a")]);
+    let first_locks = locks(&first, LONG_LEASE).await;
+    let second_locks = locks(&second, LONG_LEASE).await;
+    let both = MultiLock::new([
+        (&first_locks, "a"),
+        (&second_locks, "a"),
+        (&first_locks, "a"),
+    ]);
     let guard = both.try_acquire().await.unwrap().expect("both are free");
-    for locks in [&one, &two] {
+    for locks in [&first_locks, &second_locks] {
         assert!(locks.lock("a").is_locked().await.unwrap());
     }
     guard.release().await.unwrap();
-    nothing_left(&first, &[&one]).await;
-    nothing_left(&second, &[&two]).await;
+    nothing_left(&first, &[&first_locks]).await;
+    nothing_left(&second, &[&second_locks]).await;
 }
 
 /// Acquiring what is free, waiting for what another holds, and releasing: each cut everywhere.
 #[tokio::test]
 async fn a_call_cancelled_at_any_point_leaves_nothing() {
-    let (server, _, [here, there]) = start(LONG_LEASE).await;
-    let lock = here.multi(["a", "b"]);
+    let (server, _, [waiter_locks, holder_locks]) = start(LONG_LEASE).await;
+    let lock = waiter_locks.multi(["a", "b"]);
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
             let completed = match case {
@@ -266,7 +274,7 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
                     .map(Result::unwrap)
                     .is_some(),
                 1 => {
-                    let held = there.lock("b").acquire().await.unwrap();
+                    let held = holder_locks.lock("b").acquire().await.unwrap();
                     let releasing = released_later(held.release());
                     let got = cut_after(polls, lock.acquire()).await.map(Result::unwrap);
                     releasing.await.unwrap();
@@ -280,7 +288,7 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
                         .is_some()
                 }
             };
-            nothing_left(&server, &[&here, &there]).await;
+            nothing_left(&server, &[&waiter_locks, &holder_locks]).await;
             completed
         })
         .await;

@@ -55,11 +55,11 @@ async fn a_release_without_a_reply_has_an_unknown_outcome_and_is_repeated() {
     let setnx = setnx.try_acquire().await.unwrap().unwrap();
     server.pause();
     let now = Instant::now();
-    let other = locks.lock("lock:order:2");
+    let second_lock = locks.lock("lock:order:2");
     tokio::join!(
         async { fails_as!(guard.release().await, Unknown) },
         async { fails_as!(setnx.release().await, Unknown) },
-        async { fails_as!(other.force_unlock().await, Unknown) },
+        async { fails_as!(second_lock.force_unlock().await, Unknown) },
     );
     assert!(now.elapsed() < PROMPT, "{:?}", now.elapsed());
     server.resume();
@@ -215,14 +215,14 @@ async fn a_guard_outlives_its_locks_handle() {
 async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
     let (_server, _, [locks]) = start(LEASE).await;
     let lock = locks.lock(NAME);
-    let other = locks.lock("lock:order:2");
+    let second_lock = locks.lock("lock:order:2");
     let held = lock.acquire().await.unwrap();
     for _ in 0..20 {
-        drop(other.acquire().await.unwrap());
+        drop(second_lock.acquire().await.unwrap());
     }
     locks.shutdown().await;
-    assert!(!other.is_locked().await.unwrap());
-    let refused = other.try_acquire().await.map(drop);
+    assert!(!second_lock.is_locked().await.unwrap());
+    let refused = second_lock.try_acquire().await.map(drop);
     assert_eq!(refused, Err(Error::Closed));
     let refused = locks
         .setnx("lock:setnx:1", super::LEASE)

@@ -35,23 +35,24 @@ async fn without_pubsub_one_connection_does_everything() {
 #[tokio::test]
 async fn waiters_poll_at_their_interval() {
     let server = RedisServer::start().await;
-    let there = locks(&server, LONG_LEASE).await;
+    let holder_locks = locks(&server, LONG_LEASE).await;
     let interval = Duration::from_millis(50);
-    let here = polling(&server, LockConfig::default().with_poll_interval(interval)).await;
-    let lock = here.lock(NAME);
-    let owner = here.owner();
+    let polling_locks = polling(&server, LockConfig::default().with_poll_interval(interval)).await;
+    let lock = polling_locks.lock(NAME);
+    let owner = polling_locks.owner();
     for _ in 0..3 {
         // Its lease ends long after the test.
-        let held = there.lock(NAME).acquire().await.unwrap();
-        let waits = async { lock.acquire_as(&owner).await.unwrap() };
-        let frees = async {
-            eventually("it waits", async || here.usage().channels == 1).await;
-            held.release().await.unwrap();
-        };
-        let (guard, ()) = soon("it acquires", async { tokio::join!(waits, frees) }).await;
+        let held = holder_locks.lock(NAME).acquire().await.unwrap();
+        let (guard, ()) = soon("it acquires", async {
+            tokio::join!(async { lock.acquire_as(&owner).await.unwrap() }, async {
+                eventually("it waits", async || polling_locks.usage().channels == 1).await;
+                held.release().await.unwrap();
+            },)
+        })
+        .await;
         guard.release().await.unwrap();
     }
-    assert_eq!(here.usage(), LockUsage::default());
+    assert_eq!(polling_locks.usage(), LockUsage::default());
 }
 
 /// Those who do subscribe, as Redisson's clients, are woken.
@@ -59,10 +60,10 @@ async fn waiters_poll_at_their_interval() {
 async fn releases_are_published_all_the_same() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let here = polling(&server, LockConfig::default()).await;
-    let there = locks(&server, LONG_LEASE).await;
-    let held = here.lock(NAME).acquire().await.unwrap();
-    let waiting = wait_for(&there.lock(NAME));
+    let polling_locks = polling(&server, LockConfig::default()).await;
+    let subscribed_locks = locks(&server, LONG_LEASE).await;
+    let held = polling_locks.lock(NAME).acquire().await.unwrap();
+    let waiting = wait_for(&subscribed_locks.lock(NAME));
     eventually("it is subscribed", async || {
         !query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"])
             .await
@@ -90,11 +91,14 @@ async fn waiters_poll_where_there_is_no_resp3() {
         let config = LockConfig::default().with_poll_interval(Duration::from_millis(50));
         connected(server.client(), config).await.unwrap()
     };
-    let here = connect().await;
-    let there = connect().await;
-    let held = there.lock(NAME).acquire().await.unwrap();
-    let waiting = wait_for(&here.lock(NAME));
-    eventually("it is refused", async || here.refusals().subscriptions > 0).await;
+    let waiter_locks = connect().await;
+    let holder_locks = connect().await;
+    let held = holder_locks.lock(NAME).acquire().await.unwrap();
+    let waiting = wait_for(&waiter_locks.lock(NAME));
+    eventually("it is refused", async || {
+        waiter_locks.refusals().subscriptions > 0
+    })
+    .await;
     let before = connections(&mut raw).await;
     let refused = Instant::now();
     let polls = calls_of(&mut raw, "evalsha").await;
@@ -103,12 +107,15 @@ async fn waiters_poll_where_there_is_no_resp3() {
     })
     .await;
     // Every ten seconds it may.
-    let most = before + refused.elapsed().as_secs() / 10;
-    assert!(connections(&mut raw).await <= most, "it connected again");
+    let most_connections = before + refused.elapsed().as_secs() / 10;
+    assert!(
+        connections(&mut raw).await <= most_connections,
+        "it connected again"
+    );
     // Another waiter does not wait for an answer to a subscription first.
-    let other = here.lock(NAME);
+    let lock = waiter_locks.lock(NAME);
     let limit = Duration::from_millis(200);
-    assert!(other.acquire_within(limit).await.unwrap().is_none());
+    assert!(lock.acquire_within(limit).await.unwrap().is_none());
     held.release().await.unwrap();
     soon("it acquires", waiting)
         .await
@@ -116,14 +123,14 @@ async fn waiters_poll_where_there_is_no_resp3() {
         .release()
         .await
         .unwrap();
-    let most = 1 + refused.elapsed().as_secs() / 10;
+    let most_refusals = 1 + refused.elapsed().as_secs() / 10;
     assert!(
-        here.refusals().subscriptions <= most,
+        waiter_locks.refusals().subscriptions <= most_refusals,
         "{:?}",
-        here.refusals()
+        waiter_locks.refusals()
     );
     eventually("nothing is left", async || {
-        here.usage() == LockUsage::default()
+        waiter_locks.usage() == LockUsage::default()
     })
     .await;
 }

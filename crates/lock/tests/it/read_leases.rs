@@ -83,7 +83,7 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     let (server, mut raw, [locks]) = start(LONG_LEASE).await;
     let read = locks.read_write(NAME).read().clone();
     let owner = locks.owner();
-    let other = read.clone().without_renewal(SHORT).acquire().await.unwrap();
+    let other_reader = read.clone().without_renewal(SHORT).acquire().await.unwrap();
     let outer = read
         .clone()
         .without_renewal(SHORT)
@@ -115,7 +115,7 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
         inner.valid_for()
     );
     inner.release().await.unwrap();
-    other.release().await.unwrap();
+    other_reader.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -167,8 +167,8 @@ async fn every_hold_of_a_reader_is_renewed_and_the_longest_counts() {
     .await;
     let valid = outer.valid_for();
     assert!(valid > Duration::from_secs(2), "{valid:?}");
-    let left: i64 = raw.pttl(&second).await.unwrap();
-    assert!(left > 2_000, "{left} ms for the second hold");
+    let pttl: i64 = raw.pttl(&second).await.unwrap();
+    assert!(pttl > 2_000, "{pttl} ms for the second hold");
     inner.release().await.unwrap();
     outer.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -199,7 +199,7 @@ async fn a_lease_that_another_client_shortens_is_noticed() {
     let guard = locks.read_write(NAME).read().acquire().await.unwrap();
     let hold = format!("{{{NAME}}}:{}:rwlock_timeout:1", guard.owner());
     let shorten = Duration::from_secs(2);
-    let other = tokio::spawn({
+    let other_client = tokio::spawn({
         let mut raw = raw.clone();
         async move {
             loop {
@@ -217,7 +217,7 @@ async fn a_lease_that_another_client_shortens_is_noticed() {
         assert!(valid > Duration::ZERO && valid <= shorten, "{valid:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    other.abort();
+    other_client.abort();
     assert!(raw.exists::<_, bool>(NAME).await.unwrap());
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;

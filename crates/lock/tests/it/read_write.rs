@@ -32,9 +32,9 @@ async fn the_wire_format_is_that_of_redisson() {
     let mut messages = messages(&server, CHANNEL).await;
     let lock = locks.read_write(NAME);
     let owner = locks.owner();
-    let other = locks.owner();
+    let other_owner = locks.owner();
     let field = owner.to_string();
-    let other_field = other.to_string();
+    let other_field = other_owner.to_string();
     let hold_key = |n: u32| format!("{{catalogue}}:{field}:rwlock_timeout:{n}");
     let full = 90_000..=120_000;
 
@@ -48,7 +48,7 @@ async fn the_wire_format_is_that_of_redisson() {
     assert!(full.contains(&raw.pttl::<_, i64>(hold_key(1)).await.unwrap()));
     assert!(full.contains(&raw.pttl::<_, i64>(NAME).await.unwrap()));
     let second = lock.read().acquire_as(&owner).await.unwrap();
-    let third = lock.read().acquire_as(&other).await.unwrap();
+    let third = lock.read().acquire_as(&other_owner).await.unwrap();
     let expected = fields([("mode", "read"), (&field, "2"), (&other_field, "1")]);
     assert_eq!(hash(&mut raw).await, expected);
     assert!(full.contains(&raw.pttl::<_, i64>(hold_key(2)).await.unwrap()));
@@ -124,21 +124,27 @@ async fn the_wire_format_is_that_of_redisson() {
 
 #[tokio::test]
 async fn readers_share_and_writers_exclude() {
-    let (server, _, [here, there]) = start(LEASE).await;
-    let a = here.read_write(NAME);
-    let b = there.read_write(NAME);
-    let owner = here.owner();
-    let other = there.owner();
-    let third = there.owner();
+    let (server, _, [first_locks, second_locks]) = start(LEASE).await;
+    let a = first_locks.read_write(NAME);
+    let b = second_locks.read_write(NAME);
+    let owner = first_locks.owner();
+    let other_owner = second_locks.owner();
+    let third_owner = second_locks.owner();
 
     let first = a.read().acquire_as(&owner).await.unwrap();
     let second = b
         .read()
-        .try_acquire_as(&other)
+        .try_acquire_as(&other_owner)
         .await
         .unwrap()
         .expect("readers share");
-    assert!(b.write().try_acquire_as(&third).await.unwrap().is_none());
+    assert!(
+        b.write()
+            .try_acquire_as(&third_owner)
+            .await
+            .unwrap()
+            .is_none()
+    );
     // A reader cannot upgrade: it would wait for itself.
     fails_as!(
         soon("an upgrade is refused", a.write().acquire_as(&owner)).await,
@@ -155,8 +161,20 @@ async fn readers_share_and_writers_exclude() {
         .await
         .unwrap()
         .expect("it is free");
-    assert!(b.read().try_acquire_as(&other).await.unwrap().is_none());
-    assert!(b.write().try_acquire_as(&other).await.unwrap().is_none());
+    assert!(
+        b.read()
+            .try_acquire_as(&other_owner)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        b.write()
+            .try_acquire_as(&other_owner)
+            .await
+            .unwrap()
+            .is_none()
+    );
     let reading = a
         .read()
         .try_acquire_as(&owner)
@@ -164,16 +182,22 @@ async fn readers_share_and_writers_exclude() {
         .unwrap()
         .expect("a writer may read");
     writing.release().await.unwrap();
-    assert!(b.write().try_acquire_as(&other).await.unwrap().is_none());
+    assert!(
+        b.write()
+            .try_acquire_as(&other_owner)
+            .await
+            .unwrap()
+            .is_none()
+    );
     let second = b
         .read()
-        .try_acquire_as(&other)
+        .try_acquire_as(&other_owner)
         .await
         .unwrap()
         .expect("the write lock is released");
     reading.release().await.unwrap();
     second.release().await.unwrap();
-    nothing_left(&server, &[&here, &there]).await;
+    nothing_left(&server, &[&first_locks, &second_locks]).await;
 }
 
 /// The other reader keeps the hash alive, so only the timeout keys of the holds show which are valid.
@@ -265,9 +289,9 @@ async fn a_short_lease_does_not_shorten_another_readers() {
 
 #[tokio::test]
 async fn a_writers_release_wakes_all_readers() {
-    let (server, mut raw, [here, there]) = start(LONG_LEASE).await;
+    let (server, mut raw, [writer_locks, reader_locks]) = start(LONG_LEASE).await;
     // With the scripts loaded, every attempt is one call; each reader makes two.
-    let warm = here.read_write("other");
+    let warm = writer_locks.read_write("other");
     warm.read()
         .acquire()
         .await
@@ -276,14 +300,19 @@ async fn a_writers_release_wakes_all_readers() {
         .await
         .unwrap();
     for foreign in [false, true] {
-        let writing = here.read_write(NAME).write().acquire().await.unwrap();
+        let writing = writer_locks
+            .read_write(NAME)
+            .write()
+            .acquire()
+            .await
+            .unwrap();
         let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
         // All hold the lock until the last has it: were only one woken, the barrier would not open.
         let all_reading = std::sync::Arc::new(tokio::sync::Barrier::new(10));
         let readers: Vec<_> = (0..10)
             .map(|_| {
-                let lock = there.read_write(NAME);
-                let owner = there.owner();
+                let lock = reader_locks.read_write(NAME);
+                let owner = reader_locks.owner();
                 let all_reading = all_reading.clone();
                 tokio::spawn(async move {
                     let guard = lock.read().acquire_as(&owner).await.unwrap();
@@ -315,19 +344,19 @@ async fn a_writers_release_wakes_all_readers() {
             "{:?}",
             released.elapsed()
         );
-        nothing_left(&server, &[&here, &there]).await;
+        nothing_left(&server, &[&writer_locks, &reader_locks]).await;
     }
 }
 
 #[tokio::test]
 async fn readers_are_woken_when_a_writer_downgrades() {
-    let (server, _, [here, there]) = start(LONG_LEASE).await;
-    let lock = here.read_write(NAME);
-    let owner = here.owner();
+    let (server, _, [holder_locks, waiter_locks]) = start(LONG_LEASE).await;
+    let lock = holder_locks.read_write(NAME);
+    let owner = holder_locks.owner();
     let writing = lock.write().acquire_as(&owner).await.unwrap();
     let reading = lock.read().acquire_as(&owner).await.unwrap();
-    let waiting = wait_for(there.read_write(NAME).read());
-    eventually("it waits", async || there.usage().channels == 1).await;
+    let waiting = wait_for(waiter_locks.read_write(NAME).read());
+    eventually("it waits", async || waiter_locks.usage().channels == 1).await;
     let mut raw = server.conn().await;
     eventually("it is subscribed", async || {
         subscribers(&mut raw, CHANNEL).await == 1
@@ -341,34 +370,34 @@ async fn readers_are_woken_when_a_writer_downgrades() {
         .await
         .unwrap();
     reading.release().await.unwrap();
-    nothing_left(&server, &[&here, &there]).await;
+    nothing_left(&server, &[&holder_locks, &waiter_locks]).await;
 }
 
 #[tokio::test]
 async fn the_last_readers_release_wakes_a_writer() {
-    let (server, _, [here, there]) = start(LONG_LEASE).await;
-    let lock = here.read_write(NAME);
-    let one = lock.read().acquire().await.unwrap();
-    let two = lock.read().acquire().await.unwrap();
-    let waiting = wait_for(there.read_write(NAME).write());
-    eventually("it waits", async || there.usage().channels == 1).await;
-    one.release().await.unwrap();
+    let (server, _, [holder_locks, waiter_locks]) = start(LONG_LEASE).await;
+    let lock = holder_locks.read_write(NAME);
+    let first_reader = lock.read().acquire().await.unwrap();
+    let second_reader = lock.read().acquire().await.unwrap();
+    let waiting = wait_for(waiter_locks.read_write(NAME).write());
+    eventually("it waits", async || waiter_locks.usage().channels == 1).await;
+    first_reader.release().await.unwrap();
     assert!(!waiting.is_finished());
-    two.release().await.unwrap();
+    second_reader.release().await.unwrap();
     soon("the writer acquires the lock", waiting)
         .await
         .unwrap()
         .release()
         .await
         .unwrap();
-    nothing_left(&server, &[&here, &there]).await;
+    nothing_left(&server, &[&holder_locks, &waiter_locks]).await;
 }
 
 #[tokio::test]
 async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
-    let (server, _, [here, there]) = start(LEASE).await;
-    let lock = here.read_write(NAME);
-    let other = there.read_write(NAME);
+    let (server, _, [holder_locks, rival_locks]) = start(LEASE).await;
+    let lock = holder_locks.read_write(NAME);
+    let rival_lock = rival_locks.read_write(NAME);
     // The lease of the writer is over long before the reader has finished.
     let writing = lock
         .write()
@@ -377,12 +406,12 @@ async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
         .acquire()
         .await
         .unwrap();
-    assert!(other.read().try_acquire().await.unwrap().is_none());
+    assert!(rival_lock.read().try_acquire().await.unwrap().is_none());
     let reading = writing.downgrade().await.unwrap();
     for _ in 0..4 {
         renewed(|| reading.valid_for()).await;
-        assert!(other.write().try_acquire().await.unwrap().is_none());
-        other
+        assert!(rival_lock.write().try_acquire().await.unwrap().is_none());
+        rival_lock
             .read()
             .try_acquire()
             .await
@@ -396,5 +425,5 @@ async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     let lost = lock.write().acquire().await.unwrap();
     assert!(lock.write().force_unlock().await.unwrap());
     fails_as!(lost.downgrade().await, Lost);
-    nothing_left(&server, &[&here, &there]).await;
+    nothing_left(&server, &[&holder_locks, &rival_locks]).await;
 }

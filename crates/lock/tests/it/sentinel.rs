@@ -22,11 +22,11 @@ async fn connect(sentinel: &RedisSentinel) -> Locks {
 #[tokio::test]
 async fn locks_follow_a_failover_from_a_killed_master() {
     let mut sentinel = RedisSentinel::start().await;
-    let here = connect(&sentinel).await;
-    let there = connect(&sentinel).await;
-    let lock = here.lock(NAME);
+    let holder_locks = connect(&sentinel).await;
+    let waiter_locks = connect(&sentinel).await;
+    let lock = holder_locks.lock(NAME);
     let guard = lock.acquire().await.unwrap();
-    let waiting = wait_for(&there.lock(NAME));
+    let waiting = wait_for(&waiter_locks.lock(NAME));
     let mut replica = sentinel.servers[1].conn().await;
     eventually("the replica has the lock", async || {
         query::<i64>(&mut replica, "EXISTS", &[NAME]).await == 1
@@ -80,7 +80,7 @@ async fn locks_follow_a_failover_from_a_killed_master() {
         released.elapsed()
     );
     assert_eq!(
-        (here.usage(), there.usage()),
+        (holder_locks.usage(), waiter_locks.usage()),
         (LockUsage::default(), LockUsage::default())
     );
 }

@@ -22,8 +22,8 @@ async fn a_held_lock_is_a_string_with_a_ttl() {
     assert!(lock.try_acquire().await.unwrap().is_none());
     held.release().await.unwrap();
     let again = lock.try_acquire().await.unwrap().unwrap();
-    let other: String = raw.get(KEY).await.unwrap();
-    assert_ne!(token, other, "each acquire has a token of its own");
+    let next_token: String = raw.get(KEY).await.unwrap();
+    assert_ne!(token, next_token, "each acquire has a token of its own");
     drop(again);
     nothing_left(&server, &[&locks]).await;
 }

@@ -136,8 +136,8 @@ async fn the_rights_in_the_readme_are_enough_with_sentinel() {
     let _locks = every_kind_as_app(server).await;
     let mut master = sentinel.servers[0].conn().await;
     assert!(connections_of(&mut master, "app").await >= 2);
-    let mut one = sentinel.sentinels[0].conn().await;
-    assert!(connections_of(&mut one, "watcher").await >= 1);
+    let mut first_sentinel = sentinel.sentinels[0].conn().await;
+    assert!(connections_of(&mut first_sentinel, "watcher").await >= 1);
 }
 
 #[test]

@@ -19,8 +19,8 @@ const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 /// A server, and locks whose scripts are loaded, so that every attempt is one script call.
 async fn warm() -> (RedisServer, MultiplexedConnection, Locks) {
     let (server, raw, [locks]) = start(LONG_LEASE).await;
-    let other = locks.lock("another lock");
-    other
+    let warm_up_lock = locks.lock("another lock");
+    warm_up_lock
         .acquire()
         .await
         .expect("acquire")
@@ -38,13 +38,14 @@ async fn waiters(
     count: i64,
 ) -> Vec<JoinHandle<()>> {
     let asleep = calls_of(raw, "evalsha").await + 2 * count;
-    let waiter = |locks: Locks| async move {
-        let lock = locks.lock(NAME);
-        let guard = lock.acquire().await.expect("acquire");
-        guard.release().await.expect("release");
-    };
     let waiters = (0..count)
-        .map(|_| tokio::spawn(waiter(locks.clone())))
+        .map(|_| {
+            let lock = locks.lock(NAME);
+            tokio::spawn(async move {
+                let guard = lock.acquire().await.expect("acquire");
+                guard.release().await.expect("release");
+            })
+        })
         .collect();
     eventually("all waiters sleep", async || {
         calls_of(raw, "evalsha").await == asleep
@@ -79,10 +80,10 @@ async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
 /// lease, whatever it was told of the holder's.
 #[tokio::test]
 async fn a_waiter_looks_again_when_a_key_vanishes_without_a_message() {
-    let (server, mut raw, [there]) = start(LONG_LEASE).await;
-    let held = there.lock(NAME).acquire().await.unwrap();
-    let here = locks(&server, TIMEOUT * 3 / 2).await;
-    let waiting = wait_for(&here.lock(NAME));
+    let (server, mut raw, [holder_locks]) = start(LONG_LEASE).await;
+    let held = holder_locks.lock(NAME).acquire().await.unwrap();
+    let waiter_locks = locks(&server, TIMEOUT * 3 / 2).await;
+    let waiting = wait_for(&waiter_locks.lock(NAME));
     eventually("it is subscribed", async || {
         subscribers(&mut raw, CHANNEL).await == 1
     })
@@ -107,8 +108,10 @@ async fn many_waiters_share_one_subscription_and_one_message_wakes_one() {
     for messages in 1..=3 {
         let _: i64 = raw.publish(CHANNEL, "0").await.unwrap();
         let expected = before + messages;
-        let attempted = async || calls_of(&mut raw, "evalsha").await >= expected;
-        eventually("one waiter has tried", attempted).await;
+        eventually("one waiter has tried", async || {
+            calls_of(&mut raw, "evalsha").await >= expected
+        })
+        .await;
         // Time for a second attempt, which must not happen.
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(calls_of(&mut raw, "evalsha").await, expected);
@@ -125,11 +128,12 @@ async fn acquire_within_ends_at_its_limit() {
     let guard = lock.acquire().await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
         let started = Instant::now();
-        let several = locks.multi(["free", NAME]);
-        let both =
-            async { tokio::join!(lock.acquire_within(limit), several.acquire_within(limit)) };
-        let (one, all) = soon("the limit of both", both).await;
-        assert!(one.unwrap().is_none() && all.unwrap().is_none());
+        let multi = locks.multi(["free", NAME]);
+        let (guard_of_lock, guard_of_multi) = soon("the limit of both", async {
+            tokio::join!(lock.acquire_within(limit), multi.acquire_within(limit))
+        })
+        .await;
+        assert!(guard_of_lock.unwrap().is_none() && guard_of_multi.unwrap().is_none());
         assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     }
     guard.release().await.unwrap();

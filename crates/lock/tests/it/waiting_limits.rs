@@ -63,11 +63,11 @@ async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
 /// The server cannot be subscribed to. The limit is reached, and until then the waiter polls.
 #[tokio::test]
 async fn a_limit_reached_during_a_subscription_is_a_time_out() {
-    let (server, proxy, here) = start_behind_proxy(LockConfig::default()).await;
-    let there = locks(&server, LONG_LEASE).await;
-    let guard = there.lock(NAME).acquire().await.unwrap();
+    let (server, proxy, waiter_locks) = start_behind_proxy(LockConfig::default()).await;
+    let holder_locks = locks(&server, LONG_LEASE).await;
+    let guard = holder_locks.lock(NAME).acquire().await.unwrap();
     proxy.set(Mode::LoseRequest("SUBSCRIBE"));
-    let lock = here.lock(NAME);
+    let lock = waiter_locks.lock(NAME);
     for limit in [LIMIT, Duration::from_secs(3)] {
         let got = lock
             .acquire_within(limit)
@@ -75,9 +75,9 @@ async fn a_limit_reached_during_a_subscription_is_a_time_out() {
             .map(|guard| guard.is_some());
         assert_eq!(got, Ok(false), "{limit:?}");
     }
-    assert_eq!(timed_out_and_failed(&here, "reentrant"), (2, 0));
+    assert_eq!(timed_out_and_failed(&waiter_locks, "reentrant"), (2, 0));
     let waiting = wait_for(&lock);
-    eventually("it waits", async || here.usage().channels == 1).await;
+    eventually("it waits", async || waiter_locks.usage().channels == 1).await;
     guard.release().await.unwrap();
     let guard = soon("it acquires the lock by polling", waiting)
         .await
@@ -87,12 +87,12 @@ async fn a_limit_reached_during_a_subscription_is_a_time_out() {
 
 #[tokio::test]
 async fn a_shutdown_ends_every_wait_at_once() {
-    let (_server, mut raw, [there, here]) = start(LONG_LEASE).await;
-    let _held = there.lock(NAME).acquire().await.unwrap();
-    let _queued = there.fair("fair").acquire().await.unwrap();
-    let lock = here.lock(NAME);
-    let fair = here.fair("fair");
-    let multi = here.multi(["free", NAME]);
+    let (_server, mut raw, [holder_locks, waiter_locks]) = start(LONG_LEASE).await;
+    let _held = holder_locks.lock(NAME).acquire().await.unwrap();
+    let _queued = holder_locks.fair("fair").acquire().await.unwrap();
+    let lock = waiter_locks.lock(NAME);
+    let fair = waiter_locks.fair("fair");
+    let multi = waiter_locks.multi(["free", NAME]);
     let waits = [
         tokio::spawn(async move { lock.acquire().await.err() }),
         tokio::spawn(async move { fair.acquire().await.err() }),
@@ -100,10 +100,10 @@ async fn a_shutdown_ends_every_wait_at_once() {
     ];
     eventually("all wait", async || {
         let channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
-        channels.len() == 2 && stats_of(&here, "reentrant").waiting_now == 2
+        channels.len() == 2 && stats_of(&waiter_locks, "reentrant").waiting_now == 2
     })
     .await;
-    soon("the shutdown", here.shutdown()).await;
+    soon("the shutdown", waiter_locks.shutdown()).await;
     for wait in waits {
         assert_eq!(soon("it ends", wait).await.unwrap(), Some(Error::Closed));
     }
@@ -119,16 +119,16 @@ async fn a_shutdown_ends_every_wait_at_once() {
 /// The lock was granted to a waiter, and the reply never came: the waiter tries again.
 #[tokio::test]
 async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
-    let (server, proxy, here) = start_behind_proxy(LockConfig::default()).await;
+    let (server, proxy, proxied_locks) = start_behind_proxy(LockConfig::default()).await;
     let mut raw = server.conn().await;
-    let there = locks(&server, LONG_LEASE).await;
+    let direct_locks = locks(&server, LONG_LEASE).await;
     for granted in [false, true] {
         let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
         let _: bool = raw.pexpire(NAME, 600_000).await.unwrap();
         let order: Arc<Mutex<Vec<&str>>> = Arc::default();
         let mut waits = Vec::new();
         let mut channels = Vec::new();
-        for (count, (locks, who)) in [(&here, "first"), (&there, "second")]
+        for (count, (locks, who)) in [(&proxied_locks, "first"), (&direct_locks, "second")]
             .into_iter()
             .enumerate()
         {
@@ -156,7 +156,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
         assert_eq!(holder != ["another:1"], granted, "{holder:?}");
         proxy.set(Mode::Forward);
         if !granted {
-            there.fair(NAME).force_unlock().await.unwrap();
+            direct_locks.fair(NAME).force_unlock().await.unwrap();
         }
         for wait in waits {
             let outcome = soon("the wait ends", wait).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
             ["first", "second"],
             "granted: {granted}"
         );
-        nothing_left(&server, &[&here, &there]).await;
+        nothing_left(&server, &[&proxied_locks, &direct_locks]).await;
     }
 }
 
@@ -213,7 +213,7 @@ async fn the_outage_limit_ends_every_wait() {
     let every_wait = async |down: &str| {
         let started = Instant::now();
         let multi = locks.multi(["a", "b"]);
-        let all = async {
+        let outcomes = soon("every wait ends", async {
             tokio::join!(
                 async { locks.lock("free").acquire().await.map(drop) },
                 async {
@@ -225,9 +225,10 @@ async fn the_outage_limit_ends_every_wait() {
                 },
                 async { multi.acquire().await.map(drop) },
             )
-        };
-        for ended in <[Result<(), Error>; 3]>::from(soon("every wait ends", all).await) {
-            let error = ended.unwrap_err();
+        })
+        .await;
+        for outcome in <[Result<(), Error>; 3]>::from(outcomes) {
+            let error = outcome.unwrap_err();
             assert!(
                 matches!(error, Error::Unavailable { .. }) && error.is_retryable(),
                 "{error:?}"

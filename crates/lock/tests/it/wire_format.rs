@@ -98,8 +98,8 @@ async fn an_uncontended_acquire_and_release_costs_two_commands() {
             .unwrap();
     }
     assert_eq!(calls_of(&mut raw, "evalsha").await, 200);
-    for other in ["eval", "script|load", "subscribe", "ping", "set"] {
-        assert_eq!(calls_of(&mut raw, other).await, 0, "{other}");
+    for command in ["eval", "script|load", "subscribe", "ping", "set"] {
+        assert_eq!(calls_of(&mut raw, command).await, 0, "{command}");
     }
 }
 
@@ -121,8 +121,11 @@ async fn a_hold_of_another_client_library_is_left_unchanged() {
     assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
     let hash: HashMap<String, u32> = raw.hgetall(name).await.unwrap();
     assert_eq!(hash, HashMap::from([(foreign.to_owned(), 2)]));
-    let left = lock.remaining().await.unwrap().unwrap();
-    assert!(left > Duration::from_secs(50), "{left:?}");
+    let remaining_lease = lock.remaining().await.unwrap().unwrap();
+    assert!(
+        remaining_lease > Duration::from_secs(50),
+        "{remaining_lease:?}"
+    );
     assert!(lock.is_locked().await.unwrap());
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 0);
 }

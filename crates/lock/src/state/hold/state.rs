@@ -34,7 +34,7 @@ pub(super) struct State {
     /// *before* the last confirmed write was sent, plus its lease.
     pub(super) deadline: Instant,
     /// The instant under which it is in the renewal schedule: when the watchdog has to check it.
-    pub(super) due: Option<Instant>,
+    pub(super) scheduled_check: Option<Instant>,
 }
 
 impl State {

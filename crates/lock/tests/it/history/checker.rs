@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::event::{Event, EventKind, History, Nanos, Span};
+use super::event::{Event, EventKind, History, Nanos};
 
 /// One acquire and the events of its guard.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ struct CertainHold {
     owner: u64,
     guard: u64,
     from: Nanos,
-    to: Nanos,
+    until: Nanos,
 }
 
 impl fmt::Display for CertainHold {
@@ -50,12 +50,12 @@ impl fmt::Display for CertainHold {
             owner,
             guard,
             from,
-            to,
+            until,
         } = self;
         write!(
             f,
             "guard {guard:x} of owner {owner:x} for {} µs",
-            (to - from) / 1_000
+            (until - from) / 1_000
         )
     }
 }
@@ -151,24 +151,24 @@ fn acquires(events: &[Event]) -> Vec<Acquire> {
 fn core(acquire: &Acquire, history: &History) -> Option<CertainHold> {
     let (from, _) = acquire.granted?;
     let released = acquire.released.and(acquire.release);
-    let claimed = acquire
-        .release
-        .map_or(acquire.valid_until, |at| acquire.valid_until.min(at));
-    let mut to = released.unwrap_or(claimed);
+    let claimed = acquire.release.map_or(acquire.valid_until, |release| {
+        acquire.valid_until.min(release)
+    });
+    let mut until = released.unwrap_or(claimed);
     for wipe in history
         .wipes
         .iter()
         .filter(|wipe| wipe.end >= acquire.begun)
     {
-        to = to.min(wipe.begin);
+        until = until.min(wipe.begin);
     }
     let core = CertainHold {
         owner: acquire.owner,
         guard: acquire.guard,
         from,
-        to,
+        until,
     };
-    (from < to).then_some(core)
+    (from < until).then_some(core)
 }
 
 /// At most one owner at a time.
@@ -176,13 +176,13 @@ fn exclusion(certain_holds: &[CertainHold], found: &mut Vec<String>) {
     // The holds not over yet: while only one owner holds the lock, all of them are that owner's.
     let mut open: Vec<CertainHold> = Vec::new();
     for core in certain_holds {
-        open.retain(|before| before.to > core.from);
-        if let Some(other) = open.iter().find(|before| before.owner != core.owner) {
-            let both = core.to.min(other.to) - core.from;
+        open.retain(|before| before.until > core.from);
+        if let Some(earlier) = open.iter().find(|before| before.owner != core.owner) {
+            let both = core.until.min(earlier.until) - core.from;
             found.push(format!(
-                "two holders at once for {} µs: {other}, and {core} from {} µs later",
+                "two holders at once for {} µs: {earlier}, and {core} from {} µs later",
                 both / 1_000,
-                (core.from - other.from) / 1_000
+                (core.from - earlier.from) / 1_000
             ));
         }
         open.push(*core);
@@ -199,8 +199,8 @@ fn early_grants(acquire: &Acquire, certain_holds: &[CertainHold], found: &mut Ve
         .iter()
         .filter(|core| core.owner != acquire.owner)
     {
-        if core.from <= moment && core.to > moment {
-            moment = core.to;
+        if core.from <= moment && core.until > moment {
+            moment = core.until;
         }
     }
     if moment > granted {
@@ -215,8 +215,7 @@ fn replies(acquire: &Acquire, history: &History, timing: Timing, found: &mut Vec
     let Some((granted, _)) = acquire.granted else {
         return;
     };
-    let wipes = history.wipes.iter();
-    for wipe in wipes.clone().filter(|wipe| wipe.begin > granted) {
+    for wipe in history.wipes.iter().filter(|wipe| wipe.begin > granted) {
         let released = acquire.released.and(acquire.release);
         if !timing.replies_lost_at_wipe && released.is_some_and(|release| wipe.end < release) {
             found.push(format!(
@@ -230,16 +229,17 @@ fn replies(acquire: &Acquire, history: &History, timing: Timing, found: &mut Vec
             ));
         }
     }
-    let gone = acquire.not_held.into_iter().chain(acquire.lost).min();
-    let excused = |at| {
-        wipes
-            .clone()
-            .any(|wipe| wipe.end >= acquire.begun && wipe.begin <= at)
+    let Some(gone) = acquire.not_held.into_iter().chain(acquire.lost).min() else {
+        return;
     };
-    if let Some(at) = gone.filter(|&at| at < acquire.valid_until && !excused(at)) {
+    let is_excused = history
+        .wipes
+        .iter()
+        .any(|wipe| wipe.end >= acquire.begun && wipe.begin <= gone);
+    if gone < acquire.valid_until && !is_excused {
         found.push(format!(
             "gone {} µs before its validity ended: {acquire:?}",
-            { (acquire.valid_until - at) / 1_000 }
+            (acquire.valid_until - gone) / 1_000
         ));
     }
 }
@@ -255,29 +255,34 @@ fn refusals(
     let Some(busy) = acquire.busy else { return };
     if certain_holds
         .iter()
-        .any(|core| core.owner == acquire.owner && core.from <= acquire.begun && busy <= core.to)
+        .any(|core| core.owner == acquire.owner && core.from <= acquire.begun && busy <= core.until)
     {
         found.push(format!("refused to its own holder: {acquire:?}"));
     }
-    let may_have_held = |other: &Acquire| {
-        let end = match (other.released, other.not_held) {
-            _ if other.busy.is_some() => return false,
-            (Some(end), _) => end,
-            (None, Some(end)) => end + timing.clean_up,
-            // Failed, unknown, or its process ended.
-            (None, None) => other.last.max(other.valid_until) + timing.lease + timing.clean_up,
-        };
-        other.owner != acquire.owner && other.begun <= busy && end >= acquire.begun
-    };
     // A lock released just before a failover may exist again on the replica.
     let restored = history.wipes.iter().any(|span| {
         span.begin <= busy && acquire.begun <= span.end + timing.lease + timing.clean_up
     });
-    if !restored && !all.iter().any(may_have_held) {
+    let is_explained = all
+        .iter()
+        .any(|rival| may_have_held(rival, acquire, busy, timing));
+    if !restored && !is_explained {
         found.push(format!(
             "refused although no other owner can have held it: {acquire:?}"
         ));
     }
+}
+
+/// Whether the owner of `rival` may have held the lock between the beginning of `refused` and its refusal.
+fn may_have_held(rival: &Acquire, refused: &Acquire, busy: Nanos, timing: Timing) -> bool {
+    let end = match (rival.released, rival.not_held) {
+        _ if rival.busy.is_some() => return false,
+        (Some(end), _) => end,
+        (None, Some(end)) => end + timing.clean_up,
+        // Failed, unknown, or its process ended.
+        (None, None) => rival.last.max(rival.valid_until) + timing.lease + timing.clean_up,
+    };
+    rival.owner != refused.owner && rival.begun <= busy && end >= refused.begun
 }
 
 /// Fencing tokens rise from hold to hold, and are equal within a hold. A wipe resets them.
@@ -291,12 +296,15 @@ fn tokens(acquires: &[Acquire], history: &History, found: &mut Vec<String>) {
         .collect();
     granted_tokens.sort_by_key(|&(_, granted, ..)| granted);
     for (i, &(_, granted, token, owner)) in granted_tokens.iter().enumerate() {
-        for &(begun, later, other_token, other) in &granted_tokens[i + 1..] {
-            let wiped = |wipe: &&Span| wipe.end >= granted && wipe.begin <= later;
-            if begun < granted || history.wipes.iter().any(|wipe| wiped(&wipe)) {
+        for &(begun, later, other_token, other_owner) in &granted_tokens[i + 1..] {
+            let is_wiped_between = history
+                .wipes
+                .iter()
+                .any(|wipe| wipe.end >= granted && wipe.begin <= later);
+            if begun < granted || is_wiped_between {
                 continue;
             }
-            let fits = if owner == other {
+            let fits = if owner == other_owner {
                 other_token >= token
             } else {
                 other_token > token

@@ -58,17 +58,17 @@ const FIRST: [(u64, u64, Nanos, EventKind); 4] = [
     (1, 1, 60, Released),
 ];
 
-fn with(more: &[(u64, u64, Nanos, EventKind)]) -> Vec<(u64, u64, Nanos, EventKind)> {
-    [&FIRST, more].concat()
+fn with(further: &[(u64, u64, Nanos, EventKind)]) -> Vec<(u64, u64, Nanos, EventKind)> {
+    [&FIRST, further].concat()
 }
 
 #[test]
 fn two_holders_are_rejected() {
-    let second = |at| {
+    let second = |moment| {
         [
             (2, 2, 5, Acquire),
-            (2, 2, at, granted()),
-            (2, 2, at, Valid { until: 140 }),
+            (2, 2, moment, granted()),
+            (2, 2, moment, Valid { until: 140 }),
         ]
     };
     rejected("two holders", &with(&second(40)), &[]);
@@ -86,19 +86,19 @@ fn an_inner_release_does_not_free_the_lock() {
         (1, 2, 12, Released),
     ];
     let end = [(1, 1, 60, Release), (1, 1, 65, Released)];
-    let other = |at| {
+    let second = |moment| {
         [
             (2, 3, 8, Acquire),
-            (2, 3, at, granted()),
-            (2, 3, at, Valid { until: 150 }),
+            (2, 3, moment, granted()),
+            (2, 3, moment, Valid { until: 150 }),
         ]
     };
     rejected(
         "two holders",
-        &[&outer[..], &inner, &end, &other(20)].concat(),
+        &[&outer[..], &inner, &end, &second(20)].concat(),
         &[],
     );
-    accepted(&[&outer[..], &inner, &end, &other(62)].concat(), &[]);
+    accepted(&[&outer[..], &inner, &end, &second(62)].concat(), &[]);
 }
 
 #[test]
@@ -114,29 +114,35 @@ fn no_other_owner_acquires_before_the_validity_ends() {
         (1, 1, 301, Release),
         (1, 1, 302, NotHeld),
     ];
-    let other = |at| {
+    let second = |moment| {
         [
             (2, 2, 20, Acquire),
-            (2, 2, at, granted()),
-            (2, 2, at + 5, Release),
-            (2, 2, at + 6, Released),
+            (2, 2, moment, granted()),
+            (2, 2, moment + 5, Release),
+            (2, 2, moment + 6, Released),
         ]
     };
     rejected(
         "two holders",
-        &[&holder[..], &late, &other(90)].concat(),
+        &[&holder[..], &late, &second(90)].concat(),
         &[],
     );
-    accepted(&[&holder[..], &late, &other(101)].concat(), &[]);
+    accepted(&[&holder[..], &late, &second(101)].concat(), &[]);
     // Without a reply to the release, the validity ends with the beginning of the release.
     let unknown = [(1, 1, 30, Release), (1, 1, 60, Unknown)];
-    accepted(&[&holder[..], &unknown, &other(35)].concat(), &[]);
+    accepted(&[&holder[..], &unknown, &second(35)].concat(), &[]);
 }
 
 #[test]
 fn a_grant_needs_a_moment_without_another_holder() {
     // Granted, and over before the reply arrived; the lock was never free in between.
-    let second = |at| [(2, 2, 20, Acquire), (2, 2, at, granted()), (2, 2, at, Lost)];
+    let second = |moment| {
+        [
+            (2, 2, 20, Acquire),
+            (2, 2, moment, granted()),
+            (2, 2, moment, Lost),
+        ]
+    };
     rejected("all the time", &with(&second(45)), &[]);
     accepted(&with(&second(51)), &[]);
 }
@@ -151,17 +157,17 @@ fn a_wipe_excuses_a_reported_validity_for_one_lease() {
             (1, 1, 160, Lost),
         ]
     };
-    let other = [
+    let second = [
         (2, 2, 20, Acquire),
         (2, 2, 35, granted()),
         (2, 2, 45, Release),
         (2, 2, 46, Released),
     ];
-    accepted(&[&holder(130)[..], &other].concat(), &[(30, 31)]);
-    rejected("two holders", &[&holder(130)[..], &other].concat(), &[]);
+    accepted(&[&holder(130)[..], &second].concat(), &[(30, 31)]);
+    rejected("two holders", &[&holder(130)[..], &second].concat(), &[]);
     rejected(
         "over a lease after",
-        &[&holder(140)[..], &other].concat(),
+        &[&holder(140)[..], &second].concat(),
         &[(30, 31)],
     );
 }
@@ -180,7 +186,7 @@ fn no_hold_is_lost_before_its_validity_ends() {
         (1, 1, 5, granted()),
         (1, 1, 6, Valid { until: 100 }),
     ];
-    let gone = |at| [(1, 1, at - 5, Release), (1, 1, at, NotHeld)];
+    let gone = |moment| [(1, 1, moment - 5, Release), (1, 1, moment, NotHeld)];
     rejected(
         "before its validity ended",
         &[&holder[..], &gone(50)].concat(),

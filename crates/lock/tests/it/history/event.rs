@@ -80,36 +80,33 @@ pub struct History {
 impl History {
     /// What was granted after this moment.
     pub fn granted_after(&self, moment: Nanos) -> impl Iterator<Item = &Event> {
-        let granted = |event: &&Event| matches!(event.kind, EventKind::Granted { .. });
         self.events
             .iter()
-            .filter(granted)
+            .filter(|event| matches!(event.kind, EventKind::Granted { .. }))
             .filter(move |event| event.at > moment)
     }
 
     /// A guard that reported its lock as valid after this moment and did not begin to release it.
     pub fn holder_after(&self, moment: Nanos) -> Option<u64> {
-        let valid = |event: &&Event| matches!(event.kind, EventKind::Valid { .. });
         let later = self.events.iter().filter(|event| event.at > moment);
         later
-            .filter(valid)
+            .filter(|event| matches!(event.kind, EventKind::Valid { .. }))
             .map(|event| event.guard)
             .find(|guard| !self.has_released(*guard))
     }
 
     /// Whether a guard reported its lock as valid after this moment.
     pub fn is_valid_after(&self, guard: u64, moment: Nanos) -> bool {
-        let valid = |event: &Event| matches!(event.kind, EventKind::Valid { .. });
         self.events
             .iter()
-            .any(|event| event.guard == guard && event.at > moment && valid(event))
+            .filter(|event| event.guard == guard && event.at > moment)
+            .any(|event| matches!(event.kind, EventKind::Valid { .. }))
     }
 
     fn has_released(&self, guard: u64) -> bool {
-        let release = |event: &Event| matches!(event.kind, EventKind::Release);
         self.events
             .iter()
-            .any(|event| event.guard == guard && release(event))
+            .any(|event| event.guard == guard && matches!(event.kind, EventKind::Release))
     }
 }
 

@@ -42,7 +42,9 @@ async fn repeat_fault(pause: std::ops::Range<u64>, mut fault: impl AsyncFnMut())
 /// Three owners that are never replaced and hold the lock most of the time: what comes late is likely to
 /// meet a later turn of the same owner.
 fn few_owners(plan: &mut worker::Plan) {
-    (plan.tasks, plan.long, plan.new_owner) = (1, 0.3, 0.0);
+    plan.tasks = 1;
+    plan.long = 0.3;
+    plan.new_owner = 0.0;
 }
 
 /// All connections hang for a command timeout and are cut, or the next reply is lost.
@@ -60,24 +62,25 @@ async fn hang_or_lose_reply(proxy: &Proxy, hang: bool) {
 /// Loses replies, and passes requests on late: after they were sent again, or, for releases, after the
 /// client has given up waiting for the reply.
 async fn disturb(proxy: &Proxy) {
-    let fault = async || {
-        let number = rand::rng().random_range(0..20);
-        match number {
-            0..6 => hang_or_lose_reply(proxy, number == 0).await,
-            6..10 => proxy.set(Mode::DelayRequest),
-            _ => {
-                let late = Duration::from_millis(rand::rng().random_range(200..500));
-                proxy.set(Mode::DelayRequests("redisson_unlock_latch", late));
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                proxy.set(Mode::Forward);
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
-    };
     for _ in 0..2 {
-        repeat_fault(0..40, fault).await;
+        repeat_fault(0..40, async || disturb_once(proxy).await).await;
     }
     proxy.set(Mode::Forward);
+}
+
+async fn disturb_once(proxy: &Proxy) {
+    let number = rand::rng().random_range(0..20);
+    match number {
+        0..6 => hang_or_lose_reply(proxy, number == 0).await,
+        6..10 => proxy.set(Mode::DelayRequest),
+        _ => {
+            let late = Duration::from_millis(rand::rng().random_range(200..500));
+            proxy.set(Mode::DelayRequests("redisson_unlock_latch", late));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            proxy.set(Mode::Forward);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
 }
 
 /// After the faults: waits until every process has acquired the lock again.
@@ -85,12 +88,11 @@ async fn recovered(workers: &Workers) {
     let over = now();
     eventually("every process has acquired the lock again", async || {
         let history = workers.so_far();
-        let again = |process: u64| {
+        (0..3).all(|process: u64| {
             history
                 .granted_after(over)
                 .any(|event| event.guard >> 32 == process)
-        };
-        (0..3).all(again)
+        })
     })
     .await;
 }
@@ -217,7 +219,7 @@ async fn the_server_pauses_kills_clients_and_flushes_scripts() {
             };
             (random.random_range(1..800).to_string(), kind)
         };
-        let kill = |of| ["KILL", "TYPE", of, "SKIPME", "yes"];
+        let kill = |client_type| ["KILL", "TYPE", client_type, "SKIPME", "yes"];
         match which {
             0 => drop(query::<String>(&mut raw, "CLIENT", &["PAUSE", &pause, kind]).await),
             1 => drop(query::<i64>(&mut raw, "CLIENT", &kill("normal")).await),
@@ -245,8 +247,9 @@ async fn the_lock_is_force_unlocked() {
     let locks = super::locks(&server, super::LEASE).await;
     let lock = locks.lock(NAME);
     repeat_fault(20..200, async || {
-        let unlock = async || assert!(lock.force_unlock().await.is_ok());
-        workers.wipe(unlock()).await;
+        workers
+            .wipe(async { assert!(lock.force_unlock().await.is_ok()) })
+            .await;
     })
     .await;
     check(workers, &[server]).await;
@@ -285,10 +288,10 @@ async fn pause_holders(workers: &Workers) {
         })
         .await;
         let events = workers.so_far().events;
-        let mut of_hold = events
+        let mut later_events = events
             .iter()
             .filter(|event| event.guard == before && event.at > resumed);
-        if let Some(first) = of_hold.next() {
+        if let Some(first) = later_events.next() {
             let valid = matches!(first.kind, EventKind::Valid { .. });
             assert!(!valid, "after the pause: {first:?}");
         }
@@ -326,8 +329,10 @@ async fn a_holder_is_killed() {
     held_guard(&workers, 0).await;
     workers.kill(0).await;
     let died = now();
-    let go_on = async || workers.so_far().granted_after(died).count() > 20;
-    eventually("the others go on", go_on).await;
+    eventually("the others go on", async || {
+        workers.so_far().granted_after(died).count() > 20
+    })
+    .await;
     workers.finish(&[0]).await.assert_holds();
 }
 

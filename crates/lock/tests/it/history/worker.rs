@@ -135,9 +135,9 @@ impl Turns {
         self.record_at(now(), guard, kind);
     }
 
-    fn record_at(&self, at: u64, guard: u64, kind: EventKind) {
+    fn record_at(&self, moment: u64, guard: u64, kind: EventKind) {
         self.shared.recorder.record(Event {
-            at,
+            at: moment,
             owner: self.number,
             guard,
             kind,
@@ -147,7 +147,8 @@ impl Turns {
     /// Acquires the lock once or several times, holds it for a while, and releases it.
     async fn turn(&mut self) {
         if self.random.random_bool(self.plan.new_owner) {
-            (self.owner, self.number) = (self.shared.locks.owner(), self.shared.number());
+            self.owner = self.shared.locks.owner();
+            self.number = self.shared.number();
         }
         let Some(first) = self.acquire().await else {
             let pause = Duration::from_micros(self.random.random_range(0..5_000));
@@ -179,10 +180,10 @@ impl Turns {
 
     /// Waits for a moment; `false` at once after `end`, unless holders go on holding.
     async fn pause_before(&self, end: Instant) -> bool {
-        let left = end.saturating_duration_since(Instant::now());
-        let goes_on = !left.is_zero() || self.plan.hold.exists();
+        let remaining_time = end.saturating_duration_since(Instant::now());
+        let goes_on = !remaining_time.is_zero() || self.plan.hold.exists();
         if goes_on {
-            let pause = left.clamp(Duration::from_millis(1), Duration::from_millis(2));
+            let pause = remaining_time.clamp(Duration::from_millis(1), Duration::from_millis(2));
             tokio::time::sleep(pause).await;
         }
         goes_on
@@ -235,16 +236,16 @@ impl Turns {
         let mut all = true;
         for NumberedGuard { number, held } in guards {
             // The clock is read first, so that the recorded validity is never longer than the true one.
-            let at = now();
+            let moment = now();
             let valid = nanos(held.valid_for());
             let kind = if valid > 0 {
                 EventKind::Valid {
-                    until: at.saturating_add(valid),
+                    until: moment.saturating_add(valid),
                 }
             } else {
                 EventKind::Lost
             };
-            self.record_at(at, *number, kind);
+            self.record_at(moment, *number, kind);
             all &= valid > 0;
         }
         all

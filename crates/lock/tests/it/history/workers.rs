@@ -89,18 +89,20 @@ impl Workers {
             _folder: folder,
         };
         for (_, file) in &workers.workers {
-            let granted = async || {
+            eventually("every process has held the lock", async || {
                 std::fs::read_to_string(file).is_ok_and(|history| history.contains("Granted"))
-            };
-            eventually("every process has held the lock", granted).await;
+            })
+            .await;
         }
         workers
     }
 
     /// Waits until the lock was granted often.
     pub async fn granted(&self) {
-        let granted = async || grants(&self.so_far()) >= GRANTS;
-        eventually("the lock was granted often", granted).await;
+        eventually("the lock was granted often", async || {
+            grants(&self.so_far()) >= GRANTS
+        })
+        .await;
     }
 
     /// Stops a worker from running (SIGSTOP), or lets it run again (SIGCONT).

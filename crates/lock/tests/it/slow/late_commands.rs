@@ -81,11 +81,13 @@ impl<'a> Scene<'a> {
     async fn every_kind(mut self) {
         let locks = self.locks.clone();
         let name = |kind: &str| format!("{TAG}:{kind}");
-        self.of_kind(&locks.lock(&name("reentrant"))).await;
-        self.of_kind(&locks.fenced(&name("fenced"))).await;
-        self.of_kind(&locks.fair(&name("fair"))).await;
-        self.of_kind(locks.read_write(&name("read")).read()).await;
-        self.of_kind(locks.read_write(&name("write")).write()).await;
+        self.history_of_kind(&locks.lock(&name("reentrant"))).await;
+        self.history_of_kind(&locks.fenced(&name("fenced"))).await;
+        self.history_of_kind(&locks.fair(&name("fair"))).await;
+        self.history_of_kind(locks.read_write(&name("read")).read())
+            .await;
+        self.history_of_kind(locks.read_write(&name("write")).write())
+            .await;
         let setnx = locks.setnx(&name("setnx"), LONG_LEASE);
         let acquire = async |_: &Owner, _: bool| -> Result<Option<Release>, Error> {
             let guard = setnx.try_acquire().await?;
@@ -95,7 +97,7 @@ impl<'a> Scene<'a> {
         locks.shutdown().await;
     }
 
-    async fn of_kind<K: LockKind>(&mut self, lock: &Lock<K>) {
+    async fn history_of_kind<K: LockKind>(&mut self, lock: &Lock<K>) {
         let acquire = async |owner: &Owner, waits: bool| -> Result<Option<Release>, Error> {
             let guard = match waits {
                 true => lock.acquire_within_as(owner, WAIT).await?,
@@ -177,7 +179,7 @@ impl<'a> Scene<'a> {
         }
         let what = format!("{name}, operation {operation}: {} held", held.len());
         let raw = &mut self.raw;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         eventually(&what, async || {
             let keys = holding(raw, name).await;
             let mut wrong = Vec::new();
@@ -190,9 +192,9 @@ impl<'a> Scene<'a> {
                     wrong.push(format!("{owner} holds {expected}, on the server {count:?}"));
                 }
             }
-            if wrong != told {
+            if wrong != reported {
                 println!("{what}: {wrong:?}");
-                told.clone_from(&wrong);
+                reported.clone_from(&wrong);
             }
             wrong.is_empty()
         })

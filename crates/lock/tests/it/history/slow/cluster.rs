@@ -36,15 +36,15 @@ async fn serving(cluster: &RedisCluster, observer: usize) -> usize {
 async fn the_slot_moves() {
     let cluster = RedisCluster::start().await;
     let slot = cluster.slot(NAME).await;
-    let mut from = serving(&cluster, 0).await;
+    let mut source = serving(&cluster, 0).await;
     let workers = start(&url(&cluster), |plan| plan.new_owner = 0.0).await;
     repeat_fault(0..60, async || {
-        let to = (from + 1) % 3;
+        let target = (source + 1) % 3;
         let pause = rand::rng().random_range(0..30);
-        cluster.begin_move(slot, from, to).await;
+        cluster.begin_move(slot, source, target).await;
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        cluster.end_move(slot, from, to).await;
-        from = to;
+        cluster.end_move(slot, source, target).await;
+        source = target;
     })
     .await;
     check(workers, &cluster.nodes).await;
@@ -76,7 +76,7 @@ async fn nodes_pause_and_close_connections() {
             return node.resume();
         }
         let mut raw = node.conn().await;
-        let kill = |of| ["KILL", "TYPE", of, "SKIPME", "yes"];
+        let kill = |client_type| ["KILL", "TYPE", client_type, "SKIPME", "yes"];
         match fault {
             1 => drop(query::<i64>(&mut raw, "CLIENT", &kill("normal")).await),
             2 => drop(query::<i64>(&mut raw, "CLIENT", &kill("pubsub")).await),
@@ -111,20 +111,21 @@ async fn a_master_is_killed() {
     let master = serving(&cluster, 0).await;
     let mut workers = start(&url(&cluster), |_| {}).await;
     tokio::time::sleep(RUN / 4).await;
-    let failover = async {
-        cluster.nodes[master].kill();
-        replaced(&cluster, (master + 1) % 3, master + 3).await;
-    };
-    workers.wipe_and_cut(failover).await;
+    workers
+        .wipe_and_cut(async {
+            cluster.nodes[master].kill();
+            replaced(&cluster, (master + 1) % 3, master + 3).await;
+        })
+        .await;
     recovered(&workers).await;
     tokio::time::sleep(RUN / 4).await;
     workers.finish(&[]).await.assert_holds();
 }
 
-async fn replaced(cluster: &RedisCluster, observer: usize, by: usize) {
+async fn replaced(cluster: &RedisCluster, observer: usize, successor: usize) {
     let slot = cluster.slot_on(observer, NAME).await;
     eventually("the replica takes over", async || {
-        cluster.owner(observer, slot).await == Some(by)
+        cluster.owner(observer, slot).await == Some(successor)
     })
     .await;
 }

@@ -26,13 +26,17 @@ pub fn short_holds(plan: &mut Plan) {
 
 /// Waits until the lock was granted after this moment.
 pub async fn granted_after(workers: &Workers, moment: Nanos) {
-    let granted = async || workers.so_far().granted_after(moment).next().is_some();
-    eventually("the lock is granted anew", granted).await;
+    eventually("the lock is granted anew", async || {
+        workers.so_far().granted_after(moment).next().is_some()
+    })
+    .await;
 }
 
 /// Waits until this guard reports its lock as valid after this moment.
 pub async fn still_held(workers: &Workers, guard: u64) {
     let since = now();
-    let valid = async || workers.so_far().is_valid_after(guard, since);
-    eventually("the holder still holds the lock", valid).await;
+    eventually("the holder still holds the lock", async || {
+        workers.so_far().is_valid_after(guard, since)
+    })
+    .await;
 }

@@ -61,14 +61,14 @@ async fn a_graceful_failover_loses_nothing() {
     let _: () = query(&mut raw, "CLIENT", &["PAUSE", PAUSE, "WRITE"]).await;
     let mut copy = replica.conn().await;
     eventually("the replica has all", async || {
-        let at = async |raw| -> Option<String> {
+        let replication_offset = async |raw| -> Option<String> {
             let facts: String = query(raw, "INFO", &["replication"]).await;
             let offset = facts
                 .lines()
                 .find_map(|line| line.strip_prefix("master_repl_offset:"));
             offset.map(str::to_owned)
         };
-        at(&mut raw).await == at(&mut copy).await
+        replication_offset(&mut raw).await == replication_offset(&mut copy).await
     })
     .await;
     sentinel.ask_for_failover().await;
@@ -89,11 +89,12 @@ async fn a_graceful_failover_loses_nothing() {
 async fn a_master_is_killed() {
     let mut sentinel = RedisSentinel::start().await;
     let mut workers = start(&url(&sentinel.sentinels), |_| {}).await;
-    let failover = async {
-        sentinel.servers[0].kill();
-        switched(&sentinel).await;
-    };
-    workers.wipe_and_cut(failover).await;
+    workers
+        .wipe_and_cut(async {
+            sentinel.servers[0].kill();
+            switched(&sentinel).await;
+        })
+        .await;
     recovered(&workers).await;
     workers.finish(&[]).await.assert_holds();
 }
