@@ -6,6 +6,7 @@ mod redis;
 mod rules;
 mod scripts;
 mod world;
+mod written;
 
 use std::collections::BTreeSet;
 
@@ -13,6 +14,7 @@ use rules::RULES;
 use scripts::Scripts;
 use testkit::redis_server::RedisServer;
 use world::{Recorded, World};
+use written::WrittenWalk;
 
 const STEPS: usize = 300;
 
@@ -110,4 +112,16 @@ async fn without_any_of_its_rules_a_script_differs_from_the_model_on_a_walk_that
         ));
     }
     assert!(unseen.is_empty(), "{unseen:#?}");
+}
+
+#[tokio::test]
+async fn a_rule_that_no_random_walk_needs_is_needed_by_a_written_one() {
+    let server = RedisServer::start().await;
+    for WrittenWalk { rule, calls } in written::walks() {
+        let mut scripts = Scripts::load(server.conn().await, None).await;
+        assert_eq!(scripts.difference(&calls).await, None, "{rule:?}");
+        let mut scripts = Scripts::load(server.conn().await, Some(&rule)).await;
+        let difference = scripts.difference(&calls).await;
+        assert!(difference.is_some(), "nothing differs without {rule:?}");
+    }
 }
