@@ -40,6 +40,7 @@ mod otlp;
 mod proxy;
 mod purchase;
 mod reads;
+mod recipes;
 mod redis_input;
 mod resilience;
 mod schema;
