@@ -151,6 +151,9 @@ async fn an_order_whose_refusal_cannot_be_a_row_is_not_told_as_refused() {
     let key = "ALTER TABLE tb_voucher_order ADD CONSTRAINT fk_sale FOREIGN KEY (voucher_id) \
                REFERENCES tb_seckill_voucher (voucher_id)";
     scene.database.run(key).await;
+    if !scene.database.keeps_refusals_out().await {
+        return;
+    }
     let order = scene.order(1, 0);
     scene.proxy.set(Mode::LoseRequest(TAKES_STOCK));
     let placed = place(&scene.store, &order).await;

@@ -342,3 +342,30 @@ async fn an_instance_reads_no_entries_while_its_database_is_away() {
     stack.stream_drained().await;
     assert_eq!(stack.tables(sale).await, (1, 4));
 }
+
+/// What was added to a sale that a Java node sells as well: its script sells by the counter, which is set where somebody asks
+/// for it.
+#[tokio::test]
+async fn a_count_that_was_asked_for_while_no_sale_could_be_looked_at_is_made_later() {
+    let stack = Stack::behind_proxies(&[]).await;
+    let sale = stack.publish(5, "row-lock").await;
+    eventually("the counter is set", async || {
+        stack.counter(sale).await == Some(5)
+    })
+    .await;
+    let redis = &stack.proxies.redis;
+    redis.count("tidy");
+    redis.set(Mode::LoseRequest("tidy"));
+    stack.add_stock(sale, 3).await;
+    let looks = redis.counted("tidy");
+    // A command whose reply is lost may be sent once more.
+    eventually("two looks have failed since", async || {
+        redis.counted("tidy") >= looks + 4
+    })
+    .await;
+    redis.set(Mode::Forward);
+    eventually("the counter has what was added", async || {
+        stack.counter(sale).await == Some(8)
+    })
+    .await;
+}

@@ -97,6 +97,8 @@ pub enum Op {
     Join,
     /// It admits a buyer, whose entry gets this number.
     Add(Entry, Order),
+    /// Somebody deletes an entry.
+    Delete(Entry),
     Save,
     /// Another server has these data, which were saved.
     Replace(Box<Redis>),
@@ -275,6 +277,12 @@ impl Redis {
                 let stream = self.stream.get_or_insert_default();
                 stream.entries.insert(*entry, *order);
                 stream.last = *entry;
+                Reply::None
+            }
+            Op::Delete(entry) => {
+                if let Some(stream) = &mut self.stream {
+                    stream.entries.remove(entry);
+                }
                 Reply::None
             }
             Op::Save => Reply::None,

@@ -173,6 +173,7 @@ fn call(op: &Op) -> String {
         Op::Lose(Key::Counter) => "DEL|seckill:stock:7".to_owned(),
         Op::Lose(Key::Open) => "DEL|seckill:open:7".to_owned(),
         Op::Join => "XGROUP|CREATE|stream.orders|g1|0|MKSTREAM".to_owned(),
+        Op::Delete(entry) => format!("XDEL|stream.orders|{}", entry_text(*entry)),
         Op::Add(entry, order) => {
             let entry = entry_text(*entry);
             let user = user_text(order.user);
@@ -196,9 +197,16 @@ fn texts(reply: &Value) -> Vec<String> {
 /// What the model says of a reply, too.
 fn reply_of_redis(op: &Op, reply: RedisResult<Value>) -> Vec<String> {
     let mut all = match (op, reply) {
-        (Op::Lose(_) | Op::Ack(_) | Op::Join | Op::Add(..) | Op::Save | Op::Replace(_), _) => {
-            return Vec::new();
-        }
+        (
+            Op::Lose(_)
+            | Op::Ack(_)
+            | Op::Join
+            | Op::Add(..)
+            | Op::Delete(_)
+            | Op::Save
+            | Op::Replace(_),
+            _,
+        ) => return Vec::new(),
         (_, Ok(reply)) => texts(&reply),
         (_, Err(_)) => return vec!["failed".to_owned()],
     };

@@ -12,7 +12,7 @@ pub struct WrittenWalk {
     pub calls: Vec<Recorded>,
 }
 
-pub fn walks() -> [WrittenWalk; 2] {
+pub fn walks() -> [WrittenWalk; 3] {
     [
         WrittenWalk {
             rule: Omission {
@@ -31,6 +31,15 @@ pub fn walks() -> [WrittenWalk; 2] {
                 instead: "",
             },
             calls: refuse_one_of_a_buyers_two_orders(),
+        },
+        WrittenWalk {
+            rule: Omission {
+                walk: 0,
+                script: "look",
+                rule: "':([^: ]+)%f[ %z]'",
+                instead: "':([^: ]+)$'",
+            },
+            calls: look_up_an_order_whose_entry_was_deleted(),
         },
     ]
 }
@@ -54,17 +63,7 @@ fn admit_after_the_claims_were_lost() -> Vec<Recorded> {
 fn refuse_one_of_a_buyers_two_orders() -> Vec<Recorded> {
     let mut recorder = Recorder::default();
     let mark = recorder.open_sale();
-    let refused = Order {
-        id: (1, 1),
-        user: 0,
-    };
-    let pending = Order {
-        id: (1, 2),
-        user: 0,
-    };
-    recorder.call(Op::Add(1, refused));
-    recorder.call(Op::Add(2, pending));
-    recorder.call(Op::Page(None));
+    let [refused, pending] = recorder.add_two_orders_of_one_buyer();
     recorder.count(mark, Open::Under(mark), vec![(1, refused), (2, pending)]);
     recorder.call(Op::Resolve {
         mark,
@@ -72,6 +71,16 @@ fn refuse_one_of_a_buyers_two_orders() -> Vec<Recorded> {
         order: refused,
         outcome: Outcome::Refused(false),
     });
+    recorder.calls
+}
+
+/// The stream has lost the first of a buyer's two pending orders, which nobody will commit.
+fn look_up_an_order_whose_entry_was_deleted() -> Vec<Recorded> {
+    let mut recorder = Recorder::default();
+    recorder.open_sale();
+    let [lost, _] = recorder.add_two_orders_of_one_buyer();
+    recorder.call(Op::Delete(1));
+    recorder.call(Op::LookUser(lost.user));
     recorder.calls
 }
 
@@ -105,6 +114,18 @@ impl Recorder {
         self.call(Op::Step("close", opener, BTreeSet::new()));
         self.count(mark, Open::By(opener), Vec::new());
         mark
+    }
+
+    /// Adds them to the stream as a Java node does; a look notes that they are pending.
+    fn add_two_orders_of_one_buyer(&mut self) -> [Order; 2] {
+        let orders = [1, 2].map(|number| Order {
+            id: (1, number),
+            user: 0,
+        });
+        self.call(Op::Add(1, orders[0]));
+        self.call(Op::Add(2, orders[1]));
+        self.call(Op::Page(None));
+        orders
     }
 
     fn count(&mut self, mark: Mark, open_before: Open, undecided: Vec<(Entry, Order)>) {
