@@ -1,16 +1,18 @@
--- Takes entries out of the stream whose orders are decided in the database, and gives back claim and unit of those refused.
+-- Takes entries out of the stream whose orders are decided in the database. Of a refused order it gives back the claim and the
+-- unit of stock. S, P, mark and names are those of stream_mark.lua, which is joined in front.
 --
 -- KEYS[3]   stream.orders.dead
--- KEYS[4…]  for each entry that is no order four: counter, claims, open mark, seckill:refused:{orderId}
--- ARGV[1]   the mark under which they were read
--- ARGV[2]   how many became orders; then for each three: entry, user, `voucher:order:entry`
--- then for each of the others eight: entry, user, voucher, order, outcome, code, whether the user has an order, error.
+-- KEYS[4…]  four keys for each entry that did not become an order: counter, claims, open mark, seckill:refused:{orderId}
+-- ARGV[1]   the mark under which the entries were read
+-- ARGV[2]   how many entries became orders. For each of them three arguments follow: entry, user, `voucher:order:entry`
+-- After these, for each other entry, eight arguments follow: entry, user, voucher, order, outcome, code, whether the user has an
+--   order, error.
 --   Outcome: `refused`, `sold out`, or `dead`, an entry that names no order. With an error, the entry's fields are kept as a
 --   dead letter.
 --
--- A sale whose keys hold something else is counted, so that nothing need be given back to it.
--- An entry counts once: where XDEL finds it. Returns how many those are; -1, and does nothing, under another mark: then the
--- entries are delivered again.
+-- Giving back fails without an error where a sale's keys are of another type (pcall): such a sale is counted anew anyway.
+-- Sent twice, an entry counts once: for the call whose XDEL finds it. Returns how many entries this call has found. Under
+-- another mark it does nothing and returns -1; the entries are then delivered again.
 if mark(false) ~= ARGV[1] then return -1 end
 
 local function forget(user, order)
@@ -25,7 +27,10 @@ local function forget(user, order)
   return value
 end
 
-local ordered, entries, users, orders = tonumber(ARGV[2]), {}, {}, {}
+local ordered = tonumber(ARGV[2])
+local entries = {}
+local users = {}
+local orders = {}
 for at = 3, 2 + 3 * ordered, 3 do
   entries[#entries + 1] = ARGV[at]
   users[#users + 1] = ARGV[at + 1]
@@ -35,7 +40,9 @@ local done = 0
 if ordered > 0 then
   redis.call('XACK', S, 'g1', unpack(entries))
   done = redis.call('XDEL', S, unpack(entries))
-  local values, single = redis.call('HMGET', P, unpack(users)), {}
+  local values = redis.call('HMGET', P, unpack(users))
+  -- The users whose only pending order this is.
+  local single = {}
   for at, value in ipairs(values) do
     if value == orders[at] then single[#single + 1] = users[at] else forget(users[at], orders[at]) end
   end
@@ -56,6 +63,7 @@ for at = 3 + 3 * ordered, #ARGV, 8 do
   key = key + 4
   redis.call('XACK', S, 'g1', entry)
   local found = detail ~= '' and redis.call('XRANGE', S, entry, entry)[1]
+  -- Whether this call is the one that takes the entry out.
   local one = redis.call('XDEL', S, entry) == 1
   local left = forget(user, voucher .. ':' .. id .. ':' .. entry) or ''
   if one then

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # ./dev test compat: the tests that depend on what a server does, on each server that users run.
 
-# A product's name alone is the machine's own server; the others are of other Debian suites, but for OceanBase's
-# (scripts/lib/server_roots.sh).
+# A product's name alone means the server that is installed on this machine. PRODUCT-SUITE is that of another Debian suite, and
+# oceanbase comes from PyPI: both are fetched by scripts/lib/server_roots.sh.
 COMPAT_SERVERS=(mariadb mariadb-trixie mysql-sid oceanbase redis redis-trixie valkey-trixie valkey-sid)
 
 # Modules of tests/it. On a database: migrations, every strategy against its guarantees, what each error means, what
@@ -17,7 +17,7 @@ COMPAT_REDIS=(
   stream stream_admission stream_faults stream_model stream_outages stream_rebuild
   chaos cluster_style redis_sentinel redis_input
 )
-# What in the lock's tests says nothing about a server.
+# The lock's tests that do not depend on what a server does.
 COMPAT_NOT_LOCK=(--skip history:: --skip documentation:: --skip public_api:: --skip readme:: --skip examples::)
 
 compat_usage() {
@@ -80,10 +80,15 @@ compat_write() {
 
 # compat_row NAME: runs the tests on this server, and adds its line to the table.
 compat_row() {
-  local name=$1 product=${1%%-*} suite=${1#*-} log=$DATA/log/compat-$1.log version began=$SECONDS counts wrong status=0
-  if [[ $product == oceanbase ]]; then suite=PyPI
-  elif [[ $suite == "$product" ]]; then suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release); fi
-  # In a shell of its own, for its PATH.
+  local name=$1 product=${1%%-*} suite=${1#*-}
+  local log=$DATA/log/compat-$1.log
+  local version began=$SECONDS counts wrong status=0
+  if [[ $product == oceanbase ]]; then
+    suite=PyPI
+  elif [[ $suite == "$product" ]]; then
+    suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  fi
+  # compat_path changes PATH only in this subshell, and in the one below.
   version=$(compat_path "$name" && server_version "$product") || return
   say "the tests on $version"
   (
@@ -99,7 +104,7 @@ compat_row() {
         compat_tests redis-link || wrong=1
         compat_tests redisson-lock "${COMPAT_NOT_LOCK[@]}" || wrong=1
         compat_tests cache-aside || wrong=1
-        # One server's clock is stepped there, by a library with which Redis 8 of trixie does not start.
+        # The skipped test steps a server's clock by a library, and with it Redis 8 of trixie does not start.
         compat_tests seckill "${COMPAT_REDIS[@]/%/::}" --skip nothing_is_oversold || wrong=1
         exit "$wrong"
         ;;
@@ -112,8 +117,8 @@ compat_row() {
   return "$status"
 }
 
-# compat_path NAME: puts its programs first in PATH; a machine's own are there.
+# compat_path NAME: puts the server's programs first in PATH. Those of the machine's own server are in PATH already.
 compat_path() { [[ -n ${SERVER_PACKAGES[$1]:-} ]] || PATH=$(server_root "$1")/bin:$PATH; }
 
-# compat_tests PACKAGE FILTER...: without the address of a database server, so that the tests start one.
+# compat_tests PACKAGE FILTER...: runs the tests without the address of a database server, so that they start one.
 compat_tests() { without_settings cargo test -p "$1" --test it -- "${@:2}"; }

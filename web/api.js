@@ -47,23 +47,23 @@
   // The members of a schema as a list, their own members below them.
   function schemaList(schema, depth = 0) {
     const members = depth < 6 ? api.members(schema) : [];
-    return members.length ? make('ul', { class: 'schema' }, members.map((member) => make('li', null,
+    if (!members.length) return null;
+    return make('ul', { class: 'schema' }, members.map((member) => make('li', null,
       make('code', null, member.name), ' ',
       make('span', { class: 'soft' }, [member.words, member.required && t('api.required')].filter(Boolean).join(', ')),
       member.description ? [' ', make('span', { lang: 'en' }, inline(member.description.replace(/\n/g, ' ')))] : null,
-      schemaList(member.schema, depth + 1)))) : null;
+      schemaList(member.schema, depth + 1))));
   }
 
   // ── Sending ───────────────────────────────────────────────────────────────────────────────────
 
   // What the form asks for: {url, method, headers, body}.
   function requestOf(operation, form) {
-    const given = (parameter) => form.elements[parameter.name].value.trim();
     const headers = {};
     const query = new URLSearchParams();
     let path = operation.path;
     for (const parameter of operation.parameters || []) {
-      const value = given(parameter);
+      const value = form.elements[parameter.name].value.trim();
       if (parameter.in === 'path') path = path.replace(`{${parameter.name}}`, encodeURIComponent(value));
       else if (value && parameter.in === 'query') query.set(parameter.name, value);
       else if (value) headers[parameter.name] = value;
@@ -81,6 +81,7 @@
       ...(body ? [`-d ${quoted(body)}`] : [])].join(' \\\n  ');
   }
 
+  // Sends what the form says. `status` shows that it is under way and what came of it, `reply` the body, `more` the headers.
   async function send(operation, form, status, reply, more) {
     const { url, ...request } = requestOf(operation, form);
     status.textContent = t('api.sending');
@@ -106,10 +107,14 @@
 
   // The body that an operation takes: {kind, schema, required}, or null.
   function bodyOf(operation) {
-    const given = operation.requestBody && Object.entries(operation.requestBody.content)[0];
-    // A form beside parameters of the same names is another way to say the same.
-    if (!given || (given[0] !== 'application/json' && (operation.parameters || []).length)) return null;
-    return { kind: given[0], schema: given[1].schema, required: operation.requestBody.required };
+    if (!operation.requestBody) return null;
+    const content = Object.entries(operation.requestBody.content)[0];
+    if (!content) return null;
+    const [kind, { schema }] = content;
+    // An operation that takes parameters takes them as a form, too, by the same names: this page sends the parameters.
+    const repeatsParameters = kind !== 'application/json' && (operation.parameters || []).length > 0;
+    if (repeatsParameters) return null;
+    return { kind, schema, required: operation.requestBody.required };
   }
 
   // ── An operation ──────────────────────────────────────────────────────────────────────────────
@@ -118,7 +123,9 @@
     const { name, required, description } = parameter;
     const hint = `${operation.operationId}-${name}-hint`;
     const example = parameter.example ?? (required ? api.example(parameter.schema) : '');
-    const value = required || parameter.in === 'query' ? example ?? '' : '';
+    // What may be left out stays empty, but for a query: its example shows how it is written.
+    const isFilledIn = required || parameter.in === 'query';
+    const value = isFilledIn ? (example ?? '') : '';
     return make('div', { class: 'field' },
       make('label', { for: `${hint}-of` }, make('code', null, name), ' ',
         make('span', { class: 'soft' }, [parameter.in, api.words(parameter.schema), t(required ? 'api.required' : 'api.optional')].filter(Boolean).join(', '))),
@@ -132,7 +139,12 @@
     const more = make('div');
     const body = bodyOf(operation);
     const copy = make('button', { type: 'button', class: 'quiet', onclick: async () => {
-      try { await navigator.clipboard.writeText(curl(requestOf(operation, form))); copy.textContent = t('api.copied'); } catch { copy.textContent = t('api.copyFailed'); }
+      try {
+        await navigator.clipboard.writeText(curl(requestOf(operation, form)));
+        copy.textContent = t('api.copied');
+      } catch {
+        copy.textContent = t('api.copyFailed');
+      }
     } }, t('api.curl'));
     const form = make('form', { onsubmit: (event) => { event.preventDefault(); send(operation, form, status, reply, more); } },
       (operation.parameters || []).map((parameter) => field(operation, parameter)),
@@ -149,7 +161,12 @@
       const examples = kinds.flatMap((kind) => Object.entries(kind.examples || {}));
       const success = examples.find(([name]) => name === 'success');
       const codes = examples.map(([name]) => name).filter((name) => name !== 'success');
-      const schemas = kinds.flatMap((kind) => { const schema = api.resolve(kind.schema); return api.choices(schema).length ? api.choices(schema) : [schema]; });
+      // Where a reply has one of several schemas, each of them.
+      const schemas = kinds.flatMap((kind) => {
+        const schema = api.resolve(kind.schema);
+        const choices = api.choices(schema);
+        return choices.length ? choices : [schema];
+      });
       const shown = schemas.find((schema) => schema.title === 'success') || (Number(status) < 300 && schemas[0]);
       return make('li', null, make('strong', null, status), ' ', make('span', { lang: 'en' }, inline(reply.description || '')),
         codes.length ? make('p', { class: 'codes' }, codes.map((code) => make('code', { class: 'badge' }, code))) : null,

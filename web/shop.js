@@ -15,28 +15,31 @@
   });
 
   const id = (name) => document.getElementById(name);
-  let at = { type: null, shop: null, voucher: null }, missing = false;
+  let selected = { type: null, shop: null, voucher: null };
+  // Whether the service says that there is no such shop.
+  let missing = false;
   // What the address named, until the visitor's next choice.
-  let named = at;
+  let named = selected;
 
   // The selected shop, also where it is not on the first page of its category.
   const shop = Page.loaded(async () => {
-    const asked = at.shop;
+    const asked = selected.shop;
     if (!asked) return null;
     const reply = await Page.ask('GET', `/shop/${asked}`);
-    return asked === at.shop ? reply : null;
+    return asked === selected.shop ? reply : null;
   }, (reply) => {
     missing = !reply.ok && !Page.isFailure(reply);
     showPlace();
   });
 
+  // Selects a category, a shop and a voucher. `asDefault`: the visitor has not chosen them.
   function select(other, asDefault) {
     if (!asDefault) named = other;
-    const sameShop = other.shop === at.shop;
-    at = other;
-    Route.write(at, asDefault);
-    Shops.select(at.type, at.shop);
-    Sale.select(at.shop, at.voucher);
+    const sameShop = other.shop === selected.shop;
+    selected = other;
+    Route.write(selected, asDefault);
+    Shops.select(selected.type, selected.shop);
+    Sale.select(selected.shop, selected.voucher);
     if (!sameShop) {
       missing = false;
       shop.reset();
@@ -46,37 +49,48 @@
     fillIn();
   }
 
-  // Selects what the address leaves open, as soon as it is known what there is.
+  // Selects a default for each part that the address does not name, as soon as its choices are loaded.
   function fillIn() {
-    const [types, shops] = [Shops.types(), Shops.all()];
-    const open = { ...at };
-    if (types && !types.some((one) => one.id === open.type)) open.type = types.length ? types[0].id : null;
-    if (!open.shop && shops && open.type === at.type && shops.length) open.shop = shops[0].id;
-    if (open.shop === at.shop) {
-      // It may be published after the page was opened.
-      if (named.voucher && named.shop === at.shop && Sale.has(named.voucher)) open.voucher = named.voucher;
-      const sale = open.voucher && Sale.has(open.voucher) ? null : Sale.preferred();
-      open.voucher = sale ? sale.id : open.voucher;
+    const types = Shops.types();
+    const shops = Shops.all();
+    const filled = { ...selected };
+    if (types && !types.some((one) => one.id === filled.type)) filled.type = types.length ? types[0].id : null;
+    // The shops are those of the selected category.
+    if (!filled.shop && shops && filled.type === selected.type && shops.length) filled.shop = shops[0].id;
+    // And the vouchers those of the selected shop.
+    if (filled.shop === selected.shop) {
+      // The voucher that the address names may be published after the page was opened.
+      if (named.voucher && named.shop === selected.shop && Sale.has(named.voucher)) filled.voucher = named.voucher;
+      const isOnSale = filled.voucher && Sale.has(filled.voucher);
+      const preferred = isOnSale ? null : Sale.preferred();
+      if (preferred) filled.voucher = preferred.id;
     }
-    if (open.type !== at.type || open.shop !== at.shop || open.voucher !== at.voucher) select(open, true);
+    if (filled.type !== selected.type || filled.shop !== selected.shop || filled.voucher !== selected.voucher) select(filled, true);
   }
 
-  // Whether what the address names is known not to be on sale.
-  function isWrong() {
+  // Whether the address names a category or a voucher that does not exist here. What is not loaded yet counts as existing.
+  function isLinkWrong() {
     const types = Shops.types();
-    const isType = !types || !named.type || types.some((one) => one.id === named.type);
-    const isVoucher = !named.voucher || named.shop !== at.shop || Sale.has(named.voucher);
-    return !isType || !isVoucher;
+    const typeExists = !types || !named.type || types.some((one) => one.id === named.type);
+    const voucherExists = !named.voucher || named.shop !== selected.shop || Sale.has(named.voucher);
+    return !typeExists || !voucherExists;
+  }
+
+  // The heading: the shop's name, or why there is none.
+  function heading(known) {
+    if (known) return known.name;
+    const isEmptyCategory = !selected.shop && Shops.all();
+    const type = isEmptyCategory && (Shops.types() || []).find((one) => one.id === selected.type);
+    if (type) return type.name;
+    if (missing) return Words.t('shop.unknown');
+    return Words.t(shop.failed ? 'shop.failed' : 'shop.loading');
   }
 
   function showPlace() {
-    const listed = (Shops.all() || []).find((one) => one.id === at.shop);
+    const listed = (Shops.all() || []).find((one) => one.id === selected.shop);
     const known = shop.data || listed;
-    // A category without shops: its name.
-    const type = !at.shop && Shops.all() && (Shops.types() || []).find((one) => one.id === at.type);
-    id('shop-name').textContent = known ? known.name : type ? type.name
-      : Words.t(missing ? 'shop.unknown' : shop.failed ? 'shop.failed' : 'shop.loading');
-    const wrong = isWrong();
+    id('shop-name').textContent = heading(known);
+    const wrong = isLinkWrong();
     id('wrong-link').textContent = wrong ? Words.t('shop.wrongLink') : '';
     id('wrong-link').hidden = !wrong;
     id('shop-facts').textContent = known ? [known.area, known.address, known.openHours].filter(Boolean).join(' · ') : '';
@@ -90,7 +104,7 @@
   Route.onChange(follow);
   Shops.onChoice(({ type, shop }) => select({ type, shop, voucher: null }, false));
   Shops.onChange(() => { fillIn(); showPlace(); Sale.show(); });
-  Sale.onChoice((voucher) => select({ ...at, voucher }, false));
+  Sale.onChoice((voucher) => select({ ...selected, voucher }, false));
   Sale.onChange(() => { fillIn(); showPlace(); });
   Account.onChange(() => {
     Purchase.reset();

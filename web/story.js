@@ -9,20 +9,22 @@ const Story = (() => {
   // The moment by which steps are ordered. A read must come before the writes that it did not see: one that found nothing
   // is placed at its begin, one that found something at its end.
   function moment(step) {
-    const sawNothing = step.order === false || (step.order === undefined && step.step === 'looked')
-      || step.outcome === 'taken' || step.step === 'inserted' || step.step === 'queued';
-    return sawNothing ? step.at : end(step);
+    const foundNoOrder = step.order === false || step.outcome === 'taken';
+    const readOnlyStock = step.step === 'looked' && step.order === undefined;
+    const looksForNothing = step.step === 'inserted' || step.step === 'queued';
+    return foundNoOrder || readOnlyStock || looksForNothing ? step.at : end(step);
   }
 
   // A commit takes effect before its node receives the reply. A request that read the order did so after the commit, so
   // the commit is placed before the first such read.
   function placeCommitsBeforeReads(moments) {
     const commits = moments.filter((one) => one.step.endsWith('committed') && one.outcome !== 'failed');
-    const first = commits.sort((a, b) => a.at - b.at)[0];
-    if (!first) return;
+    const firstCommit = commits.sort((a, b) => a.at - b.at)[0];
+    if (!firstCommit) return;
     for (const one of moments) {
-      const saw = one.which !== first.which && (one.order === true || one.outcome === 'ordered-before');
-      if (saw && one.moment > first.at) first.moment = Math.min(first.moment, one.moment - 0.001);
+      const foundOrder = one.order === true || one.outcome === 'ordered-before';
+      const sawCommit = foundOrder && one.which !== firstCommit.which && one.moment > firstCommit.at;
+      if (sawCommit) firstCommit.moment = Math.min(firstCommit.moment, one.moment - 0.001);
     }
   }
 
@@ -38,9 +40,11 @@ const Story = (() => {
     const user = (request) => (request.userId.length > 7 ? `…${request.userId.slice(-5)}` : request.userId);
     const oneBuyer = new Set(story.requests.map((request) => request.userId)).size === 1;
     const moments = story.requests.flatMap((request, which) => {
-      const own = request.steps.filter((step) => step.step !== 'arrived' && step.step !== 'answered')
-        .map((step) => ({ ...step, request, which, moment: moment(step), at: step.at, till: end(step) }));
-      return [...own, { step: 'answered', request, which, moment: request.answered, at: request.answered, till: request.answered }];
+      const nodeSteps = request.steps.filter((step) => step.step !== 'arrived' && step.step !== 'answered')
+        .map((step) => ({ ...step, request, which, moment: moment(step), till: end(step) }));
+      // The reply is placed where the client received it, not where the node sent it.
+      const answered = { step: 'answered', request, which, moment: request.answered, at: request.answered, till: request.answered };
+      return [...nodeSteps, answered];
     });
     placeCommitsBeforeReads(moments);
     moments.sort((a, b) => a.moment - b.moment || a.which - b.which);
@@ -49,47 +53,62 @@ const Story = (() => {
     const held = new Map(), looked = new Map(), written = new Set(), committed = new Set();
     const steps = moments.map((one, at) => {
       const { key: wanted, strong } = sentence(one, { strategy, held, looked, written, committed, oneBuyer, all: moments });
-      const failed = one.outcome === 'failed' && !/\.(failed|sold-out)$/.test(wanted);
-      const key = failed ? 'step.failed' : Words.has(wanted) ? wanted : 'step.other';
+      const saysFailure = /\.(failed|sold-out)$/.test(wanted);
+      let key = Words.has(wanted) ? wanted : 'step.other';
+      if (one.outcome === 'failed' && !saysFailure) key = 'step.failed';
       if (one.step === 'locked') held.set(one.which, one);
       if (one.step === 'unlocked') held.delete(one.which);
       if (one.step === 'looked') looked.set(one.which, one.stock);
       if (one.step === 'inserted' || one.outcome === 'taken') written.add(one.which);
       if (['committed', 'batch-committed'].includes(one.step) && one.outcome !== 'failed') committed.add(one.which);
-      const reply = one.request.reply;
+      const hasLooked = one.request.steps.some((step) => step.step === 'looked');
       const values = {
-        node: port(one.request.node), user: user(one.request), stock: one.stock ?? '?', step: one.step, others: one.orders === undefined ? '' : one.orders - 1,
-        asks: t(one.request.steps.some((step) => step.step === 'looked') ? 'step.asks.again' : 'step.asks'),
+        node: port(one.request.node),
+        user: user(one.request),
+        stock: one.stock ?? '?',
+        step: one.step,
+        others: one.orders === undefined ? '' : one.orders - 1,
+        asks: t(hasLooked ? 'step.asks.again' : 'step.asks'),
         order: one.order === undefined ? '' : t(one.order ? 'step.yes' : 'step.no'),
-        reply: one.step === 'answered' ? (Words.has(`reply.${reply}`) ? t(`reply.${reply}`, { id: one.request.orderId || '–' }) : reply) : '',
+        reply: one.step === 'answered' ? replyText(one.request) : '',
       };
       return { ...one, number: at + 1, name: names[one.which], text: t(key, values), strong };
     });
 
     const where = story.requests.map((request, at) => t('story.where', { name: names[at], node: port(request.node) })).join(Words.language() === 'zh' ? '，' : ', ');
-    const alone = new Set(story.requests.map((request) => request.node)).size === 1;
+    const oneNode = new Set(story.requests.map((request) => request.node)).size === 1;
     const count = story.requests.length;
-    const sent = Words.join(t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: Math.max(tries, count), where }),
+    let sentKey = oneNode ? 'story.sent.alone' : 'story.sent.same';
+    if (!oneBuyer) sentKey = 'story.sent.others';
+    const sent = Words.join(t(sentKey, { user: user(story.requests[0]), count: Math.max(tries, count), where }),
       oneBuyer && tries > count && t('story.sent.some', { count }));
     return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: conclusion(story, moments), plot: plot(story, steps, names, port) };
+  }
+
+  // What the buyer was told; a code without a text is shown as it is.
+  function replyText({ reply, orderId }) {
+    if (!Words.has(`reply.${reply}`)) return reply;
+    return t(`reply.${reply}`, { id: orderId || '–' });
   }
 
   // The key of a step's sentence, and whether the step is decisive: where it goes wrong, or where that is prevented.
   function sentence(one, { strategy, held, looked, written, committed, oneBuyer, all }) {
     const others = (set) => [...set.keys()].filter((which) => which !== one.which);
     const locks = all.some((other) => other.step === 'locked');
-    // Another request has read, or written, and not committed yet.
+    // Whether another request of this set (those that have read, say, or written) has not committed yet.
     const uncommitted = (set) => others(set).some((which) => !committed.has(which));
     const key = `step.${one.step}`;
     const outcome = one.outcome === undefined ? '' : one.outcome;
     switch (one.step) {
       case 'locked': {
-        const beside = others(held).length > 0;
-        const before = all.some((other) => other.step === 'locked' && other.which !== one.which && other.moment < one.moment);
-        // A node learns late of its own release in Redis: only who has not committed still holds the lock for certain.
-        const again = one.place === 'redis' ? uncommitted(held) : beside;
-        if (again && oneBuyer) return { key: `${key}.${one.place}.again`, strong: true };
-        return { key: before && !beside && oneBuyer ? `${key}.${one.place}.after` : `${key}.${one.place}`, strong: false };
+        const isHeldByAnother = others(held).length > 0;
+        const wasHeldBefore = all.some((other) => other.step === 'locked' && other.which !== one.which && other.moment < one.moment);
+        // A node records its release when Redis has answered, later than the lock became free. So of the other requests only one
+        // that has not committed holds the lock in Redis for certain.
+        const hasTwoHolders = one.place === 'redis' ? uncommitted(held) : isHeldByAnother;
+        if (hasTwoHolders && oneBuyer) return { key: `${key}.${one.place}.again`, strong: true };
+        if (wasHeldBefore && !isHeldByAnother && oneBuyer) return { key: `${key}.${one.place}.after`, strong: false };
+        return { key: `${key}.${one.place}`, strong: false };
       }
       case 'unlocked': {
         const early = all.some((other) => other.step === 'committed' && other.which === one.which && other.moment > one.moment);
@@ -121,16 +140,21 @@ const Story = (() => {
       case 'decremented':
         return { key: strategy === 'naive' ? 'step.decremented.naive' : `step.decremented.${outcome || 'done'}`, strong: false };
       case 'batch-committed':
-        if (outcome !== 'failed') return { key: { 1: `${key}.alone`, 2: `${key}.pair` }[one.orders] || key, strong: false };
-        if (one.request.reply === 'SOLD_OUT') return { key: `${key}.sold-out`, strong: true };
-        // falls through
+        if (outcome === 'failed') {
+          return { key: one.request.reply === 'SOLD_OUT' ? `${key}.sold-out` : `${key}.failed`, strong: true };
+        }
+        if (one.orders === 1) return { key: `${key}.alone`, strong: false };
+        if (one.orders === 2) return { key: `${key}.pair`, strong: false };
+        return { key, strong: false };
       case 'admitted':
-        return { key: outcome === 'failed' ? `${key}.failed` : key, strong: outcome === 'failed' };
+        if (outcome === 'failed') return { key: `${key}.failed`, strong: true };
+        return { key, strong: false };
       default: return { key, strong: false };
     }
   }
 
-  // What the requests met, where that is a mark of its own; else what the strategy is, not what its steps look like.
+  // The sentence below the steps. Where the requests met the stream or the unique index, it explains that. Otherwise it explains
+  // the strategy (`story.why`), and is not guessed from the steps.
   function conclusion(story, moments) {
     const met = (fact) => story.kind === 'held' && moments.some(fact);
     if (met((one) => one.step === 'consumed')) return t('conclusion.admitted');
@@ -142,17 +166,18 @@ const Story = (() => {
   function plot(story, steps, names, port) {
     const nodes = [...new Set(story.requests.map((request) => request.node))].sort();
     const row = (request, which) => {
-      const own = steps.filter((step) => step.which === which);
-      const spans = own.filter((step) => step.step === 'locked').map((lock) => {
-        const free = own.find((step) => step.step === 'unlocked' && step.at >= lock.at);
-        return { from: lock.till, to: free ? free.at : request.answered };
+      const requestSteps = steps.filter((step) => step.which === which);
+      const spans = requestSteps.filter((step) => step.step === 'locked').map((lock) => {
+        const unlock = requestSteps.find((step) => step.step === 'unlocked' && step.at >= lock.at);
+        return { from: lock.till, to: unlock ? unlock.at : request.answered };
       });
-      const bars = own.map((step) => ({ from: step.at, to: step.till, at: step.moment, kind: colours[step.step] || 'six', number: step.number, strong: step.strong }));
+      const bars = requestSteps.map((step) => ({ from: step.at, to: step.till, at: step.moment, kind: colours[step.step] || 'six', number: step.number, strong: step.strong }));
       return { name: names[which], from: request.sent, to: request.answered, spans, bars };
     };
     const seen = new Set(steps.map((step) => colours[step.step] || 'six'));
     const entries = [['four', 'legend.lock'], ['one', 'legend.look'], ['two', 'legend.write'], ['three', 'legend.commit'], ['refused', 'legend.refused'], ['six', 'legend.answer']]
       .filter(([kind]) => seen.has(kind)).map(([kind, key]) => [kind, t(key)]);
+    // Behind the entry for locks.
     if (steps.some((step) => step.step === 'locked')) entries.splice(1, 0, ['span', t('story.held-by')]);
     return {
       name: t('story.plot', { count: story.requests.length, nodes: nodes.map((node) => t('story.node', { node: port(node) })).join(', ') }),

@@ -10,7 +10,8 @@ process_identity() {
   local stat fields
   { stat=$(<"/proc/$1/stat"); } 2>/dev/null || return 0
   read -ra fields <<<"${stat##*) }"
-  [[ ${fields[0]} == Z ]] || printf '%s/%s' "$BOOT" "${fields[19]}"
+  # Behind the command's name come the state (Z: ended, not collected) and, as the twentieth field, the start time.
+  if [[ ${fields[0]} != Z ]]; then printf '%s/%s' "$BOOT" "${fields[19]}"; fi
 }
 
 # running NAME: is the process alive that we started under this name? Sets RUNNING_PID and RUNNING_SIGNATURE.
@@ -29,7 +30,8 @@ orphans() {
   for file in /proc/[0-9]*/stat; do
     { stat=$(<"$file"); } 2>/dev/null || continue
     read -ra fields <<<"${stat##*) }"
-    [[ ${fields[3]} != "$pid" || ${fields[0]} == Z ]] || echo "${stat%% *}"
+    # The fourth field is the session.
+    if [[ ${fields[3]} == "$pid" && ${fields[0]} != Z ]]; then echo "${stat%% *}"; fi
   done
 }
 
@@ -56,22 +58,23 @@ restart_when_killed() {
   done
 }
 
-# recorded PATTERN: the names of those that we started and have not stopped since.
+# recorded PATTERN: the names of the processes that we started and have not stopped since.
 recorded() { find "$DATA/run" -name "$1.pid" -printf '%f\n' | sed 's/\.pid$//' | sort; }
 
 # recorded_port NAME: the port that it was started with.
 recorded_port() { awk '{ print $4 }' "$DATA/run/$1.pid"; }
 
-# launch NAME SIGNATURE COMMAND...: in the background, in a session of its own (so that a Ctrl-C here does not reach
+# launch NAME SIGNATURE COMMAND...: starts it in the background, in a session of its own (so that a Ctrl-C here does not reach
 # it), with its output in .dev/log/NAME.log.
 launch() {
   local name=$1 signature=$2 log=$DATA/log/$1.log
   shift 2
-  [[ ! -f $log || $(stat -c %s "$log") -lt 50000000 ]] || mv "$log" "$log.old"
+  if [[ -f $log && $(stat -c %s "$log") -ge 50000000 ]]; then mv "$log" "$log.old"; fi
   (
+    # 9 is the lock of ./dev (scripts/lib/settings.sh), which a server must not keep.
     exec 9<&- </dev/null >>"$log" 2>&1
-    [[ $name != app-* && $name != lab ]] || export_settings
-    [[ $name == app-* ]] || exec setsid -- "$@"
+    if [[ $name == app-* || $name == lab ]]; then export_settings; fi
+    if [[ $name != app-* ]]; then exec setsid -- "$@"; fi
     export -f restart_when_killed
     exec setsid -- bash -c 'restart_when_killed "$@"' restart_when_killed "$@"
   ) &

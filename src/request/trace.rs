@@ -8,17 +8,18 @@ use futures_util::FutureExt;
 use super::context::RequestContext;
 pub use super::step_trace::Step;
 
-/// Runs `work` and records it as the step that `name` makes of its outcome; to be awaited at once. Not an `async fn`:
-/// that would hold `work` twice, and double the size of each purchase's future.
+/// Runs `work` and records it as a step, which `step_of` makes of the outcome. The step begins with this call, so await the
+/// future at once. Not an `async fn`: its future would have room for `work` twice, as an argument and as what is awaited,
+/// and double the size of each purchase's future.
 pub fn step<T>(
     work: impl Future<Output = T>,
-    name: impl FnOnce(&T) -> Step,
+    step_of: impl FnOnce(&T) -> Step,
 ) -> impl Future<Output = T> {
     let trace = RequestContext::with_current(|context| context.trace.clone()).flatten();
     let begun = trace.map(|trace| (trace, Instant::now()));
     work.inspect(move |outcome| {
         if let Some((trace, since)) = begun {
-            trace.add(name(outcome), since);
+            trace.add(step_of(outcome), since);
         }
     })
 }

@@ -17,8 +17,9 @@ use testkit::raw;
 use testkit::redis_sentinel::in_sync;
 use testkit::redis_server::{RedisServer, Role};
 
-/// Three orders made just now by a node whose clock is this far ahead of UTC.
-async fn orders(stack: &Stack, first_user: i64, hours_ahead: i64, status: u8) {
+/// Inserts three orders, made just now by a node whose clock is this far ahead of UTC. The upper half of an order's id is the
+/// node's time, in seconds since 2022.
+async fn insert_orders(stack: &Stack, first_user: i64, hours_ahead: i64, status: u8) {
     for user in first_user..first_user + 3 {
         let insert = format!(
             "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES \
@@ -28,7 +29,7 @@ async fn orders(stack: &Stack, first_user: i64, hours_ahead: i64, status: u8) {
     }
 }
 
-/// Whatever a server's sessions begin with: ours commit each write, and need no key to delete rows by.
+/// Whatever settings a server gives to its sessions, ours commit each write, and may delete rows by a condition without a key.
 async fn assert_sessions_have_settings_of_their_own(server: &DatabaseServer) {
     let mut admin = server.admin().await.expect("connect");
     let settings = "SET GLOBAL autocommit = 0, GLOBAL sql_safe_updates = 1";
@@ -55,18 +56,22 @@ async fn assert_sessions_have_settings_of_their_own(server: &DatabaseServer) {
     admin.execute(settings).await.expect("settings");
 }
 
-/// A database's clock that is ahead of this machine's or behind, for everybody but its administrators.
+/// `doctor` names a database's clock that is ahead of this machine's or behind. `init_connect` moves it for every session but
+/// those of administrators.
 async fn assert_another_clock_is_named(server: &DatabaseServer, env: &[(&str, String)]) {
     let mut admin = server.admin().await.expect("connect");
     for difference in ["- 3600", "+ 3600"] {
-        let step = format!("SET @@timestamp = UNIX_TIMESTAMP() {difference}");
-        let step = format!("SET GLOBAL init_connect = '{step}'");
-        admin.execute(step.as_str()).await.expect("a step");
+        let set_clock = format!("SET @@timestamp = UNIX_TIMESTAMP() {difference}");
+        let at_connect = format!("SET GLOBAL init_connect = '{set_clock}'");
+        admin.execute(at_connect.as_str()).await.expect("a step");
         let text = Instance::says(1, &["doctor"], env, "the database's clock is 3");
         assert!(text.contains("run a time service"), "{text}");
     }
-    let back = "SET GLOBAL init_connect = ''";
-    admin.execute(back).await.expect("stepped back");
+    let nothing_at_connect = "SET GLOBAL init_connect = ''";
+    admin
+        .execute(nothing_at_connect)
+        .await
+        .expect("stepped back");
 }
 
 #[tokio::test]
@@ -86,7 +91,7 @@ async fn doctor_passes_a_healthy_stack_and_says_what_is_wrong_with_redis() {
     let mut env = stack.env();
     env[1].1 = redis.url();
     Instance::says(0, &["doctor"], &env, "Redis keeps nothing");
-    // Snapshots, the last of which is old, are another state.
+    // A Redis that keeps snapshots is told apart from one that keeps nothing: `doctor` says how old the last one is.
     let config = async |name: &str, value: &str| {
         let set = raw::command("CONFIG", &["SET", name, value]);
         set.exec_async(&mut redis.conn().await).await.unwrap();
@@ -108,7 +113,7 @@ async fn doctor_passes_a_healthy_stack_and_says_what_is_wrong_with_redis() {
         &env,
         "Redis keeps snapshots only; the last was made",
     );
-    // What evicts keys, takes writes of which no replica knows, and lets nobody hear of released locks.
+    // Now Redis evicts keys, the master takes writes that no replica has, and the user may not publish that a lock was released.
     config("maxmemory-policy", "allkeys-lru").await;
     let replica = RedisServer::start_as(Role::ReplicaOf(redis.port())).await;
     in_sync(&redis, &replica).await;
@@ -138,7 +143,7 @@ async fn doctor_passes_a_healthy_stack_and_says_what_is_wrong_with_redis() {
 #[tokio::test]
 async fn doctor_says_what_is_wrong_with_the_database_server() {
     if is_oceanbase() {
-        // It has no limit of connections, and no clock of a test's own.
+        // It does not limit connections, and a test cannot change its clock.
         return;
     }
     let stack = Stack::start(0, &[]).await;
@@ -274,6 +279,7 @@ async fn doctor_compares_the_time_zones_of_sessions_nodes_and_ids() {
     let doctor = |zone: &str, says: &str| {
         Instance::says(0, &["doctor", "--time-zone", zone], &stack.env(), says)
     };
+    // The sign in the name of such a zone is turned round: Etc/GMT-8 is UTC+8.
     let same = -hours;
     let different = -(hours + 3);
     let text = doctor(&format!("Etc/GMT{same:+}"), "");
@@ -283,14 +289,14 @@ async fn doctor_compares_the_time_zones_of_sessions_nodes_and_ids() {
         "forceConnectionTimeZoneToSession=true",
     );
 
-    orders(&stack, 10, 8, 1).await;
+    insert_orders(&stack, 10, 8, 1).await;
     let text = doctor("Asia/Shanghai", "");
     assert!(
         !text.contains("have ids made"),
         "they were made in our zone: {text}"
     );
     // A JVM in UTC: its ids are eight hours behind.
-    orders(&stack, 20, 0, 2).await;
+    insert_orders(&stack, 20, 0, 2).await;
     let text = doctor(
         "Asia/Shanghai",
         "3 of the last 6 orders have ids made at +00:00",

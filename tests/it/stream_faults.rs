@@ -10,18 +10,19 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
   if string.sub(key, 1, 6) ~= 'login:' then redis.call('DEL', key) end
 end";
 
-/// What Redis loses while orders are pending, of which nothing is committed, as the sale's row is locked.
+/// Makes Redis lose this while orders are pending. None of them is committed yet, since the sale's row is locked.
 async fn lose(stack: &mut Stack, what: &str) {
     let mut redis = stack.redis.conn().await;
-    let mut lose = redis::pipe();
-    lose.atomic();
+    let mut commands = redis::pipe();
+    commands.atomic();
     match what {
         "stream" | "stream, mended" => {
-            lose.del("stream.orders");
+            commands.del("stream.orders");
         }
         "all keys" => {
-            lose.cmd("EVAL").arg(FORGET).arg(0);
+            commands.cmd("EVAL").arg(FORGET).arg(0);
         }
+        // "nothing" and "all since a snapshot": a restart.
         _ => {
             let data = if what == "nothing" {
                 RedisData::Intact
@@ -33,14 +34,15 @@ async fn lose(stack: &mut Stack, what: &str) {
         }
     }
     if what == "stream, mended" {
-        // By somebody, at once, which hides that there was no group.
-        lose.cmd("XGROUP")
+        // Somebody creates stream and group again in the same moment, so that nobody sees that the group was missing.
+        commands
+            .cmd("XGROUP")
             .arg(&["CREATE", "stream.orders", "g1", "$", "MKSTREAM"]);
     }
-    lose.exec_async(&mut redis).await.unwrap();
+    commands.exec_async(&mut redis).await.unwrap();
 }
 
-/// Each of these orders ends as a row or a definite no, after which it never becomes one; and the whole sale is sold.
+/// Each of these orders ends as a row, or with a definite no, after which no row of it appears. And the whole sale is sold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_redis_loses_each_pending_order_ends_and_a_no_stays_one() {
     let mut stack = Stack::start(2, &[]).await;

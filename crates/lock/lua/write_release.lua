@@ -10,7 +10,7 @@
 -- Returns nil when this owner does not write (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer writes. If it still reads, the lock is a read lock from now on, and other
 -- readers are notified as well (Redisson leaves them to their timers).
--- 3 for 1: the user may not publish (see notify.lua).
+-- 3 instead of 1 if the user may not publish (see notify.lua).
 if outdated() then
   return nil
 end
@@ -23,6 +23,7 @@ if tonumber(ARGV[6]) > 0 then
   return 0
 end
 redis.call('HDEL', KEYS[1], ARGV[5])
+-- The field `mode` is there in any case. A further one is the hold count of this owner as a reader.
 if redis.call('HLEN', KEYS[1]) > 1 then
   redis.call('HSET', KEYS[1], 'mode', 'read')
 else

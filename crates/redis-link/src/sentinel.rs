@@ -2,7 +2,7 @@
 //!
 //! The sentinels are asked whenever the master may have been replaced, and every second anyway: a
 //! replaced master goes on answering for a while, and what it grants then is lost. Of two masters the
-//! one of the newer epoch counts, whichever sentinel named it, from that moment on.
+//! one of the newer epoch counts, as soon as any sentinel names it.
 //!
 //! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>.
 
@@ -35,9 +35,9 @@ pub(crate) struct Master {
     name: String,
     /// The master's login and socket settings; the address is a placeholder.
     model: ConnectionInfo,
-    /// Of the sentinels, and of looking a master up.
+    /// Limits for connections to the sentinels, and for looking the master up.
     timeouts: Timeouts,
-    /// The one of the newest epoch that a sentinel has named.
+    /// The master of the newest epoch that any sentinel has named.
     newest_master: watch::Sender<Option<MasterInfo>>,
     /// An error occurred that a failover would explain.
     stale: AtomicBool,
@@ -113,33 +113,34 @@ impl Master {
     /// Look the master up: the node that a sentinel names and that says itself that it is one. All
     /// sentinels are asked at once, so that those which hang delay nothing.
     ///
-    /// A sentinel that is cut off from the others names an outdated master, of an older epoch. Older
-    /// epochs count only where there are no other answers, and as those of a majority of two or more:
-    /// then the sentinels were set up anew.
+    /// A sentinel that is cut off from the others names an outdated master, of an older epoch. Such an
+    /// answer counts only if all answers are of older epochs, and if they come from at least two
+    /// sentinels and from more than half of all: then the sentinels were set up anew, and their epochs
+    /// began again.
     async fn discover(&self) -> RedisResult<Address> {
         let mut answers: FuturesUnordered<_> = self
             .sentinels
             .iter()
             .map(|sentinel| self.verified(sentinel))
             .collect();
-        let mut older = Vec::new();
+        let mut older_masters = Vec::new();
         let mut error = no_master("no sentinel answered");
         while let Some(answer) = answers.next().await {
             match answer {
                 Ok(info) if info.epoch < self.newest_epoch() => {
                     error = no_master("the sentinels that answer know an outdated master only");
-                    older.push(info);
+                    older_masters.push(info);
                 }
-                Ok(info) => return Ok(self.found(info.epoch, info)),
+                Ok(info) => return Ok(self.use_unless_outdated(info.epoch, info)),
                 Err(cause) => error = cause,
             }
         }
-        let newest = self.newest_epoch();
-        let majority = older.len() > 1 && older.len() * 2 > self.sentinels.len();
-        if let Some(info) = older.into_iter().max_by_key(|info| info.epoch)
-            && majority
+        let newest_epoch = self.newest_epoch();
+        let is_majority = older_masters.len() > 1 && older_masters.len() * 2 > self.sentinels.len();
+        if let Some(info) = older_masters.into_iter().max_by_key(|info| info.epoch)
+            && is_majority
         {
-            return Ok(self.found(newest, info));
+            return Ok(self.use_unless_outdated(newest_epoch, info));
         }
         self.mark_stale();
         Err(no_master_because(&error))
@@ -152,14 +153,14 @@ impl Master {
             .map_or(0, |master| master.epoch)
     }
 
-    /// Use this master, unless one of a newer epoch than `newest` is known by now. Returns the address
-    /// of the one in use.
-    fn found(&self, newest: u64, info: MasterInfo) -> Address {
+    /// Use this master, unless one of a newer epoch than `newest_epoch` has been named meanwhile. Returns
+    /// the address of the master in use.
+    fn use_unless_outdated(&self, newest_epoch: u64, info: MasterInfo) -> Address {
         self.stale.store(false, Ordering::Release);
         let mut address = info.address.clone();
         self.newest_master
             .send_if_modified(|newest_master| match newest_master {
-                Some(master) if master.epoch > newest => {
+                Some(master) if master.epoch > newest_epoch => {
                     address = master.address.clone();
                     false
                 }
@@ -172,17 +173,18 @@ impl Master {
         address
     }
 
-    /// What a sentinel reports, if the node it names has the role of a master. A connection that broke is made once more: one
-    /// to a sentinel is kept, and found to be broken only by its next use, after a short cut those to all of them; and a
-    /// promotion closes the connections that are just being made.
+    /// What a sentinel reports, if the node it names has the role of a master. If a connection breaks, this
+    /// is tried once more, for two reasons. Connections to sentinels are kept, and after a short cut of the
+    /// network all of them are broken, which only their next use shows. And a promotion closes the
+    /// connections to the node that are just being made.
     async fn verified(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
-        let verified = async {
+        let verifying = async {
             match self.verify(sentinel).await {
                 Err(error) if is_broken(&error) => self.verify(sentinel).await,
-                verified => verified,
+                outcome => outcome,
             }
         };
-        tokio::time::timeout(self.timeouts.connect, verified)
+        tokio::time::timeout(self.timeouts.connect, verifying)
             .await
             .unwrap_or_else(|_| {
                 Err(no_master(
@@ -199,8 +201,9 @@ impl Master {
     }
 
     /// What a sentinel reports. Until the end of a failover its leader answers `SENTINEL MASTER` with
-    /// the new epoch and the old address, so the address is asked for by the other command. That comes
-    /// second, as an old address must not be taken for one of the new epoch.
+    /// the new epoch and the old address. So only the epoch is taken from that, and the address from
+    /// `GET-MASTER-ADDR-BY-NAME`. The address is asked for second: if a failover happened between the
+    /// two, the other order would pair the old address with the new epoch.
     async fn ask(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("SENTINEL").arg("MASTER").arg(&self.name);
@@ -224,27 +227,31 @@ impl Master {
             epoch,
             address: format!("{host}:{port}").into(),
         };
-        self.heard(sentinel, info.clone());
+        self.note_answer(sentinel, info.clone());
         Ok(info)
     }
 
-    /// A master of a newer epoch replaces the known one at once, before anybody knows that it answers.
+    /// A master of a newer epoch replaces the known one at once, before it is known to answer.
     /// Within one epoch, one sentinel may give the master's host name and another its IP address. So
     /// another address counts only if the same sentinel gave a different one before.
-    fn heard(&self, sentinel: &Sentinel, info: MasterInfo) {
+    fn note_answer(&self, sentinel: &Sentinel, info: MasterInfo) {
         let mut last = sentinel.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = last.replace(info.clone());
-        let changed = before
-            .is_some_and(|before| before.epoch == info.epoch && before.address != info.address);
+        let previous = last.replace(info.clone());
+        let has_moved = previous.is_some_and(|previous| {
+            previous.epoch == info.epoch && previous.address != info.address
+        });
         self.newest_master.send_if_modified(|newest_master| {
-            let newer = newest_master.as_ref().is_none_or(|master| {
-                let has_moved = changed && info.address != master.address;
-                info.epoch > master.epoch || (info.epoch == master.epoch && has_moved)
-            });
-            if newer {
+            let replaces_known = match newest_master.as_ref() {
+                None => true,
+                Some(known) if info.epoch == known.epoch => {
+                    has_moved && info.address != known.address
+                }
+                Some(known) => info.epoch > known.epoch,
+            };
+            if replaces_known {
                 *newest_master = Some(info);
             }
-            newer
+            replaces_known
         });
     }
 
@@ -349,13 +356,13 @@ impl Target for Master {
             }
         };
         Box::pin(async move {
-            // The search, and opening the connection.
+            // Twice the limit: for looking the master up, and for connecting to it.
             let connected = tokio::time::timeout(timeouts.connect * 2, connect).await;
             let connected = connected.unwrap_or_else(|_| Err(no_master("it does not answer")));
             connected.map_err(|error: RedisError| {
                 self.mark_stale();
-                // A refused connection is known to be one; of others it has to be said that no command
-                // was sent.
+                // The caller has to see that no command was sent. A refused connection says so itself; any
+                // other error of the network is turned into one that does.
                 if error.is_io_error() && !error.is_connection_refusal() {
                     no_master_because(&error)
                 } else {

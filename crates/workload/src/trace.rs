@@ -22,7 +22,7 @@ pub struct Trace {
 pub struct Step {
     /// Its name, such as `looked`.
     pub step: String,
-    /// Its begin, ms since the arrival; in a story, since its first request was sent.
+    /// When it began, in ms after the request arrived; in a story, after the story's first request was sent.
     pub at: f64,
     /// How long it took, ms.
     pub took: f64,
@@ -46,27 +46,35 @@ impl Trace {
         self.steps.iter().find(|step| step.step == name)
     }
 
-    /// How many orders were in the commit of its order, where commits are shared.
+    /// How many orders were committed together with this attempt's; `None` where commits are not shared, or this one failed.
     pub fn batch(&self) -> Option<u64> {
         let committed = &self.step("batch-committed")?.saw;
         let orders = committed.get("orders")?.as_u64()?;
-        (orders > 0 && !committed.contains_key("outcome")).then_some(orders)
+        // A commit that succeeded tells no outcome.
+        let has_failed = committed.contains_key("outcome");
+        if orders == 0 || has_failed {
+            return None;
+        }
+        Some(orders)
     }
 }
 
 impl Step {
     fn read(word: &str) -> Option<Self> {
         let (name, details) = word.split_once('@')?;
-        let (times, saw) = details.split_once(':').unwrap_or((details, ""));
+        let (times, pairs) = details.split_once(':').unwrap_or((details, ""));
         let (begin, took) = times.split_once('+')?;
         let ms = |us: &str| us.parse().ok().map(|us: u32| f64::from(us) / 1e3);
-        let saw = saw.split(',').filter(|pair| !pair.is_empty());
-        let saw = saw.map(|pair| pair.split_once('=').map(|(k, v)| (k.to_owned(), value(v))));
+        let mut saw = Map::new();
+        for pair in pairs.split(',').filter(|pair| !pair.is_empty()) {
+            let (key, text) = pair.split_once('=')?;
+            saw.insert(key.to_owned(), value(text));
+        }
         Some(Self {
             step: name.to_owned(),
             at: ms(begin)?,
             took: ms(took)?,
-            saw: saw.collect::<Option<_>>()?,
+            saw,
         })
     }
 }

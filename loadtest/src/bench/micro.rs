@@ -1,5 +1,5 @@
 //! Measurements without HTTP: locks inside this process, called as the service calls them; the same scripts and commands
-//! sent by redis-benchmark; and single commands and commits, in whose time others are expressed.
+//! sent by redis-benchmark; and single commands and commits, to which other measurements are compared.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::bench::environment::Environment;
 use crate::bench::ratios;
 use crate::bench::run::Run;
 
-/// Tasks, and clients of redis-benchmark.
+/// How many tasks use locks at once, and how many clients redis-benchmark has.
 pub const CLIENTS: usize = 64;
 
-/// Measures the run `name`, for about `duration` where it is a rate.
+/// Measures the run `name`. A rate is measured for about `duration`; of commits a fixed number is timed.
 pub async fn measure(
     name: &'static str,
     environment: &Environment,
@@ -78,12 +78,12 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
     let server = Server::from_url(&environment.access.redis_url)?;
     let locks = Arc::new(Locks::connect(server, LockConfig::default()).await?);
     let begin = Instant::now();
-    let task = |task: usize| {
+    let tasks = (0..CLIENTS).map(|number| {
         let locks = locks.clone();
         tokio::spawn(async move {
             let mut count = 0_u64;
             while begin.elapsed() < duration {
-                let lock = locks.lock(&format!("bench:lock:{task}"));
+                let lock = locks.lock(&format!("bench:lock:{number}"));
                 let guard = lock.try_acquire().await?;
                 guard
                     .context("a lock of one task alone was held")?
@@ -93,36 +93,38 @@ async fn lock_pairs(environment: &Environment, duration: Duration) -> anyhow::Re
             }
             anyhow::Ok(count)
         })
-    };
-    let counts = try_join_all((0..CLIENTS).map(task)).await?;
-    let count: u64 = counts.into_iter().sum::<anyhow::Result<u64>>()?;
-    let rate = count as f64 / begin.elapsed().as_secs_f64();
+    });
+    let mut pairs = 0_u64;
+    for count in try_join_all(tasks).await? {
+        pairs += count?;
+    }
+    let rate = pairs as f64 / begin.elapsed().as_secs_f64();
     locks.shutdown().await;
     Ok(rate)
 }
 
-/// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
-/// other. Some releases find no lock, which favours this side.
+/// The scripts of acquire and release, each sent by redis-benchmark in a run of its own; pairs per second, as if one
+/// followed the other. Some releases find no lock, which takes less time: redis-benchmark looks a little faster than it is.
 async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Result<f64> {
-    let text = concat!(
+    let acquire_text = concat!(
         include_str!("../../../crates/lock/lua/generation.lua"),
         include_str!("../../../crates/lock/lua/acquire.lua")
     );
-    let acquire = load(server, text).await?;
-    let text = concat!(
+    let acquire = load(server, acquire_text).await?;
+    let release_text = concat!(
         include_str!("../../../crates/lock/lua/generation.lua"),
         include_str!("../../../crates/lock/lua/notify.lua"),
         include_str!("../../../crates/lock/lua/release.lua")
     );
-    let release = load(server, text).await?;
+    let release = load(server, release_text).await?;
     let owner = "00000000-0000-4000-8000-000000000000:1";
     let key = "bench:raw:__rand_int__";
     let mut redis = redis_connection::connect(&server.url()).await?;
-    let first = requests(duration, 60_000.0);
-    let keys = (first / 10).max(1);
+    let acquire_count = requests(duration, 60_000.0);
+    let key_count = (acquire_count / 10).max(1);
     let generation_key = "bench:generation";
     let generation = "1";
-    let acquired = [
+    let acquire_call = [
         "EVALSHA",
         &acquire,
         "2",
@@ -133,11 +135,12 @@ async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Res
         "1",
         generation,
     ];
-    let acquires = redis_benchmark(server, first, keys, &acquired).await?;
+    let acquires_per_s = redis_benchmark(server, acquire_count, key_count, &acquire_call).await?;
+    // `__rand_int__` is written with twelve digits.
     let held: bool = redis.exists("bench:raw:000000000000").await?;
     ensure!(held, "redis-benchmark's keys are not what was expected");
     let channel = "redisson_lock__channel:{bench}";
-    let released = [
+    let release_call = [
         "EVALSHA",
         &release,
         "2",
@@ -151,12 +154,12 @@ async fn raw_lock_pairs(server: &RedisServer, duration: Duration) -> anyhow::Res
         "0",
         generation,
     ];
-    let releases = redis_benchmark(server, keys, keys, &released).await?;
-    Ok(1.0 / (1.0 / acquires + 1.0 / releases))
+    let releases_per_s = redis_benchmark(server, key_count, key_count, &release_call).await?;
+    Ok(1.0 / (1.0 / acquires_per_s + 1.0 / releases_per_s))
 }
 
-/// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
-/// second.
+/// The script with which the strategy `stream` admits new buyers, one buyer a call (the service admits several); admissions
+/// per second.
 async fn raw_admissions(server: &RedisServer, duration: Duration) -> anyhow::Result<f64> {
     // No sale has this id.
     const SALE: &str = "999999999999";
@@ -173,15 +176,15 @@ async fn raw_admissions(server: &RedisServer, duration: Duration) -> anyhow::Res
     let keys = [stream, pending, &stock, &claims, &open];
     let pending_limit = "1000000000";
     let admitted_until = "9000000000000000";
-    // The first call begins a mark, under which the sale is then open.
-    let mut first = redis::cmd("EVALSHA");
-    first
+    // The first call writes the mark of this server's data (stream_mark.lua). The sale is then opened under that mark.
+    let mut marking_call = redis::cmd("EVALSHA");
+    marking_call
         .arg(&script)
         .arg(keys.len())
         .arg(&keys)
         .arg(pending_limit)
         .arg(&["1", SALE, "1", "1", admitted_until]);
-    first.exec_async(&mut redis).await?;
+    marking_call.exec_async(&mut redis).await?;
     let mark: String = redis.hget(pending, "mark").await?;
     let _: () = redis::pipe()
         .set(&stock, 2_000_000_000)
@@ -224,18 +227,19 @@ async fn load(server: &RedisServer, script: &str) -> anyhow::Result<String> {
         .await?)
 }
 
-/// Runs redis-benchmark without pipelining; requests per second. `__rand_int__` becomes one of `keys`.
+/// Runs redis-benchmark without pipelining; requests per second. In each request `__rand_int__` becomes a random number below
+/// `key_count`.
 async fn redis_benchmark(
     server: &RedisServer,
     requests: u64,
-    keys: u64,
+    key_count: u64,
     call: &[&str],
 ) -> anyhow::Result<f64> {
     let port = server.port().to_string();
     let mut command = Command::new("redis-benchmark");
     command
         .args(["-p", &port, "--csv", "-c", &CLIENTS.to_string()])
-        .args(["-n", &requests.to_string(), "-r", &keys.to_string()])
+        .args(["-n", &requests.to_string(), "-r", &key_count.to_string()])
         .args(call);
     let output =
         tokio::task::block_in_place(|| command.output()).context("running redis-benchmark")?;
@@ -258,7 +262,8 @@ async fn redis_benchmark(
 mod tests {
     use super::*;
 
-    /// They fail unless the scripts do what they do for the service: their arguments are written here a second time.
+    /// The scripts' arguments are written in this file a second time. Each measurement fails unless the scripts do with them
+    /// what they do for the service.
     #[tokio::test(flavor = "multi_thread")]
     async fn redis_benchmark_calls_the_scripts_as_the_service_does() {
         let server = RedisServer::start().await;

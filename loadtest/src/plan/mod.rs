@@ -1,7 +1,8 @@
 //! The capacity plan: how a sale goes on given machines, and which machines it needs.
 //!
 //! - [`figures`]: what an answer costs, as measured.
-//! - [`model`]: stations and what an answer takes of them; the plan. [`sale`]: the formula of the queue.
+//! - [`model`]: the stations that an answer passes, how long it takes at each, and the plan that follows.
+//! - [`sale`]: how a sale goes through one queue, as a formula.
 //! - [`tables`]: the tables of the documents.
 
 pub mod figures;

@@ -1,7 +1,7 @@
 //! The stampede: a hot key expires while two instances' readers all want it at once (*breakdown*).
 //!
-//! Each round lets every reader go at one instant, twice: on the warm key, which shows what the tool and the machine cost by
-//! themselves, and once the key has expired and copies in the instances' memory are gone too.
+//! In each round all readers read at one instant, twice. The first burst is on the warm key, and shows what the tool and the
+//! machine cost by themselves. The second is after the key has expired and the instances have dropped their copies in memory.
 //!
 //! A load of one row takes well below a millisecond, too little to tell which reader waited for it. So the table is locked
 //! while the readers arrive ([`ShopTable::lock`](super::shops::ShopTable::lock)): a reader that waits for the load is
@@ -29,11 +29,11 @@ const ROUNDS: u32 = 5;
 const SLOW_LOAD: Duration = Duration::from_millis(300);
 /// What a reader with the mutex may wait beyond one load, in milliseconds.
 const GRACE_MS: f64 = 50.0;
-/// Loads that show a stampede.
-const SHOWN: u64 = 100;
-/// Beyond this no instance serves a copy from its memory, which it may for a second.
-const FORGOTTEN: Duration = Duration::from_millis(1200);
-/// Between the making of a burst and its beginning.
+/// With so many loads in one expiry, a stampede is shown.
+const STAMPEDE_LOADS: u64 = 100;
+/// After this time no instance has a copy in its memory any more: it may serve one for a second.
+const COPIES_GONE_AFTER: Duration = Duration::from_millis(1200);
+/// Time to prepare a burst, before the instant at which all readers are let go.
 const LEAD: Duration = Duration::from_millis(100);
 /// Longest wait for a rebuild in the background.
 const REBUILD_LIMIT: Duration = Duration::from_secs(5);
@@ -114,15 +114,13 @@ async fn round(
     strategy: ReadStrategy,
 ) -> Result<Round, Error> {
     let shop = stage.shops[0];
-    // Stored anew as the strategy does it, and in the memory of each instance.
+    // One read by each instance stores the shop anew, in the strategy's own form, and fills the instances' memory.
     stage.keys.remove(&[shop]).await?;
-    sleep(FORGOTTEN).await;
-    if stage
+    sleep(COPIES_GONE_AFTER).await;
+    let filling_counts = stage
         .read_each(strategy, vec![shop; stage.nodes.len()])
-        .await?
-        .loads
-        == 0
-    {
+        .await?;
+    if filling_counts.loads == 0 {
         let detail = "a load was not counted: --nodes must be the instances, not a proxy";
         return Err(Error::Usage(detail.to_owned()));
     }
@@ -138,7 +136,7 @@ async fn round(
     } else {
         stage.keys.expire(shop).await?;
     }
-    sleep(FORGOTTEN).await;
+    sleep(COPIES_GONE_AFTER).await;
     readers.open().await?;
 
     let bursting = burst_on_expired_key(stage, readers, strategy, ids);
@@ -146,8 +144,8 @@ async fn round(
     let failed = warm
         .iter()
         .chain(&burst.reads)
-        .filter(|read| read.answer != Answer::Shop);
-    let failed = failed.count() as u64;
+        .filter(|read| read.answer != Answer::Shop)
+        .count() as u64;
     let loads = counts.loads;
     let round = Round {
         counts,
@@ -226,72 +224,79 @@ fn slowest_ms(reads: &[Read]) -> f64 {
 
 /// Checks all rounds of a read strategy: each by what the strategy promises about an expiry.
 fn check(strategy: ReadStrategy, rounds: &[Round]) -> Vec<Check> {
-    let what = |what: &str| format!("{strategy}: {what}");
+    let name_of = |check: &str| format!("{strategy}: {check}");
     let ms = |ms: f64| format!("{ms:.0} ms");
-    let longest = |time_ms: fn(&Round) -> f64| rounds.iter().map(time_ms).fold(0.0, f64::max);
+    let longest_ms = |time_ms: fn(&Round) -> f64| rounds.iter().map(time_ms).fold(0.0, f64::max);
     let sum = |count: fn(&Round) -> u64| rounds.iter().map(count).sum::<u64>();
     let loads: Vec<_> = rounds.iter().map(|round| round.counts.loads).collect();
     let per_expiry = |allowed: &str, holds| {
         Check::new(
-            what("loads per expiry"),
+            name_of("loads per expiry"),
             format!("{loads:?}"),
             allowed,
             holds,
         )
     };
-    let warm = longest(|round| round.warm_ms);
-    let wait = longest(Round::wait_ms);
-    let waits = Check::shown(
-        what("longest wait"),
-        format!("{wait:.0} ms beyond {warm:.0} ms"),
+    let longest_warm_ms = longest_ms(|round| round.warm_ms);
+    let longest_wait_ms = longest_ms(Round::wait_ms);
+    let longest_wait = Check::shown(
+        name_of("longest wait"),
+        format!("{longest_wait_ms:.0} ms beyond {longest_warm_ms:.0} ms"),
     );
     // A stampede must show where nothing prevents it.
     if matches!(
         strategy,
         ReadStrategy::CacheAside | ReadStrategy::NullCaching
     ) {
-        let shown = loads.iter().any(|loads| *loads >= SHOWN);
-        return vec![per_expiry(&format!("once {SHOWN}"), shown).needed(), waits];
+        let is_shown = loads.iter().any(|loads| *loads >= STAMPEDE_LOADS);
+        let allowed = format!("once {STAMPEDE_LOADS}");
+        return vec![per_expiry(&allowed, is_shown).needed(), longest_wait];
     }
-    let hidden = what("statements of the database without a load");
     let mut checks = vec![
         per_expiry("1 each", loads.iter().all(|loads| *loads == 1)),
-        Check::none(hidden, sum(|round| round.counts.unexplained)),
         Check::none(
-            what("keys not rebuilt"),
+            name_of("statements of the database without a load"),
+            sum(|round| round.counts.unexplained),
+        ),
+        Check::none(
+            name_of("keys not rebuilt"),
             sum(|round| u64::from(!round.rebuilt)),
         ),
-        Check::none(what("readers without the shop"), sum(|round| round.failed)),
-        waits,
+        Check::none(
+            name_of("readers without the shop"),
+            sum(|round| round.failed),
+        ),
+        longest_wait,
     ];
     if strategy == ReadStrategy::Mutex {
-        let beyond = longest(|round| round.wait_ms() - round.load_ms);
-        let what = what("longest wait beyond the load");
+        let beyond_load_ms = longest_ms(|round| round.wait_ms() - round.load_ms);
         checks.push(Check::new(
-            what,
-            ms(beyond),
+            name_of("longest wait beyond the load"),
+            ms(beyond_load_ms),
             ms(GRACE_MS),
-            beyond <= GRACE_MS,
+            beyond_load_ms <= GRACE_MS,
         ));
     }
     if strategy == ReadStrategy::LogicalExpiry {
-        let what = what("expiries with a reader answered after the load");
-        checks.push(check_late_answers(what, rounds));
+        let name = name_of("expiries with a reader answered after the load");
+        checks.push(check_late_answers(name, rounds));
     }
-    let counts = Counts {
+    // Without Redis an instance loads by itself, on purpose: then these checks cannot prove a violation.
+    let bypassed_only = Counts {
         bypassed: sum(|round| round.counts.bypassed),
         ..Counts::default()
     };
-    counts.with_redis_in_time(&what(BYPASSED), checks)
+    bypassed_only.with_redis_in_time(&name_of(BYPASSED), checks)
 }
 
-/// Who did not wait was answered before the load could be done. Where the warm burst takes as long, nothing can be told.
-fn check_late_answers(what: String, rounds: &[Round]) -> Check {
+/// A reader that does not wait is answered before the load can end. A later answer proves nothing on a slow machine: where the
+/// warm burst took as long as the load, or where the wait is within [`GRACE_MS`].
+fn check_late_answers(name: String, rounds: &[Round]) -> Check {
     let late: Vec<_> = rounds
         .iter()
         .filter(|round| round.expired_ms >= round.load_ms)
         .collect();
-    let check = Check::none(what, late.len() as u64);
+    let check = Check::none(name, late.len() as u64);
     let is_slow_machine = late
         .iter()
         .all(|round| round.wait_ms() <= GRACE_MS || round.warm_ms >= round.load_ms);
@@ -307,7 +312,7 @@ mod tests {
     use super::*;
     use crate::report::CheckResult;
 
-    /// Loads of 301 ms; the warm burst takes 60 ms, the slowest read of the expired key so many more.
+    /// The load takes 301 ms, the warm burst 60 ms, and the slowest read of the expired key `wait_ms` more than the warm burst.
     fn round(loads: u64, wait_ms: f64) -> Round {
         let counts = Counts {
             loads,
@@ -329,8 +334,8 @@ mod tests {
         use CheckResult::{Shown, Unclear, Violation};
         use ReadStrategy::{CacheAside, Layered, LogicalExpiry, Mutex, NullCaching};
         let good = round(1, 20.0);
-        let mut witnessed = good;
-        witnessed.counts.unexplained = 1;
+        let mut with_unexplained_statement = good;
+        with_unexplained_statement.counts.unexplained = 1;
         let mut slow_redis = round(5, 20.0);
         slow_redis.counts.bypassed = 4;
         let slow_machine = Round {
@@ -339,7 +344,7 @@ mod tests {
             ..good
         };
         let mut cases = vec![
-            // 301 ms are the load's, 50 are granted.
+            // A reader may wait for the 301 ms of the load, and 50 ms more.
             (Mutex, round(1, 350.0), Shown),
             (Mutex, round(1, 352.0), Violation),
             // Nobody waits, as far as the machine is fast enough to tell.
@@ -354,7 +359,7 @@ mod tests {
                 },
                 Unclear,
             ),
-            // Slow once, and on the warm key.
+            // Only the warm burst was slow: no reader waited.
             (
                 LogicalExpiry,
                 Round {
@@ -374,7 +379,7 @@ mod tests {
                 (strategy, good, Shown),
                 (strategy, round(2, 20.0), Violation),
                 (strategy, round(0, 20.0), Violation),
-                (strategy, witnessed, Violation),
+                (strategy, with_unexplained_statement, Violation),
                 (
                     strategy,
                     Round {

@@ -13,7 +13,8 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
     let java = JavaNode::join(&stack).await;
-    // Admitted by ours, by the Java node, and one whose order the Java consumer commits.
+    // The first is admitted by our node, the second by the Java node, and both are dropped. The third is admitted by our node,
+    // and the Java consumer commits its order.
     let mut held = Vec::new();
     for (order, user, ours) in [
         (71, &users[0], true),
@@ -49,7 +50,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         stack
             .wait_for_code(user, delivered.order, "ORDER_FAILED")
             .await;
-        // Told by its row, which is there before the claim is given back.
+        // The buyer hears it from the refusal's row, which is written before the claim is given back.
         eventually("the claim is given back", || async {
             !has_claim(&stack, sale, user).await
         })
@@ -67,7 +68,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     java.buy(users[1].id, sale).await;
     assert_eq!(stack.drained(sale).await, (3, 2, Some(2)));
 
-    // One of a buyer who has an order names it.
+    // A dropped entry of a buyer who has an order: the refusal names that order.
     let sale = stack.publish(5, "stream").await;
     let user = &users[0];
     let first = stack.buy_committed(user, sale).await;
@@ -79,14 +80,14 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         .await
         .unwrap();
     let delivered = java.hold(user.id, sale, 81, true).await;
-    // One of our consumers has written its refusal, and not why yet.
-    let refusal = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
+    // As if one of our consumers had written the refusal's row, but not the reason yet: the buyer still hears "pending".
+    let insert_refusal = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES";
     stack
         .database
-        .run(&format!("{refusal} (81, {}, 0, 4)", user.id))
+        .run(&format!("{insert_refusal} (81, {}, 0, 4)", user.id))
         .await;
     assert_eq!(stack.look_up(user, 81).await.status, 202);
-    // It finds the row, and drops.
+    // The Java consumer finds the buyer's order, and drops the entry.
     java.handle(&delivered).await;
     let refused = stack.decided(user, 81).await;
     refused.refused(200, "ALREADY_ORDERED");
@@ -97,17 +98,17 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     );
     assert_eq!(stack.drained(sale).await, (1, 4, Some(4)));
 
-    // One of a sale that is sold out says so.
+    // A dropped entry of a sale that is sold out: the refusal says so.
     let sale = stack.publish(1, "stream").await;
     stack.buy_committed(&users[0], sale).await;
     let delivered = java.hold(users[1].id, sale, 91, true).await;
-    // No stock is left, so it drops.
+    // No stock is left, so the Java consumer drops the entry.
     java.handle(&delivered).await;
     stack.wait_for_code(&users[1], 91, "SOLD_OUT").await;
     stack.counted(sale, 0).await;
     assert!(!has_claim(&stack, sale, &users[1]).await);
 
-    // More are pending than are left, and all are dropped: of what they give back only what is left is sold.
+    // Three orders are pending for one voucher, and all three are dropped. Afterwards one is left to sell, not three.
     let sale = stack.publish(1, "stream").await;
     let mut held = Vec::new();
     for (user, order) in users.iter().zip(101..) {
@@ -121,7 +122,8 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
     }
     assert_eq!(stack.drained(sale).await, (0, 1, Some(1)));
 
-    // A drop is found though its consumer has left the group: while only ours are in it, less often.
+    // A dropped entry is found even if its consumer has left the group. While only our consumers are in the group, they look
+    // for drops less often.
     let sale = stack.publish(5, "stream").await;
     let held = java.hold(users[0].id, sale, 92, false).await;
     let _: () = redis::pipe()
@@ -137,7 +139,7 @@ async fn a_dropped_entry_is_refused_for_good_with_its_reason_and_gives_its_place
         .wait_for_code(&users[0], held.order, "ORDER_FAILED")
         .await;
 
-    // Somebody deletes one entry of several: its order is not pending for good.
+    // Somebody deletes one of several entries. Its order does not stay pending forever.
     let deleted = java.hold(users[1].id, sale, 93, true).await;
     java.hold(users[2].id, sale, 94, true).await;
     let _: u64 = redis.xdel("stream.orders", &[deleted.entry]).await.unwrap();
@@ -167,8 +169,8 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
     stack.look_up(&user, 71).await.data();
     assert_eq!(stack.drained(sale).await, (1, 4, Some(4)));
 
-    // The acknowledgement comes while the entry is with a consumer of ours, which cannot commit yet: that ends it for
-    // good, and what ours tries later comes to nothing.
+    // The acknowledgement comes while a consumer of ours has the entry and cannot commit it yet. That refuses the order for
+    // good: our consumer's later attempt to commit it has no effect.
     let sale = stack.publish(5, "stream").await;
     let delivered = java.hold(user.id, sale, 73, true).await;
     let mut redis = stack.redis.conn().await;
@@ -179,7 +181,8 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_and_may_be_acknowledg
         java.acknowledge(&delivered).await;
         stack.wait_for_code(&user, 73, "ORDER_FAILED").await;
         stack.stream_drained().await;
-        // What it gave back is counted once the sale opens, and is not sold by a Java node before.
+        // The voucher that the refusal gives back is counted only when the sale opens again. Until then the counter is 0, so
+        // that no Java node sells it.
         let counter = stack.counter(sale).await;
         assert_eq!(counter, Some(0), "of a sale that is closed");
     })

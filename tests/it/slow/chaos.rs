@@ -9,7 +9,8 @@ use testkit::replicated_database::Replication;
 
 use crate::database_failover::is_mariadb;
 
-/// So many rounds, each of which begins with another fault, in the order of `./dev chaos --list`.
+/// Runs so many rounds. Each has the next of the faults that `./dev chaos --list` shows, in a fixed order (`draw_order` of the
+/// chaos runs), and perhaps others, drawn at random.
 async fn rounds(rounds: u32, redis: RedisLayout, database: Replication) {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_seckill"));
     let mut options = ChaosOptions {
@@ -21,18 +22,24 @@ async fn rounds(rounds: u32, redis: RedisLayout, database: Replication) {
         recoveries: 0,
         ..defaults()
     };
-    (options.layout.redis, options.layout.database) = (redis, database);
+    options.layout.redis = redis;
+    options.layout.database = database;
     let report = chaos::run(&options).await.expect("servers that start");
     assert_eq!(report.result().exit_code(), ExitCode::SUCCESS, "{report}");
-    let drawn = report.figures[0]
+    // The first figure has a row for each fault: how often it was injected, and its name.
+    let injected_faults = report.figures[0]
         .rows
         .iter()
         .filter(|row| row[0] != "0")
         .count();
-    assert!(drawn >= rounds as usize, "each has a fault: {report}");
+    assert!(
+        injected_faults >= rounds as usize,
+        "each has a fault: {report}"
+    );
 }
 
-/// Up to a payment whose reply is lost, late copies of what was sent to either server, and clocks that are wrong.
+/// So many rounds that they have a payment whose reply is lost, late copies of what was sent to either server, and clocks that
+/// are wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_oversold_lost_or_stranded_under_faults() {
     rounds(30, RedisLayout::Single, Replication::None).await;
@@ -46,7 +53,7 @@ async fn nor_when_a_redis_cluster_and_a_replicated_database_fail_over() {
     }
 }
 
-/// Up to a master that is partitioned with its clients.
+/// So many rounds that one has a master that is partitioned with its clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_when_sentinel_replaces_a_redis_master() {
     rounds(7, RedisLayout::Sentinel, Replication::None).await;

@@ -1,9 +1,9 @@
-//! Single-flight and the stamps of the cache in memory under a concurrency explorer (shuttle): thousands of
-//! interleavings of readers that share loads, are dropped half-way, of loads that fail, and of
-//! changes of the source with their invalidations. The reader does what `strategies` does, without Redis.
+//! Single-flight and the stamps of the cache in memory under a concurrency explorer (shuttle). Readers share
+//! loads, and one of them is dropped half-way; loads fail; the source changes and is invalidated. Thousands
+//! of interleavings of these are tried. The reader does what `strategies` does, without Redis.
 //!
-//! The mutex is the explorer's, each of its operations a point at which other tasks may run first;
-//! the cache in memory and tokio's channels count as one step.
+//! The mutex is the explorer's: at each of its operations other tasks may run first. A call of the cache in
+//! memory or of tokio's channels is one step, which nothing interrupts.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -22,9 +22,10 @@ use crate::value::CachedValue;
 const KEY: &str = "a";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Interleavings of each test, half of them chosen at random, half by priorities (PCT); and of the
-/// tests that plant a bug, which end as soon as it is found.
+/// Interleavings that a test explores, half of them chosen at random, half by priorities (PCT).
 const RUNS: usize = 1_500;
+
+/// The same for a test that plants a bug: at most, since it ends as soon as the bug is found.
 const RUNS_WITH_A_BUG: usize = 10_000;
 
 /// A bug in the reader, to see that the explorer finds it.
@@ -33,7 +34,7 @@ enum Bug {
     None,
     /// A load is joined whatever was invalidated since it began.
     JoinsAnyFlight,
-    /// A value is kept in memory under the stamp of after its load.
+    /// A value is kept in memory under a stamp that is taken after its load, not before.
     StampsAfterTheLoad,
     /// A load that was given up keeps its flight.
     KeepsTheFlight,
@@ -43,7 +44,7 @@ struct World {
     group: Arc<SingleFlight>,
     local: LocalCache,
     /// The stamp before any change.
-    first: VersionStamp,
+    initial_stamp: VersionStamp,
     source: Mutex<Source>,
 }
 
@@ -59,28 +60,28 @@ struct Source {
 async fn read(world: Arc<World>, bug: Bug) {
     let at_least = world.source.lock().unwrap().invalidated;
     let stamp = world.local.stamp(KEY);
-    let got = if let Some(Some(hit)) = world.local.get::<u64>(KEY) {
+    let value = if let Some(Some(hit)) = world.local.get::<u64>(KEY) {
         hit
     } else {
-        let joined = if bug == Bug::JoinsAnyFlight {
-            world.first
+        let join_stamp = if bug == Bug::JoinsAnyFlight {
+            world.initial_stamp
         } else {
             stamp
         };
-        let (leader, follower) = world.group.join::<u64, ()>(KEY, joined);
+        let (leader, follower) = world.group.join::<u64, ()>(KEY, join_stamp);
         if let Some(leader) = leader {
-            // It goes on when its reader is dropped.
+            // A task of its own: the load goes on when its reader is dropped.
             spawn(lead(world.clone(), leader, stamp, bug));
         }
         match follower.wait().await {
-            Ok(value) => value.expect("the row exists"),
+            Ok(loaded) => loaded.expect("the row exists"),
             Err(_) => return,
         }
     };
     assert!(
-        **got >= at_least,
+        **value >= at_least,
         "read {} after {at_least} was invalidated",
-        **got
+        **value
     );
 }
 
@@ -103,20 +104,22 @@ async fn lead(world: Arc<World>, leader: Leader<u64, ()>, stamp: VersionStamp, b
         return;
     }
     let value = CachedValue::new(version);
-    let kept = if bug == Bug::StampsAfterTheLoad {
+    let value_stamp = if bug == Bug::StampsAfterTheLoad {
         world.local.stamp(KEY)
     } else {
         stamp
     };
-    world.local.put(KEY, kept, Some(&value), HOUR);
+    world.local.put(KEY, value_stamp, Some(&value), HOUR);
     leader.complete(Ok(Some(value)));
 }
 
 fn begin_load(world: &World, stamp: VersionStamp) {
     let mut source = world.source.lock().unwrap();
-    // One under an older stamp may run twice: a reader that took it long ago finds no flight any more.
-    let shared = stamp != world.local.stamp(KEY) || !source.loading.contains(&stamp);
-    assert!(shared, "two loads under the current stamp");
+    // Under the current stamp one load runs at a time. Under an older one there may be two: a reader that took the stamp
+    // long ago finds no flight to join any more.
+    let is_current = stamp == world.local.stamp(KEY);
+    let is_second_load = is_current && source.loading.contains(&stamp);
+    assert!(!is_second_load, "two loads under the current stamp");
     source.loading.push(stamp);
 }
 
@@ -155,11 +158,11 @@ fn run(bug: Bug) {
     block_on(async move {
         let local = LocalCache::new(16);
         local.enable();
-        let first = local.stamp(KEY);
+        let initial_stamp = local.stamp(KEY);
         let world = Arc::new(World {
             group: Arc::default(),
             local,
-            first,
+            initial_stamp,
             source: Mutex::default(),
         });
         let mut tasks: Vec<_> = (0..4)
@@ -169,7 +172,7 @@ fn run(bug: Bug) {
         for task in tasks {
             task.await.expect("it ran to its end");
         }
-        // Loads whose readers were dropped.
+        // The loads whose readers were dropped have to end, too.
         while !world.source.lock().unwrap().loading.is_empty()
             || !world.group.lock().by_key.is_empty()
         {

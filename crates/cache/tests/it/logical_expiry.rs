@@ -43,7 +43,7 @@ async fn a_failed_rebuild_keeps_the_old_value_and_the_next_reader_tries_again() 
     .await;
 }
 
-/// Redis answers reads and no script, as when it is too slow for some commands.
+/// Redis answers reads but runs no script, so that nothing can be stored; as when it is too slow for some commands.
 #[tokio::test]
 async fn a_stale_value_is_not_loaded_while_nothing_can_be_stored() {
     let (server, mut raw) = redis_server().await;

@@ -1,5 +1,5 @@
-//! The subscriber task: keeps the subscriptions on the server equal to the channels of the wake-up
-//! registry, on every node that has some of them, and reconnects.
+//! The subscriber task: keeps each node's subscriptions equal to those channels of the wake-up registry
+//! that the node serves, and reconnects.
 //!
 //! With a single server or Sentinel there is one node. On a cluster each channel is subscribed to on
 //! the node that serves its slot, for both kinds of messages: PUBLISH, which reaches all nodes, and
@@ -20,18 +20,21 @@ use crate::state::shared::Shared;
 use crate::state::wakeups::{Subscribed, Wakeups};
 use crate::tasks::pubsub::PubSubConnection;
 
-/// Pauses between attempts to connect: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The first pause between attempts to connect; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest pause between attempts to connect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a subscription that the server refused is tried again: rights may be granted.
 const TRY_REFUSED_AGAIN: Duration = Duration::from_secs(10);
 
-/// How many channels are assigned anew at once when one of them comes or goes. Of more, those that come or go
-/// within a pause are taken together: each time all are looked at, which would cost the square of their
-/// number.
+/// Up to this many channels, each change is acted upon at once. With more, the changes of a short pause are
+/// taken together: every assignment looks at all channels, so that one for each change would cost the square of
+/// their number.
 const FEW_CHANNELS: usize = 256;
 
-/// The pause, for each channel.
+/// How long that pause is for each channel that there is.
 const PAUSE_PER_CHANNEL: Duration = Duration::from_micros(4);
 
 /// The subscriptions on one node.
@@ -101,7 +104,7 @@ async fn assign(shared: &Arc<Shared>) {
             () = disconnected.notified() => {}
             // A node that is no longer assigned any channels has ended.
             Some(()) = nodes.next() => {}
-            () = tokio::time::sleep(PAUSES.1), if !is_complete => {}
+            () = tokio::time::sleep(LONGEST_PAUSE), if !is_complete => {}
         }
     }
 }
@@ -115,7 +118,7 @@ fn send_to_nodes(
     assigned.retain(|address, _| assignment.contains_key(address));
     let mut new_nodes = Vec::new();
     for (address, channels) in assignment {
-        // Sent even if it is the same: a channel may have been left and joined again.
+        // Sent even if the channels are the same: waiters may have left one and joined it again, see `session`.
         if let Some(sender) = assigned.get(&address) {
             sender.send_replace(channels);
             continue;
@@ -130,7 +133,8 @@ fn send_to_nodes(
     new_nodes
 }
 
-/// Wait until the channels change; where they are many, for a pause longer, in which more may change.
+/// Wait until the channels change. If there are many, wait for a pause more, so that what changes in it is
+/// taken together.
 async fn channels_changed(wakeups: &Wakeups, channel_count: usize) {
     wakeups.changed().await;
     if channel_count > FEW_CHANNELS {
@@ -160,14 +164,14 @@ fn mark_moved(
 impl Node {
     /// Stay subscribed until the node is no longer assigned any channels.
     async fn run(self, mut assigned: watch::Receiver<Channels>) {
-        let mut pause = PAUSES.0;
+        let mut pause = FIRST_PAUSE;
         loop {
             let mut subscribed = Channels::new();
-            let closed = closed(assigned.clone());
+            let unassigned = wait_until_unassigned(assigned.clone());
             let end = tokio::select! {
                 end = self.session(&mut assigned, &mut subscribed, &mut pause) => end,
-                // The session sees this by itself, but may hang before it does.
-                () = closed => None,
+                // A session ends by itself then, unless it hangs while it connects or waits for a reply.
+                () = unassigned => None,
             };
             self.shared.wakeups.mark(&subscribed, Subscribed::Pending);
             let error = match end {
@@ -189,7 +193,7 @@ impl Node {
             self.shared.connection.redis().recheck();
             self.disconnected.notify_one();
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSES.1);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -228,7 +232,8 @@ impl Node {
             let wanted = assigned.borrow_and_update().clone();
             let new_channels: Vec<_> = wanted.difference(subscribed).cloned().collect();
             let unwanted_channels: Vec<_> = subscribed.difference(&wanted).cloned().collect();
-            // A channel left and joined again in one moment is a new topic on an old subscription.
+            // A channel that was left and joined again has a new topic, which does not know yet that its
+            // channel is subscribed to.
             let wakeups = &self.shared.wakeups;
             let kept_channels = subscribed
                 .intersection(&wanted)
@@ -240,10 +245,11 @@ impl Node {
                     Ok(refused_channels) => refused_channels,
                     Err(error) => return Some(error),
                 };
-                // The other kind of message may be allowed: these are unsubscribed from as well.
+                // The refused ones, too: the server may have refused only one of the two kinds of messages, so
+                // that there is a subscription to end later.
                 subscribed.extend(new_channels);
                 refused.extend(refused_channels);
-                *pause = PAUSES.0;
+                *pause = FIRST_PAUSE;
             }
             if !unwanted_channels.is_empty() {
                 if let Err(error) = connection.unsubscribe(&unwanted_channels).await {
@@ -252,7 +258,8 @@ impl Node {
                 subscribed.retain(|channel| wanted.contains(channel));
                 refused.retain(|channel| wanted.contains(channel));
             }
-            // Until the channels change: what is above looks at all of them, and a message is about one.
+            // Messages are delivered here until the channels change: a message is about one channel, and the
+            // steps above look at all of them.
             loop {
                 tokio::select! {
                     message = connection.next() => match message {
@@ -301,6 +308,6 @@ impl Node {
 }
 
 /// Ends when the node is no longer assigned any channels.
-async fn closed(mut assigned: watch::Receiver<Channels>) {
+async fn wait_until_unassigned(mut assigned: watch::Receiver<Channels>) {
     while assigned.changed().await.is_ok() {}
 }

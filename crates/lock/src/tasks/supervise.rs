@@ -22,10 +22,11 @@ where
         loop {
             match tokio::spawn(task(shared.clone())).await {
                 Ok(()) => return,
-                Err(end) if end.is_panic() => {
+                Err(error) if error.is_panic() => {
                     tracing::error!(task = name, "background task panicked; starting it again");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
+                // Cancelled: the runtime shuts down.
                 Err(_) => return,
             }
         }

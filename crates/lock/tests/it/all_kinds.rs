@@ -129,7 +129,7 @@ async fn a_renewal_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<
     let (_server, mut raw, [locks]) = start(LEASE).await;
     let lock = lock(&locks);
     let guard = lock.acquire().await.unwrap();
-    // As a re-entry for longer does, whose reply has not come yet.
+    // As if the owner had re-entered the lock with a longer lease, and the reply had not come yet.
     let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
     for _ in 0..2 {
         renewed(|| guard.valid_for()).await;
@@ -211,12 +211,12 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
     let _: () = raw.del(NAME).await.unwrap();
 
     // Lost, and not yet detected by its guard.
-    let slow = lock.clone().without_renewal(Duration::from_secs(60));
-    let guard = slow.acquire_as(&owner).await.unwrap();
+    let not_renewed = lock.clone().without_renewal(Duration::from_secs(60));
+    let guard = not_renewed.acquire_as(&owner).await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     assert!(!lock.force_unlock().await.unwrap());
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
-    let outer = slow.acquire_as(&owner).await.unwrap();
+    let outer = not_renewed.acquire_as(&owner).await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     let lost = outer.lost();
     let inner = lock.acquire_as(&owner).await.unwrap();
@@ -230,7 +230,8 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
     nothing_left(&server, &[&locks]).await;
 }
 
-/// All of its data is lost, and the owner takes it again: what is renewed is all there.
+/// The server loses all data, and the owner acquires the lock again. The renewals then keep everything that the new hold needs
+/// on the server.
 async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
     lock: fn(&Locks) -> Lock<K>,
 ) {
@@ -295,7 +296,7 @@ async fn a_key_of_another_type_is_rejected_and_kept<K: LockKind>(lock: fn(&Locks
     assert_eq!(raw.get::<_, String>(NAME).await.unwrap(), "text");
 }
 
-/// Makes each of these functions a test of each kind of lock, called [`NAME`].
+/// Makes each of these functions a test of each kind of lock. The lock's name is [`NAME`].
 macro_rules! all_kinds {
     ($($test:ident)+) => {
         all_kinds! { [$($test)+]
@@ -428,7 +429,7 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
         acquire_await_and_release(&cluster, |locks| locks.read_write(name).read().clone()).await;
         acquire_await_and_release(&cluster, |locks| locks.read_write(name).write().clone()).await;
     }
-    // Of names on several nodes.
+    // A multi-lock of names whose slots are on several nodes.
     let locks = connected(
         Server::cluster(cluster.urls()).unwrap(),
         LockConfig::default(),

@@ -31,8 +31,8 @@ struct Printer {
     locks: Locks,
     lock: FairLock,
     waiters: Vec<JoinHandle<()>>,
-    /// Who has acquired the lock.
-    order: Arc<Mutex<Vec<Owner>>>,
+    /// The waiters that have acquired the lock, in this order.
+    acquired: Arc<Mutex<Vec<Owner>>>,
 }
 
 impl Printer {
@@ -45,7 +45,7 @@ impl Printer {
             locks,
             lock,
             waiters: Vec::new(),
-            order: Arc::default(),
+            acquired: Arc::default(),
         }
     }
 
@@ -59,10 +59,10 @@ impl Printer {
     async fn join_as(&mut self, owner: Owner) {
         let before = self.queue().await.len();
         let lock = self.lock.clone();
-        let order = self.order.clone();
+        let acquired = self.acquired.clone();
         self.waiters.push(tokio::spawn(async move {
             let guard = lock.acquire_as(&owner).await.unwrap();
-            order.lock().unwrap().push(owner);
+            acquired.lock().unwrap().push(owner);
             guard.release().await.unwrap();
         }));
         self.queued(before + 1).await;
@@ -101,12 +101,13 @@ impl Printer {
         for waiter in self.waiters {
             soon("it acquires the lock", waiter).await.unwrap();
         }
-        assert_eq!(*self.order.lock().unwrap(), expected);
+        assert_eq!(*self.acquired.lock().unwrap(), expected);
         nothing_left(&self.server, &[&self.locks]).await;
     }
 }
 
-/// Waits until this queue has `count` waiters, and each but `another:…` has subscribed to its channel.
+/// Waits until this queue has `count` waiters, and each of them has subscribed to its channel. Waiters called `another:…` are
+/// only entries that a test has written: they subscribe to nothing.
 pub(super) async fn queued(raw: &mut MultiplexedConnection, queue: &str, count: usize) {
     eventually("they are queued and subscribed", async || {
         let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
@@ -146,13 +147,13 @@ async fn the_wire_format_is_that_of_redisson() {
         [second.to_string(), third.to_string()]
     );
     // The holder's lease, and five minutes for each position in the queue.
-    let first = printer.timeout_of(second).await;
+    let second_timeout = printer.timeout_of(second).await;
     assert!(
-        (WAITER_TIMEOUT..=WAITER_TIMEOUT + 120_000.0).contains(&first),
-        "{first}"
+        (WAITER_TIMEOUT..=WAITER_TIMEOUT + 120_000.0).contains(&second_timeout),
+        "{second_timeout}"
     );
-    let behind = printer.timeout_of(third).await - first;
-    assert!((behind - WAITER_TIMEOUT).abs() < 120_000.0, "{behind}");
+    let distance = printer.timeout_of(third).await - second_timeout;
+    assert!((distance - WAITER_TIMEOUT).abs() < 120_000.0, "{distance}");
     let mut channels: Vec<String> = query(&mut printer.raw, "PUBSUB", &["CHANNELS"]).await;
     channels.sort();
     let mut expected = [second, third].map(channel);
@@ -162,9 +163,9 @@ async fn the_wire_format_is_that_of_redisson() {
     // A release notifies the first waiter only.
     let mut messages = messages(&printer.server, "*").await;
     guard.release().await.unwrap();
-    for expected in [second, third] {
+    for notified in [second, third] {
         let message = soon("a message", messages.next()).await.unwrap();
-        assert_eq!(message.get_channel_name(), channel(expected));
+        assert_eq!(message.get_channel_name(), channel(notified));
         assert_eq!(message.get_payload_bytes(), b"0");
     }
     for waiter in printer.waiters.drain(..) {
@@ -184,8 +185,8 @@ async fn the_wire_format_is_that_of_redisson() {
     printer.all_acquire(&[second, third]).await;
 }
 
-/// The head leaves the queue when it acquires; who is behind it keeps its place, in front of who comes
-/// later.
+/// The head leaves the queue when it acquires. The waiter behind it keeps its place, in front of waiters
+/// that come later.
 #[tokio::test]
 async fn a_successor_keeps_its_place_when_the_head_acquires() {
     let mut printer = Printer::new(LONG_LEASE).await;
@@ -193,14 +194,14 @@ async fn a_successor_keeps_its_place_when_the_head_acquires() {
     let head = wait_for(&printer.lock);
     printer.queued(1).await;
     let second = printer.join().await;
-    let behind = printer.timeout_of(second).await;
+    let timeout_behind_head = printer.timeout_of(second).await;
     holder.release().await.unwrap();
     let held = soon("the head acquires", head).await.unwrap();
     printer.queued(1).await;
     assert_eq!(printer.queue().await, [second.to_string()]);
-    // It is one position further to the front, for Redisson too.
-    let nearer = behind - printer.timeout_of(second).await;
-    assert!((nearer - WAITER_TIMEOUT).abs() < 120_000.0, "{nearer}");
+    // By its timeout, which is what Redisson reads, it is one position further to the front, too.
+    let decrease = timeout_behind_head - printer.timeout_of(second).await;
+    assert!((decrease - WAITER_TIMEOUT).abs() < 120_000.0, "{decrease}");
     let third = printer.join().await;
     assert_eq!(
         printer.queue().await,
@@ -229,7 +230,8 @@ async fn a_queued_waiter_is_not_overtaken() {
     })
     .await;
 
-    // It acquires, and releases as Redisson does: the first waiter is notified.
+    // The other client's waiter acquires and releases, as Redisson does. Of both together this is what is left: it has left
+    // the queue, the timeout of the waiter behind it is one position less, and that waiter is notified.
     printer.join_as(owner).await;
     let mut release = redis::pipe();
     release.atomic().lpop(QUEUE, None).zrem(TIMES, "another:1");
@@ -296,11 +298,12 @@ async fn a_dead_waiter_is_removed_within_a_lease() {
     let owner = printer.join().await;
     process.shutdown_background();
     guard.release().await.unwrap();
-    // A lease, and a third until the next waiter's attempt; not the five minutes of Redisson.
+    // The dead waiter counts as alive for a lease, and the next one tries every third of a lease. For a waiter of
+    // Redisson it would take five minutes.
     printer.all_acquire(&[owner]).await;
 }
 
-/// With no other waiter, no command updates the timeouts in the queue until the next attempt.
+/// With no other waiter in the queue, no command looks for dead waiters until somebody tries to acquire.
 #[tokio::test]
 async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
     let mut printer = Printer::new(LONG_LEASE).await;
@@ -334,7 +337,7 @@ async fn live_waiters_keep_their_positions_for_any_time() {
     let mut printer = Printer::new(Duration::from_secs(2)).await;
     let guard = printer.lock.acquire().await.unwrap();
     let both = [printer.join().await, printer.join().await];
-    // As after so many releases by other clients that Redisson would consider both dead.
+    // Each release by another client takes a waiter timeout off. After three of them Redisson would consider both dead.
     for owner in both {
         let owner = owner.to_string();
         let _: f64 = printer
@@ -364,17 +367,17 @@ async fn a_cancelled_waiter_leaves_the_queue_at_once() {
         .join_foreign("another:1", 3.0 * WAITER_TIMEOUT)
         .await;
     let owner = printer.join().await;
-    let before = printer.timeout_of("another:1").await;
+    let timeout_behind_cancelled = printer.timeout_of("another:1").await;
     printer.waiters.remove(0).abort();
     let expected = ["another:1".to_owned(), owner.to_string()];
     eventually("it has left", async || printer.queue().await == expected).await;
-    let moved = before - printer.timeout_of("another:1").await;
-    assert!((moved - WAITER_TIMEOUT).abs() < 20_000.0, "{moved}");
+    let decrease = timeout_behind_cancelled - printer.timeout_of("another:1").await;
+    assert!((decrease - WAITER_TIMEOUT).abs() < 20_000.0, "{decrease}");
     let alive: Vec<String> = printer.raw.zrange(ALIVE, 0, -1).await.unwrap();
     assert_eq!(alive, [owner.to_string()]);
 
-    // The lock becomes free while the other client's waiter is first, and that one gives up without
-    // a message, as Redisson does. Ours would find out by its timer; the message saves the time.
+    // The lock becomes free while the other client's waiter is first. That one gives up and notifies nobody, as
+    // Redisson does. Our waiter would find out by its timer; the test publishes a message so as not to wait for it.
     guard.release().await.unwrap();
     let _: () = printer.raw.lrem(QUEUE, 0, "another:1").await.unwrap();
     let _: () = printer.raw.zrem(TIMES, "another:1").await.unwrap();
@@ -382,7 +385,7 @@ async fn a_cancelled_waiter_leaves_the_queue_at_once() {
     printer.all_acquire(&[owner]).await;
 }
 
-/// The first waiter was notified and is cancelled before its attempt: it has to notify the next.
+/// A waiter is cancelled after the lock became free for it and before it has tried: it has to notify the next.
 #[tokio::test]
 async fn a_cancelled_first_waiter_notifies_the_next() {
     let mut printer = Printer::new(LONG_LEASE).await;
@@ -390,10 +393,10 @@ async fn a_cancelled_first_waiter_notifies_the_next() {
     let _: bool = printer.raw.pexpire(NAME, 60_000).await.unwrap();
     printer.join().await;
     let next = printer.join().await;
-    // The lock is free, and no message to the first waiter arrives.
+    // The lock is free now. The first waiter does not know, since nothing is published: it cannot try before it is cancelled.
     let _: () = printer.raw.del(NAME).await.unwrap();
     printer.waiters.remove(0).abort();
-    // Not by its timer.
+    // The next waiter was notified: its timer would be too late for this.
     printer.all_acquire(&[next]).await;
 }
 
@@ -408,11 +411,13 @@ async fn calls_of_one_owner_share_a_queue_position() {
         .acquire_within_as(&both[0], Duration::from_millis(400))
         .await;
     assert!(again.unwrap().is_none());
-    // By the server's clock, too, its limit has passed. Any try removes the waiters that count as dead.
+    // The limit of the second call has passed by the server's clock, too. Any attempt removes the waiters that count as dead:
+    // this owner must not be one of them.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!(printer.queue().await[0], both[0].to_string());
-    // One that is late with its next try, and that nobody has removed, keeps its place as well.
+    // An owner keeps its place also when it is late with its next attempt, so that it counts as dead, but nobody has removed
+    // it yet.
     let _: () = printer
         .raw
         .zadd(ALIVE, both[0].to_string(), 1)
@@ -457,12 +462,12 @@ async fn waiters_acquire_after_the_server_lost_its_data() {
     for waiter in printer.waiters {
         soon("each acquires the lock", waiter).await.unwrap();
     }
-    assert_eq!(printer.order.lock().unwrap().len(), 3);
+    assert_eq!(printer.acquired.lock().unwrap().len(), 3);
     drop(guard);
     nothing_left(&printer.server, &[&printer.locks]).await;
 }
 
-/// Far below the lease of 30 s, for which a waiter without a limit counts as alive.
+/// The limit of a waiter. Without one a waiter counts as alive for a lease, which is 30 s and far longer.
 const LIMIT: Duration = Duration::from_millis(500);
 
 #[tokio::test]
@@ -481,13 +486,13 @@ async fn a_waiter_that_gave_up_is_in_nobodys_way_though_it_cannot_leave() {
     .await;
     // From now on it cannot tell the queue that it leaves.
     proxy.set(Mode::Hang);
-    let limited = soon("its limit", waiting)
+    let has_given_up = soon("its limit", waiting)
         .await
         .unwrap()
         .map(|guard| guard.is_none());
     assert!(
-        matches!(limited, Ok(true) | Err(Error::Unavailable { .. })),
-        "{limited:?}"
+        matches!(has_given_up, Ok(true) | Err(Error::Unavailable { .. })),
+        "{has_given_up:?}"
     );
 
     holder.release().await.unwrap();

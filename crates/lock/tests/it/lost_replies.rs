@@ -57,7 +57,8 @@ async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
     nothing_left(&server, &[&locks]).await;
 }
 
-/// The hold that ends gives its number to another one: the second sending must not end that as well.
+/// When a hold ends, the last one takes over its number. The release is sent twice under that number: the second sending must
+/// not end the hold that has it now.
 #[tokio::test]
 async fn a_read_hold_whose_release_is_not_answered_ends_alone() {
     let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
@@ -85,7 +86,8 @@ async fn a_read_hold_whose_release_is_not_answered_ends_alone() {
     nothing_left(&server, &[&locks]).await;
 }
 
-/// Of several holds, the first sending of a release leaves the others: where the second finds none, the lock was lost.
+/// One of several holds is released, and the release is sent twice. The first sending leaves the other holds: if the second
+/// finds none at all, the lock was lost.
 #[tokio::test]
 async fn a_loss_is_noticed_by_a_release_that_is_not_answered() {
     let (server, proxy, locks) = start_behind_proxy(LockConfig::default()).await;
@@ -114,8 +116,9 @@ async fn a_late_reply_does_not_extend_valid_for() {
     let guard = locks.lock(NAME).acquire().await.unwrap();
     // The script is loaded by this, so that later renewals are executed without an answer.
     renewed(|| guard.valid_for()).await;
-    // How long it is valid for, and how long the server keeps it from before that was read.
-    let compared = async |raw: &mut MultiplexedConnection| {
+    // Checks that the guard does not report the lock as valid for longer than the server keeps it, and returns how long the
+    // server keeps it. `start` is before both are read, so that the time between the two readings cannot fail the check.
+    let checked_lease = async |raw: &mut MultiplexedConnection| {
         let start = Instant::now();
         let valid = guard.valid_for();
         let pttl: i64 = query(raw, "PTTL", &[NAME]).await;
@@ -132,23 +135,26 @@ async fn a_late_reply_does_not_extend_valid_for() {
         proxy.set(Mode::HangReplies);
         let mut shortest_lease = lease;
         eventually("the server has renewed it", async || {
-            let remaining_lease = compared(&mut raw).await;
+            let remaining_lease = checked_lease(&mut raw).await;
             let renewed = remaining_lease > shortest_lease;
             shortest_lease = shortest_lease.min(remaining_lease);
             renewed
         })
         .await;
-        // By so much the reply is late.
-        let late = lease - Duration::from_millis(400);
-        eventually("time passes", async || compared(&mut raw).await < late).await;
-        let before = Instant::now() + guard.valid_for();
-        proxy.set(Mode::Forward);
-        eventually("the reply has come", async || {
-            compared(&mut raw).await;
-            Instant::now() + guard.valid_for() > before + Duration::from_millis(100)
+        // Of the renewed lease 400 ms pass before the reply comes.
+        let lease_when_answered = lease - Duration::from_millis(400);
+        eventually("time passes", async || {
+            checked_lease(&mut raw).await < lease_when_answered
         })
         .await;
-        compared(&mut raw).await;
+        let valid_until = Instant::now() + guard.valid_for();
+        proxy.set(Mode::Forward);
+        eventually("the reply has come", async || {
+            checked_lease(&mut raw).await;
+            Instant::now() + guard.valid_for() > valid_until + Duration::from_millis(100)
+        })
+        .await;
+        checked_lease(&mut raw).await;
     }
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -187,8 +193,8 @@ async fn a_lock_kept_alive_by_unanswered_renewals_is_released() {
     let renew = include_str!("../../lua/renew.lua");
     let _: String = query(&mut raw, "SCRIPT", &["LOAD", renew]).await;
     proxy.set(Mode::DropReplies);
-    // The server receives every renewal, which this client cannot know, and then the clean-up: by that, and not by
-    // its end, the lock becomes free.
+    // The server executes every renewal, which this client cannot know, and after them the release that cleans up. That
+    // release has to free the lock, not the end of its lease.
     assert_eq!(
         soon("the loss is detected", guard.lost()).await,
         LostReason::Unreachable

@@ -31,6 +31,7 @@ async fn commands_follow_a_failover_from_a_killed_master() {
             break;
         }
         failed += 1;
+        // Twice the limit for finding the master and connecting to it, once for the command.
         assert!(
             started.elapsed() < LIMIT * 3 + LATE,
             "{:?}",
@@ -55,18 +56,22 @@ async fn a_replaced_master_is_left_before_it_is_demoted() {
     let (redis, _watch) = behind(sentinel.urls(), MASTER, PATIENT);
     count(&redis, "n").await.unwrap();
     sentinel.ask_for_failover().await;
-    let mut any = sentinel.sentinels[0].conn().await;
+    let mut any_sentinel = sentinel.sentinels[0].conn().await;
     let new_master = ("127.0.0.1".to_owned(), sentinel.servers[1].port());
     eventually("the sentinels have switched", async || {
-        let address: (String, u16) =
-            query(&mut any, "SENTINEL", &["GET-MASTER-ADDR-BY-NAME", MASTER]).await;
+        let address: (String, u16) = query(
+            &mut any_sentinel,
+            "SENTINEL",
+            &["GET-MASTER-ADDR-BY-NAME", MASTER],
+        )
+        .await;
         address == new_master
     })
     .await;
     let switched = Instant::now();
-    let mut new = sentinel.servers[1].conn().await;
+    let mut successor = sentinel.servers[1].conn().await;
     eventually("the new master is used", async || {
-        is_on(&redis, &mut new).await
+        is_on(&redis, &mut successor).await
     })
     .await;
     assert!(switched.elapsed() < LATE * 2, "{:?}", switched.elapsed());
@@ -84,7 +89,8 @@ async fn one_sentinel_that_answers_is_enough() {
     sentinel.sentinels[1].resume();
 }
 
-/// A sentinel that asks for a login, with the rights that users are told to give, of a master that asks for none.
+/// The sentinel asks for a login, and its master does not. The sentinel's user has only the rights that users of this crate
+/// are told to give it.
 #[tokio::test]
 async fn a_sentinel_that_asks_for_a_login_gets_its_own() {
     let master = RedisServer::start().await;

@@ -4,10 +4,10 @@
 //! that release succeeded; otherwise to the latest moment until which the guard reported the lock as
 //! valid. A wipe ends it.
 //!
-//! Certain holds of different owners must not overlap. That decides the question: if they are
-//! disjoint, every acquire can be ordered at or after the end of its predecessor's certain hold, and
-//! every hold can end with its own, which is a run of the mutex; if two overlap, there were two
-//! holders in any order. The other rules check that each single reply is true.
+//! Certain holds of different owners must not overlap. That decides the question. If none overlap, there
+//! is a run of the mutex that gives this history: each hold begins at or after the end of the certain
+//! hold before it, and ends together with its own. If two overlap, the lock had two holders at once,
+//! whatever the order of the other events. The other rules check that each single reply is true.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,6 +35,13 @@ struct Acquire {
     last: Nanos,
 }
 
+impl Acquire {
+    /// When the release began, if it succeeded.
+    fn successful_release(&self) -> Option<Nanos> {
+        self.released.and(self.release)
+    }
+}
+
 /// An interval in which one owner must have been the only holder.
 #[derive(Debug, Clone, Copy)]
 struct CertainHold {
@@ -60,6 +67,14 @@ impl fmt::Display for CertainHold {
     }
 }
 
+/// A grant with its fencing token.
+struct FencedGrant {
+    owner: u64,
+    token: u64,
+    begun: Nanos,
+    granted: Nanos,
+}
+
 /// Times and conditions of the lock under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
@@ -79,27 +94,28 @@ pub fn violations(history: &History, timing: Timing) -> Vec<String> {
     let mut certain_holds = Vec::new();
     let mut uncertain = Vec::new();
     for acquire in &acquires {
-        match core(acquire, history) {
-            Some(core) => certain_holds.push(core),
+        match certain_hold(acquire, history) {
+            Some(hold) => certain_holds.push(hold),
             None => uncertain.push(acquire),
         }
-        replies(acquire, history, timing, &mut found);
+        check_replies(acquire, history, timing, &mut found);
     }
-    certain_holds.sort_by_key(|core| core.from);
-    exclusion(&certain_holds, &mut found);
+    certain_holds.sort_by_key(|hold| hold.from);
+    check_exclusion(&certain_holds, &mut found);
     for acquire in uncertain {
-        early_grants(acquire, &certain_holds, &mut found);
+        check_early_grant(acquire, &certain_holds, &mut found);
     }
     for acquire in &acquires {
-        refusals(
+        check_refusal(
             acquire,
             &acquires,
             &certain_holds,
-            (history, timing),
+            history,
+            timing,
             &mut found,
         );
     }
-    tokens(&acquires, history, &mut found);
+    check_tokens(&acquires, history, &mut found);
     found
 }
 
@@ -148,13 +164,12 @@ fn acquires(events: &[Event]) -> Vec<Acquire> {
     by_guard.into_values().collect()
 }
 
-fn core(acquire: &Acquire, history: &History) -> Option<CertainHold> {
+fn certain_hold(acquire: &Acquire, history: &History) -> Option<CertainHold> {
     let (from, _) = acquire.granted?;
-    let released = acquire.released.and(acquire.release);
-    let claimed = acquire.release.map_or(acquire.valid_until, |release| {
+    let reported_until = acquire.release.map_or(acquire.valid_until, |release| {
         acquire.valid_until.min(release)
     });
-    let mut until = released.unwrap_or(claimed);
+    let mut until = acquire.successful_release().unwrap_or(reported_until);
     for wipe in history
         .wipes
         .iter()
@@ -162,45 +177,48 @@ fn core(acquire: &Acquire, history: &History) -> Option<CertainHold> {
     {
         until = until.min(wipe.begin);
     }
-    let core = CertainHold {
+    if from >= until {
+        return None;
+    }
+    Some(CertainHold {
         owner: acquire.owner,
         guard: acquire.guard,
         from,
         until,
-    };
-    (from < until).then_some(core)
+    })
 }
 
 /// At most one owner at a time.
-fn exclusion(certain_holds: &[CertainHold], found: &mut Vec<String>) {
+fn check_exclusion(certain_holds: &[CertainHold], found: &mut Vec<String>) {
     // The holds not over yet: while only one owner holds the lock, all of them are that owner's.
     let mut open: Vec<CertainHold> = Vec::new();
-    for core in certain_holds {
-        open.retain(|before| before.until > core.from);
-        if let Some(earlier) = open.iter().find(|before| before.owner != core.owner) {
-            let both = core.until.min(earlier.until) - core.from;
+    for hold in certain_holds {
+        open.retain(|before| before.until > hold.from);
+        if let Some(earlier) = open.iter().find(|before| before.owner != hold.owner) {
+            let overlap = hold.until.min(earlier.until) - hold.from;
             found.push(format!(
-                "two holders at once for {} µs: {earlier}, and {core} from {} µs later",
-                both / 1_000,
-                (core.from - earlier.from) / 1_000
+                "two holders at once for {} µs: {earlier}, and {hold} from {} µs later",
+                overlap / 1_000,
+                (hold.from - earlier.from) / 1_000
             ));
         }
-        open.push(*core);
+        open.push(*hold);
     }
 }
 
-/// A grant that ended before its reply also needs a moment without another holder.
-fn early_grants(acquire: &Acquire, certain_holds: &[CertainHold], found: &mut Vec<String>) {
+/// An acquire without a certain hold: its hold may have ended before the reply came. It also needs a moment between its
+/// beginning and the reply at which nobody else held the lock.
+fn check_early_grant(acquire: &Acquire, certain_holds: &[CertainHold], found: &mut Vec<String>) {
     let Some((granted, _)) = acquire.granted else {
         return;
     };
     let mut moment = acquire.begun;
-    for core in certain_holds
+    for hold in certain_holds
         .iter()
-        .filter(|core| core.owner != acquire.owner)
+        .filter(|hold| hold.owner != acquire.owner)
     {
-        if core.from <= moment && core.until > moment {
-            moment = core.until;
+        if hold.from <= moment && hold.until > moment {
+            moment = hold.until;
         }
     }
     if moment > granted {
@@ -211,13 +229,15 @@ fn early_grants(acquire: &Acquire, certain_holds: &[CertainHold], found: &mut Ve
 }
 
 /// Replies that contradict the times of their own guard.
-fn replies(acquire: &Acquire, history: &History, timing: Timing, found: &mut Vec<String>) {
+fn check_replies(acquire: &Acquire, history: &History, timing: Timing, found: &mut Vec<String>) {
     let Some((granted, _)) = acquire.granted else {
         return;
     };
     for wipe in history.wipes.iter().filter(|wipe| wipe.begin > granted) {
-        let released = acquire.released.and(acquire.release);
-        if !timing.replies_lost_at_wipe && released.is_some_and(|release| wipe.end < release) {
+        let is_released_after_wipe = acquire
+            .successful_release()
+            .is_some_and(|release| wipe.end < release);
+        if !timing.replies_lost_at_wipe && is_released_after_wipe {
             found.push(format!(
                 "a release succeeded for a lock that was wiped: {acquire:?}"
             ));
@@ -245,28 +265,29 @@ fn replies(acquire: &Acquire, history: &History, timing: Timing, found: &mut Vec
 }
 
 /// "Busy" requires another owner that may have held the lock, and is never a reply to the holder.
-fn refusals(
+fn check_refusal(
     acquire: &Acquire,
     all: &[Acquire],
     certain_holds: &[CertainHold],
-    (history, timing): (&History, Timing),
+    history: &History,
+    timing: Timing,
     found: &mut Vec<String>,
 ) {
     let Some(busy) = acquire.busy else { return };
-    if certain_holds
-        .iter()
-        .any(|core| core.owner == acquire.owner && core.from <= acquire.begun && busy <= core.until)
-    {
+    let is_holder = certain_holds.iter().any(|hold| {
+        hold.owner == acquire.owner && hold.from <= acquire.begun && busy <= hold.until
+    });
+    if is_holder {
         found.push(format!("refused to its own holder: {acquire:?}"));
     }
     // A lock released just before a failover may exist again on the replica.
-    let restored = history.wipes.iter().any(|span| {
-        span.begin <= busy && acquire.begun <= span.end + timing.lease + timing.clean_up
+    let may_be_restored = history.wipes.iter().any(|wipe| {
+        wipe.begin <= busy && acquire.begun <= wipe.end + timing.lease + timing.clean_up
     });
     let is_explained = all
         .iter()
         .any(|rival| may_have_held(rival, acquire, busy, timing));
-    if !restored && !is_explained {
+    if !may_be_restored && !is_explained {
         found.push(format!(
             "refused although no other owner can have held it: {acquire:?}"
         ));
@@ -275,8 +296,10 @@ fn refusals(
 
 /// Whether the owner of `rival` may have held the lock between the beginning of `refused` and its refusal.
 fn may_have_held(rival: &Acquire, refused: &Acquire, busy: Nanos, timing: Timing) -> bool {
+    if rival.busy.is_some() {
+        return false;
+    }
     let end = match (rival.released, rival.not_held) {
-        _ if rival.busy.is_some() => return false,
         (Some(end), _) => end,
         (None, Some(end)) => end + timing.clean_up,
         // Failed, unknown, or its process ended.
@@ -286,32 +309,38 @@ fn may_have_held(rival: &Acquire, refused: &Acquire, busy: Nanos, timing: Timing
 }
 
 /// Fencing tokens rise from hold to hold, and are equal within a hold. A wipe resets them.
-fn tokens(acquires: &[Acquire], history: &History, found: &mut Vec<String>) {
-    let mut granted_tokens: Vec<(Nanos, Nanos, u64, u64)> = acquires
+fn check_tokens(acquires: &[Acquire], history: &History, found: &mut Vec<String>) {
+    let mut grants: Vec<FencedGrant> = acquires
         .iter()
         .filter_map(|acquire| {
             let (granted, token) = acquire.granted?;
-            Some((acquire.begun, granted, token?, acquire.owner))
+            Some(FencedGrant {
+                owner: acquire.owner,
+                token: token?,
+                begun: acquire.begun,
+                granted,
+            })
         })
         .collect();
-    granted_tokens.sort_by_key(|&(_, granted, ..)| granted);
-    for (i, &(_, granted, token, owner)) in granted_tokens.iter().enumerate() {
-        for &(begun, later, other_token, other_owner) in &granted_tokens[i + 1..] {
+    grants.sort_by_key(|grant| grant.granted);
+    for (i, earlier) in grants.iter().enumerate() {
+        for later in &grants[i + 1..] {
             let is_wiped_between = history
                 .wipes
                 .iter()
-                .any(|wipe| wipe.end >= granted && wipe.begin <= later);
-            if begun < granted || is_wiped_between {
+                .any(|wipe| wipe.end >= earlier.granted && wipe.begin <= later.granted);
+            if later.begun < earlier.granted || is_wiped_between {
                 continue;
             }
-            let fits = if owner == other_owner {
-                other_token >= token
+            let fits = if earlier.owner == later.owner {
+                later.token >= earlier.token
             } else {
-                other_token > token
+                later.token > earlier.token
             };
             if !fits {
                 found.push(format!(
-                    "token {other_token} was issued after {token} ({granted})"
+                    "token {} was issued after {} ({})",
+                    later.token, earlier.token, earlier.granted
                 ));
             }
         }
