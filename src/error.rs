@@ -6,7 +6,7 @@
 //!   read. Each means: this request made no order.
 //! - **Transport errors** use real statuses with the same envelope.
 //! - [`Error::Unavailable`] is *definite*: nothing was done. [`Error::OutcomeUnknown`] is the only error after which an
-//!   order may exist; it names the id to look up.
+//!   order may exist; it names the id to look up, if the id was known when it failed.
 //! - [`Error::Conflict`] and [`Error::DuplicateId`] are retried within a purchase (see `order/purchase.rs`); after the
 //!   last attempt the reply says unavailable.
 //!

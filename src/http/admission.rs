@@ -1,6 +1,6 @@
 //! Who gets in: the guards of the routes for signed-in users. [`admit_signed_in`] is the layer of all of them but the
-//! purchases. Those take the extractor [`Admitted`] in its place, since a layer boxes the future of every request; they cannot
-//! do without it, as a purchase needs its permit.
+//! purchases. A purchase takes the extractor [`Admitted`] instead, because a layer boxes the future of every request. No handler
+//! can forget it: without the permit that it gives, nothing can be bought.
 
 use std::net::IpAddr;
 use std::ops::Range;

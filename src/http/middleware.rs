@@ -98,7 +98,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
         uri: request.uri().clone(),
         trace: trace.clone(),
     };
-    // A write that is given up may go on, or have been done.
+    // A write that has not answered in time may go on, or may be done already.
     let late = match request.method().is_safe() {
         true => Error::Unavailable(Cause::TimeLimit),
         false => Error::OutcomeUnknown(None),

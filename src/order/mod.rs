@@ -7,7 +7,8 @@
 //! 4. The sale's [`strategy`] takes over: one file or folder each. All of them read and write through
 //!    [`store`]; what a transaction can do is a method of [`store::OrderTransaction`].
 //! 5. The order row and the lowered stock are committed together, and only then is the id returned.
-//! 6. Conflicts are retried in [`purchase`]; a commit whose outcome is unknown is resolved in [`store`].
+//! 6. Conflicts are retried in [`purchase`]; a commit without a reply is decided by
+//!    a row under the order's id ([`store::commit`], [`store::decide`]).
 //!
 //! On the strategy `group-commit`, a queue replaces steps 5 and 6 ([`strategy::group_commit`]). On `stream`, the id is
 //! returned before step 5, as pending ([`strategy::stream`]).

@@ -31,10 +31,14 @@ use strategies::Strategy;
 /// stock counter is empty before the database is, so every refused buyer would read again.
 const STREAM_REREAD: Duration = Duration::from_millis(50);
 
-/// Purchases with an unknown outcome that are decided at once, between how many tries, and for how long. Of others a look-up
-/// says what became of them once they are old enough.
+/// How many purchases with an unknown outcome are decided in the background at the same time. What became of further ones a
+/// look-up says once they are old enough.
 const UNDECIDED: usize = 64;
+
+/// The pause between two tries to decide.
 const DECIDE_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a purchase is tried to be decided.
 const DECIDE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs purchases. Cheap to clone.
@@ -47,7 +51,7 @@ struct Inner {
     /// Buyers who have an order from this process, lately: asking again when the sale is sold out, they are told its id.
     buyers: RecentBuyers,
     tasks: TaskTracker,
-    /// Those who decide what a purchase could not.
+    /// A permit for each purchase that is decided in the background.
     deciders: Arc<Semaphore>,
     stopping: CancellationToken,
     stats: PurchaseStats,
@@ -107,6 +111,7 @@ impl PurchaseService {
         deadline: Deadline,
     ) -> Result<Purchased, Error> {
         self.0.admit(buyer, &sale)?;
+        // How the strategy answers a success.
         let purchased = if sale.strategy.is_deferred() {
             Purchased::Pending
         } else {
@@ -161,7 +166,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Goes on deciding what became of an order whose buyer has been told that it is not known: by a row under its id.
+    /// Starts to decide in the background what became of an order whose buyer was answered [`Error::OutcomeUnknown`].
     fn decide_later(&self, order: NewOrder) {
         let Ok(place) = self.deciders.clone().try_acquire_owned() else {
             return;

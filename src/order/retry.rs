@@ -1,4 +1,4 @@
-//! How a transaction that meets conflicts is retried: a few times, after short random pauses, so that rivals part.
+//! How a transaction that meets conflicts is retried: a few times, with random back-off.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(super) fn conflict_pauses(limit: Duration) -> impl Backoff {
     (1..ATTEMPTS).map_while(move |_| (started.elapsed() < limit).then(pause))
 }
 
-/// Whether the transaction was rolled back for another's sake, so that nothing was done.
+/// Whether the transaction lost a deadlock or a lock wait, so that nothing was done.
 pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Conflict)
 }

@@ -37,8 +37,8 @@ use crate::request::trace::{self, Step};
 /// A purchase commits within this time of the second in its id, by the database's clock.
 pub const COMMITS_WITHIN: TimeDelta = TimeDelta::seconds(20);
 
-/// Whose orders a text commits: what bounds it, and what is done when its reply is lost. Every text ends with its attempt as
-/// well.
+/// Whose orders a text commits: until when it may commit, and what is done when its reply is lost. No text commits after the
+/// time limit of its attempt.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// Purchases that wait for the reply: they are committed within [`COMMITS_WITHIN`], and a lost reply is decided at once.
@@ -79,7 +79,7 @@ impl Ended {
                 match open.refused_by_key(order).await {
                     Ok(None) => Ok(order.id),
                     Ok(Some(refusal)) => Err(refusal),
-                    // What is in the way may be this order, by an earlier copy of the text.
+                    // The row that refused it may be this order, inserted by an earlier copy of the text.
                     Err(error) => return open.decided(order, error).await,
                 }
             }
@@ -104,9 +104,9 @@ pub enum Obstacle {
     InsertConflict,
     /// Every free unit of the sale is locked, or there is none.
     NoFreeUnit,
-    /// Less is left of a sale.
+    /// A sale has less stock than the text takes.
     SoldOut,
-    /// So did what comes after the insert.
+    /// A statement behind the insert lost a deadlock, or waited too long for another transaction.
     Conflict,
 }
 
@@ -185,8 +185,8 @@ impl Text {
 }
 
 impl OrderTransaction {
-    /// Sends what is left of the transaction, as one text that commits. A lost reply is decided by `order`, which must be one that
-    /// the text leaves as a row.
+    /// Sends what is left of the transaction, as one text that commits. A lost reply is decided by the row under
+    /// the id of `order`: the text must insert it, and must not delete it again.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] only where the database could not be asked for as long as one step may take; after every other
@@ -228,7 +228,7 @@ impl OrderTransaction {
             (Some(Part::Insert), _) if is_duplicate(&error) => Obstacle::DuplicateKey,
             (Some(Part::Insert), Meaning::Conflict) => Obstacle::InsertConflict,
             (Some(_), Meaning::Conflict) => Obstacle::Conflict,
-            // Its own reason; the connection is closed, and the server rolls back.
+            // The statement itself was refused. The connection is closed, so the server rolls back.
             (Some(Part::Insert | Part::Claim | Part::Take), _) if is_of_its_statement(&error) => {
                 return Err(error.into());
             }

@@ -1,14 +1,14 @@
 //! An id is decided by one row, under the primary key: the order, or its *refusal*.
 //!
 //! A refusal has the order's id and user, that id as its voucher too, and the status *cancelled*. The primary key lets either
-//! the order or its refusal exist, never both, on every server; neither the unique index, which has NULL there, nor a Java node's
-//! look for an order of this user and voucher sees it. One voucher for all refusals, such as 0, would be a user's second order
-//! of it where a table has `UNIQUE (user_id, voucher_id)`.
+//! the order or its refusal exist, never both, on every server. The unique index does not see a refusal, because `buyer` is NULL
+//! there, and a Java node that looks for an order of this user and voucher does not find it. If all refusals had one voucher, such
+//! as 0, a user's second refusal would be refused itself where a table has `UNIQUE (user_id, voucher_id)`.
 //!
 //! So "no" is never concluded from what a read does not find. Whoever lost the reply to a commit inserts the refusal
 //! (`OrderStore::decide`); a look-up, which never writes, tries whether it could be inserted ([`OrderStore::probe`]). An INSERT waits for
-//! a transaction that has inserted a row under the same key, whatever the server's locking reads do. Each is one text
-//! with its end: open, it would hold up the inserts of others.
+//! a transaction that has inserted a row under the same key, whatever the server's locking reads do. Both are one
+//! text that also ends its transaction: an open one would hold up the inserts of others.
 
 use std::collections::HashMap;
 use std::slice;
@@ -67,7 +67,7 @@ impl OrderStore {
         match row {
             Some(buyer) if buyer == order.buyer => Decision::Ordered,
             Some(_) => Decision::Refused,
-            // IGNORE hides what else may keep a row out of the table.
+            // IGNORE also hides that a foreign key or a check refused the row.
             None => Decision::Unknown,
         }
     }

@@ -82,7 +82,7 @@ impl OrderStore {
         OrderTransaction::begin(self.db.clone(), self.zone, None).await
     }
 
-    /// As [`OrderStore::begin`], for a purchase: nothing is committed that has not begun to be at `deadline`.
+    /// As [`OrderStore::begin`], for a purchase: a commit that has not begun by `deadline` does not begin.
     pub async fn begin_until(&self, deadline: Instant) -> Result<OrderTransaction, Error> {
         OrderTransaction::begin(self.db.clone(), self.zone, Some(deadline)).await
     }

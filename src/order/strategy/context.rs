@@ -46,7 +46,7 @@ pub struct Purchase<'a> {
     pub buyer: Buyer,
     /// The sale, which is on.
     pub sale: &'a Sale,
-    /// Nothing is committed that has not begun to be by then; what waits before that waits no longer.
+    /// A commit that has not begun by then does not begin, and a wait before it ends then.
     pub deadline: Deadline,
 }
 

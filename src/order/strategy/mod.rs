@@ -39,7 +39,7 @@ pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
         sale,
         deadline,
     } = purchase;
-    // Boxed: group-commit, and refusals, would move the size of the largest.
+    // Boxed, because an unboxed future would have the size of the largest strategy for all of them.
     let buying: Pin<Box<dyn Future<Output = _> + Send>> = match sale.strategy {
         Strategy::Stream => {
             let admitting = context.stream.order(buyer, sale, deadline);

@@ -5,7 +5,8 @@ use super::{Error, Purchase, conditional};
 use crate::order::model::NewOrder;
 use crate::request::trace;
 
-/// Places the order under the lock `name`, then releases it. Without a guard the error is [`Error::LockBusy`].
+/// Places the order under the lock `name`, then releases it. Without a guard, which means that
+/// somebody else has the lock, the error is [`Error::LockBusy`].
 pub async fn place_locked<G, F>(
     purchase: Purchase<'_>,
     order: &NewOrder,
