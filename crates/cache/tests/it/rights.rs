@@ -46,6 +46,12 @@ async fn the_rights_in_the_readme_are_enough() {
     assert!(!filter.may_contain("cache:product:2").await);
 
     let refused: Vec<redis::Value> = command(&mut raw, "ACL", &["LOG"]).await;
+    // The client introduces itself where the server knows the command (from Redis 7.2), and goes on without it.
+    let refused: Vec<String> = refused
+        .iter()
+        .map(|entry| format!("{entry:?}"))
+        .filter(|entry| !entry.contains("client|setinfo"))
+        .collect();
     assert!(refused.is_empty(), "{refused:?}");
 }
 
