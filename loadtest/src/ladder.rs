@@ -24,9 +24,6 @@ use workload::{
 /// Sales a race is given to show itself.
 pub const ATTEMPTS: u32 = 4;
 
-/// How often the buyers come again to a sale that had no time for them.
-pub const RETURNS: u32 = 5;
-
 /// What a ladder that stands as promised has shown.
 const MEANING: &str = "\
 Reading the stock and taking one later sells what is not there. Checking it in the same statement stops
@@ -191,8 +188,7 @@ async fn sell_until_shown(
     }
 }
 
-/// Runs the buyers on a new sale. Where that should sell out and did not, because many were answered "try again", all come
-/// again, up to [`RETURNS`] times: a busy machine sheds load, which breaks no promise.
+/// Runs the buyers on a new sale.
 async fn sell(
     burst: &mut BurstOptions,
     order_rows: &OrderRows,
@@ -201,23 +197,10 @@ async fn sell(
 ) -> Result<Report, Error> {
     burst.live = Arc::new(Live::default());
     let voucher_id = burst::publish(burst).await?;
-    let mut report = burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await?;
-    for _ in 0..RETURNS {
-        let stock_left = report.verdict.stock_left;
-        let trouble = report
-            .records
-            .iter()
-            .any(|record| record.observed.reply.is_trouble());
-        if !(should_sell_out && report.verdict.is_clean() && stock_left > 0 && trouble) {
-            break;
-        }
-        let message = format!("  {stock_left} left, and buyers were told to try again: they do");
-        burst.environment.progress.say(&message);
-        burst.live = Arc::new(Live::default());
-        let again = burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await?;
-        report = report.followed_by(again);
+    if should_sell_out {
+        return burst::run_until_sold_out(voucher_id, burst, order_rows, buyers.clone()).await;
     }
-    Ok(report)
+    burst::run_on_sale(voucher_id, burst, order_rows, buyers.clone()).await
 }
 
 /// A comparison that was judged, in the same table.

@@ -57,7 +57,7 @@ async fn run_on(stack: &Stack, options: &BurstOptions, sale: u64) -> Report {
         stack.opened(sale.cast_signed()).await;
     }
     let buyers = burst::prepare(options).await.expect("the buyers");
-    burst::run_on_sale(sale, options, &orders, buyers)
+    burst::run_until_sold_out(sale, options, &orders, buyers)
         .await
         .expect("the burst runs")
 }

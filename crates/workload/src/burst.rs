@@ -22,6 +22,9 @@ use crate::{
 
 pub use crate::burst_options::BurstOptions;
 
+/// How often buyers come again who were told to.
+const RETURNS: u32 = 5;
+
 /// A burst that was run and judged.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
@@ -155,6 +158,36 @@ pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
     let Environment { access, .. } = &options.environment;
     let first = options.environment.first_target()?;
     publish::flash_sale(access, first, &options.strategy, options.stock).await
+}
+
+/// Runs `buyers` on a sale that exists. Where it should sell out and did not, because many were answered "try again", all come
+/// again, up to [`RETURNS`] times: a busy machine sheds load, which breaks no promise.
+pub async fn run_until_sold_out(
+    voucher_id: u64,
+    options: &BurstOptions,
+    order_rows: &OrderRows,
+    buyers: Arc<[Buyer]>,
+) -> Result<Report, Error> {
+    let mut report = run_on_sale(voucher_id, options, order_rows, buyers.clone()).await?;
+    for _ in 0..RETURNS {
+        let stock_left = report.verdict.stock_left;
+        let trouble = report
+            .records
+            .iter()
+            .any(|record| record.observed.reply.is_trouble());
+        if !report.verdict.is_clean() || stock_left <= 0 || !trouble {
+            break;
+        }
+        let message = format!("  {stock_left} left, and buyers were told to try again: they do");
+        options.environment.progress.say(&message);
+        let options = BurstOptions {
+            live: Arc::default(),
+            ..options.clone()
+        };
+        let again = run_on_sale(voucher_id, &options, order_rows, buyers.clone()).await?;
+        report = report.followed_by(again);
+    }
+    Ok(report)
 }
 
 /// Runs `buyers` on a sale that exists, and judges it as if it were new.
