@@ -161,7 +161,7 @@ pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
 }
 
 /// Runs `buyers` on a sale that exists. Where it should sell out and did not, because many were answered "try again", all come
-/// again, up to [`RETURNS`] times: a busy machine sheds load, which breaks no promise.
+/// again, up to five times: a busy machine sheds load, which breaks no promise.
 pub async fn run_until_sold_out(
     voucher_id: u64,
     options: &BurstOptions,
