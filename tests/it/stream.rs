@@ -241,7 +241,8 @@ async fn an_order_that_the_database_refuses_is_undone_or_dead_lettered_and_can_b
 /// The row under its id says nothing of an entry that is another buyer's.
 #[tokio::test]
 async fn an_entry_with_the_id_of_another_buyers_order_is_counted_as_pending() {
-    let stack = Stack::start(1, &[]).await;
+    // It stays with the consumer that has it.
+    let stack = Stack::start(1, &["--stream-min-idle-ms", "600000"]).await;
     let users = stack.users(2).await;
     let other_sale = stack.publish(1, "row-lock").await;
     let id = stack.buy(&users[0], other_sale).await.bought();
@@ -250,7 +251,7 @@ async fn an_entry_with_the_id_of_another_buyers_order_is_counted_as_pending() {
         stack.counter(sale).await == Some(5)
     })
     .await;
-    // A Java node's consumer has the entry, so that nobody here decides it for seconds; and the counter is lost.
+    // A Java node's consumer has the entry, so that nobody here decides it; and the counter is lost.
     let mut deliver = redis::pipe();
     deliver
         .atomic()
