@@ -1,23 +1,30 @@
 //! Commits a batch of orders in one transaction: of several sales for group commit, of one for the consumers of the stream.
 //!
-//! - The usual batch is one text that commits ([`Text`]). What is in the way of it is found out in its transaction.
-//! - The outcomes are what was committed: none is known before the commit.
-//! - Where a sale's stock does not suffice, its orders are served by their position in the batch.
+//! A batch is one text that commits ([`Text`]). Where it stops, everything is rolled back, the orders that are in its way
+//! leave the batch, and the others are sent again, until a text commits:
+//!
+//! - An order leaves it whose id is a row already, whose buyer has an order, or for which the sale has nothing left. Where the
+//!   stock suffices for some orders of a sale, those that came first keep their place.
 //! - Sales whose rows cannot be changed end the batch ([`BatchError::Sales`]); the caller tries the others without them.
+//!
+//! No outcome is known before a text has committed: an order may only be told "sold out" because of others in its batch.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use backon::Retryable;
 use tokio::time::Instant;
 
 use super::model::NewOrder;
 use super::retry::{conflict_pauses, is_conflict};
-use super::store::batch::BatchError;
+use super::store::batch::{BatchError, Found};
 use super::store::{Ended, Kind, Obstacle, OrderStore, OrderTransaction, Text};
 use crate::error::{Cause, Error};
 
 /// Each order's outcome: its id once it is committed.
 pub type Outcomes = Vec<Result<i64, Error>>;
+
+/// The outcomes, by id, of orders that left their batch.
+type Left = HashMap<i64, Result<i64, Error>>;
 
 /// Commits batches. Cheap to clone.
 #[derive(Clone)]
@@ -34,7 +41,6 @@ impl BatchCommitter {
 
     /// Commits these orders; returns each one's outcome. Conflicts that concern all are retried, and so are those of a batch
     /// of one. On an error, nothing was done; likewise where the commit has not begun at `deadline`.
-    /// [`Error::DuplicateId`] of all says that some of these orders were there before.
     ///
     /// Of entries, an outcome that is [`Error::Unavailable`] may have been committed.
     pub async fn commit(
@@ -42,289 +48,157 @@ impl BatchCommitter {
         orders: &[NewOrder],
         deadline: Instant,
     ) -> Result<Outcomes, BatchError> {
-        // In the same order on every node: then two batches cannot wait for each other's buyers.
-        let mut sorted = orders.to_vec();
-        sorted.sort_unstable_by_key(|order| (order.buyer.voucher_id, order.buyer.user_id));
-        let sales = sorted
-            .chunk_by(|a, b| a.buyer.voucher_id == b.buyer.voucher_id)
-            .count();
-        (|| self.commit_once(orders, &sorted, deadline))
+        (|| self.commit_once(orders, deadline))
             .retry(conflict_pauses(self.store.time_limit()))
             .when(|error| match error {
                 BatchError::All(error) => is_conflict(error),
-                BatchError::Sales(_, error) => is_conflict(error) && sales == 1,
                 BatchError::Order(error) => is_conflict(error) && orders.len() == 1,
+                BatchError::Sales(..) => false,
             })
             .await
     }
 
-    /// The second try locks the sales one by one, and so finds the one with too little left, or all whose rows cannot be
-    /// changed: after a lock wait it waits no more.
     async fn commit_once(
         &self,
         orders: &[NewOrder],
-        sorted: &[NewOrder],
         deadline: Instant,
     ) -> Result<Outcomes, BatchError> {
-        let blocked_by = match self.commit_text(orders, sorted, deadline).await? {
-            Attempt::Done(outcomes) => return Ok(outcomes),
-            Attempt::Blocked(error) => error,
-        };
-        let sales: BTreeSet<i64> = sorted.iter().map(|order| order.buyer.voucher_id).collect();
-        let waits = match blocked_by {
-            Error::Conflict if sales.len() == 1 => {
-                return Err(BatchError::Sales(sales, Error::Conflict));
-            }
-            Error::Conflict => false,
-            _ => true,
-        };
-        match self.commit_locked(orders, sorted, deadline, waits).await? {
-            Attempt::Done(outcomes) => Ok(outcomes),
-            Attempt::Blocked(error) => Err(BatchError::Order(error)),
-        }
-    }
-
-    /// Tries the whole batch as one text, and goes on in its transaction where the keys refuse some of the orders.
-    async fn commit_text(
-        &self,
-        orders: &[NewOrder],
-        sorted: &[NewOrder],
-        deadline: Instant,
-    ) -> Result<Attempt, BatchError> {
-        let Some(first) = sorted.first() else {
-            return Ok(Attempt::Done(Outcomes::new()));
-        };
-        let transaction = self.begin(deadline).await?;
-        let text = Text::default().insert_all(sorted).take(sorted);
-        let ended = transaction.commit_with(text, first, self.kind).await;
-        let states = orders.iter().map(|_| State::Inserted).collect();
-        match ended {
-            Ok(Ended::Stopped(mut open, Obstacle::Inserted(count))) => {
-                match find_refused(&mut open, orders, states, count).await {
-                    Ok(states) => self.commit_states(*open, orders, states).await,
-                    // What is in the way may be these orders, by an earlier copy of the text.
-                    Err(BatchError::All(error @ Error::Unavailable(_)))
-                        if count == 0 && matches!(self.kind, Kind::Purchases) =>
-                    {
-                        let decided = open.decided(first, error).await;
-                        let states = orders.iter().map(|_| State::Inserted).collect();
-                        attempt_of(orders, states, decided.map(|_| Ended::Committed)).await
-                    }
-                    Err(error) => Err(roll_back_unless_all(*open, error).await),
-                }
-            }
-            ended => attempt_of(orders, states, ended).await,
-        }
-    }
-
-    /// The same, step by step: the sales are locked, in the order of their ids, before their stock is known.
-    async fn commit_locked(
-        &self,
-        orders: &[NewOrder],
-        sorted: &[NewOrder],
-        deadline: Instant,
-        waits: bool,
-    ) -> Result<Attempt, BatchError> {
-        let mut transaction = self.begin(deadline).await?;
-        match insert_within_stock(&mut transaction, orders, sorted, waits).await {
-            Ok(states) => self.commit_states(transaction, orders, states).await,
-            Err(error) => Err(roll_back_unless_all(transaction, error).await),
-        }
-    }
-
-    /// Takes those that are inserted from the stock, and commits.
-    async fn commit_states(
-        &self,
-        transaction: OrderTransaction,
-        orders: &[NewOrder],
-        states: Vec<State>,
-    ) -> Result<Attempt, BatchError> {
-        let ended = match inserted(orders, &states).next() {
-            None => transaction.rollback().await.map(|()| Ended::Committed),
-            Some(first) => {
-                let text = Text::default().take(inserted(orders, &states));
-                transaction.commit_with(text, first, self.kind).await
-            }
-        };
-        attempt_of(orders, states, ended).await
-    }
-
-    async fn begin(&self, deadline: Instant) -> Result<OrderTransaction, BatchError> {
-        let beginning = self.store.begin_until(deadline);
-        beginning.await.map_err(BatchError::All)
-    }
-}
-
-/// What a try came to.
-enum Attempt {
-    Done(Outcomes),
-    /// This was in the way of taking from the stock; all is rolled back.
-    Blocked(Error),
-}
-
-/// What the end of a transaction says of its orders, which were in these states.
-async fn attempt_of(
-    orders: &[NewOrder],
-    states: Vec<State>,
-    ended: Result<Ended, Error>,
-) -> Result<Attempt, BatchError> {
-    let committed = match ended {
-        Ok(Ended::Committed) => Ok(()),
-        // The server's state, which concerns all sales, and is answered order by order.
-        Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => Err(error),
-        Err(error @ Error::RowRefused(_)) => return Err(BatchError::Order(error)),
-        Err(error) => return Err(BatchError::All(error)),
-        Ok(Ended::Stopped(open, obstacle)) => {
-            roll_back(*open).await;
-            return match obstacle {
-                Obstacle::SoldOut => Ok(Attempt::Blocked(Error::SoldOut)),
-                // Perhaps the fault of one order, so that the others can be tried alone.
-                Obstacle::InsertConflict => Err(BatchError::Order(Error::Conflict)),
-                _ => Ok(Attempt::Blocked(Error::Conflict)),
+        let mut left = Left::new();
+        loop {
+            let mut remaining = orders.to_vec();
+            remaining.retain(|order| !left.contains_key(&order.id));
+            // In the same order on every node: then two batches cannot wait for each other's buyers.
+            remaining.sort_unstable_by_key(|order| (order.buyer.voucher_id, order.buyer.user_id));
+            let Some(first) = remaining.first() else {
+                return Ok(outcomes(orders, left, &Ok(())));
             };
-        }
-    };
-    Ok(Attempt::Done(outcomes(orders, states, &committed)))
-}
-
-fn outcomes(orders: &[NewOrder], states: Vec<State>, committed: &Result<(), Error>) -> Outcomes {
-    let of_each = orders.iter().zip(states);
-    of_each
-        .map(|(order, state)| outcome(order, state, committed))
-        .collect()
-}
-
-fn outcome(order: &NewOrder, state: State, committed: &Result<(), Error>) -> Result<i64, Error> {
-    match (state, committed) {
-        (State::Inserted, Ok(())) => Ok(order.id),
-        (State::Inserted, Err(Error::OutcomeUnknown(_))) => {
-            Err(Error::OutcomeUnknown(Some(order.id)))
-        }
-        (State::Inserted, Err(error)) => Err(error.clone()),
-        // Sold out because of those that were inserted: only true once they are committed.
-        (State::Surplus, Ok(())) => Err(Error::SoldOut),
-        (State::Surplus, Err(_)) => Err(Error::Unavailable(Cause::Database)),
-        (State::ThereBefore, _) => Ok(order.id),
-        (State::NoSale, _) => Err(Error::VoucherNotFound),
-        (State::Refused(refusal), _) => Err(refusal),
-    }
-}
-
-/// What becomes of one order of a batch.
-enum State {
-    Inserted,
-    /// An earlier copy of the text has committed it.
-    ThereBefore,
-    /// The keys of the table refused it.
-    Refused(Error),
-    /// It was inserted, and deleted because the stock does not suffice.
-    Surplus,
-    /// It was inserted, and deleted because its sale is gone.
-    NoSale,
-}
-
-impl State {
-    fn is_inserted(&self) -> bool {
-        matches!(self, State::Inserted)
-    }
-}
-
-/// Those that are inserted.
-fn inserted<'a>(orders: &'a [NewOrder], states: &'a [State]) -> impl Iterator<Item = &'a NewOrder> {
-    let pairs = orders.iter().zip(states);
-    pairs
-        .filter(|(_, state)| state.is_inserted())
-        .map(|(order, _)| order)
-}
-
-/// Inserts the orders, locks their sales, in the order of their ids, and deletes the latest orders of those whose stock does not
-/// suffice; returns what became of each.
-async fn insert_within_stock(
-    transaction: &mut OrderTransaction,
-    orders: &[NewOrder],
-    sorted: &[NewOrder],
-    waits: bool,
-) -> Result<Vec<State>, BatchError> {
-    let count = transaction.insert_batch(sorted).await?;
-    let mut states: Vec<State> = orders.iter().map(|_| State::Inserted).collect();
-    if count < orders.len() {
-        states = find_refused(transaction, orders, states, count).await?;
-    }
-    let sale = |order: &NewOrder| order.buyer.voucher_id;
-    let sales: BTreeSet<i64> = inserted(orders, &states).map(sale).collect();
-    let mut stocks = transaction.lock_stocks(&sales, waits).await?;
-    let mut delete = HashSet::new();
-    for (state, order) in states
-        .iter_mut()
-        .zip(orders)
-        .filter(|(state, _)| state.is_inserted())
-    {
-        match stocks.get_mut(&sale(order)) {
-            Some(Some(left)) if *left > 0 => *left -= 1,
-            stock => {
-                *state = if let Some(Some(_)) = stock {
-                    State::Surplus
-                } else {
-                    State::NoSale
-                };
-                delete.insert(order.id);
+            let transaction = self.store.begin_until(deadline).await;
+            let transaction = transaction.map_err(BatchError::All)?;
+            let text = text_of(&remaining);
+            let (mut open, obstacle) = match transaction.commit_with(text, first, self.kind).await {
+                Ok(Ended::Committed) => return Ok(outcomes(orders, left, &Ok(()))),
+                Ok(Ended::Stopped(open, obstacle)) => (open, obstacle),
+                Err(error) => return ended_by(error, orders, left),
+            };
+            match obstacle {
+                // Perhaps the fault of one order, so that the others can be tried alone.
+                Obstacle::InsertConflict => {
+                    roll_back(*open).await;
+                    return Err(BatchError::Order(Error::Conflict));
+                }
+                Obstacle::Conflict | Obstacle::NoFreeUnit => {
+                    return Err(in_conflict(*open, orders, &remaining).await);
+                }
+                Obstacle::Inserted(_) | Obstacle::DuplicateKey | Obstacle::SoldOut => {}
             }
+            let found = match open.roll_back_and_find(orders).await {
+                Ok(found) => found,
+                // The rows that were in the way may be these orders, by an earlier copy of the text.
+                Err(error)
+                    if matches!(obstacle, Obstacle::Inserted(0) | Obstacle::DuplicateKey)
+                        && matches!(self.kind, Kind::Purchases) =>
+                {
+                    return match open.decided(first, error).await {
+                        Ok(_) => Ok(outcomes(orders, left, &Ok(()))),
+                        Err(error) => ended_by(error, orders, left),
+                    };
+                }
+                Err(error) => return Err(BatchError::All(error)),
+            };
+            let in_the_way = in_the_way(orders, found, &obstacle);
+            if in_the_way.len() <= left.len() {
+                return Err(match obstacle {
+                    // The stock was given back meanwhile.
+                    Obstacle::SoldOut => BatchError::All(Error::Conflict),
+                    // Whatever was in the way has gone, or it is nothing of the above: each order alone shows it.
+                    _ => BatchError::Order(Error::Conflict),
+                });
+            }
+            left = in_the_way;
         }
     }
-    // Where no order is left, all is rolled back.
-    if !delete.is_empty() && states.iter().any(State::is_inserted) {
-        transaction
-            .delete_inserted(&delete)
-            .await
-            .map_err(BatchError::All)?;
-    }
-    Ok(states)
 }
 
-/// Finds out which orders are not among the `count` that were inserted, and why.
-async fn find_refused(
-    transaction: &mut OrderTransaction,
+fn text_of(orders: &[NewOrder]) -> Text {
+    let text = match orders {
+        // Without IGNORE the server says why it refuses the row.
+        [order] => Text::default().insert(order),
+        _ => Text::default().insert_all(orders),
+    };
+    text.take(orders)
+}
+
+/// The orders that cannot be committed with the others, as far as what was read shows it.
+fn in_the_way(orders: &[NewOrder], found: Found, obstacle: &Obstacle) -> Left {
+    let Found {
+        rows,
+        orders: existing,
+        mut stocks,
+    } = found;
+    let is_refused_by_key = matches!(obstacle, Obstacle::DuplicateKey);
+    let mut left = Left::new();
+    for order in orders {
+        let outcome = match (rows.get(&order.id), existing.get(&order.buyer)) {
+            // By an earlier copy of the text, or an earlier attempt.
+            (Some((buyer, _)), _) if *buyer == order.buyer => Ok(order.id),
+            (Some(_), _) => Err(Error::DuplicateId),
+            // A cancelled one is in the way only of a table that has such a key.
+            (None, Some((id, is_live))) if *is_live || is_refused_by_key => {
+                Err(Error::AlreadyOrdered(Some(*id)))
+            }
+            _ => match stocks.get_mut(&order.buyer.voucher_id) {
+                Some(stock) if *stock > 0 => {
+                    *stock -= 1;
+                    continue;
+                }
+                Some(_) => Err(Error::SoldOut),
+                None => Err(Error::VoucherNotFound),
+            },
+        };
+        left.insert(order.id, outcome);
+    }
+    left
+}
+
+/// Which sales were in the way of a text that met a locked row.
+async fn in_conflict(
+    mut open: OrderTransaction,
     orders: &[NewOrder],
-    mut states: Vec<State>,
-    count: usize,
-) -> Result<Vec<State>, BatchError> {
-    let rows = transaction.rows_of(orders).await.map_err(BatchError::All)?;
-    let mut without_row = Vec::new();
-    for (state, order) in states.iter_mut().zip(orders) {
-        match rows.get(&order.id) {
-            Some((buyer, _)) if *buyer == order.buyer => {}
-            Some(_) => *state = State::Refused(Error::DuplicateId),
-            None => without_row.push(*order),
-        }
+    remaining: &[NewOrder],
+) -> BatchError {
+    let sale = |order: &NewOrder| order.buyer.voucher_id;
+    if orders.iter().all(|order| sale(order) == sale(&orders[0])) {
+        roll_back(open).await;
+        return BatchError::All(Error::Conflict);
     }
-    let present = inserted(orders, &states).count() - without_row.len();
-    if present == orders.len() && count == 0 {
-        return Ok(orders.iter().map(|_| State::ThereBefore).collect());
+    let sales: BTreeSet<i64> = remaining.iter().map(sale).collect();
+    match open.roll_back_and_find_locked(&sales).await {
+        Ok(locked) if locked.is_empty() => BatchError::All(Error::Conflict),
+        Ok(locked) => BatchError::Sales(locked, Error::Conflict),
+        Err(error) => BatchError::All(error),
     }
-    if present != count {
-        // Some were there before.
-        return Err(BatchError::All(Error::DuplicateId));
-    }
-    let mut refusals = transaction
-        .refusals(&without_row)
-        .await
-        .map_err(BatchError::All)?;
-    for (state, order) in states.iter_mut().zip(orders) {
-        match refusals.remove(&order.id) {
-            Some(Some(error @ Error::RowRefused(_))) => return Err(BatchError::Order(error)),
-            Some(Some(refusal)) => *state = State::Refused(refusal),
-            _ => {}
-        }
-    }
-    Ok(states)
 }
 
-/// An error that concerns all closes the connection, which may be in any state.
-async fn roll_back_unless_all(transaction: OrderTransaction, error: BatchError) -> BatchError {
-    if !matches!(error, BatchError::All(_)) {
-        roll_back(transaction).await;
+/// What an error of the commit means for the batch.
+fn ended_by(error: Error, orders: &[NewOrder], left: Left) -> Result<Outcomes, BatchError> {
+    match error {
+        // The server's state, which concerns all sales, and is answered order by order.
+        Error::Unavailable(_) | Error::OutcomeUnknown(_) => Ok(outcomes(orders, left, &Err(error))),
+        Error::RowRefused(_) => Err(BatchError::Order(error)),
+        error => Err(BatchError::All(error)),
     }
-    error
+}
+
+fn outcomes(orders: &[NewOrder], mut left: Left, committed: &Result<(), Error>) -> Outcomes {
+    let outcome = |order: &NewOrder| match (left.remove(&order.id), committed) {
+        // Perhaps because of those that were to be committed.
+        (Some(Err(Error::SoldOut)), Err(_)) => Err(Error::Unavailable(Cause::Database)),
+        (Some(outcome), _) => outcome,
+        (None, Ok(())) => Ok(order.id),
+        (None, Err(Error::OutcomeUnknown(_))) => Err(Error::OutcomeUnknown(Some(order.id))),
+        (None, Err(error)) => Err(error.clone()),
+    };
+    orders.iter().map(outcome).collect()
 }
 
 /// Waits for it: what follows inserts the same orders again, and must not meet the locks of this transaction, nor deadlock

@@ -1,19 +1,20 @@
-//! Many orders, of one sale or of several, in one transaction: the statements for batches that meet a buyer who has an order
-//! already, or more buyers than stock. Every other batch is one text that commits ([`super::commit`]).
+//! Many orders, of one sale or of several, in one transaction: their INSERT, and what may be in their way.
 //!
 //! Statements with lists of ids or rows are text, not prepared: one statement then fits a batch of any size, where prepared
 //! ones would need one shape per size. Everything put into the text is an integer.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
-use super::transaction::{OrderTransaction, Reply, Sent, insert_sql, stock_sql};
-use crate::connection::server_error::{Meaning, is_duplicate, meaning_of};
+use super::count::{rows_by_id, rows_sql};
+use super::orders::id_list;
+use super::transaction::{OrderTransaction, Reply, Sent, stock_sql};
+use crate::connection::server_error::{Meaning, meaning_of};
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
 /// Why a batch could not be committed. Nothing was done.
 pub enum BatchError {
-    /// An order could not be inserted, or not taken from the stock, and perhaps only that one.
+    /// An order could not be inserted, and perhaps only that one.
     Order(Error),
     /// The rows of these sales could not be changed; the others may do without them.
     Sales(BTreeSet<i64>, Error),
@@ -21,153 +22,117 @@ pub enum BatchError {
     All(Error),
 }
 
+/// What is committed that may be in the way of orders.
+pub struct Found {
+    /// The rows under their ids: whose each is, and whether it is not cancelled.
+    pub rows: HashMap<i64, (Buyer, bool)>,
+    /// An order of each buyer, and whether it is not cancelled.
+    pub orders: HashMap<Buyer, (i64, bool)>,
+    /// What each sale has left.
+    pub stocks: HashMap<i64, i64>,
+}
+
 impl OrderTransaction {
-    /// Inserts those of `orders` that the keys let pass; returns how many those are. One round trip, which also opens the
-    /// transaction.
-    ///
-    /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by user and sale.
-    pub async fn insert_batch(&mut self, orders: &[NewOrder]) -> Result<usize, BatchError> {
-        let Sent { replies, error } = self.send(&insert_batch_sql(orders)).await;
-        match (error, &replies[..]) {
-            (None, [inserted]) => Ok(inserted.changed() as usize),
-            // Perhaps the fault of one order, so that the others can be tried alone.
-            (Some(error), _) if matches!(meaning_of(&error), Meaning::Row | Meaning::Conflict) => {
-                Err(BatchError::Order(error.into()))
-            }
-            (Some(error), _) => Err(BatchError::All(error.into())),
-            (None, other) => {
-                let detail = format!("a statement gave {} results", other.len());
-                Err(BatchError::All(Error::Internal(detail)))
-            }
-        }
-    }
-
-    /// Why the keys refused these orders, none of whose ids is another's: the order that keeps its buyer from another one, or
-    /// what the server says where the order is tried alone. `None` for one that is inserted by that.
-    pub async fn refusals(
-        &mut self,
-        orders: &[NewOrder],
-    ) -> Result<HashMap<i64, Option<Error>>, Error> {
+    /// Rolls back, and reads what may be in the way of these orders. One round trip.
+    pub async fn roll_back_and_find(&mut self, orders: &[NewOrder]) -> Result<Found, Error> {
         let buyers: Vec<Buyer> = orders.iter().map(|order| order.buyer).collect();
-        let existing = self.orders_of(&buyers).await?;
-        let mut refusals = HashMap::with_capacity(orders.len());
-        for order in orders {
-            let refusal = match existing.get(&order.buyer) {
-                Some(id) => Some(Error::AlreadyOrdered(Some(*id))),
-                None => self.insert_alone(order).await?,
-            };
-            refusals.insert(order.id, refusal);
-        }
-        Ok(refusals)
-    }
-
-    /// Inserts an order that IGNORE dropped: it hides foreign keys too. `None` where the order is inserted.
-    async fn insert_alone(&mut self, order: &NewOrder) -> Result<Option<Error>, Error> {
-        let Some(error) = self.send(&insert_sql(order)).await.error else {
-            return Ok(None);
+        let sales: BTreeSet<i64> = buyers.iter().map(|buyer| buyer.voucher_id).collect();
+        let text = format!(
+            "ROLLBACK; {}; {}; \
+             SELECT CAST(voucher_id AS SIGNED), CAST(COALESCE(stock, 0) AS SIGNED) \
+             FROM tb_seckill_voucher WHERE voucher_id IN ({})",
+            rows_sql(orders),
+            orders_sql(&buyers),
+            id_list(sales),
+        );
+        let replies = self.run(&text).await?;
+        self.rolled_back();
+        let [_, rows, existing, stocks] = &replies[..] else {
+            let detail = format!("4 statements gave {} results", replies.len());
+            return Err(Error::Internal(detail));
         };
-        if meaning_of(&error) != Meaning::Row {
-            return Err(error.into());
-        }
-        // Of a key, the order that was in the way has gone.
-        Ok(Some(if is_duplicate(&error) {
-            Error::Conflict
-        } else {
-            error.into()
-        }))
+        Ok(Found {
+            rows: rows_by_id(rows)?,
+            orders: orders_by_buyer(existing)?,
+            stocks: stocks.all()?.into_iter().collect(),
+        })
     }
 
-    /// The orders that keep these buyers from another one: for each the one that is not cancelled, else the last, which a key
-    /// of somebody else's may count.
-    pub async fn orders_of(&mut self, buyers: &[Buyer]) -> Result<HashMap<Buyer, i64>, Error> {
-        if buyers.is_empty() {
-            return Ok(HashMap::new());
+    /// Rolls back, and finds those of these sales whose rows others have locked. A round trip, and one more for each of those:
+    /// an error ends the text.
+    pub async fn roll_back_and_find_locked(
+        &mut self,
+        sales: &BTreeSet<i64>,
+    ) -> Result<BTreeSet<i64>, Error> {
+        let mut locked = BTreeSet::new();
+        let mut untried: Vec<i64> = sales.iter().copied().collect();
+        loop {
+            // Outside a transaction each lock ends with its statement.
+            let mut text = "ROLLBACK".to_owned();
+            for sale in &untried {
+                text.push_str(&format!("; {} FOR UPDATE NOWAIT", stock_sql(*sale)));
+            }
+            let Sent { replies, error } = self.send(&text).await;
+            let Some(error) = error else {
+                self.rolled_back();
+                return Ok(locked);
+            };
+            // The first reply is the ROLLBACK's.
+            let tried = replies.len();
+            match untried.get(tried.wrapping_sub(1)) {
+                Some(sale) if meaning_of(&error) == Meaning::Conflict => {
+                    locked.insert(*sale);
+                    untried.drain(..tried);
+                }
+                _ => return Err(error.into()),
+            }
         }
-        let buyer = |buyer: &Buyer| {
+    }
+
+    /// An order of each of these buyers, and whether it is not cancelled: the one that is not, else the last, which a key of
+    /// somebody else's may count.
+    pub(super) async fn orders_of(
+        &mut self,
+        buyers: &[Buyer],
+    ) -> Result<HashMap<Buyer, (i64, bool)>, Error> {
+        let replies = self.run(&orders_sql(buyers)).await?;
+        replies
+            .first()
+            .map_or_else(|| Ok(HashMap::new()), orders_by_buyer)
+    }
+}
+
+/// The orders of these buyers, to be read by [`orders_by_buyer`].
+fn orders_sql(buyers: &[Buyer]) -> String {
+    let buyers: Vec<String> = buyers
+        .iter()
+        .map(|buyer| {
             let Buyer {
                 user_id,
                 voucher_id,
             } = buyer;
             format!("(user_id = {user_id} AND voucher_id = {voucher_id})")
+        })
+        .collect();
+    format!(
+        "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id, \
+         CAST(COALESCE(status, 1) <> 4 AS SIGNED) FROM tb_voucher_order WHERE {} ORDER BY status <> 4, id",
+        buyers.join(" OR ")
+    )
+}
+
+fn orders_by_buyer(reply: &Reply) -> Result<HashMap<Buyer, (i64, bool)>, Error> {
+    let rows: Vec<(i64, i64, i64, i64)> = reply.all()?;
+    let mut orders = HashMap::with_capacity(rows.len());
+    for (user_id, voucher_id, id, is_live) in rows {
+        let buyer = Buyer {
+            user_id,
+            voucher_id,
         };
-        let buyers: Vec<String> = buyers.iter().map(buyer).collect();
-        let sql = format!(
-            "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
-             FROM tb_voucher_order WHERE {} ORDER BY status <> 4, id",
-            buyers.join(" OR ")
-        );
-        let rows: Vec<(i64, i64, i64)> = self.rows(&sql).await?;
-        let mut orders = HashMap::with_capacity(rows.len());
-        for (user_id, voucher_id, id) in rows {
-            let buyer = Buyer {
-                user_id,
-                voucher_id,
-            };
-            // Of several the last counts.
-            orders.insert(buyer, id);
-        }
-        Ok(orders)
+        // Of several the last counts.
+        orders.insert(buyer, (id, is_live == 1));
     }
-
-    /// Locks the rows of these sales, in this order; returns each one's stock, `None` where it is gone. One round trip. Waits
-    /// for rows that others have locked if `waits`, but for one of them only: those that are locked after it are found at
-    /// once, in a round trip each.
-    pub async fn lock_stocks(
-        &mut self,
-        sales: &BTreeSet<i64>,
-        mut waits: bool,
-    ) -> Result<HashMap<i64, Option<i64>>, BatchError> {
-        let mut stocks = HashMap::with_capacity(sales.len());
-        let mut locked = BTreeSet::new();
-        let mut failure = None;
-        let mut unlocked: Vec<i64> = sales.iter().copied().collect();
-        while !unlocked.is_empty() {
-            let wait = if waits { "" } else { " NOWAIT" };
-            let text: String = unlocked
-                .iter()
-                .map(|sale| format!("{} FOR UPDATE{wait}; ", stock_sql(*sale)))
-                .collect();
-            let Sent { replies, error } = self.send(&text).await;
-            for (sale, reply) in unlocked.iter().zip(&replies) {
-                stocks.insert(*sale, reply.number().map_err(BatchError::All)?);
-            }
-            let Some(error) = error.map(Error::from) else {
-                break;
-            };
-            match unlocked.get(replies.len()) {
-                Some(sale) if !matches!(error, Error::Unavailable(_)) => {
-                    locked.insert(*sale);
-                    failure = Some(error);
-                    waits = false;
-                    unlocked.drain(..=replies.len());
-                }
-                _ => return Err(BatchError::All(error)),
-            }
-        }
-        match failure {
-            None => Ok(stocks),
-            Some(error) => Err(BatchError::Sales(locked, error)),
-        }
-    }
-
-    /// Deletes orders that this transaction inserted; they must be there.
-    pub async fn delete_inserted(&mut self, ids: &HashSet<i64>) -> Result<(), Error> {
-        // One by one: with a list the server may scan, and wait for orders of those who wait for these.
-        let text: String = ids
-            .iter()
-            .map(|id| format!("DELETE FROM tb_voucher_order WHERE id = {id}; "))
-            .collect();
-        let deleted = self.run(&text).await?;
-        let deleted: u64 = deleted.iter().map(Reply::changed).sum();
-        if deleted == ids.len() as u64 {
-            Ok(())
-        } else {
-            Err(Error::Internal(format!(
-                "{deleted} of {} orders were deleted",
-                ids.len()
-            )))
-        }
-    }
+    Ok(orders)
 }
 
 /// IGNORE makes a key drop the row that it refuses instead of failing all.

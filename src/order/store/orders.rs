@@ -1,6 +1,5 @@
 //! [`OrderStore`]: the orders in the database, and the reads of it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, readable};
 use crate::error::Error;
 use crate::id::{EPOCH_SECONDS, local_time};
-use crate::order::model::{Buyer, BuyerStatus, NewOrder, Order};
+use crate::order::model::{Buyer, BuyerStatus, Order};
 
 /// Orders on a page of `GET /voucher-order/of/me`.
 const PAGE_SIZE: u32 = 10;
@@ -109,11 +108,6 @@ impl OrderStore {
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
-    /// The zone of times in replies, and of the seconds in order ids.
-    pub fn zone(&self) -> Zone {
-        self.zone
-    }
-
     /// A page of a user's orders, newest first; pages count from 1.
     pub async fn page_of_user(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
         let sql = format!(
@@ -127,14 +121,6 @@ impl OrderStore {
             .into_iter()
             .map(|order| in_zone(self.zone, order))
             .collect())
-    }
-
-    /// The rows under the ids of `orders`; see [`OrderTransaction::rows_of`].
-    pub async fn rows_of(&self, orders: &[NewOrder]) -> Result<HashMap<i64, (Buyer, bool)>, Error> {
-        let mut transaction = self.begin().await?;
-        let rows = transaction.rows_of(orders).await?;
-        transaction.rollback().await?;
-        Ok(rows)
     }
 }
 

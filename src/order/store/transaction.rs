@@ -140,8 +140,7 @@ impl OrderTransaction {
             Some(error) if is_duplicate(&error) => {
                 let refusal = self.refused_by_key(order).await?;
                 self.run("ROLLBACK").await?;
-                self.begun = false;
-                self.connection.answered();
+                self.rolled_back();
                 Err(refusal.unwrap_or(Error::DuplicateId))
             }
             Some(error) => Err(error.into()),
@@ -160,7 +159,7 @@ impl OrderTransaction {
         }
         let existing = self.orders_of(slice::from_ref(&order.buyer)).await?;
         Ok(Some(match existing.get(&order.buyer) {
-            Some(id) => Error::AlreadyOrdered(Some(*id)),
+            Some((id, _)) => Error::AlreadyOrdered(Some(*id)),
             // Who was in the way has gone.
             None => Error::Conflict,
         }))
@@ -250,6 +249,12 @@ impl OrderTransaction {
         }
         self.ended();
         Ok(())
+    }
+
+    /// Rolled back by a statement that was answered: what is sent next opens a transaction.
+    pub(super) fn rolled_back(&mut self) {
+        self.begun = false;
+        self.connection.answered();
     }
 
     /// Committed or rolled back for certain: the connection can be used again.

@@ -157,10 +157,7 @@ impl Member {
         let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
         let outcomes = match self.try_commit(&new, deadline).await {
             Ok(outcomes) => outcomes,
-            Err(BatchError::All(Error::DuplicateId)) => {
-                return self.commit_others(orders, deadline, attempt).await;
-            }
-            Err(BatchError::Order(error)) if orders.len() > 1 && !is_state(&error) => {
+            Err(BatchError::Order(error)) if orders.len() > 1 => {
                 let voucher_id = orders[0].1.buyer.voucher_id;
                 tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
                 for one in orders {
@@ -176,15 +173,13 @@ impl Member {
         for ((entry, order), outcome) in orders.into_iter().zip(outcomes) {
             match outcome {
                 Ok(_) => attempt.decided.push((entry, Decision::Ordered)),
-                Err(Error::AlreadyOrdered(Some(id))) if id == order.id => {
-                    attempt.decided.push((entry, Decision::Ordered));
-                }
                 Err(
-                    error @ (Error::SoldOut
-                    | Error::AlreadyOrdered(_)
-                    | Error::VoucherNotFound
-                    | Error::DuplicateId),
+                    error @ (Error::SoldOut | Error::AlreadyOrdered(_) | Error::VoucherNotFound),
                 ) => refused.push(ToRefuse::new(entry, order, error)),
+                // The id is another buyer's, or its refusal is there already.
+                Err(Error::DuplicateId) => {
+                    refused.push(ToRefuse::new(entry, order, Error::OrderFailed));
+                }
                 Err(error) if error.is_about_the_row() => {
                     let detail = error.detail();
                     tracing::error!(entry = entry.id, detail, "an entry cannot be committed");
@@ -231,27 +226,6 @@ impl Member {
             let panicked = "a batch of the stream panicked";
             Err(BatchError::All(Error::Internal(panicked.to_owned())))
         })
-    }
-
-    /// Commits the orders whose ids are free, and refuses the others.
-    async fn commit_others(&self, orders: Orders, deadline: Instant, attempt: &mut Attempt) {
-        let all: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
-        let rows = match self.store.rows_of(&all).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                return attempt.leave_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
-            }
-        };
-        let (existing, others): (Orders, Orders) = orders
-            .into_iter()
-            .partition(|(_, order)| rows.contains_key(&order.id));
-        let existing = existing
-            .into_iter()
-            .map(|(entry, order)| ToRefuse::new(entry, order, Error::OrderFailed));
-        self.refuse(existing.collect(), attempt).await;
-        if !others.is_empty() {
-            Box::pin(self.commit(others, deadline, attempt)).await;
-        }
     }
 
     /// Writes refusals; an order that is there by now is one.
