@@ -1,7 +1,7 @@
 -- Reads the stream: its mark, this server's clock, how many users have pending orders, and what ARGV[1] asks for.
 --
 -- ARGV[1]  `page`: the entries after entry ARGV[2]. If that is empty: from the beginning, and with the entries that were
---          pending before we joined. All are added to the hash, which does not name those of Java nodes yet
+--          pending before we joined. Entries that the hash does not name yet, those of Java nodes, are added to it
 --          `user`: the pending orders of user ARGV[2]. If the entry of one is gone, the stream was lost
 --          `tidy`: the oldest entry. An empty stream was lost if there are pending orders. Removes those of our consumers
 --          (their names begin with ARGV[2]) that have nothing pending and were idle for an hour, and the consumer ARGV[3] if
