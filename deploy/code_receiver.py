@@ -1,5 +1,5 @@
-# A receiver of sign-in codes (docs/OPERATIONS.md, "Sign-in codes"), with Python alone. It checks the signature, and ignores
-# requests older than five minutes and those it has seen.
+# A receiver of sign-in codes (docs/OPERATIONS.md, "Sign-in codes"), with Python alone. It checks the signature, refuses
+# requests older than five minutes, and sends nothing for those it has seen.
 #
 #   CODE_WEBHOOK_SECRET=... python3 deploy/code_receiver.py          # PORT: 8090
 #   seckill serve --code-webhook-url http://127.0.0.1:8090/     # with the same secret

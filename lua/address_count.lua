@@ -1,11 +1,11 @@
--- Increments or decrements a counter of the current window: of what a client address did, or of codes sent to a phone.
+-- Increments or decrements a counter of the current window: what a client address did, or the codes sent to a phone.
 -- KEYS[1]  the counter
--- ARGV[1]  most that are allowed in a window
+-- ARGV[1]  how many are allowed in a window
 -- ARGV[2]  the window, in seconds
 -- ARGV[3]  1 to count one more, -1 to take one back
 -- Returns  0 while the limit is kept, else the seconds until the window ends.
 if ARGV[3] == '-1' then
-  -- A window that has ended is not begun again.
+  -- A window that has ended gets no new counter, which would never expire.
   if redis.call('EXISTS', KEYS[1]) == 1 then
     redis.call('DECR', KEYS[1])
   end

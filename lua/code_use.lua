@@ -1,10 +1,11 @@
--- Checks and uses up a sign-in code: it is valid once, and the wrong guesses at it are limited, first those from one address.
+-- Checks and uses up a sign-in code. It is valid once; wrong guesses are limited for each address and in all.
 -- KEYS[1]  login:code:{phone}            the code
 -- KEYS[2]  {login:code:{phone}}:guesses  wrong guesses at it, by address
 -- ARGV[1]  the guess                           ARGV[2]  the address that it comes from
--- ARGV[3]  wrong guesses allowed to an address  ARGV[4]  and to all together: then the code is gone
--- Returns  1 when the guess was right (the code is gone), 0 when it was wrong, and minus the seconds for which the code is
---          valid where the address has guessed too often: the guess is not looked at.
+-- ARGV[3]  wrong guesses allowed to an address
+-- ARGV[4]  wrong guesses allowed to all addresses together; then the code is deleted
+-- Returns  1 when the guess was right (the code is deleted), 0 when it was wrong. An address that has guessed wrong too often
+--          gets minus the seconds for which the code stays valid; its guess is not checked.
 local code = redis.call('GET', KEYS[1])
 if not code then
   return 0

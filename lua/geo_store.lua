@@ -1,4 +1,5 @@
--- Stores a GEO index that was read from the database, unless a shop was written since: the lease is then gone, or another.
+-- Stores a GEO index that was read from the database, unless a shop was written meanwhile: then the lease is gone or
+-- is another one.
 -- KEYS[1]  shop:geo:{typeId}   KEYS[2]  the lease
 -- ARGV[1]  the lease as it was before the database was read
 -- ARGV[2]  time to live of the index, seconds

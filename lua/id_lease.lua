@@ -1,13 +1,13 @@
 -- Leases numbers for order ids.
 --
 -- KEYS[3]  icr:order:{day}
--- ARGV[1]  where the counter begins under a new mark, and on a new day: at random, so that numbers which the data before had
---          given, or another server with them, do not come again in the same second
--- ARGV[2]  how many
+-- ARGV[1]  where the counter begins under a new mark and on a new day. It is random: numbers that were leased before the data
+--          was lost, or by another server, must not come again in the same second
+-- ARGV[2]  how many numbers
 --
--- Returns the last of them.
+-- Returns the last number.
 mark(false)
--- The counters that began under this mark: of the last two days, as clocks differ.
+-- The counters that began under this mark. Those of two days are kept, as the instances' clocks differ.
 local begun = redis.call('HGET', P, 'ids') or ''
 if not names(begun, KEYS[3]) or redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('HSET', P, 'ids', KEYS[3] .. ' ' .. (string.match(begun, '^%S+') or ''))

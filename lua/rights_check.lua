@@ -1,8 +1,8 @@
--- Checks that the Redis user may do with a key what the service does with keys of its kind; changes nothing.
+-- Checks that the Redis user may use the service's commands on a key with this name; changes nothing.
 --
 -- KEYS[1]  a name that no key has
 --
--- Returns 1, or the error of what is not allowed.
+-- Returns 1, or the error of the first command that is not allowed.
 redis.call('EXISTS', KEYS[1])
 redis.call('HGETALL', KEYS[1])
 redis.call('PERSIST', KEYS[1])

@@ -1,10 +1,9 @@
--- Looks sessions up and renews them, in one round trip. What fails with one key fails no other.
+-- Looks sessions up and renews them, in one round trip. An error of one key does not affect the others.
 -- KEYS     login:token:{token}, hashes of id, nickName, icon
 -- ARGV[1]  time to live, s
--- ARGV[2]  how much of it may have passed before it is set again, s: a busy session is then not written at
---          every request
--- Returns  for each key id, nickName, icon and an error, in one flat list; the id is '' where there is no such
---          session, or where the error says that it cannot be read. A session that is not renewed has its error, too.
+-- ARGV[2]  how much of it may pass before it is set again, s, so that a busy session is not written at every request
+-- Returns  for each key id, nickName, icon and an error, in one flat list. The id is '' if there is no such session,
+--          or if it could not be read: then there is an error. A session that could not be renewed has both.
 local sessions = {}
 local low = ARGV[1] - ARGV[2]
 for _, key in ipairs(KEYS) do
@@ -20,7 +19,7 @@ for _, key in ipairs(KEYS) do
     end
     failed = type(renewed) == 'table' and renewed.err
   end
-  -- The server's state is no key's fault: whoever asks must look for its master.
+  -- Not the key's fault but the server's: the whole call fails, and the caller looks for the master.
   if failed and (string.find(failed, '^READONLY') or string.find(failed, '^MASTERDOWN')) then
     return redis.error_reply(failed)
   end

@@ -1,12 +1,12 @@
--- Admits buyers, of whatever sales: each gets an entry in the stream, a claim, and one of the stock counter.
+-- Admits buyers of one or more sales. Each gets an entry in the stream, a claim, and one unit of the stock counter.
 --
--- KEYS[3…]  for each sale three: seckill:stock:{voucherId}, seckill:order:{voucherId}, seckill:open:{voucherId}
+-- KEYS[3…]  three for each sale: seckill:stock:{voucherId}, seckill:order:{voucherId}, seckill:open:{voucherId}
 -- ARGV[1]   how many users may have pending orders
--- ARGV[2…]  for each purchase five: its sale (1, 2, …), voucher, user, order id, and until when it may be admitted, µs of this
---           server's clock: a call that is long on its way, or that a stopped server runs late, admits nobody
+-- ARGV[2…]  five for each purchase: the number of its sale in KEYS (1, 2, …), voucher, user, order id, and its deadline, µs
+--           of this server's clock: a call that was delayed, or that a stopped server runs late, admits nobody
 --
--- Returns this server's clock, then an answer for each purchase. Called again with the same order id, it counts once.
--- A sale whose keys hold something else is closed, and concerns no other sale.
+-- Returns this server's clock, then an answer for each purchase. A purchase that is sent again with its order id counts once.
+-- A sale whose keys hold something unexpected counts as closed; the other sales are not affected.
 local now = clock()
 local answers = {string.format('%.0f', now)}
 local m = mark(redis.call('EXISTS', S) == 0)
@@ -15,7 +15,7 @@ local users, values, fields = {}, {}, {}
 for at = 4, #ARGV, 5 do users[#users + 1] = ARGV[at] end
 for at, value in ipairs(redis.call('HMGET', P, unpack(users))) do values[users[at]] = value end
 
--- All that is read of the sales, before anything is written.
+-- The state of the sales is read before anything is written.
 local sales = {}
 for key = 3, #KEYS, 3 do
   local counter, claims, open = KEYS[key], KEYS[key + 1], KEYS[key + 2]

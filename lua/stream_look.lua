@@ -1,10 +1,11 @@
--- What the stream is like: its mark, this server's clock, and how many users have pending orders; and what is asked for.
+-- Reads the stream: its mark, this server's clock, how many users have pending orders, and what ARGV[1] asks for.
 --
--- ARGV[1]  `page`: entries after the one that ARGV[2] names, or, where that is empty, from the beginning and with those that
---          were pending before we joined; the hash names them from now on, also those that a Java node added
---          `user`: the pending orders of the user that ARGV[2] names; where an entry of these is gone, the stream was lost
---          `tidy`: the oldest entry. A stream without the entries of pending orders was lost. Of our consumers, whose names
---          begin with ARGV[2], those are removed that have nothing pending, and were idle for an hour or have the name ARGV[3]
+-- ARGV[1]  `page`: the entries after entry ARGV[2]. If that is empty: from the beginning, and with the entries that were
+--          pending before we joined. Entries that the hash does not name yet, those of Java nodes, are added to it
+--          `user`: the pending orders of user ARGV[2]. If the entry of one is gone, the stream was lost
+--          `tidy`: the oldest entry. An empty stream was lost if there are pending orders. Removes those of our consumers
+--          (their names begin with ARGV[2]) that have nothing pending and were idle for an hour, and the consumer ARGV[3] if
+--          it has nothing pending
 local function users()
   return redis.call('HLEN', P) - 1 - redis.call('HEXISTS', P, 'ids')
 end

@@ -1,12 +1,12 @@
--- The head of every script of the stream: the mark under which this server runs it.
+-- The common head of the stream's scripts and of id_lease.lua: finds the mark under which this server runs them.
 --
--- KEYS[1]  stream.orders, with the group g1; and a group `seckill` that nobody reads: where it stands, we joined
--- KEYS[2]  stream.orders.pending: by user, `voucher:order:entry` of each pending order, between spaces; and the fields `mark`
---          and `ids`, the counter of order ids that began under it
+-- KEYS[1]  stream.orders, with the group g1; and the group `seckill`, which nobody reads: its position is where we joined
+-- KEYS[2]  stream.orders.pending, a hash: for each user, `voucher:order:entry` of each pending order, separated by spaces;
+--          and the fields `mark` and `ids`: the counters of order ids that began under the mark
 --
 -- The mark is `<replication id> <since, µs> <join>`. It says that this hash, and what was counted under the mark, belong to
 -- the data of this master: Redis draws a new replication id when it starts, and when a replica is promoted. `join` is the
--- last entry that is none of ours: what a Java node had acknowledged before we came.
+-- last entry before we joined. Of the entries up to it only the pending ones count: a Java node acknowledged the others.
 local S, P = KEYS[1], KEYS[2]
 
 local function clock()
@@ -14,7 +14,7 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
--- A number that Redis can count up and down; nothing where the text is none.
+-- The text as a number that Redis can count up and down; nil if it is none.
 local function number(text)
   if text == '0' or text and #text < 16 and string.find(text, '^%-?[1-9]%d*$') then return tonumber(text) end
 end
@@ -25,12 +25,12 @@ local function field(info, name)
   end
 end
 
--- Whether a user's pending orders name this one.
+-- Whether a field of the hash names this order.
 local function names(value, order)
   return value and string.find(' ' .. value .. ' ', ' ' .. order .. ' ', 1, true) ~= nil
 end
 
--- The user, the voucher and `voucher:order:entry` of an entry; nothing where it names no order.
+-- The user, the voucher and `voucher:order:entry` of an entry; nil if it names no order.
 local function order_of(entry)
   local fields = entry[2]
   local user, voucher, id = field(fields, 'userId'), field(fields, 'voucherId'), field(fields, 'id')
@@ -40,7 +40,7 @@ local function order_of(entry)
   return user, voucher, voucher .. ':' .. id .. ':' .. entry[1]
 end
 
--- Has the hash name these entries, which are in the stream and so not resolved.
+-- Adds entries to the hash. They are in the stream, so they are not resolved.
 local function take_in(entries)
   for _, entry in ipairs(entries) do
     local user, _, order = order_of(entry)
@@ -51,7 +51,7 @@ local function take_in(entries)
   end
 end
 
--- The entries up to `join` that are pending: no others count there.
+-- The entries up to `join` that are pending.
 local function pending_before(join)
   local found = {}
   for _, pending in ipairs(redis.call('XPENDING', S, 'g1', '-', join, 10000)) do
@@ -68,16 +68,16 @@ local function group(name)
   return nil, not groups.err
 end
 
--- The mark. A new one begins where there is none, where another server is the master, and where stream or group are `lost`;
--- then the hash is written anew from the stream.
+-- The mark and its `join`. A new mark begins if there is none, if another server is the master, if the clock was stepped back
+-- or if the stream or its group is `lost`. Then the hash is rebuilt from the stream.
 local function mark(lost)
   local info = redis.call('INFO', 'replication')
   if not string.find(info, 'role:master', 1, true) then
-    redis.call('HDEL', P, '')  -- fails as a replica does
+    redis.call('HDEL', P, '')  -- fails with READONLY, as every write to a replica
   end
   local server = string.match(info, 'master_replid:(%x+)')
   local text = redis.pcall('HGET', P, 'mark')
-  if type(text) == 'table' then text = nil end  -- no hash: written by somebody else
+  if type(text) == 'table' then text = nil end  -- no hash: somebody else wrote the key
   local of, since, join
   if text then of, since, join = string.match(text, '^(%x+) (%d+) (%S+)$') end
   if of == server and tonumber(since) <= clock() and not lost then return text, join end

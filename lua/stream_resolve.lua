@@ -49,7 +49,7 @@ if ordered > 0 then
   if #single > 0 then redis.call('HDEL', P, unpack(single)) end
 end
 
--- Keeps an entry's fields, or the first of very many, with the error.
+-- Writes a dead letter: the entry's fields (of very many only the first), its id and the error.
 local function bury(fields, entry, detail)
   local letter = {unpack(fields, 1, math.min(#fields, 2000))}
   for _, value in ipairs({'entry', entry, 'error', detail}) do letter[#letter + 1] = value end
@@ -71,7 +71,7 @@ for at = 3 + 3 * ordered, #ARGV, 8 do
     if found then bury(found[2], entry, detail) end
     if outcome ~= 'dead' then
       redis.call('SET', refused, user .. ' ' .. code, 'EX', 86400)
-      -- Another pending order of this sale would need the claim.
+      -- The claim stays if another pending order of this sale needs it.
       if has_order == '0' and not string.find(' ' .. left, ' ' .. voucher .. ':', 1, true) then
         redis.pcall('SREM', claims, user)
       end

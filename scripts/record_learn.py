@@ -3,8 +3,9 @@
 
 usage: scripts/record_learn.py RUN.json...    the raw data of runs: ./dev load compare --json RUN.json, or the lab's download
 
-For each strategy, kind of story, number of nodes, and whether the unique index alone refused the second order (as where the
-lab cut leases short), the first one found is taken; that a strategy held is told only where no run broke it. With at most three tries a buyer, stories tell of all of them.
+Stories are grouped by strategy, kind, number of nodes, and whether the unique index alone refused the second order (as after
+the lab cut leases short); the first story of each group is taken. A story in which a strategy held is left out if another
+run broke that strategy on as many nodes. Make the runs with at most three tries a buyer, so that the stories show every try.
 The nodes get the names that every page gives them: 8081, 8082.
 """
 

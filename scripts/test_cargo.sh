@@ -6,7 +6,7 @@ VALUED_FLAGS='-p|--package|--exclude|--test|--bin|--example|--bench|-F|--feature
 PACKAGE_FLAGS='-p.*|--package(=.*)?|--workspace|--all|--manifest-path(=.*)?'
 TARGET_FLAGS='--lib|--bins?|--bin=.*|--tests?|--test=.*|--doc|--examples?|--example=.*|--bench(es)?|--bench=.*|--all-targets'
 
-# Flags of the test binaries, as `known_flags` takes them. Those of nightly toolchains need -Z, which is let through.
+# Flags of the test binaries, as `known_flags` takes them. With -Z (a nightly toolchain) the flags are not checked.
 LIBTEST_FLAGS=(
   --include-ignored --ignored --test --bench --list --logfile= --nocapture --no-capture --test-threads= --skip= -q --quiet
   --exact --color= --format= --show-output -Z=
@@ -39,7 +39,7 @@ test_cargo() {
     else die 2 "'$1' is one name too many; further ones go behind --. See ./dev test --help."; fi
     shift
   done
-  # What needs real time runs when nothing else does; without a name, the rest runs.
+  # `slow` runs the tests that need real time, one at a time. Without a name, all others run.
   if [[ $name == slow ]]; then
     name=slow:: threads=1
   elif [[ -z $name ]]; then

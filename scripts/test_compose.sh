@@ -23,7 +23,7 @@ test_compose() {
   mkdir -p "$DATA/log"
   compose_settings
   trap compose_end EXIT
-  compose_nothing
+  compose_remove
 
   say "building the image (minutes the first time), then up"
   must "everything gets healthy" in_compose up --build --quiet-pull -d --wait --wait-timeout 300
@@ -32,7 +32,7 @@ test_compose() {
   compose_losses
   compose_again
   compose_observe
-  compose_nothing
+  compose_remove
   must "no volume is left by down -v" same "" compose_volumes
   say "the tests of docker-compose.yml passed"
 }
@@ -52,7 +52,7 @@ in_compose() {
   docker compose --env-file "$DATA/test-compose.env" --project-name seckill-test --file "$ROOT/docker-compose.yml" "$@"
 }
 
-# What a user may set, all of it other than the defaults.
+# Sets everything that a user may set, to other values than the defaults.
 compose_settings() {
   local name hard port
   : >"$DATA/test-compose.env"
@@ -83,13 +83,13 @@ compose_end() {
     in_compose --profile "*" logs --no-color >"$DATA/log/test-compose.log" 2>&1 || true
     note "the containers' logs: $DATA/log/test-compose.log"
   fi
-  compose_nothing >/dev/null 2>&1 || note "not everything could be removed: docker compose -p seckill-test down -v"
+  compose_remove >/dev/null 2>&1 || note "not everything could be removed: docker compose -p seckill-test down -v"
   docker image rm -f seckill-test >/dev/null 2>&1 || true
 }
 
-compose_nothing() { in_compose --profile "*" down --volumes --timeout 60 >/dev/null 2>&1; }
+compose_remove() { in_compose --profile "*" down --volumes --timeout 60 >/dev/null 2>&1; }
 
-# What the project has of a kind (container, network, volume), a name a line.
+# The project's containers, networks and volumes, one a line.
 compose_containers() { docker ps -aq --filter label=com.docker.compose.project=seckill-test; }
 compose_networks() { docker network ls -q --filter label=com.docker.compose.project=seckill-test; }
 compose_volumes() { docker volume ls -q --filter label=com.docker.compose.project=seckill-test; }
@@ -100,7 +100,7 @@ api() {
     -H "x-admin-token: $ADMIN_TOKEN" "${@:2}"
 }
 
-# successes URL: how many requests succeed of those that curl makes of the brackets in it.
+# successes PATH [CURL-ARGUMENT...]: curl makes many requests of the brackets in the path; how many of them succeed?
 successes() { curl -s -m 60 "http://127.0.0.1:$SECKILL_HTTP_PORT/api$1" "${@:2}" | { grep -o '"success":true' || true; } | wc -l; }
 
 compose_facts() {
@@ -161,7 +161,7 @@ lab_run() {
   return 1
 }
 
-# Containers that are killed, stopped, recreated: nginx goes on, and what was bought stays.
+# Containers are killed, stopped and recreated: nginx goes on, and what was bought stays.
 compose_losses() {
   say "an order, and losses"
   compose_buy
@@ -171,7 +171,7 @@ compose_losses() {
   must "MariaDB and Redis are killed" in_compose kill mariadb redis
   must "all come back" in_compose up -d --wait --wait-timeout 180
   must "the order is still there" compose_order
-  # In the other order than at first, so that each would get the other's address.
+  # In the opposite order: without fixed addresses each would get the other's.
   in_compose rm -sf app-1 app-2 >/dev/null 2>&1
   must "both instances are made anew" compose_recreate
   must "nginx finds the first alone" compose_alone app-1 app-2
@@ -214,7 +214,7 @@ compose_again() {
   must "the tables are in order" in_compose exec -T app-1 seckill audit
 }
 
-# With stand-ins where the images cannot be had: then only that they start and end is tried.
+# Where the images cannot be pulled, stand-ins show only that the services start and end.
 compose_observe() {
   local image override=() file=$DATA/test-compose-observe.yml
   say "the profile observe"

@@ -41,7 +41,7 @@ test_api() {
   trap : INT # which ends the tests, not the cleaning up after them
   PYTHONDONTWRITEBYTECODE=1 without_settings "$DATA/venv/bin/python" tests/api/run.py --seckill "$SECKILL" \
     --database "$(mysql_url mariadb)" --log "$DATA/log/test-api.log" "$@" || status=$?
-  # It may have become that of a stack meanwhile.
+  # A stack may use it by now.
   ((!started)) || stack_runs || stop_server mariadb
   return "$status"
 }
@@ -56,8 +56,8 @@ test_kubernetes() {
 
 browser_tests() { "$DATA/venv/bin/python" -m unittest "$@"; }
 
-# In two processes side by side, which take about as long as each other. One has all runs of the lab, because there is one
-# at a time; its output comes afterwards.
+# In two processes that take about equally long. One has all runs of the lab, which makes one run at a time; its output is
+# printed afterwards.
 all_browser_tests() {
   local lab=(test_lab test_accessibility test_learn) others=() name status=0
   for name in test_*.py; do

@@ -63,7 +63,7 @@ same() {
   [[ $found == "$1" ]] || { note "expected '$1', found '$found'"; return 1; }
 }
 
-# says PATTERN COMMAND...: in a shell of its own, whatever its status.
+# says PATTERN COMMAND...: does it print this? It runs in a subshell, and its status does not matter.
 says() {
   local found
   found=$( ("${@:2}") 2>&1) || true
@@ -88,7 +88,7 @@ without_room() {
   enough_space
 }
 
-# Another ./dev is choosing a stack, and then this one's turn comes: it takes what was chosen.
+# A ./dev that has waited for another one takes the stack that the other chose.
 test_lock() {
   local waiting=$DATA/waiting chosen=$DATA/chosen
   lock

@@ -14,13 +14,14 @@ load() {
   exec "$LOADTEST" "$@"
 }
 
-# Their flags, for `known_flags`; loadtest/tests/command_line.rs compares them with the program's.
+# The flags of bench, chaos and chaos rolling, for `known_flags`; loadtest/tests/command_line.rs compares them with the
+# program's.
 BENCH_FLAGS=(--quick --scale --durable --write --only= --out= --seckill=)
 CHAOS_FLAGS=(--rounds= --at-once= --redis= --database= --seed= --only-round= --buyers= --recoveries= --seckill= --list --json=)
 ROLLING_FLAGS=(--instances= --rounds= --rate= --buyers= --seckill= --json=)
 
-# It runs servers of its own and needs nothing of the stack but the two binaries; and for stepped clocks a library that
-# fakes the time. Without it, it runs as well, and says which faults it cannot draw.
+# Chaos runs servers of its own. It needs the two binaries, and libfaketime to step clocks. Without libfaketime it runs as
+# well, and says which faults it cannot draw.
 chaos() {
   local arg short=0
   [[ ${1:-} != rolling ]] || { rolling "${@:2}"; return; }

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # ./dev up, ./dev down: the whole stack, started and ended.
 
-# claim_ports: before the long build, rather than after it.
+# claim_ports: ends the script where a port is taken. Called before the long build.
 claim_ports() {
   local name
   for name in "${SERVERS[@]}" "${APPS[@]}"; do
@@ -36,7 +36,7 @@ switch_stack() {
   remember_stack
 }
 
-# stop_servers PATTERN...: in this order; the instances drain at the same time.
+# stop_servers PATTERN...: ends them in this order; the instances drain at the same time.
 stop_servers() {
   local name pattern
   while read -r name; do
@@ -78,7 +78,7 @@ up() {
   say "the lab: $(lab_link)"
 }
 
-# name_what_runs: at the end of an `up` that failed or was interrupted.
+# name_what_runs: called at the end of an `up` that failed or was interrupted.
 name_what_runs() {
   local name names=()
   while read -r name; do
@@ -100,7 +100,7 @@ down() {
   [[ -z $wipe || $wipe == --wipe ]] || die 2 "down knows only --wipe, not '$wipe'."
   [[ -d $DATA ]] || { say "nothing runs"; return; }
   take_stack
-  # What the instances depend on ends after them, and who watches servers before those.
+  # The instances end before what they depend on; HAProxy and the Sentinels end before the servers that they watch.
   stop_servers lab 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*' oceanbase
   unlock
   if [[ $wipe == --wipe ]]; then

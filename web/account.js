@@ -124,7 +124,7 @@ const Account = (() => {
     signedIn.forEach((listener) => listener());
   }
 
-  // How long the service asked to wait, second by second.
+  // How long to wait, as the service asked; counted down each second.
   const waitText = () => (until > performance.now() ? Words.t('account.wait', { seconds: Math.ceil((until - performance.now()) / 1000) }) : '');
   setInterval(() => { const wait = box().querySelector('.wait'); if (wait && wait.textContent) wait.textContent = waitText(); }, 250);
 
@@ -174,7 +174,7 @@ const Account = (() => {
     }
   }
 
-  // Until the service has answered, or another tab has signed out.
+  // Repeats the request until the service has answered, or another tab has signed out.
   async function signOut() {
     if (leaving) return;
     const used = token, pause = Page.growing(1000, 15000);

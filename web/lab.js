@@ -35,13 +35,13 @@
   const outcome = make('section', { class: 'card outcome', id: 'mission-outcome', role: 'status', hidden: true });
   const view = RunView(id('run'), outcome);
 
-  // Says it at the button that was pressed last: below the first one, or in the form.
+  // Shows a message at the button that was pressed last: below the first button, or in the form.
   let saidAt = 'break-said';
   function say(text, bad = false) {
     said = text;
-    for (const other of ['break-said', 'said']) {
-      id(other).textContent = text && other === saidAt ? text() : '';
-      id(other).className = bad ? 'said bad' : 'said';
+    for (const place of ['break-said', 'said']) {
+      id(place).textContent = text && place === saidAt ? text() : '';
+      id(place).className = bad ? 'said bad' : 'said';
     }
   }
 
@@ -57,7 +57,7 @@
     loadHistory();
   }
 
-  // The form and the mission that the address names, and a run; none where `wanted` is null.
+  // Shows the form and the mission that the address names, and the run `wanted`; no run where that is null.
   function applyAddress(wanted) {
     const whole = (name) => (address.has(name) && Number.isInteger(Number(address.get(name))) ? Number(address.get(name)) : null);
     const lanes = (address.get('lanes') || '').split(',').filter((name) => about.strategies.some((one) => one.name === name));
@@ -97,7 +97,7 @@
         make('select', { name: `lane-${at}`, onchange: (event) => { setting.lanes[at] = event.target.value; showForm(); id('form').elements[`lane-${at}`].focus(); } },
           about.strategies.map((one) => make('option', { value: one.name, selected: one.name === setting.lanes[at] }, one.name)))),
       make('p', { class: 'explained' }, make('strong', null, t('form.idea')), ' ', t(`${setting.lanes[at]}.idea`)),
-      // Not in the open: the missions ask for a guess first.
+      // Folded up, as the missions ask for a guess first.
       make('details', { class: 'explained', open: expected[at] }, make('summary', null, t('form.expect')),
         make('p', null, make('span', { class: safe(chosen(at)) ? 'badge good' : 'badge warn' }, t(safe(chosen(at)) ? 'run.safe' : 'run.unsafe')), ' ',
           make('span', { class: 'soft' }, t(setting.instances > 1 ? 'run.two' : 'run.one', { count: setting.instances }))),
@@ -183,7 +183,7 @@
     if (!reply.ok) say(Page.text(reply), true);
   });
 
-  // Its setting is in the form.
+  // Says that the run of the address is no longer kept; its setting is in the form.
   function sayGone() {
     saidAt = 'said';
     say(() => t('form.gone'));
@@ -289,7 +289,7 @@
       make('a', { class: 'button', id: 'report', href: `${at}/report`, download: `run-${run.id}.html` }, t('run.report')));
   }
 
-  // The buttons stay when the run is over, or what is below them would jump.
+  // The buttons stay when the run is over: otherwise what is below them would jump.
   function showFaults() {
     if (!about) return;
     const ready = run && run.state === 'running';

@@ -8,7 +8,7 @@ const Board = (() => {
   // The model numbers its nodes; their names are those of the stack of ./dev up.
   const port = (node) => 8080 + node;
 
-  // Who it is, on the board.
+  // The name of an actor on the board.
   function title(game, who) {
     const { role, name, node, buyer: of } = game.cast[who];
     if (role === 'helper') return t(`helper.${game.setup.strategy}`, { node: port(node) });
@@ -19,11 +19,11 @@ const Board = (() => {
   // moves: those made, [{move, who, at, said}]; play(move): null where no move can be made.
   function columns(game, s, moves, play) {
     return game.cast.map((actor, who) => {
-      const own = moves.filter((one) => one.who === who);
+      const movesMade = moves.filter((one) => one.who === who);
       const { step: now, waits } = game.next(s, who);
       const repeats = actor.role === 'helper';
       // A helper begins again: the steps of its present round.
-      const round = repeats ? own.slice(own.map((one) => one.at).lastIndexOf(0)).filter((one) => one.at < s.actors[who].at) : own;
+      const round = repeats ? movesMade.slice(movesMade.map((one) => one.at).lastIndexOf(0)).filter((one) => one.at < s.actors[who].at) : movesMade;
       const steps = actor.program.map((step, at) => {
         const made = round.findLast((one) => one.at === at);
         const text = t(`move.${step.name}`);

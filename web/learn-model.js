@@ -60,7 +60,7 @@ const Model = (setup) => {
       },
       // Ends the request at once.
       end(result) { self.result = result; self.at = cast[me].program.length; },
-      // Rolls back; what is left of the request is what cleans up, where it has locked.
+      // Rolls back. Of the request's remaining steps only those that clean up are made, and only if it has locked.
       refuse(result) { w.rollBack(); self.result = result; self.refused = true; },
       goTo(name) { self.at = cast[me].program.findIndex((step) => step.name === name); },
     };

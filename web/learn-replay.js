@@ -6,8 +6,8 @@ const Replay = (() => {
   const planned = (request) => request.steps.filter(({ step }) => step !== 'arrived' && step !== 'answered');
   const end = (step) => step.at + (step.took || 0);
 
-  // The setup of the model in which the record can happen. Hundreds of other buyers took part in the run; the model has
-  // none, so its stock is what the requests read where that is the point, and else suffices for all of them.
+  // The setup of the model in which the record can happen. Hundreds of other buyers took part in the run, and the model has
+  // none. So its stock is what the requests read if the record shows an oversell, and otherwise enough for all of them.
   function setup(record) {
     const distinct = (values) => [...new Set(values)];
     const users = distinct(record.requests.map((request) => request.userId));

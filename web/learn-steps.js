@@ -5,7 +5,7 @@
 const Steps = (() => {
   const held = (on, who, me) => (who === undefined || who === null || who === me ? null : { on, who });
   const rowLocked = (w) => held('row', w.s.row, w.me);
-  // Who is inserting an order of this buyer, and has not committed: the unique index lets a second one wait.
+  // Who has inserted an order of this buyer and not committed it: the unique index makes a second insert wait.
   function inserting(w, buyer, by) {
     const same = (order) => order.by === by || (w.setup.index && order.buyer === buyer);
     const who = w.s.open.findIndex((open, other) => other !== w.me && open && open.orders.some(same));
@@ -102,7 +102,7 @@ const Steps = (() => {
       w.say('lock-redis.busy');
     },
   });
-  // By its owner only: a script compares and deletes.
+  // Releases it for its owner only: a script compares and deletes.
   const unlockRedis = {
     name: 'unlock-redis', trace: 'unlocked', cleanup: true,
     run(w) {
@@ -110,7 +110,7 @@ const Steps = (() => {
       if (w.s.redis[w.buyer] === w.me) delete w.s.redis[w.buyer];
     },
   };
-  // DEL, whoever holds it.
+  // Releases it by DEL, whoever holds it.
   const deleteLock = {
     name: 'delete-lock', trace: 'unlocked', cleanup: true,
     run(w) {
@@ -120,7 +120,7 @@ const Steps = (() => {
     },
   };
 
-  // The same in two commands, with a look at the value before.
+  // The release in two commands: the value is compared, then the lock is deleted.
   const compareLock = {
     name: 'compare-lock', cleanup: true,
     run(w) {
@@ -244,10 +244,10 @@ const Steps = (() => {
     run(w) {
       const by = w.self.entry, { buyer } = w.cast[by];
       // The order's id is the primary key, so an entry that was delivered twice is recognised without the unique index.
-      const own = w.s.orders.some((order) => order.by === by);
-      if (own || (w.setup.index && w.ordered(buyer))) {
-        w.say(own ? 'insert-entry.done' : 'insert.refused');
-        return resolved(w, own ? 'ORDERED' : 'ALREADY_ORDERED');
+      const isWritten = w.s.orders.some((order) => order.by === by);
+      if (isWritten || (w.setup.index && w.ordered(buyer))) {
+        w.say(isWritten ? 'insert-entry.done' : 'insert.refused');
+        return resolved(w, isWritten ? 'ORDERED' : 'ALREADY_ORDERED');
       }
       w.write({ buyer, by });
       w.say('insert');

@@ -34,7 +34,7 @@ const Programs = (() => {
   };
 })();
 
-// What can happen besides the steps: targets(s, cast): whom it can concern now; run(w): what it does to that one.
+// What can happen besides the steps. targets(s, cast): the actors that it can concern now; run(w): what it does to the actor.
 const Events = (() => {
   const working = (s) => (who) => s.actors[who].reply === undefined;
   const loseLock = {

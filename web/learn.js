@@ -85,7 +85,7 @@ const Learn = (() => {
     remember();
   }
 
-  // The prediction is right if it names what can happen; where both can, either does.
+  // The prediction is right if it names what can happen; where both can happen, either is right.
   function isRight() {
     const can = { oversold: proof.oversold > 0, 'second-order': proof.secondOrder > 0, holds: proof.broken === 0 };
     return can[guess];
@@ -167,8 +167,8 @@ const Learn = (() => {
   // Whether the strategy's own guard was lost in it, and the unique index alone refused the second order.
   const isIndexRefused = (record) => record.requests.some((request) => request.steps.some((step) => step.outcome === 'index-refused'));
 
-  // The record that fits the level: of the same strategy, of the same end, and on as many nodes. Where a lock can be lost,
-  // one in which that happened: the service always has the index behind such a lock.
+  // The record that fits the level best: of the same strategy, with the same end, on as many nodes. Where a lock can be lost,
+  // a record in which that happened: the service always has the index behind such a lock.
   function recordOf(setup, breaks) {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
     const loses = !Ladder[setup.strategy].unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);

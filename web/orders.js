@@ -1,7 +1,7 @@
 'use strict';
-// The buyer's orders, as the server last told them: the one source of an order's state, for the list and for the buy
+// The buyer's orders, as the server last listed them: the one source of an order's state, for the list and for the buy
 // button. They are loaded again after each change, when another tab changed them, when the page is shown again, and
-// every few seconds while one is unpaid, since it may expire.
+// every few seconds while an order is unpaid, since it may expire.
 
 const Orders = (() => {
   Words.add({
@@ -31,7 +31,8 @@ const Orders = (() => {
   const listeners = [];
   const tabs = 'BroadcastChannel' in window ? new BroadcastChannel('orders') : null;
   const titles = new Map(); // voucher id → title
-  // What the buyer asked for an order, by its id: {what, state: 'asked' (are they sure?), 'sending', 'unknown', or 'refused', say, at}.
+  // What the buyer does to an order, by its id: {what, state, say, at}. The state is 'asked' (are they sure?), 'sending',
+  // 'unknown' or 'refused'.
   const changes = new Map();
   let older = [], more = false, moreFailed = false, expected = false;
 
@@ -62,15 +63,15 @@ const Orders = (() => {
     return [...page, ...older.filter((order) => !known.has(order.orderId))];
   }
 
-  // Another page was loaded, or a single order: the newer word on an order replaces the older.
+  // Takes in another page, or a single order. What was loaded of an order before is replaced.
   function merge(orders) {
-    const told = new Map(orders.map((order) => [order.orderId, order]));
-    const update = (order) => told.get(order.orderId) || order;
+    const loaded = new Map(orders.map((order) => [order.orderId, order]));
+    const update = (order) => loaded.get(order.orderId) || order;
     if (first.data) first.data = first.data.map(update);
     const known = new Set((first.data || []).map((order) => order.orderId));
     older = [...older.map(update), ...orders.filter((order) => !known.has(order.orderId)
       && !older.some((one) => one.orderId === order.orderId))];
-    // A row may have none.
+    // A row may have no time.
     const time = (order) => order.createTime || '';
     older.sort((a, b) => (time(b) > time(a) ? 1 : time(b) < time(a) ? -1 : 0));
     changed();
@@ -98,7 +99,8 @@ const Orders = (() => {
     return change;
   }
 
-  // Pays or cancels. A reply that tells nothing is followed by look-ups, as a purchase is, until the order's state is known.
+  // Pays or cancels. If the reply does not tell the outcome, the order is looked up, as after a purchase, until its state is
+  // known.
   async function change(orderId, what) {
     const isOurs = (mine) => changes.get(orderId) === mine; // not signed out meanwhile
     const sending = set(orderId, { what, state: 'sending' });
@@ -167,12 +169,12 @@ const Orders = (() => {
       if (state === 'asked') return [make('span', { class: 'soft' }, t('orders.sure')), make('span', { class: 'row' },
         button('yes', 'main', `cancelling-${orderId}`, () => change(orderId, 'cancel'), order), button('keep', 'quiet', `cancel-${orderId}`, () => set(orderId, null), order))];
       const busy = state === 'sending' || state === 'unknown';
-      const one = (name, doing, kind, next, press) => (busy && what === name ? button(doing, kind, orderId, press, order, true) : button(name, kind, next, press, order, busy));
+      const actionButton = (name, doing, kind, next, press) => (busy && what === name ? button(doing, kind, orderId, press, order, true) : button(name, kind, next, press, order, busy));
       return [make('span', { class: 'row' },
-        one('pay', 'paying', 'main', `paying-${orderId}`, () => change(orderId, 'pay')),
-        one('cancel', 'cancelling', 'quiet', `keep-${orderId}`, () => set(orderId, { what: 'cancel', state: 'asked' })))];
+        actionButton('pay', 'paying', 'main', `paying-${orderId}`, () => change(orderId, 'pay')),
+        actionButton('cancel', 'cancelling', 'quiet', `keep-${orderId}`, () => set(orderId, { what: 'cancel', state: 'asked' })))];
     }
-    function told({ orderId }) {
+    function messageOf({ orderId }) {
       const { state, say } = changes.get(orderId) || {};
       return state === 'refused' ? make('p', { class: 'said bad' }, say()) : state === 'unknown' ? make('p', { class: 'said' }, t('orders.unknown')) : null;
     }
@@ -184,7 +186,7 @@ const Orders = (() => {
       make('div', { class: 'order-end' },
         make('span', { class: `badge status-${order.status}` }, t(`status.${order.status}`)),
         order.status === UNPAID ? buttons(order) : null),
-      order.status === UNPAID ? told(order) : null);
+      order.status === UNPAID ? messageOf(order) : null);
     Page.render(box,
       said && make('p', { class: 'said bad' }, said),
       orders.length ? make('ul', { class: 'orders' }, orders.map(row))
@@ -203,7 +205,7 @@ const Orders = (() => {
     byId, find, load: first.load, ofVoucher, reload, reset, show, UNPAID,
     known: () => first.data !== null,
     // Whether an attempt to buy may still bring an order.
-    expect: (more) => { expected = more; show(); },
+    expect: (isExpected) => { expected = isExpected; show(); },
     setTitles: (vouchers) => { vouchers.forEach((voucher) => titles.set(voucher.id, voucher.title)); show(); },
     onChange: (listener) => listeners.push(listener),
   };

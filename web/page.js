@@ -1,5 +1,5 @@
 'use strict';
-// What the live pages share: requests to the service, its clock, and that there is no network.
+// What the live pages share: requests to the service, its clock, and the notice that there is no network.
 
 const Page = (() => {
   const lab = document.documentElement.dataset.lab === 'true';
@@ -44,10 +44,11 @@ const Page = (() => {
     offset = offset && Math.max(low, offset[0]) <= Math.min(high, offset[1])
       ? [Math.max(low, offset[0]), Math.min(high, offset[1])] : [low, high];
   }
-  // The server's time at least, milliseconds since 1970: what begins does not begin here before it does there.
+  // The earliest time that the server's clock can show, milliseconds since 1970: a sale does not begin here before it begins
+  // there.
   const now = () => monotonic() + (offset ? offset[0] : Date.now() - monotonic());
-  // When to ask the server again, in at least `ms`: where the bounds are wide, as one of its seconds begins, as far as is
-  // known, because the reply halves them.
+  // How long to wait before the server is asked again, at least `ms`. While the bounds are wide, the request is sent about
+  // when one of the server's seconds begins: its reply halves them.
   function nextPoll(ms) {
     if (!offset || offset[1] - offset[0] < 100) return ms;
     const then = monotonic() + ms + (offset[0] + offset[1]) / 2;
@@ -113,35 +114,35 @@ const Page = (() => {
   // The text of a refusal, in the language that is current when it is called.
   const text = (reply) => () => (Words.has(`code.${reply.code}`) ? Words.t(`code.${reply.code}`, { request: reply.request }) : reply.message);
 
-  // Whether a reply tells nothing but that the server could not answer.
+  // Whether a reply says only that the server could not answer.
   const isFailure = (reply) => reply.code === 'NETWORK' || reply.status === 429 || reply.status >= 500;
 
   // A part of the page that is loaded from the server: `data` is what it last said, null before. Where the server could
   // not answer, the load is repeated at growing intervals; until then `failed` is true and `data` stays as it was. `send`
   // returns the reply, or null when there is nothing to load. A reply that was overtaken by another load is dropped.
   function loaded(send, onChange) {
-    const it = { data: null, failed: false };
+    const part = { data: null, failed: false };
     let latest = 0, timer = null, pause = growing(1000, 15000);
-    it.load = async () => {
+    part.load = async () => {
       const mine = ++latest;
       clearTimeout(timer);
       const reply = await send();
       if (mine !== latest || !reply) return reply;
-      it.failed = isFailure(reply);
-      if (it.failed) timer = setTimeout(it.load, pause(reply.waitMs));
+      part.failed = isFailure(reply);
+      if (part.failed) timer = setTimeout(part.load, pause(reply.waitMs));
       else {
-        it.data = reply.ok ? reply.data : it.data;
+        part.data = reply.ok ? reply.data : part.data;
         pause = growing(1000, 15000);
       }
       onChange(reply);
       return reply;
     };
-    it.reset = () => {
+    part.reset = () => {
       latest++;
       clearTimeout(timer);
-      Object.assign(it, { data: null, failed: false });
+      Object.assign(part, { data: null, failed: false });
     };
-    return it;
+    return part;
   }
 
   // Replaces the children of `container`. The keyboard's focus stays on the element of the same `data-key`; where that

@@ -10,8 +10,8 @@ const People = (() => {
   });
   const t = Words.t;
 
-  // The caption and the dots of a lane, from the start on, so that nothing below them moves at its first sample; nothing
-  // where an older run counted no people.
+  // The caption and the dots of a lane. They are there from the start, so that nothing below them moves at the first sample.
+  // null for an older run, which counted no people.
   function figure(lane, buyers, width) {
     const sample = lane.samples[lane.samples.length - 1] || { people: 0, rows: 0, repeated: 0 };
     if (sample.people === undefined) return null;

@@ -1,6 +1,6 @@
 'use strict';
 // Attempts to buy: one at a time for a voucher, from the click until its order is known, or the request was refused.
-// Whether the buyer has an order is told by orders.js alone; an attempt ends when its order is there.
+// Only orders.js knows whether the buyer has an order; an attempt ends when its order is there.
 
 const Purchase = (() => {
   Words.add({
@@ -16,8 +16,9 @@ const Purchase = (() => {
   // When a purchase without a reply is called slow; when it is given up and looked up; how long a result may be unknown
   // before the buyer may try again. Milliseconds.
   const SLOW = 4000, LIMIT = 15000, UNSURE = 10000;
-  const CLOSED = ['buying', 'bought', 'pending', 'unknown'];
-  // Attempts are kept for a reload of the page, for so long (milliseconds) and in this tab.
+  // Attempts whose outcome is not in the orders yet: no other one begins meanwhile.
+  const UNDER_WAY = ['buying', 'bought', 'pending', 'unknown'];
+  // They survive a reload of the page in this tab, for so long (milliseconds).
   const KEY = 'attempts', KEPT_FOR = 120000;
 
   const listeners = [];
@@ -31,12 +32,12 @@ const Purchase = (() => {
   }
 
   function keep() {
-    const open = [...attempts].filter(([, { name }]) => CLOSED.includes(name)).map(([voucher, { name, orderId, begun }]) => ({ voucher, name, orderId, begun }));
+    const open = [...attempts].filter(([, { name }]) => UNDER_WAY.includes(name)).map(([voucher, { name, orderId, begun }]) => ({ voucher, name, orderId, begun }));
     Orders.expect(open.length > 0);
     try { sessionStorage.setItem(KEY, JSON.stringify({ token: Account.token(), open })); } catch { /* no storage: lost by a reload */ }
   }
 
-  // Goes on with the attempts that the page was left in the middle of: whether they came to an order is not known.
+  // Resumes the attempts that were under way when the page was left: it is not known whether they led to an order.
   function resume() {
     let kept = null;
     try { kept = JSON.parse(sessionStorage.getItem(KEY)); } catch { /* no storage */ }
@@ -46,7 +47,7 @@ const Purchase = (() => {
     }
   }
 
-  // The attempt at a voucher, unless the orders answer for it by now.
+  // The attempt at a voucher, unless its order is known by now.
   function of(voucher) {
     const attempt = attempts.get(voucher);
     const isKnown = attempt && attempt.orderId && Orders.byId(attempt.orderId);
@@ -57,7 +58,7 @@ const Purchase = (() => {
 
   async function buy(voucher) {
     const current = of(voucher);
-    if (current && CLOSED.includes(current.name) && !(current.name === 'unknown' && isSlow(current))) return;
+    if (current && UNDER_WAY.includes(current.name) && !(current.name === 'unknown' && isSlow(current))) return;
     const mine = set(voucher, { name: 'buying' });
     const reply = await Account.ask('POST', `/voucher-order/seckill/${voucher}`, { limitMs: LIMIT });
     if (attempts.get(voucher) !== mine) return; // signed out meanwhile
@@ -74,12 +75,12 @@ const Purchase = (() => {
     else set(voucher, { name: 'failed', say: Page.text(reply), until: performance.now() + reply.waitMs });
   }
 
-  // Looks for the attempt's order, by its id or among the buyer's, until it is there, it is refused, or another attempt
-  // began. Not having seen it means nothing, so this never ends by itself; its intervals grow.
+  // Looks for the attempt's order, by its id or among the buyer's orders, until it is there or refused, or another attempt
+  // has begun. Not finding it proves nothing, so there is no limit of time; the intervals grow.
   async function follow(voucher, attempt) {
     const pause = Page.growing(attempt.orderId ? 300 : 600, 15000);
     while (attempts.get(voucher) === attempt) {
-      // Both: the list must not go on saying that there is no order.
+      // Asks for both: the list must not go on saying that there is no order.
       const [list, one] = await Promise.all([Orders.load(), attempt.orderId ? Orders.find(attempt.orderId) : null]);
       const reply = one || list;
       if (attempts.get(voucher) !== attempt) return;
@@ -90,7 +91,7 @@ const Purchase = (() => {
       }
       // A pending order is known to the service until it is final. Any other may still appear.
       if (attempt.name === 'pending' && reply && reply.status === 200 && !reply.ok) { refuse(voucher, reply); return; }
-      // The one that stands in the way is not in the list: it may be gone when they try again.
+      // The order that the refusal was about is not in the list: it may be gone when the buyer tries again.
       if (attempt.name === 'owned' && isSlow(attempt)) { set(voucher, { name: 'failed', say: () => Words.t('code.ALREADY_ORDERED'), until: 0 }); return; }
       await Page.sleep(pause(reply ? reply.waitMs : 0));
       listeners.forEach((listener) => listener());

@@ -3,7 +3,7 @@
 
 const Route = (() => {
   const listeners = [];
-  // Stands for what is no id: no shop or voucher has it.
+  // Stands for a part of the address that is not an id: no shop or voucher has this id.
   const NOT_AN_ID = -1;
 
   function read() {

@@ -109,14 +109,14 @@ function RunView(root, after = null) {
   function showLane(lane, element) {
     Words.add({ [`${lane.strategy}.idea`]: lane.idea });
     const figure = make('figure', { class: 'lane-plot' });
-    // Both stay; what is in them is drawn anew.
+    // Both parts stay; their content is drawn anew.
     if (!element.children.length) element.append(make('div', { class: 'lane-live' }), make('div', { class: 'lane-rest' }));
     const [live, rest] = element.children;
     live.replaceChildren(
       make('header', null, make('h3', { class: 'mono' }, lane.strategy),
         make('span', { class: lane.safe ? 'badge good' : 'badge warn' }, t(lane.safe ? 'run.safe' : 'run.unsafe'))),
       make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)), invariantList(lane), figure);
-    // On a phone this is below what both lanes show while they run, which therefore stays where it is.
+    // On a phone this is below the live parts of both lanes, so that these stay where they are.
     rest.replaceChildren(...[make('p', { class: 'mono lane-name', 'aria-hidden': 'true' }, lane.strategy),
       tiles(lane), replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
     // Drawn last: their width is known only after the layout.
@@ -196,7 +196,7 @@ function RunView(root, after = null) {
     all.forEach(({ lane, story }, at) => {
       const parts = Story.explain(lane.strategy, story, run.setting.tries);
       const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
-      // The first one is open; the width of another is known when it is opened.
+      // The first story is open; the width of another is known when it is opened.
       const card = make('details', { class: `card story ${story.kind}`, 'data-kind': story.kind, open: at === 0, ontoggle: () => { if (card.open) stepper.ready(); } },
         make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length }))),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }), ' ',

@@ -37,7 +37,7 @@ const Sale = (() => {
 
   const t = Words.t;
   const id = (name) => document.getElementById(name);
-  // How long the orders may take to load until a buyer may buy without them, milliseconds.
+  // When the buyer's orders have not been loaded for so long, the buyer may buy without that check; milliseconds.
   const CHECK_FOR = 5000;
   const POLL_EVERY = 1000;
   const listeners = [];
@@ -69,18 +69,18 @@ const Sale = (() => {
   }
 
   // Selects a shop and a voucher, by their ids; null for none.
-  function select(otherShop, voucher) {
+  function select(newShop, voucher) {
     chosen = voucher;
-    if (otherShop !== shop) {
-      shop = otherShop;
+    if (newShop !== shop) {
+      shop = newShop;
       vouchers.reset();
       poll();
     }
     show();
   }
 
-  // The buy button: its label, what pressing it does, and the message below it. An order that the server told of comes
-  // first, then the attempt that is under way.
+  // The buy button: its label, what pressing it does, and the message below it. An order that the server has listed decides
+  // it first, then the attempt that is under way.
   function buttonOf(sale) {
     if (!Account.token()) return { kind: 'go', label: t('buy.signIn'), press: Account.focusForm };
     const order = Orders.ofVoucher(sale.id);

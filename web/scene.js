@@ -62,7 +62,7 @@ const Scene = (() => {
     const inMemory = steps.some((step) => step.place === 'memory');
     const inRedis = steps.some((step) => step.place === 'redis');
     const admits = steps.some((step) => step.step === 'admitted');
-    // What the requests found left, where more of them took one than that.
+    // The lowest stock that a request read: more orders than that are oversold.
     const left = Math.min(...steps.filter((step) => Number.isInteger(step.stock)).map((step) => step.stock));
     const port = (node) => node.split(':').pop();
 

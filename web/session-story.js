@@ -18,7 +18,7 @@ const SessionStory = (() => {
     'session.step.me.401': ['“Who am I?” Node {node} has no such session: please sign in.', '“我是谁？”节点 {node} 没有这个会话：请登录。'],
     'session.step.me.other': ['“Who am I?” Node {node} cannot say.', '“我是谁？”节点 {node} 无法回答。'],
     'session.silent': ['no reply', '没有响应'],
-    'session.lost': ['The same cookie, another node: 401. nginx takes turns, so every second click of a signed-in user ends like this.', '同一个 cookie，换一个节点就是 401。nginx 轮流转发，所以登录用户每点两次就有一次这样。'],
+    'session.lost': ['The same cookie, another node: 401. nginx spreads the connections over the nodes, so a signed-in user meets this again and again.', '同一个 cookie，换一个节点就是 401。nginx 把连接分给各个节点，登录用户会一再遇到。'],
     'session.holds': ['All nodes read the same Redis, so it does not matter which one is asked.', '所有节点读同一个 Redis，问哪个节点都一样。'],
     'session.unclear': ['Not what was expected: see the replies above.', '与预期不同：请看上面的响应。'],
   });

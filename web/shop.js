@@ -1,6 +1,6 @@
 'use strict';
-// The shop page: what the address selects is shown by route.js, shops.js and sale.js; the buyer's session, orders and
-// purchases are account.js, orders.js and purchase.js.
+// The shop page, which connects its parts: route.js, shops.js and sale.js show what the address selects; account.js,
+// orders.js and purchase.js are the buyer's session, orders and purchases.
 
 (() => {
   Words.add({
@@ -33,10 +33,10 @@
   });
 
   // Selects a category, a shop and a voucher. `asDefault`: the visitor has not chosen them.
-  function select(other, asDefault) {
-    if (!asDefault) named = other;
-    const sameShop = other.shop === selected.shop;
-    selected = other;
+  function select(selection, asDefault) {
+    if (!asDefault) named = selection;
+    const sameShop = selection.shop === selected.shop;
+    selected = selection;
     Route.write(selected, asDefault);
     Shops.select(selected.type, selected.shop);
     Sale.select(selected.shop, selected.voucher);

@@ -45,10 +45,10 @@ const Shops = (() => {
   }
 
   // Selects a category and a shop, by their ids; null where the address names none.
-  function select(otherType, otherShop) {
-    shop = otherShop;
-    if (otherType !== type) {
-      type = otherType;
+  function select(newType, newShop) {
+    shop = newShop;
+    if (newType !== type) {
+      type = newType;
       older = []; more = false;
       first.reset();
       first.load();

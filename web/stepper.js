@@ -1,6 +1,6 @@
 'use strict';
-// A recorded story that can be stepped: its timeline, its list of steps, and the diagram of where its requests are at that
-// step are one; the buttons, the slider, the list and the numbers of the timeline all move the same position.
+// A recorded story that can be stepped through. Its timeline, its list of steps and the diagram of its requests show the same
+// position, which the buttons, the slider, the list and the numbers of the timeline move.
 
 const Stepper = (() => {
   Words.add({

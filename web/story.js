@@ -6,8 +6,8 @@ const Story = (() => {
   const t = Words.t;
   const end = (step) => step.at + (step.took || 0);
 
-  // The moment by which steps are ordered. A read must come before the writes that it did not see: one that found nothing
-  // is placed at its begin, one that found something at its end.
+  // The moment by which steps are ordered. A read must come before the writes that it did not see: a read that found nothing
+  // is placed at its begin, a read that found something at its end.
   function moment(step) {
     const foundNoOrder = step.order === false || step.outcome === 'taken';
     const readOnlyStock = step.step === 'looked' && step.order === undefined;

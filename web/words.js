@@ -57,14 +57,14 @@ const Words = (() => {
     }
   }
 
-  function setLanguage(other) {
-    language = other;
-    try { localStorage.setItem('language', other); } catch { /* remembered for this page only */ }
+  function setLanguage(chosen) {
+    language = chosen;
+    try { localStorage.setItem('language', chosen); } catch { /* remembered for this page only */ }
     apply();
     listeners.forEach((listener) => listener());
   }
 
-  // Sentences beside each other: with a space, but for Chinese ones. What is not there is left out.
+  // Joins sentences, in English with a space between them. Empty ones are left out.
   const join = (...parts) => parts.filter(Boolean).join(language === 'zh' ? '' : ' ');
 
   // Whole numbers with separators; others with three significant digits.

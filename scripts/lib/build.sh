@@ -22,7 +22,7 @@ BENCH=$(binary "$BENCH_PROFILE" loadtest)
 FIRST_BUILD=3000 LATER_BUILD=500
 
 # enough_space: ends the script where the disk has too little room for a build and the servers' data. Compilers and databases
-# would end there as well, and say less.
+# would fail as well, with a message that says less.
 enough_space() {
   local folder needed=$FIRST_BUILD free
   [[ ! -x $SECKILL && ! -x $BENCH ]] || needed=$LATER_BUILD
@@ -34,8 +34,8 @@ enough_space() {
   done
 }
 
-# build_programs: the service and the load tool. With all packages and a test among what is built, cargo chooses the
-# features of dependencies as for the tests, which then find these compiled.
+# build_programs: the service and the load tool. With --workspace and a test, cargo chooses the features of dependencies as
+# for the tests, which then need not compile them again.
 build_programs() {
   build "$PROFILE" --workspace --bin=seckill --bin=loadtest --test=command_line
 }

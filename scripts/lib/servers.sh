@@ -23,8 +23,8 @@ start_instances() {
   done
 }
 
-# start_lab: it kills the last instance by way of the shell that then starts it again, if that is still the process that
-# was recorded.
+# start_lab: to kill the last instance, the lab signals the shell around it, which kills it and starts it again. The command
+# first checks that the process of this pid is still the recorded one.
 start_lab() {
   local last=$DATA/run/${APPS[-1]}.pid
   ensure_running lab "$(sha256sum <"$LOADTEST")$(settings)" \

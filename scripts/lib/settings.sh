@@ -11,7 +11,7 @@ secret() {
   printf %s "$(<"$DATA/secrets/$1")"
 }
 
-# take_stack: for whoever changes the stack. The lock comes first: another ./dev may be changing what `prepare` reads.
+# take_stack: for commands that change the stack. The lock comes first: another ./dev may be changing what `prepare` reads.
 take_stack() {
   lock
   prepare
@@ -26,7 +26,7 @@ prepare() {
   pick_stack
   pick_ports
   list_servers
-  # For thousands of clients at once: as many descriptors as the machine allows us anyway.
+  # For thousands of clients at once: as many open files as the hard limit allows, up to 65536.
   local hard
   hard=$(ulimit -Hn)
   [[ $hard != unlimited && $hard -lt 65536 ]] || hard=65536
@@ -40,7 +40,7 @@ settings() {
   case $DATABASE_KIND in
     single) mysql=$(mysql_url mariadb) ;;
     replicated) mysql=$(mysql_url haproxy) ;;
-    # Some clients' own collation is not there.
+    # It lacks the collation that some clients ask for by default.
     oceanbase) mysql="$(mysql_url oceanbase)?collation=utf8mb4_general_ci" ;;
   esac
   nodes=$(addresses http:// "${APPS[@]}")
@@ -73,7 +73,7 @@ export_settings() {
 }
 
 # lock: two ./dev of one checkout would start everything twice. The descriptor is closed for whatever we start. The
-# folder is locked, not a file in it, which an editor or git replaces. To lock twice is to lock once.
+# folder is locked, not a file in it, as an editor or git replaces files. A second call does nothing.
 LOCKED=""
 lock() {
   [[ -z $LOCKED ]] || return 0

@@ -50,7 +50,7 @@ remember_stack() {
   printf '%s\n' "REDIS_KIND=$REDIS_KIND" "DATABASE_KIND=$DATABASE_KIND" "INSTANCES=$INSTANCES" >"$DATA/stack"
 }
 
-# What is moved by a variable of its own: the port of each instance, of nginx, of the lab, and the first of Redis and of MariaDB.
+# The variables that move ports: of each instance, of nginx, of the lab, and the first ports of Redis and of MariaDB.
 port_variables() {
   local number
   echo SECKILL_HTTP_PORT SECKILL_LAB_PORT SECKILL_REDIS_PORT SECKILL_MYSQL_PORT
@@ -91,9 +91,9 @@ declare -A PORT_OF=() VARIABLE_OF=()
 # Those of this stack, by name; the instances apart, as app-PORT.
 SERVERS=() APPS=()
 
-# at VARIABLE OFFSET NAME...: the servers on the ports from there on. The kinds have ports of their own, so that one
-# never waits for another to give up its port.
-at() {
+# assign_ports VARIABLE OFFSET NAME...: gives these servers consecutive ports, from OFFSET behind the port in VARIABLE. Each
+# kind has ports of its own, so that none waits for another to give up its port.
+assign_ports() {
   local name port=$((${!1} + $2))
   for name in "${@:3}"; do
     PORT_OF[$name]=$port VARIABLE_OF[$name]=$1
@@ -103,14 +103,14 @@ at() {
 
 list_servers() {
   local number name twice
-  at SECKILL_HTTP_PORT 0 nginx
-  at SECKILL_LAB_PORT 0 lab
-  at SECKILL_MYSQL_PORT 0 mariadb mariadb-1 mariadb-2 haproxy oceanbase
-  at SECKILL_REDIS_PORT 0 redis redis-{1..3} sentinel-{1..3} cluster-{1..6} bus-{1..6}
+  assign_ports SECKILL_HTTP_PORT 0 nginx
+  assign_ports SECKILL_LAB_PORT 0 lab
+  assign_ports SECKILL_MYSQL_PORT 0 mariadb mariadb-1 mariadb-2 haproxy oceanbase
+  assign_ports SECKILL_REDIS_PORT 0 redis redis-{1..3} sentinel-{1..3} cluster-{1..6} bus-{1..6}
   APPS=()
   for ((number = 1; number <= INSTANCES; number++)); do
     name=SECKILL_PORT_$number
-    at "$name" 0 "app-${!name}"
+    assign_ports "$name" 0 "app-${!name}"
     APPS+=("app-${!name}")
   done
   SERVERS=(nginx lab)

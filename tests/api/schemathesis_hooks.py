@@ -49,7 +49,7 @@ def before_load_schema(context, raw_schema):
 
 def case_hash(case) -> int:
     """A pseudo-random number derived from the case."""
-    # What is not set has its address in memory in its text, which would make the number another one in each run.
+    # The text of a body that is not set contains an address in memory, with which each run would have another number.
     body = "" if isinstance(case.body, NotSet) else repr(case.body)
     parts = (case.method, case.path, case.path_parameters, case.query, body)
     return zlib.crc32(repr(parts).encode("utf-8", "surrogatepass"))

@@ -58,7 +58,8 @@ class Service:
         database = self.server._replace(path=f"/{DATABASE}", query="").geturl()
         self.env = {
             "PATH": os.environ["PATH"],
-            # Of an order that is found nowhere 503 is said for 30 s after Redis was started, rightly; here it counts as a fault.
+            # For 30 s after Redis was started, a look-up of an order that is found nowhere is answered 503. That is right, but
+            # would count as a fault here.
             "STREAM_UNSURE_MS": "1",
             "DATABASE_URL": database,
             "REDIS_URL": f"redis://127.0.0.1:{self.redis}/",

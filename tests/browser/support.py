@@ -1,5 +1,5 @@
-"""Base of the browser tests: the running stack, one browser for all of them, and pages whose requests, console errors and policy
-violations are recorded. A test fails if its pages contacted another host or logged an error. Each test says how long it took."""
+"""Base of the browser tests: the running stack, one browser for all tests, and pages whose requests, console errors and policy
+violations are recorded. A test fails if its pages contacted another host or logged an error. Each test prints how long it took."""
 
 import atexit
 import functools
@@ -32,13 +32,13 @@ CATEGORY = 10
 # How long a page may take to show something, ms.
 TIMEOUT_MS = 15_000
 expect.set_options(timeout=TIMEOUT_MS)
-# The checker of accessibility, axe-core. It is evaluated in the page, as a policy would not let it be loaded.
+# The checker of accessibility, axe-core. It is evaluated in the page, as the page's policy does not let it be loaded.
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 PHONE_SCREEN = {"width": 390, "height": 844}
 
 
 def api(method, path, body=None, token=None, admin=False):
-    """Sends one request without a browser, again where the service says that nothing was done; returns the reply's envelope."""
+    """Sends a request without a browser, and again while the service says that nothing was done; returns the reply's envelope."""
     headers = {"content-type": "application/json"}
     if token:
         headers["authorization"] = token
@@ -105,17 +105,17 @@ def browser():
     return playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=FLAGS)
 
 
-def until(holds):
-    """Waits for what no page shows."""
+def until(condition):
+    """Waits for a condition that no page shows."""
     ends = time.monotonic() + 60
-    while not holds():
+    while not condition():
         assert time.monotonic() < ends, "it does not come"
         time.sleep(0.05)
 
 
 class BrowserTest(unittest.TestCase):
     """A test with pages. `allowed_statuses` are error statuses that the test provokes: the browser logs each as a
-    console error. A read is refused with 503 where the machine is busy, and every page repeats it: that is no error."""
+    console error. A 503 to a read is no error: a busy machine refuses reads so, and every page repeats them."""
 
     allowed_statuses = frozenset()
     screen = {"width": 1280, "height": 900}
@@ -133,7 +133,7 @@ class BrowserTest(unittest.TestCase):
         self.assertEqual(self.errors, [])
 
     def open(self, path, language="en-US", **options):
-        """A recorded page in a new browser context; without transitions, whose colours in between no test means to look at."""
+        """A recorded page in a new browser context; without transitions, as no test means to see the colours in between."""
         options = {"viewport": self.screen, "base_url": self.base, "reduced_motion": "reduce", **options}
         context = browser().new_context(locale=language, **options)
         self.addCleanup(context.close)
@@ -178,8 +178,8 @@ class BrowserTest(unittest.TestCase):
         self.assertLessEqual(width, screen)
 
     def assert_accessible(self, page, contrast=True):
-        """axe finds nothing serious in the page as it is now; the contrast of colours, which takes most of the time, on request
-        is left out."""
+        """axe finds nothing serious in the page as it is now. The contrast of colours, which takes most of the time, can be left
+        out."""
         page.evaluate(AXE)
         found = page.evaluate("(enabled) => axe.run({ resultTypes: ['violations'], rules: { 'color-contrast': { enabled } } })", contrast)["violations"]
         serious = [f"{one['id']}: {', '.join(str(node['target']) for node in one['nodes'][:3])} ({len(one['nodes'])})"

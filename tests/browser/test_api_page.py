@@ -85,7 +85,7 @@ class ApiPage(BrowserTest):
         page = self.open("/docs/#order_buy")
         expect(page.locator("#order_buy form")).to_be_visible()
         self.assert_accessible(page)
-        # One of each group: all are made alike, and have its colours.
+        # One operation of each group is enough: all are made alike, with the same colours.
         page.locator(".operation:first-of-type").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
         expect(page.locator(".operation-body form").last).to_be_visible()
         self.assert_accessible(page, contrast=False)

@@ -40,7 +40,7 @@ class Lab(BrowserTest):
         page.locator("#start").click()
         if fault:
             page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
-            # One that the tests beside this one do not notice.
+            # A fault that the tests beside this one do not notice.
             page.locator(f"[data-fault={fault}]").click()
         page.locator("#run-section[data-state=done]").wait_for(timeout=RUN_TIMEOUT_MS)
 
@@ -56,7 +56,7 @@ class Lab(BrowserTest):
         # One shaded span in each lane's plot, and how many got which reply.
         expect(page.locator(".lane .fault-span")).to_have_count(2)
         expect(lane(page, "reentrant-lock").locator(".replies")).to_contain_text("200 ordered")
-        # Whether a second order falls into the fault depends on the machine; if one did, the story is its.
+        # Whether a second order falls into the fault depends on the machine. If one did, the story shows it.
         met = page.locator(".story.two-orders .story-fault")
         if met.count():
             expect(met).to_contain_text("Recorded while the fault lasted: locks expire early.")
@@ -75,7 +75,7 @@ class Lab(BrowserTest):
         expect(story).to_contain_text("independent of the first")
         expect(story).to_contain_text("two locks for one buyer")
         expect(story.locator("figure svg")).to_have_attribute("aria-label", re.compile("Node .*Node "))
-        # What the invariants mean is said in the open.
+        # What the invariants mean is shown without opening anything.
         expect(page.locator(".terms")).to_contain_text("lost: the reply confirmed an order that does not exist")
         expect(page.locator(".story.held")).to_contain_text("One buyer, one order.")
         page.get_by_role("button", name="中文").click()
@@ -142,7 +142,7 @@ class Lab(BrowserTest):
             nodes.update(at())
         self.assertEqual(set(at()), {"buyer"})
         self.assertEqual(len(nodes - {"buyer", "database"}), 2, nodes)
-        # The list, the plot and the slider are one.
+        # The list, the plot and the slider show the same position.
         story.locator(".numbered[data-number='3'] text").click()
         self.assertEqual(place(), (3, count - 3))
         expect(story.locator("input[type=range]")).to_have_value("3")
@@ -154,7 +154,7 @@ class Lab(BrowserTest):
         story.locator("input[type=range]").press("End")
         self.assertEqual(place(), (count, 0))
         expect(story.locator(".scene")).to_contain_text("Two orders by one buyer")
-        # From left to right as they are numbered.
+        # The numbers stand in order from left to right.
         places = page.evaluate("[...document.querySelectorAll('.story.two-orders .numbered')].map((one) => [Number(one.dataset.number), Number(one.querySelector('circle').getAttribute('cx'))]).sort((a, b) => a[0] - b[0]).map(([, x]) => x)")
         self.assertEqual(places, sorted(places))
 
@@ -199,7 +199,7 @@ class Lab(BrowserTest):
         expect(outcome.locator("[data-ask=right]")).to_contain_text("your guess: it breakswhat happened: it holds (0 second orders, 0 oversold)")
         expect(outcome).to_contain_text("Two memories are two locks.")
         expect(page.locator("[data-mission=memory]")).to_contain_text("done")
-        # From wherever one is.
+        # The button works from everywhere on the page.
         page.evaluate("scrollTo(0, 0)")
         page.locator("#guesses").click()
         expect(outcome).to_be_in_viewport()
@@ -282,7 +282,7 @@ class Lab(BrowserTest):
         self.assert_fits(page)
         top = lambda: shown.evaluate("(lane) => Math.round(lane.getBoundingClientRect().top)")
         before = top()
-        # Not by a mouse: to click, the browser's driver would scroll to the place that the head has without being stuck.
+        # Not by a mouse: before a click the browser's driver would scroll to where the head is when it does not stick.
         page.locator("#stop").evaluate("(button) => button.click()")
         page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN_TIMEOUT_MS)
         self.assertAlmostEqual(top(), before, delta=2, msg="the page does not jump when the run ends")
@@ -291,7 +291,7 @@ class Lab(BrowserTest):
 
 @functools.cache
 def pure_page():
-    """A page whose pure functions are called: it may be the same for all tests, because an error of theirs fails the call."""
+    """A page whose pure functions are called. All tests share it, because an error of a function fails the call itself."""
     page = browser().new_page(locale="en-US")
     page.goto(f"{BASE}/lab")
     return page

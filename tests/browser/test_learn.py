@@ -31,7 +31,7 @@ def move(page, name):
 
 
 def play_to_the_end(page):
-    """One request after the other, which breaks nothing: a proof can be asked for once a schedule is complete."""
+    """Plays one request after the other, which breaks nothing. A proof can be asked for once a schedule is complete."""
     page.evaluate("""() => { for (let step; (step = document.querySelector('.columns [data-move]'));) step.click(); }""")
 
 

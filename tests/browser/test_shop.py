@@ -33,7 +33,7 @@ class Shop(BrowserTest):
         expect(page.locator("#orders .badge")).to_have_text("paid")
 
     def hold(self, page, path):
-        """The requests by such a path, which go on when they are told to."""
+        """Holds back the requests whose path matches; returns the list of them, to be continued by the test."""
         requests = []
         page.route(re.compile(path), lambda route: requests.append(route))
         return requests
@@ -117,8 +117,8 @@ class Shop(BrowserTest):
         page.clock.install(time=datetime.now() - timedelta(hours=3))
         page.goto("about:blank") # the fake clock applies to the next page
         sale = Sale(begins_in=12) # by when the page is open, also on a busy machine
-        # Replies tell the service's clock in whole seconds. By the middle of the second that one tells, when it comes as
-        # the second begins, the sale would open half a second too early.
+        # A reply tells the service's clock in whole seconds. If the page took it for the middle of that second, and the reply
+        # came as the second began, the sale would open half a second too early.
         sleep((0.95 - time()) % 1)
         page.goto(sale.path)
         expect(page.locator("#buy")).to_have_text("Not started yet")
@@ -139,10 +139,10 @@ class Shop(BrowserTest):
     def test_fits_a_phone(self):
         page = self.open(Sale().path, viewport=PHONE_SCREEN)
         self.sign_in(page)
-        # The buyer goes on where they wanted to.
+        # After signing in, the buyer is where they wanted to go.
         expect(page.locator("#buy")).to_be_focused()
         expect(page.locator("#buy")).to_be_in_viewport(ratio=1)
-        # Not while it still says that it looks for their orders.
+        # The button is not enabled while the page looks for the buyer's orders.
         expect(page.locator("#buy")).to_be_enabled()
         page.keyboard.press("Enter")
         expect(page.locator("#buy")).to_have_text("You got it")
@@ -170,7 +170,7 @@ class Shop(BrowserTest):
     def test_a_link_to_a_voucher_that_is_published_later_shows_it_then(self):
         last = Sale(title="earlier")
         page, named = self.open(last.path), None
-        # Other tests publish, too: until the id that the link names is that of a sale of this shop.
+        # Other tests publish, too: it is tried until the id in the link is that of this shop's next sale.
         while last.voucher != named:
             named = last.voucher + 1
             page.evaluate(f"location.hash = '#type=10&shop={last.shop}&voucher={named}'")

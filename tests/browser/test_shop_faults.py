@@ -41,9 +41,9 @@ class FaultTest(BrowserTest):
         page = super().open("about:blank", storage_state={"cookies": [], "origins": kept}, **options)
         # Time limits of requests go by the page's clock, which a test may set.
         page.add_init_script("""AbortSignal.timeout = (ms) => {
-            const it = new AbortController();
-            setTimeout(() => it.abort(), ms);
-            return it.signal;
+            const controller = new AbortController();
+            setTimeout(() => controller.abort(), ms);
+            return controller.signal;
         }""")
         if clock:
             page.clock.install()
@@ -98,7 +98,7 @@ class Orders(FaultTest):
 
 
 class Unknown(FaultTest):
-    """Not having seen an order is not the same as there being none."""
+    """That no order was seen does not mean that there is none."""
 
     def hang(self, page):
         """No purchase is answered."""
@@ -191,7 +191,7 @@ class Unknown(FaultTest):
 
 
 class Changes(FaultTest):
-    """Paying, cancelling and signing out: what they say is what came of them."""
+    """Paying, cancelling and signing out: what the page says is what happened."""
 
     def with_an_order(self):
         page, token = self.buyer(Sale(), clock=True)
@@ -323,7 +323,7 @@ class Loading(FaultTest):
         expect(page.locator("#buy")).to_have_text("Checking your orders…")
         expect(page.locator("main")).not_to_contain_text("No orders yet")
         expect(page.locator("main")).not_to_contain_text("Buy for")
-        # A sale does not wait for long: they may buy, and are told what that means.
+        # A sale does not wait for long: the buyers may buy, and are told what that means.
         page.clock.run_for(6_000)
         expect(page.locator("#buy")).to_have_text("Buy without checking")
         expect(page.locator("#outcome")).to_contain_text("you will not get a second")
@@ -459,7 +459,8 @@ class SlowLine(FaultTest):
 
 
 def on_a_phone(tests):
-    """The same tests on a phone's screen: those that use each control. What a page says when requests fail is the same there."""
+    """The same tests on a phone's screen. Only for the tests that use each control: what a page says when requests fail is the
+    same there."""
     return type(f"{tests.__name__}OnAPhone", (tests,), {"screen": PHONE_SCREEN, "__module__": __name__})
 
 
