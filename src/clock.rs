@@ -1,10 +1,10 @@
 //! Time zones: converts between local date-times without an offset, as clients send and read them, and the UTC instants of
-//! the database. Only here.
+//! the database. No other file converts them.
 //!
 //! Which clock decides what: a sale's window is checked by the **database's** clock (see `voucher/sales.rs`), so that a
 //! node whose own clock is wrong cannot open a sale early. The seconds in an order id come from the later of the
-//! **node's** clock and the database's: an order whose id is older than a purchase may take, by the database's clock, is not
-//! on its way any more. Ids are unique whatever the clocks say (see `id/`).
+//! **node's** clock and the database's. So if an id is older, by the database's clock, than the longest purchase, its order is
+//! not on its way any more. Ids are unique whatever the clocks say (see `id/`).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,7 +40,7 @@ impl Zone {
         }
     }
 
-    /// The local seconds since 1970 at this instant, in µs since 1970.
+    /// The local seconds since 1970 at an instant that is given in µs since 1970.
     pub fn seconds_at(self, instant_us: i64) -> i64 {
         let instant = DateTime::from_timestamp_micros(instant_us).unwrap_or_default();
         self.to_local(instant).and_utc().timestamp()
@@ -51,13 +51,13 @@ impl Zone {
         instant.with_timezone(&self.0).naive_local()
     }
 
-    /// The latest instant that a clock may have shown as this local date-time: of an hour that comes twice, the second. An hour
-    /// that is left out is taken as if the clock had not been turned yet.
+    /// The latest instant at which a clock may have shown this local date-time. Where clocks are turned back and it names two,
+    /// the later. Where they are turned forward and it names none, the instant is taken as if they had not been turned yet.
     pub fn latest_utc(self, local: NaiveDateTime) -> DateTime<Utc> {
         let latest = |local: NaiveDateTime| self.0.from_local_datetime(&local).latest();
         let day = TimeDelta::days(1);
         let instant = latest(local).or_else(|| Some(latest(local - day)? + day));
-        // Twelve hours behind UTC is where a date ends last.
+        // Else the latest in any zone: a date ends last twelve hours behind UTC.
         instant.map_or(local.and_utc() + day / 2, |at| at.with_timezone(&Utc))
     }
 
@@ -86,6 +86,7 @@ mod tests {
         let earlier = zone.to_utc(local("2026-10-25T02:30:00")).unwrap();
         assert_eq!(earlier.to_rfc3339(), "2026-10-25T00:30:00+00:00");
     }
+
     #[test]
     fn the_age_of_a_local_time_is_not_overstated_where_clocks_are_turned() {
         let zone = Zone(chrono_tz::Europe::Berlin);

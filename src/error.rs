@@ -138,14 +138,14 @@ codes! {
     Unavailable(Cause = Cause::Database):
         "{0}; nothing was done, try again" => 503 "UNAVAILABLE",
     Overloaded: "too many requests in flight; nothing was done, try again" => 503 "OVERLOADED",
-    /// With the order's id, where it is about one that is known.
+    /// With the id of the order, where it is known.
     OutcomeUnknown(Option<i64> = None): by write_outcome_unknown => 503 "OUTCOME_UNKNOWN",
-    /// The database refuses the row because of its own values: to try again is useless.
+    /// The database refuses the row because of the row's values: trying again is useless.
     RowRefused(String = String::new()): "internal error" => 500 "INTERNAL",
     Internal(String = String::new()): "internal error" => 500 "INTERNAL",
 }
 
-/// With what to do then. Only admin writes take an Idempotency-Key.
+/// Writes the error with advice on what to do. Only admin writes take an Idempotency-Key.
 fn write_outcome_unknown(
     order_id: &Option<i64>,
     text: &mut std::fmt::Formatter<'_>,
@@ -175,8 +175,8 @@ impl Error {
         Self::require(fits, &format!("{name} is longer than {most} characters"))
     }
 
-    /// Whether it says something about the row alone, so that a server that is well would refuse it again. Only such an
-    /// error may end an order that was promised.
+    /// Whether the row alone is at fault, so that a healthy server would refuse it again. Only such an error may end an
+    /// order that was promised.
     pub fn is_about_the_row(&self) -> bool {
         matches!(self, Error::RowRefused(_) | Error::DuplicateId)
     }
@@ -198,18 +198,18 @@ impl Error {
     }
 }
 
-/// A line of the log that every request would repeat while a server is away. It is written when its reason changes, and else
-/// now and then, with how many were left out; those are written at level debug.
+/// A log line that every request would repeat while a server is away. It is written when its reason changes, and otherwise
+/// now and then, with the number of lines that were left out.
 struct RepeatedLine {
     last: Mutex<Option<(Instant, String)>>,
     left_out: AtomicU64,
 }
 
 impl RepeatedLine {
-    /// Between two lines at least, where reasons alternate.
+    /// Shortest time between two lines with different reasons.
     const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
-    /// Between two lines with the same reason.
+    /// Shortest time between two lines with the same reason.
     const PAUSE: Duration = Duration::from_secs(10);
 
     const fn new() -> Self {
@@ -219,7 +219,8 @@ impl RepeatedLine {
         }
     }
 
-    /// Takes the turn to write it: how many were left out since the last one; nothing where this one is left out, too.
+    /// Says whether to write the line now: `Some` with the number of lines left out since the last one, or `None` where this
+    /// one is left out, too.
     fn take_turn(&self, reason: &str) -> Option<u64> {
         let mut last = self.last.lock();
         let is_too_early = last.as_ref().is_some_and(|(at, last_reason)| {
@@ -238,7 +239,7 @@ impl RepeatedLine {
         Some(self.left_out.swap(0, Relaxed))
     }
 
-    /// Writes that a server is not available.
+    /// Writes that a server is not available; at level debug where the line is left out.
     fn warn(&self, error: &str, message: &'static str) {
         match self.take_turn(error) {
             Some(left_out) => tracing::warn!(error, left_out, "{message}"),
@@ -273,7 +274,7 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// An error of one of these means that a server is not available, and that its command counts as not done.
+/// An error of one of these types means that a server is not available, and that its command counts as not done.
 macro_rules! unavailable {
     ($($error:ty => $cause:ident, $message:literal;)+) => { $(
         impl From<$error> for Error {

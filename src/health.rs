@@ -18,7 +18,7 @@ use crate::connection::redis::Redis;
 /// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the result of a probe is valid: anybody may ask.
+/// How long the result of a probe is used again, since anybody may ask as often as they like.
 const FRESH_FOR: Duration = Duration::from_millis(200);
 
 /// What readiness depends on.
@@ -44,8 +44,8 @@ impl Health {
         }
     }
 
-    /// Whether this instance can sell, by probes that are shared by all who ask at the same moment. Ends within
-    /// a second, whatever the servers do.
+    /// Whether this instance can sell. All who ask at the same moment share a probe. Ends within a second, whatever the
+    /// servers do.
     pub async fn readiness(&self) -> Readiness {
         let Ok(mut readiness) = self.probes.get((), async || Ok(self.probe().await)).await;
         readiness.draining = self.draining.is_cancelled();

@@ -1,18 +1,18 @@
-//! Histograms for `/metrics`: values counted up to given bounds, and reported as the locks' are.
+//! Histograms for `/metrics`: values are counted up to given bounds, and reported in the form of the lock crate.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use lock::DurationHistogram;
 
-/// Counts; all only rise.
+/// A histogram, whose counts only rise.
 #[derive(Debug)]
 pub struct Histogram {
-    /// In counted units; they rise.
+    /// Upper bounds in the counted unit, in ascending order.
     bounds: &'static [u64],
-    /// How many units are reported as 1.
+    /// How many counted units are reported as 1.
     unit: f64,
-    /// One for each bound, and one beyond.
+    /// One for each bound, and one for larger values.
     counts: Vec<AtomicU64>,
     sum: AtomicU64,
 }
@@ -23,7 +23,7 @@ const DURATIONS_US: [u64; 13] = [
     2_000_000, 5_000_000,
 ];
 
-/// Of durations.
+/// A histogram of durations.
 impl Default for Histogram {
     fn default() -> Self {
         Histogram {
@@ -34,7 +34,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Of sizes.
+    /// A histogram of sizes.
     pub fn of_sizes(bounds: &'static [u64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram {
@@ -57,17 +57,15 @@ impl Histogram {
         self.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// The counts so far. `seconds` is the sum, also of sizes.
+    /// The counts so far. The field `seconds` is the sum, also where sizes are counted.
     pub fn counted(&self) -> DurationHistogram {
         let mut count = 0;
         let mut buckets = Vec::with_capacity(self.bounds.len());
         for (at, counted) in self.counts.iter().enumerate() {
             count += counted.load(Relaxed);
-            buckets.extend(
-                self.bounds
-                    .get(at)
-                    .map(|bound| (*bound as f64 / self.unit, count)),
-            );
+            if let Some(bound) = self.bounds.get(at) {
+                buckets.push((*bound as f64 / self.unit, count));
+            }
         }
         DurationHistogram {
             buckets,

@@ -1,7 +1,7 @@
-//! Idempotent writes: a transaction that records, under a key, that it was made. The record and the change are committed
-//! together, so the record tells what became of a commit whose reply was lost, and a repeated request finds it and does
-//! nothing twice. This is the idempotency-key pattern of the IETF draft `Idempotency-Key HTTP Header Field`. Records are
-//! kept for a day.
+//! Idempotent writes: a transaction that also records, under a key, that it was made. The record and the change are committed
+//! together. So the record tells what became of a commit whose reply was lost, and a repeated request finds it and changes
+//! nothing. This is the idempotency-key pattern of the IETF draft `Idempotency-Key HTTP Header Field`. Records are kept for a
+//! day.
 
 use serde::Serialize;
 use sqlx::{Executor, MySqlConnection};
@@ -11,7 +11,8 @@ use crate::connection::mysql::Database;
 use crate::connection::server_error::{Meaning, is_read_only, meaning_of};
 use crate::error::{Cause, Error};
 
-/// Removes records whose day is over: more than one write adds, so that the table stays as small as a day's writes.
+/// Removes records that are older than a day. It removes up to 100, and a write adds one, so the table does not grow beyond
+/// a day's writes.
 const REMOVE_OLD: &str =
     "DELETE FROM tb_idempotency WHERE create_time < NOW() - INTERVAL 1 DAY LIMIT 100";
 
@@ -26,8 +27,9 @@ pub struct RecordedWrite {
 }
 
 impl RecordedWrite {
-    /// A write of this kind, under the client's key, or a random one, by which only a lost reply is resolved. `request` is
-    /// what the client asked for: a key that comes again with another request is refused.
+    /// A write of the kind `operation` under the client's key. Without a key it gets a random one, which only serves to find
+    /// out what became of a commit whose reply was lost. `request` is what the client asked for: the same key with another
+    /// request is refused.
     pub fn new(operation: &'static str, key: Option<String>, request: &impl Serialize) -> Self {
         // Our own types always have a JSON form: no map with keys that are not text.
         let text = serde_json::to_vec(request).unwrap_or_default();
@@ -39,13 +41,14 @@ impl RecordedWrite {
     }
 }
 
-/// Makes a write unless it was made before: runs `work` in a transaction, which records its result; returns the result. Waits
-/// for a request with the same key that is under way. Each step has the database's time limit, those of `work` apart. Dropped,
-/// the write may have been made; to be repeated with the same key.
+/// Makes a write unless it was made before, and returns its result: runs `work` in a transaction, which also records the
+/// result. Waits for a request with the same key that is under way. Each step has the database's time limit, except those of
+/// `work`, which sets its own. If the future is dropped, the write may have been made: repeat it with the same key.
 ///
 /// # Errors
 /// Those of `work` and of the database, and [`Error::InvalidParameter`] where the key belongs to another request: nothing was
-/// done. [`Error::OutcomeUnknown`] only where the commit's reply was lost, and the database did not answer since.
+/// done. [`Error::OutcomeUnknown`] where this write, or one with the same key, may have been committed, and the database could
+/// not be asked in time.
 pub async fn write_once(
     db: &Database,
     write: RecordedWrite,
@@ -56,7 +59,7 @@ pub async fn write_once(
         key,
         fingerprint,
     } = &write;
-    // Dropped before it is answered to the end, it is closed, and the server rolls back.
+    // If the connection is dropped before COMMIT is answered, it is closed, and the server rolls back.
     let mut connection = db.pool.acquire_for_writes(db.pool.deadline()).await?;
     db.bounded(connection.execute("START TRANSACTION")).await?;
     let insert =
@@ -65,7 +68,7 @@ pub async fn write_once(
         .bind(operation)
         .bind(key)
         .bind(fingerprint);
-    let row = match db.bounded(insert.execute(&mut *connection)).await {
+    let record_id = match db.bounded(insert.execute(&mut *connection)).await {
         Ok(done) => done.last_insert_id(),
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
             drop(connection);
@@ -81,7 +84,7 @@ pub async fn write_once(
     let result = work(&mut connection).await.map_err(as_invalid)?;
     let update = sqlx::query("UPDATE tb_idempotency SET result = ? WHERE id = ?")
         .bind(result)
-        .bind(row);
+        .bind(record_id);
     db.bounded(update.execute(&mut *connection)).await?;
     match db.bounded(connection.execute("COMMIT")).await {
         Ok(_) => connection.answered(),
@@ -103,7 +106,7 @@ pub async fn write_once(
 }
 
 /// A value that the table refuses, such as a text that is longer than its column, or a type of shop that does not exist, is
-/// the request's.
+/// an error of the request.
 fn as_invalid(error: Error) -> Error {
     match error {
         Error::RowRefused(detail) => {
@@ -113,25 +116,29 @@ fn as_invalid(error: Error) -> Error {
     }
 }
 
-/// The result that is recorded for the write. Tries whether its record could be inserted, and leaves nothing: an INSERT waits for
-/// a transaction that has inserted the same key, whatever the server's locking reads do. A server that takes no writes is
-/// not asked.
+/// The result that is recorded for the write. To find it, its record is inserted and rolled back: on every server an INSERT
+/// waits for a transaction that has inserted the same key, and a locking read may not. A server that takes no writes is not
+/// asked.
 async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, Error> {
     let probe = || async { db.ask_primary(async |c| probe(c, write).await).await };
     match db.ask_until_answered(probe).await {
-        Ok(Some((Some(result), of))) => {
-            let is_this = of == write.fingerprint;
-            Error::require(is_this, "this Idempotency-Key was used for another request")?;
+        Ok(Some((Some(result), fingerprint))) => {
+            let is_same_request = fingerprint == write.fingerprint;
+            Error::require(
+                is_same_request,
+                "this Idempotency-Key was used for another request",
+            )?;
             Ok(result)
         }
-        // The record of this look itself.
+        // The record that the probe itself inserted: there is no other.
         Ok(Some((None, _))) => Err(NOT_COMMITTED),
-        // IGNORE hides what else may keep a record out of the table.
+        // `None`, because IGNORE hides whatever else keeps a record out of the table.
         Ok(None) | Err(_) => Err(Error::OutcomeUnknown(None)),
     }
 }
 
-/// What is under the write's key, where a record without a result is inserted unless there is one; then undone.
+/// The result and the fingerprint of the record under the write's key. Where there is none, one without a result is inserted,
+/// found, and rolled back.
 async fn probe(
     connection: &mut MySqlConnection,
     write: &RecordedWrite,

@@ -1,5 +1,5 @@
 //! The route table. A route's method and path are stated once, in its handler's `#[utoipa::path]`; the groups here say
-//! what guards it. What every request passes before it is [`crate::http::middleware::per_request`].
+//! what guards it. Every request passes [`crate::http::middleware::per_request`] first.
 
 use std::sync::Arc;
 
@@ -144,13 +144,13 @@ pub fn api_document() -> ApiDocument {
 
 /// The service's routes; those of the lab with `--lab` only. `zone` is the zone of date-times on the wire, for the pages.
 pub fn routes(state: Arc<AppState>, admin_token: AdminToken, zone: Zone, is_lab: bool) -> Router {
-    let of_admin = with_state(admin_token, require_admin);
-    let of_user = with_state(state.guards.clone(), admit_signed_in);
+    let admin_guard = with_state(admin_token, require_admin);
+    let user_guard = with_state(state.guards.clone(), admit_signed_in);
     let sessions = state.guards.sessions.clone();
     let routes = public()
-        .merge(admin().route_layer(of_admin))
+        .merge(admin().route_layer(admin_guard))
         .layer(with_state(sessions, renew_session))
-        .merge(signed_in().route_layer(of_user));
+        .merge(signed_in().route_layer(user_guard));
     let routes = routes.merge(purchases()).merge(service());
     let routes = if is_lab { routes.merge(lab()) } else { routes };
     let docs = Router::from(document().with_state(api_document())).layer(CompressionLayer::new());

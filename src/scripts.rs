@@ -15,7 +15,7 @@ macro_rules! text {
     (- $file:literal) => {
         include_str!(concat!("../lua/", $file))
     };
-    // The stream's begin with what they have in common.
+    // The scripts of the stream share a head.
     (marked $file:literal) => {
         concat!(
             include_str!("../lua/stream_mark.lua"),

@@ -35,7 +35,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let stop_expiry = CancellationToken::new();
     let expiry = start_expiry(&config, &state, stop_expiry.clone());
 
-    // Before anybody can know that it serves: a signal that came between would end it without draining.
+    // Before the instance can be seen to serve: a signal in between would end it without draining.
     let stopped = stop_signal()?;
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!(
@@ -83,7 +83,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     .await;
     close_connections(&state).await;
     if let Some(spans) = spans {
-        // It waits for the exporting thread, which waits for this runtime.
+        // `shutdown` blocks until the exporting thread is done, and that thread sends on this runtime.
         tokio::task::spawn_blocking(move || spans.shutdown()).await?;
     }
     ensure!(
@@ -94,7 +94,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cancels unpaid orders until `stop`: on the purchases' connections, of which it uses two at most, so that users who cancel do
+/// Cancels unpaid orders until `stop`. It uses two of the purchases' connections at most, so that users who cancel orders do
 /// not hold it up.
 fn start_expiry(
     config: &ServeConfig,

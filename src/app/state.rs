@@ -47,9 +47,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 struct Servers {
     /// For purchases, and everything that writes but the changes below.
     database: Database,
-    /// Connections of their own, so that no number of reads holds what a purchase needs.
+    /// For reads: on connections of their own, so that no number of reads takes a connection that a purchase needs.
     reads: Database,
-    /// Payments and cancellations may wait for a row for long, and users choose when.
+    /// For payments and cancellations: they may wait long for a locked row, and users choose when.
     changes: Database,
     redis: Redis,
     keys: Keys,
@@ -62,7 +62,7 @@ pub(super) async fn connect(
     connections: TaskTracker,
 ) -> anyhow::Result<AppState> {
     let servers = connect_to_servers(config).await?;
-    // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
+    // Readiness has a connection of its own: an instance whose connections are all in use is overloaded, and still ready.
     let probe = servers.database.beside(1);
     let health = Health::new(probe, servers.redis.clone(), draining);
     let sessions = SharedSessions::new(servers.redis.commands(), servers.keys.style);
@@ -121,7 +121,7 @@ pub(super) async fn connect(
 impl Servers {
     fn cache(&self) -> Cache {
         let config = CacheConfig {
-            // As Java nodes have it.
+            // Under the name that Java nodes use.
             shared_mutex: self.keys.style == KeyStyle::Default,
             ..CacheConfig::default()
         };
@@ -225,10 +225,10 @@ impl Servers {
     }
 }
 
-/// Connects to the servers and checks them. Those that do not answer in time may be busy, or about to start, and are asked
-/// again for [`PATIENCE`]; what they answer is final.
+/// Connects to the servers and checks them. A server that does not answer in time may be busy, or about to start: it is tried
+/// again for [`PATIENCE`]. An error that a server answers with is final.
 async fn connect_to_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
-    let silence = config
+    let shortest_timeout = config
         .redis
         .redis_timeout
         .min(config.database.database_timeout);
@@ -236,7 +236,7 @@ async fn connect_to_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
     loop {
         let tried = Instant::now();
         match try_servers(config).await {
-            Err(error) if tried.elapsed() >= silence && began.elapsed() < PATIENCE => {
+            Err(error) if tried.elapsed() >= shortest_timeout && began.elapsed() < PATIENCE => {
                 tracing::warn!(%error, "a server does not answer; trying again");
             }
             outcome => return outcome,

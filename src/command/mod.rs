@@ -29,7 +29,9 @@ pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
     .await?;
     let store = OrderStore::new(database, config.time_zone);
     let findings = audit::audit(&store, config.voucher_id).await?;
-    if let (Some(id), true) = (config.voucher_id, findings.is_empty()) {
+    if let Some(id) = config.voucher_id
+        && findings.is_empty()
+    {
         bail!("voucher {id} is no flash sale");
     }
     if config.json {
@@ -37,12 +39,12 @@ pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
     } else {
         print!("{}", audit::table(&findings));
     }
-    match findings
+    let count = findings
         .iter()
         .filter(|finding| finding.is_violation())
-        .count()
-    {
-        0 => Ok(()),
-        count => bail!("{count} sales violate what their strategy guarantees"),
+        .count();
+    if count > 0 {
+        bail!("{count} sales violate what their strategy guarantees");
     }
+    Ok(())
 }

@@ -45,14 +45,14 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     if let Some(file) = &config.tokens_file {
         let users = UserStore::new(database);
         let sessions = SharedSessions::new(redis, style);
-        tokens(&users, &sessions, config.tokens, file).await?;
+        write_tokens(&users, &sessions, config.tokens, file).await?;
         println!("{} tokens written to {}", config.tokens, file.display());
     }
     Ok(())
 }
 
 /// Signs in users 19900000000, 19900000001, … and writes their tokens.
-async fn tokens(
+async fn write_tokens(
     users: &UserStore,
     sessions: &SharedSessions,
     count: u32,

@@ -20,8 +20,8 @@ pub struct SaleConfig {
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
     pub time_zone: Zone,
-    /// Most purchases in flight at once, and as many other requests of signed-in users; others are refused with 503. Lower, fewer wait in vain
-    /// for a database that is slow; higher, group-commit has larger batches.
+    /// Most purchases in flight at once, and as many other requests of signed-in users; others are refused with 503. Lower,
+    /// fewer wait in vain for a database that is slow; higher, group-commit has larger batches.
     #[arg(long, env = "MAX_PURCHASES", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub max_purchases: u32,

@@ -70,14 +70,15 @@ pub struct HttpConfig {
 }
 
 impl ServeConfig {
-    /// The longest from a purchase's beginning to that of its commit: reading the sale, checking the buyer, a transaction
-    /// and a retry of it, and waiting for others in between, each within the database's time limit; and two Redis commands.
+    /// The longest time from the beginning of a purchase to the beginning of its commit: reading the sale, checking the buyer,
+    /// a transaction and a retry of it, and waiting for others in between, each within the database's time limit; and two
+    /// Redis commands.
     pub fn commits_within(&self) -> Duration {
         5 * self.database.database_timeout + 2 * self.redis.redis_timeout
     }
 
-    /// The longest that one purchase may take: before it, the session is looked up; then come the commit and looking up its
-    /// outcome (two steps), and the lock is released.
+    /// The longest time that one purchase may take. To [`ServeConfig::commits_within`] it adds the look-up of the session
+    /// before, and after it the commit, the look-up of its outcome (two steps), and the release of the lock.
     pub fn purchase_limit(&self) -> Duration {
         self.commits_within() + 3 * self.database.database_timeout + 2 * self.redis.redis_timeout
     }

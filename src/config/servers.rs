@@ -32,7 +32,7 @@ pub struct DatabaseConfig {
 }
 
 impl DatabaseConfig {
-    /// Connections that one instance may open with so many for reads; one is for its readiness.
+    /// Connections that one instance may open, if `reads` of them are for reads. One is for its readiness.
     pub fn of_instance(&self, reads: u32) -> u32 {
         self.database_connections + reads + CHANGE_CONNECTIONS + 1
     }

@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A request that waits for the next batch. Its caller is handed the receiver of the reply when a batch takes it, or is gone by
-/// then: one of the two happens, never both.
+/// A request that waits for the next batch. When a batch takes it, its caller either is handed the receiver of the reply, or is
+/// gone by then, and the batch leaves the request out.
 type Waiting<Q, A> = (Q, oneshot::Sender<oneshot::Receiver<A>>);
 
 /// Why a request has no reply.
@@ -28,7 +28,7 @@ pub enum NoReply {
 /// The queue of requests and the task that sends it in batches. Cheap to clone.
 #[derive(Clone)]
 pub struct Coalescer<Q, A> {
-    /// Without a bound of its own: the number of requests in flight bounds it, but for those whose callers have gone.
+    /// Without a bound of its own. The number of requests in flight bounds it, except for requests whose callers have gone.
     queue: mpsc::UnboundedSender<Waiting<Q, A>>,
     waiting: Arc<AtomicUsize>,
     tasks: TaskTracker,
@@ -43,11 +43,11 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
         F: Fn(Vec<Q>) -> T + Send + Sync + 'static,
         T: Future<Output = Vec<A>> + Send + 'static,
     {
-        let (queue, queued) = mpsc::unbounded_channel();
+        let (queue, receiver) = mpsc::unbounded_channel();
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let run = run(queued, waiting.clone(), max_batch, send);
+        let run = run(receiver, waiting.clone(), max_batch, send);
         tasks.spawn(stop.clone().run_until_cancelled_owned(run));
         tasks.close();
         Coalescer {
@@ -106,19 +106,19 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
 /// Sends one batch after the other.
 async fn run<Q, A, F, T>(
     mut queue: mpsc::UnboundedReceiver<Waiting<Q, A>>,
-    queued: Arc<AtomicUsize>,
+    waiting: Arc<AtomicUsize>,
     max_batch: usize,
     send: F,
 ) where
     F: Fn(Vec<Q>) -> T,
     T: Future<Output = Vec<A>>,
 {
-    let mut waiting = Vec::with_capacity(max_batch);
-    while queue.recv_many(&mut waiting, max_batch).await > 0 {
-        queued.fetch_sub(waiting.len(), Relaxed);
-        let mut requests = Vec::with_capacity(waiting.len());
-        let mut callers = Vec::with_capacity(waiting.len());
-        for (request, taken) in waiting.drain(..) {
+    let mut batch = Vec::with_capacity(max_batch);
+    while queue.recv_many(&mut batch, max_batch).await > 0 {
+        waiting.fetch_sub(batch.len(), Relaxed);
+        let mut requests = Vec::with_capacity(batch.len());
+        let mut callers = Vec::with_capacity(batch.len());
+        for (request, taken) in batch.drain(..) {
             let (reply, received) = oneshot::channel();
             if taken.send(received).is_ok() {
                 requests.push(request);
@@ -176,7 +176,7 @@ mod tests {
         while sizes.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        // Of these no caller waits when the next batch is taken.
+        // The callers of these two are gone when the next batch is taken.
         assert!(coalescer.request(8).now_or_never().is_none());
         let late = coalescer.request_until(9, Instant::now()).await;
         assert_eq!((late, coalescer.waiting()), (Err(NoReply::NotSent), 2));
@@ -189,7 +189,7 @@ mod tests {
                 .collect::<Vec<_>>()
         );
         assert_eq!((first.await.unwrap(), coalescer.waiting()), (Some(0), 0));
-        // Two of the second batch's places were theirs.
+        // In the second batch, two of the four places were theirs.
         assert_eq!(*sizes.lock().unwrap(), [1, 2, 4]);
         coalescer.shutdown().await;
         assert_eq!(coalescer.request(7).await, None);

@@ -1,5 +1,5 @@
-//! Whether the database can do what the service needs: its version, writes, tables and rights. Found at start, as one
-//! sentence each; later it would be a 503 to every buyer.
+//! Whether the database can do what the service needs: its version, writes, tables and rights. What is missing is reported at
+//! start, in one sentence each. Found later, it would be a 503 to every buyer.
 
 use anyhow::{anyhow, bail, ensure};
 use sqlx::Executor;
@@ -10,15 +10,15 @@ use super::schema_check::{self, Deviations, Stage};
 use super::server_check;
 use super::server_error::is_duplicate;
 
-/// One write of each kind, none of which does anything. They fail without the right to it.
+/// One write of each kind. None changes anything, and each fails if the user has no right to it.
 const WRITES: [&str; 3] = [
     "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) SELECT 1, 1, 1, 0 FROM DUAL WHERE FALSE",
     "UPDATE tb_seckill_voucher SET stock = stock WHERE FALSE",
     "DELETE FROM tb_idempotency WHERE FALSE",
 ];
 
-/// The refusal of an order (`order/store/decide.rs`), of any user there is, and rolled back. The schema does not show what a
-/// trigger does with such a row.
+/// Inserts the row that refuses an order (`order/store/decide.rs`), for any user that exists; to be rolled back. The schema
+/// does not show what a trigger does with such a row.
 const REFUSAL: &str = "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
      SELECT 1, MIN(id), 1, 4 FROM tb_user HAVING MIN(id) IS NOT NULL";
 
@@ -58,7 +58,7 @@ pub async fn examine(database: &Database) -> anyhow::Result<Examination> {
             connection.execute("START TRANSACTION").await?;
             let refusing = connection.execute(REFUSAL).await;
             connection.execute("ROLLBACK").await?;
-            // One that is there shows that the table takes it.
+            // A duplicate is proof as well: the table has taken such a row before.
             if let Err(error) = refusing
                 && !is_duplicate(&error)
             {

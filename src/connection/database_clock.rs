@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use chrono::{DateTime, Utc};
 
-/// The database's clock, as its last reply told it: never ahead of it while it runs evenly. Cheap to clone.
+/// The time by the database's clock, reckoned from its last reply. It is never ahead of that clock while that runs evenly.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct DatabaseClock(Arc<Reading>);
 
 struct Reading {
     began: Instant,
-    /// What is to be added to the time since then, µs since 1970; 0 before the first reply.
+    /// The database's time at `began`, µs since 1970; 0 before the first reply.
     offset_us: AtomicI64,
 }
 

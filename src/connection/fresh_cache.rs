@@ -43,7 +43,7 @@ impl<V: Clone, E: Clone> Entry<V, E> {
             .cloned()
     }
 
-    /// The last result, for a caller that asked at `asked_at`: where it is fresh, or came since.
+    /// The last result, if a caller that asked at `asked_at` may use it: it is fresh, or its read ended since then.
     fn usable(&self, asked_at: Instant, fresh_for: Duration) -> Option<Result<V, E>> {
         self.fresh(fresh_for).map(Ok).or_else(|| {
             let last = self.last.read();
@@ -69,8 +69,8 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     }
 
     /// The value of `key`: a fresh one, that of a read under way, or what `load` returns. Errors are shared by those who
-    /// wait, and not kept. Waits for no more than the read under way and `load`; dropped, it leaves the read to the next
-    /// of those who wait.
+    /// wait, and not kept. Waits for no more than the read under way and `load`. If the future is dropped, the next of
+    /// those who wait reads.
     pub async fn get(&self, key: K, load: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
         let asked_at = Instant::now();
         let new = || {
@@ -97,12 +97,12 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
         result
     }
 
-    /// Forgets what is kept under `key`: who asks from now on gets a value that is read from now on.
+    /// Forgets what is kept under `key`: a caller that asks from now on gets a value whose read begins from now on.
     pub fn invalidate(&self, key: &K) {
         self.entries.remove(key);
     }
 
-    /// Does so where the last value fulfils the condition, or none is there yet.
+    /// As [`FreshCache::invalidate`], but only where the last value fulfils the condition, or none is there yet.
     pub fn invalidate_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) {
         self.entries
             .remove_if(key, |entry| match &*entry.last.read() {

@@ -23,7 +23,8 @@ pub struct Endpoint {
     client: PostClient,
 }
 
-/// Connects by the scheme of the address. No connection is kept, so none is found broken, which would be an unknown outcome.
+/// Connects by the scheme of the address. No connection is kept for the next request: if it were found broken then, the
+/// outcome would be unknown.
 #[derive(Clone)]
 enum PostClient {
     Plain(Client<HttpConnector, Full<Bytes>>),
@@ -73,8 +74,8 @@ impl Endpoint {
         Ok(Endpoint { address, client })
     }
 
-    /// Posts `body`. No longer than `limit`, to the last byte of the reply. Dropping the future closes the connection; the
-    /// receiver may have the request.
+    /// Posts `body`, for no longer than `limit` up to the last byte of the reply. Dropping the future closes the connection;
+    /// the receiver may have the request.
     pub async fn post(
         &self,
         headers: HeaderMap,

@@ -18,8 +18,8 @@ use super::server_error::{Meaning, meaning_of};
 
 static FILES: Dir = include_dir!("$CARGO_MANIFEST_DIR/migrations");
 
-/// The steps: files such as `0002_one_order_per_user.sql`, of which an applied one is known by the checksum of its text. In
-/// place of `sqlx::migrate!`, for the reason in [`super::row`].
+/// The steps: files such as `0002_one_order_per_user.sql`. An applied step is recognised by the checksum of its text. In place
+/// of `sqlx::migrate!`, for the reason in [`super::row`].
 fn steps() -> anyhow::Result<Migrator> {
     let step = |file: &'static File<'static>| {
         let (version, name) = file.path().file_stem()?.to_str()?.split_once('_')?;
@@ -39,14 +39,14 @@ fn steps() -> anyhow::Result<Migrator> {
     steps.sort_unstable_by_key(|step| step.version);
     Ok(Migrator {
         migrations: steps.into(),
-        // There is a lock around all of it.
+        // `run` holds a lock of its own.
         locking: false,
         ..Migrator::DEFAULT
     })
 }
 
-/// What is written otherwise for OceanBase: it has no character set `ascii`, and the smallest one ends when it executes a
-/// `DO` that was prepared. A step stays known by the checksum of its file.
+/// Texts, and what replaces them on OceanBase: it has no character set `ascii`, and its smallest edition ends when it executes
+/// a `DO` that was prepared. The checksum of a step stays that of its file.
 const FOR_OCEANBASE: [(&str, &str); 2] = [
     (
         "CHARACTER SET ascii COLLATE ascii_bin",
@@ -70,7 +70,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for another node that is migrating, seconds.
 const LOCK_WAIT_SECONDS: i64 = 60;
 
-/// Of a statement on OceanBase, which has a limit for each.
+/// Longest time of a statement on OceanBase, which limits every statement; microseconds.
 const LONGEST_STEP_US: u32 = 1_000_000_000;
 
 const ANOTHER_MIGRATES: &str =
@@ -102,7 +102,7 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     let version = product::version(&mut connection).await?;
     let is_oceanbase = Product::from_version(&version) == Product::OceanBase;
     let _lock = if is_oceanbase {
-        // Its usual limit is too short for changes of tables.
+        // The usual limit of a statement is too short for changes of tables.
         let limit = format!("SET SESSION ob_query_timeout = {LONGEST_STEP_US}");
         connection.execute(limit.as_str()).await?;
         Some(lock_by_row(url).await?)
@@ -130,7 +130,7 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
         .await
         .map_err(failed_migration)?;
     let after = applied(&mut connection).await?;
-    // What stood in a step's way by its name.
+    // A step adds only what is missing by its name: another column or key of the same name is found here.
     let found = deviations(&mut connection, Stage::Migrated).await?;
     found.require_bearable()?;
     connection.close().await?;
@@ -164,8 +164,8 @@ fn failed_migration(error: sqlx::migrate::MigrateError) -> anyhow::Error {
     }
 }
 
-/// Acquires the database's migration lock, which ends with the connection. The migrator's own lock would wait forever in MySQL
-/// but, its time limit being negative, not at all in MariaDB.
+/// Acquires the database's migration lock, which ends with the connection. The migrator's own lock has a negative time limit,
+/// with which MySQL waits forever and MariaDB not at all.
 async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     let acquired: Option<i64> = sqlx::query_scalar(
         "SELECT CAST(GET_LOCK(CONCAT('seckill-migrate-', DATABASE()), ?) AS SIGNED)",
@@ -177,8 +177,8 @@ async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same on OceanBase, the smallest of which keeps the locks of GET_LOCK when their connections end: a connection with a
-/// row that it never commits, and that another's insert waits for.
+/// The same on OceanBase, whose smallest edition keeps the locks of GET_LOCK when their connections end. The lock is a row that
+/// the returned connection has inserted and never commits: the insert of another node waits for it.
 async fn lock_by_row(url: &SecretString) -> anyhow::Result<MySqlConnection> {
     let mut holder = connect_once(url, CONNECT_LIMIT).await?;
     let made = holder.ensure_migrations_table().await;
@@ -274,7 +274,7 @@ async fn refuse_conflicting_rows(connection: &mut MySqlConnection) -> anyhow::Re
     Ok(())
 }
 
-/// What the query, which returns texts, finds in the table, where there is one: a line each.
+/// The texts that the query returns, a line each; nothing where the table does not exist.
 async fn conflicts(
     connection: &mut MySqlConnection,
     table: &str,
@@ -292,7 +292,7 @@ async fn conflicts(
 
 #[cfg(test)]
 mod tests {
-    /// A file that is added makes cargo build nothing anew.
+    /// Cargo does not build the crate anew when a file is added.
     #[test]
     fn every_step_in_the_folder_is_in_this_build() {
         let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/migrations"));

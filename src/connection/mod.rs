@@ -1,5 +1,5 @@
-//! Connections to the database and Redis, the migrations, the coalescer of round trips, and an HTTP client. No table, key or feature
-//! is known here, except by the migrations and the [check at start](database_check).
+//! Connections to the database and Redis, the migrations, the coalescer of round trips, and an HTTP client. No table, key or
+//! feature is known here, except by the migrations and the [check at start](database_check).
 
 pub mod coalescer;
 pub mod database_check;

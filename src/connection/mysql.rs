@@ -37,8 +37,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Runs `work`, on a connection that is there, for at most the time limit. The pool learns from an error that the server
-    /// is read-only, or does not answer.
+    /// Runs `work`, on a connection that the caller has, for at most the time limit. The pool learns from an error that the
+    /// server is read-only, or does not answer.
     ///
     /// # Errors
     /// Those of `work`; an I/O error past the limit.
@@ -64,8 +64,8 @@ impl Database {
         &self.pool.shared.clock
     }
 
-    /// The same database on connections of its own, at most so many: what is learnt of the server through the ones holds for
-    /// the others.
+    /// The same database on other connections, at most `connections`. What is learnt of the server through one of the pools
+    /// holds for the other.
     pub fn beside(&self, connections: u32) -> Self {
         Database {
             pool: self.pool.beside(connections),
@@ -73,7 +73,7 @@ impl Database {
         }
     }
 
-    /// As [`Database::beside`], for statements that only read: the server ends them when they are waited for no longer.
+    /// As [`Database::beside`], for statements that only read: the server itself ends them at the time limit.
     pub fn for_reads(&self, connections: u32) -> Self {
         Database {
             pool: self.pool.for_reads(connections),
@@ -112,7 +112,7 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
-        // Boxed, so that what awaits it stays small: the future of a purchase, which is moved, has a place for it.
+        // Boxed, so that the futures that await it stay small: that of a purchase contains it, and is moved.
         Box::pin(async {
             let deadline = self.pool.deadline();
             let connection = self.pool.acquire(deadline).await?;
@@ -150,7 +150,8 @@ impl Database {
 /// A pool of at most `connections`; `timeout` limits the wait for one of them and each step.
 ///
 /// # Errors
-/// As [`connect_once`]: a wrong address is found at start. The pool would try again until its limit, and say no more.
+/// As [`connect_once`], by which a wrong address is found at start. The pool alone would try again until its limit, and its
+/// error would say less.
 pub async fn connect(
     url: &SecretString,
     connections: u32,

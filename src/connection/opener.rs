@@ -19,29 +19,29 @@ use super::server_check::takes_writes;
 use super::server_error::is_read_only;
 
 /// How long a statement waits for a row lock before the database gives up on it (error 1205).
-/// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
-/// the server names the statement that had to wait before we close the connection.
+/// The server's default of 50 s is longer than any buyer waits. Ours is shorter than the default time limit of a step, so
+/// that the server's error, which names the cause, comes before we close the connection.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// Seconds after which the server ends a transaction in which its client sends nothing, and so releases its rows: the
 /// client may have been stopped or cut off. Longer than anything that is waited for between two statements.
 const IDLE_TRANSACTION_SECONDS: u32 = 5;
 
-/// The same on MySQL, which has one only for connections that send nothing, in a transaction or not.
+/// The same on MySQL, whose only such limit is for connections that send nothing, in a transaction or not.
 const MYSQL_WAIT_SECONDS: u32 = 30;
 
-/// On OceanBase a transaction ends after so many times the limit of a step, whatever its client does: no purchase takes longer
-/// (`ServeConfig::commits_within`). The limit that it has for idle ones did not end one in a minute: there the row of a sale
-/// stayed locked by a connection that was cut off.
+/// On OceanBase a transaction ends after so many times the limit of a step, whatever its client does. No purchase's transaction
+/// takes longer (`ServeConfig::commits_within`). OceanBase also has a limit for idle transactions, but it did not end one
+/// within a minute: the row of a sale stayed locked by a connection that was cut off.
 const STEPS_OF_TRANSACTION: u32 = 5;
 
-/// What a session begins with, whatever the server's defaults are. Of the two comments each product executes its own: MariaDB
-/// leaves out versions from 50700 to 99999, and MySQL what begins with an M. `sql_safe_updates` guards people who write
-/// statements by hand; where it is on, the server refuses to change few rows of a small table by their ids, as it would read
-/// the table.
+/// The statements with which a session begins, whatever the server's defaults are. Of the two comments each product executes
+/// its own: MariaDB skips those with versions from 50700 to 99999, and MySQL those that begin with an M. `sql_safe_updates`
+/// guards people who write statements by hand. Where it is on, the server refuses to change a few rows of a small table by
+/// their ids, because it would read the whole table for that.
 ///
-/// On OceanBase a wait ends within half of a step's time limit. There it goes on when its connection is closed, and the row that
-/// it gets stays locked until the transaction's time is over.
+/// On OceanBase the wait for a lock ends within half of a step's time limit. There a wait goes on after its connection was
+/// closed, and the row that it then gets stays locked until the transaction's time is over.
 fn begin_with(product: Product, step_limit: Duration) -> [String; 2] {
     let limits = match product {
         Product::MariaDb | Product::MySql => format!(
@@ -64,8 +64,8 @@ fn begin_with(product: Product, step_limit: Duration) -> [String; 2] {
     ]
 }
 
-/// What a session begins with beside it that only reads: the server ends what it reads no later than it is waited for, so
-/// that no more is at work than there are connections. A statement that waits for a table is bounded apart, in whole seconds.
+/// What a session that only reads begins with besides. The server ends a statement no later than its caller stops waiting, so
+/// no more statements are at work than there are connections. The wait for a table has a limit of its own, in whole seconds.
 fn read_limits(product: Product, limit: Duration) -> String {
     if product == Product::OceanBase {
         return format!("SET SESSION ob_query_timeout = {}", limit.as_micros());
@@ -85,7 +85,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// The same on MySQL, whose `wait_timeout` is about to close it.
 const MYSQL_IDLE_LIMIT: Duration = Duration::from_secs(20);
 
-/// A connection is used for at most this long, then closed: what an address leads to changes.
+/// A connection is used for at most this long, then closed: the server that the address leads to may have changed.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
 
 /// The same where the server took no writes when the connection was opened: it may have been the primary before, and the
@@ -98,10 +98,10 @@ const REFUSED_PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_delay(Duration::from_millis(500))
     .without_max_times();
 
-/// The idle connections are closed for one that broke at most this often.
+/// Shortest time between two closings of all idle connections because one broke.
 const CLOSE_EVERY: Duration = Duration::from_millis(250);
 
-/// For this long a connection that could not be opened explains why none is there: longer than the pause before the next try.
+/// How long a failure to open a connection is given as the reason why none is free. Longer than the pause before the next try.
 const EXPLAINS_FOR: Duration = Duration::from_secs(1);
 
 /// How connections are opened, and how long they are used.
@@ -126,7 +126,7 @@ impl Opener {
         }
     }
 
-    /// Opens a connection, as soon as the server accepts one; returns it with the time at which that began.
+    /// Opens a connection, as soon as the server accepts one; returns it with the time at which the last try began.
     async fn connect(&self) -> sqlx::Result<(Instant, MySqlConnection)> {
         (|| self.try_to_connect())
             .retry(REFUSED_PAUSES)
@@ -161,7 +161,7 @@ pub(super) struct Opened {
 pub(super) struct Shared {
     pub pools: Mutex<Vec<WeakPool<Opener>>>,
     state: RwLock<ServerState>,
-    /// As the newest connection told it at its opening, and whoever asked it since.
+    /// The server's clock, as it was last told: each connection asks at its opening, and some statements ask as well.
     pub clock: DatabaseClock,
     /// Why the newest connection could not be opened; none where it could.
     not_opened: Mutex<Option<NotOpened>>,
@@ -196,12 +196,12 @@ impl Shared {
         if is_read_only(error) {
             self.leave_server();
         } else if matches!(error, sqlx::Error::Io(_)) {
-            self.broke();
+            self.connection_broke();
         }
     }
 
-    /// The error of a step that did not end in time: why no connection could be opened, where that is the newest that is
-    /// known of the server, and else [`sqlx::Error::PoolTimedOut`].
+    /// The error of a step that did not end in time. If the newest try to open a connection has just failed, the error says
+    /// why; otherwise it is [`sqlx::Error::PoolTimedOut`].
     pub fn timed_out(&self) -> sqlx::Error {
         let not_opened = self.not_opened.lock();
         let newest = not_opened
@@ -225,7 +225,8 @@ impl Shared {
         *self.not_opened.lock() = not_opened;
     }
 
-    fn broke(&self) {
+    /// Closes the idle connections: what broke one has mostly broken them, too.
+    fn connection_broke(&self) {
         let mut state = self.state.write();
         if state
             .closed_idle
@@ -241,7 +242,7 @@ impl Shared {
     /// their next use.
     pub fn leave_server(&self) {
         let mut state = self.state.write();
-        // While the server stays read-only each write says so again; then no connection is used for long as it is.
+        // While the server stays read-only, each write says so again. The connections since then are used for a moment only.
         if state.read_only.is_some() && state.primary <= state.read_only {
             return;
         }

@@ -3,17 +3,17 @@
 //! - A connection is handed back only if its last statement was answered, and then at once, without a ping. One whose
 //!   statement was cut short by a time limit or an error is closed, and so the server rolls back what was open on it.
 //! - A statement whose future was dropped, because a limit of its caller was over, is still at work in the server. Its
-//!   connection keeps its place in the pool until it is answered, and is closed then. So whoever asks and goes, again and
-//!   again, has no more statements at work than the pool has connections.
-//! - That no connection is free in time is [`sqlx::Error::PoolTimedOut`] and says nothing of the server; that it does not
-//!   answer in time, to a statement or to a new connection, is an I/O error.
+//!   connection keeps its place in the pool until it is answered, and is closed then. So callers that ask and go, again and
+//!   again, have no more statements at work than the pool has connections.
+//! - If no connection is free in time, the error is [`sqlx::Error::PoolTimedOut`], which says nothing of the server. If the
+//!   server does not answer in time, to a statement or to a new connection, it is an I/O error.
 //! - What broke one connection, a restart of the server or a middlebox that forgot its connections, has mostly broken the
 //!   idle ones as well, and they are the next to be used. After an error without an answer they are closed, also those of
 //!   other pools to the same server.
-//! - A server that answers a write with "read-only" is the primary no more, and the address leads, or soon will, to another
+//! - A server that answers a write with "read-only" is no longer the primary, and the address leads, or soon will, to another
 //!   one. No connection that was opened before is used again, in any pool: those that only read would read an old state
-//!   for as long as they live. One that is opened meanwhile, and may still lead there, is used for half a second: each is
-//!   asked at its opening whether its server takes writes.
+//!   for as long as they live. A new connection may still lead to the old server. So at its opening each connection is asked
+//!   whether its server takes writes, and if not, it is used for half a second only.
 //!
 //! The driver's own pool pings each connection on its way back: one more round trip for each purchase. It opens its sockets
 //! itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set here; these rules
@@ -44,7 +44,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Pool {
     connections: deadpool::managed::Pool<Opener>,
-    /// One for each connection that there may be. Waited for here, so that this wait is told from that for the server.
+    /// A permit for each connection that there may be. Waited for here, so that this wait can be told from that for the server.
     places: Arc<Semaphore>,
     pub(super) shared: Arc<Shared>,
     limit: Duration,
@@ -54,15 +54,14 @@ pub struct Pool {
 /// What the connections need when they are dropped.
 #[derive(Default)]
 struct AfterUse {
-    /// For how long they were in use, each time.
+    /// How long a connection was in use, each time.
     held: Histogram,
     /// Wait for the answers to statements whose futures were dropped.
     abandoned: TaskTracker,
 }
 
 impl Pool {
-    /// A pool of at most `max` connections, and of those that are opened only what is needed. `limit` is the longest wait
-    /// for one.
+    /// A pool of at most `max` connections, which are opened only as they are needed. `limit` is the longest wait for one.
     pub(super) fn new(opener: Opener, max: u32, limit: Duration) -> Self {
         let shared = opener.shared.clone();
         // The last one that came back is the first to be used again, so that only as many are busy as are needed.
@@ -93,7 +92,7 @@ impl Pool {
         Pool::new(opener, max, self.limit)
     }
 
-    /// When what begins now has to be answered.
+    /// Until when a step that begins now has to be answered.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.limit
     }
@@ -105,7 +104,7 @@ impl Pool {
     /// refuses connections.
     pub async fn acquire(&self, deadline: Instant) -> sqlx::Result<PooledConnection> {
         let place = timeout_at(deadline, self.places.clone().acquire_owned()).await;
-        // Those that have a place may be opening connections, in vain.
+        // The callers that have a place may all be opening connections, in vain: then the error says so.
         let place = place
             .map_err(|_| self.shared.timed_out())?
             .map_err(|_| sqlx::Error::PoolClosed)?;
@@ -121,7 +120,7 @@ impl Pool {
             Ok(Err(PoolError::Backend(error))) => {
                 Err(error).inspect_err(|e| self.shared.learn_from(e))
             }
-            // It has no time limits of its own, and no hooks.
+            // Only a closed pool is left: it has no time limits of its own, and no hooks.
             Ok(Err(_)) => Err(sqlx::Error::PoolClosed),
             Err(_) => Err(match self.shared.timed_out() {
                 sqlx::Error::PoolTimedOut => self.unanswered(began),
@@ -130,10 +129,10 @@ impl Pool {
         }
     }
 
-    /// The error of what was begun then and is waited for no longer.
+    /// The error of a step that began at `began` and is waited for no longer.
     pub(super) fn unanswered(&self, began: Instant) -> sqlx::Error {
         let error = no_answer_in_time();
-        // What was given up early, because the time of its request was over, says nothing of the server.
+        // A step that was given up early, because the time of its request was over, says nothing of the server.
         if began.elapsed() * 2 >= self.limit {
             self.shared.learn_from(&error);
         }
@@ -150,8 +149,9 @@ impl Pool {
         self.writable(connection, deadline).await
     }
 
-    /// A connection to write on: not to a server that was read-only when the connection was opened, and still is. What a user
-    /// with the right to write there all the same changed on a replica, the primary would not have.
+    /// A connection to write on. If its server was read-only when the connection was opened, the server is asked again, and
+    /// refused if it still is. The service's user may have the right to write on a read-only replica all the same, and the
+    /// primary would not have that change.
     ///
     /// # Errors
     /// As [`Pool::acquire_writable`].
@@ -182,7 +182,7 @@ impl Pool {
         Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
     }
 
-    /// For how long its connections were in use, each time.
+    /// How long its connections were in use, each time.
     pub fn held(&self) -> &Histogram {
         &self.after_use.held
     }
@@ -232,7 +232,7 @@ pub struct PooledConnection {
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Answered,
-    /// Nobody has said yet: its future is polled, or was dropped.
+    /// It is under way, or its future was dropped before its end.
     Running,
     /// It was given up, or failed in a way after which the connection is of no use.
     GivenUp,
@@ -291,7 +291,7 @@ impl Drop for PooledConnection {
             let limit = self.limit;
             let after_use = self.after_use.clone();
             runtime.spawn(self.after_use.abandoned.track_future(async move {
-                // The server answers in turn, so first what is at work. What it says of the ping makes no difference.
+                // The server answers in order, so the statement at work first. The answer to the ping makes no difference.
                 timeout(limit, connection.raw.ping()).await.ok();
                 after_use
                     .held

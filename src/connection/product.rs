@@ -1,18 +1,18 @@
-//! Which family of servers a database is of, by the version that it states.
+//! The family that a database server belongs to, by the version that it states.
 
 use sqlx::MySqlConnection;
 
-/// The families. What a service runs that is compatible with one of them counts as that one.
+/// The families. A server that is compatible with one of them counts as that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     MariaDb,
     MySql,
-    /// Its limits of time are settings of its own; those of MySQL it takes and ignores.
+    /// Its time limits are settings of its own; it accepts those of MySQL and ignores them.
     OceanBase,
 }
 
 impl Product {
-    /// That of a server with this version.
+    /// The family of a server with this version.
     pub fn from_version(version: &str) -> Self {
         if version.contains("OceanBase") {
             Product::OceanBase

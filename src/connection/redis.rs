@@ -10,8 +10,8 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub use redis_link::{Redis, RoutedConnection};
 
-/// The Redis that this address names; with TLS by files in PEM format: the `authority` that has signed the certificates of the
-/// servers (the system's where there is none), and the client's `own` certificate with its key.
+/// The Redis that this address names. For TLS it takes files in PEM format: the `authority` that has signed the certificates of
+/// the servers (the system's where there is none), and `client_cert`, the client's certificate and its key.
 ///
 /// # Errors
 /// One sentence that names the setting, never the address, which may hold a password: it cannot be used, or a file cannot.

@@ -1,6 +1,6 @@
 //! Rows as structs: the macro `from_row!`, and [`read_each`] for queries whose rows have nothing to do with each other.
 //!
-//! In place of sqlx's derive: the crate behind that builds sqlx, its MySQL driver and tokio a second time for the
+//! In place of sqlx's derive: the crate behind the derive builds sqlx, its MySQL driver and tokio a second time for the
 //! compiler's own use, which cost a tenth of the first build.
 
 use std::sync::LazyLock;
@@ -34,8 +34,8 @@ const NAMED_EVERY: Duration = Duration::from_secs(60);
 /// Unreadable rows that were named, by table and id.
 static NAMED: LazyLock<Cache<(&str, i64), Instant>> = LazyLock::new(|| Cache::new(256));
 
-/// Reads each row of `table` by itself: what one has that cannot be read, such as a NULL, is no other's fault. The first column
-/// is the row's id. A row that cannot be read is `None`, and named in the log.
+/// Reads each row of `table` by itself, so that a value that cannot be read, such as a NULL, does not fail the other rows. The
+/// first column is the row's id. A row that cannot be read is `None`, and named in the log.
 pub fn read_each<T>(table: &'static str, rows: &[MySqlRow]) -> Vec<(i64, Option<T>)>
 where
     T: for<'r> FromRow<'r, MySqlRow>,

@@ -1,5 +1,5 @@
-//! Whether a database server is one that the migrations and the service can use: its product and version, that it is the only
-//! one that takes writes, and that it does.
+//! Whether the migrations and the service can use a database server: its product and version, whether it takes writes, and
+//! whether it is the only one that does.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use sqlx::MySqlConnection;
 
 use super::product::{self, Product};
 
-/// Products that speak this protocol and are not known to decide an order by its primary key, whatever version they state: what
-/// `VERSION()` or its comment contains, and the name.
+/// Products that speak MySQL's protocol, and of which it is not known that an order can be decided by its primary key. They are
+/// refused whatever version they state. Each has a text that `VERSION()` or the version's comment contains, and a name.
 const UNTRIED: [(&str, &str); 7] = [
     ("TiDB", "TiDB"),
     ("Vitess", "Vitess"),
@@ -20,11 +20,11 @@ const UNTRIED: [(&str, &str); 7] = [
     ("SingleStore", "SingleStore"),
 ];
 
-/// What says of a server that others beside it take writes as well.
+/// The settings that say whether other servers of the same cluster take writes as well.
 const SEVERAL_WRITERS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
      ('wsrep_on', 'group_replication_group_name', 'group_replication_single_primary_mode')";
 
-/// Checks all of that.
+/// Checks the product and the version, that the server takes writes, and that it is the only one that does.
 ///
 /// # Errors
 /// What must be repaired, as a sentence for the administrator; or the driver's.
@@ -42,7 +42,7 @@ pub async fn version_and_writable(connection: &mut MySqlConnection) -> anyhow::R
     let product = Product::from_version(&version);
     let stated = match product {
         Product::MariaDb | Product::MySql => version,
-        // Its VERSION() begins with that of the MySQL which it resembles.
+        // Its VERSION() begins with the version of MySQL that it resembles.
         Product::OceanBase => comment,
     };
     ensure!(
@@ -93,7 +93,7 @@ fn cluster_of_writers(settings: &HashMap<String, String>) -> Option<&'static str
 
 /// Whether the server takes writes: it is no replica, and was not made read-only.
 pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Result<bool> {
-    // Aurora's readers have only the last. As text: MariaDB 12 has other values than ON and OFF.
+    // Aurora's readers set only `innodb_read_only`. As text, because MariaDB 12 has other values than ON and OFF.
     let query = "SELECT CAST(@@GLOBAL.read_only AS CHAR), CAST(@@GLOBAL.innodb_read_only AS CHAR)";
     let (server, engine): (String, String) = sqlx::query_as(query).fetch_one(connection).await?;
     Ok([server, engine]

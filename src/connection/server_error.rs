@@ -61,13 +61,14 @@ pub fn is_duplicate(error: &sqlx::Error) -> bool {
         .is_some_and(|error| error.is_unique_violation())
 }
 
-/// Whether a check of ours failed: the largest integer, plus one.
+/// Whether a check of ours in a text failed: it then adds one to the largest integer.
 pub fn is_out_of_range(error: &sqlx::Error) -> bool {
     number(error) == Some(1690)
 }
 
-/// Whether it is about a statement that the server ran, so that the statements behind it were not. What breaks or interrupts a
-/// connection may come from a proxy that has lost its server, in place of replies of statements that were run.
+/// Whether the error is about a statement that the server ran, so that the statements after it were not run. An error that
+/// breaks or interrupts a connection is not: it may come from a proxy that has lost its server, in place of the replies to
+/// statements that were run.
 pub fn is_of_its_statement(error: &sqlx::Error) -> bool {
     match meaning_of(error) {
         Meaning::Conflict
@@ -87,7 +88,8 @@ fn number(error: &sqlx::Error) -> Option<u16> {
     Some(error.number())
 }
 
-/// What an error says, and so what to do about it. Whatever it is, nothing was committed, unless it is the commit's.
+/// What an error means, and so what to do about it. Whatever it means, nothing was committed, unless it is the error of a
+/// COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// A deadlock or a lock wait time-out: the transaction was rolled back, and may be run again.
@@ -112,7 +114,7 @@ pub enum Meaning {
     Unknown,
 }
 
-/// Looks up `number`; `sqlstate` separates numbers that the two products use differently.
+/// Looks up `number`; `sqlstate` separates numbers that MySQL and MariaDB use differently.
 pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
     match number {
         // Lock wait time-out; deadlock; changed since the last read; XA deadlock; NOWAIT; rolled back by the group; rolled

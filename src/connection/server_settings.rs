@@ -13,7 +13,8 @@ const STATUS: &str = "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_%'";
 const CLOCK: &str = "SELECT UTC_TIMESTAMP(6), CAST(TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(), \
      CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', @@global.time_zone)) AS SIGNED)";
 
-/// SUPER on older servers, CONNECTION_ADMIN on MySQL, READ_ONLY ADMIN on MariaDB.
+/// The user's rights to write on a read-only server: SUPER on older servers, CONNECTION_ADMIN on MySQL, READ_ONLY ADMIN on
+/// MariaDB.
 const WRITES_ANYWAY: &str = "SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES \
      WHERE REPLACE(GRANTEE, '''', '') = CURRENT_USER() \
      AND PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION_ADMIN', 'READ_ONLY ADMIN')";

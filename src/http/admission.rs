@@ -1,6 +1,6 @@
-//! Who gets in: the guards of the routes for signed-in users. [`admit_signed_in`] is the layer of all of them but the
-//! purchases. A purchase takes the extractor [`Admitted`] instead, because a layer boxes the future of every request. No handler
-//! can forget it: without the permit that it gives, nothing can be bought.
+//! The guards of the routes for signed-in users: rate limits, load shedding and the session. [`admit_signed_in`] is the layer
+//! of all of these routes except purchases. A purchase takes the extractor [`Admitted`] instead, because a layer boxes the
+//! future of every request. No handler can forget the extractor: without its permit, nothing can be bought.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -22,25 +22,25 @@ use crate::session::{ProcessSessions, SharedSessions};
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
 /// times a second on each connection, and refusing them would take the processor from admitted requests. The delay
-/// costs no more than a timer. In milliseconds, drawn for each: those that are refused together would come back together,
-/// and delay what is admitted then.
+/// costs no more than a timer. It is drawn at random for each refusal: otherwise clients that are refused together would come
+/// back together, and delay the requests that are admitted then. In milliseconds.
 const REFUSAL_DELAY_MS: Range<u64> = 150..350;
 
-/// What the guards ask.
+/// What the guards need.
 pub struct Guards {
     /// Counts purchases.
     pub purchases: Admission,
-    /// Counts all other requests of signed-in users, so that neither refuses the other.
+    /// Counts all other requests of signed-in users. Too many of one kind are no reason to refuse the other.
     pub signed_in: Admission,
     /// The sessions in Redis.
     pub sessions: SharedSessions,
     /// With `--lab`, the sessions in this process.
     pub in_memory: Option<ProcessSessions>,
-    /// Which clients have no rate limit, and whose word for a client's address counts.
+    /// Which clients have no rate limit, and which proxies may name a client's address.
     pub clients: ClientNetworks,
 }
 
-/// An admitted purchase. What it asks for is read before it gets its permit: a body that does not arrive holds none.
+/// An admitted purchase. Its input is read before it gets its permit, so a body that does not arrive holds no permit.
 pub struct Admitted<T> {
     /// The signed-in user.
     pub user_id: i64,
@@ -142,7 +142,7 @@ impl<S: AsRef<Guards> + Send + Sync> FromRequestParts<Arc<S>> for ClientAddress 
     }
 }
 
-/// What was admitted; a refusal after the delay.
+/// Returns what was admitted at once, and a refusal after the delay.
 async fn or_delayed<T>(admitted: Result<T, Error>) -> Result<T, Error> {
     if admitted.is_err() {
         let delay = rand::random_range(REFUSAL_DELAY_MS);

@@ -1,5 +1,5 @@
-//! Authentication: the session of a request, and the layer [`require_admin`], which guards admin writes. Which routes need a
-//! session is said by [`super::admission`], which guards them; on the others the layer [`renew_session`] renews it.
+//! Authentication: the session of a request, and the layer [`require_admin`], which guards admin writes. The routes that need
+//! a session are guarded by [`super::admission`]; on the others the layer [`renew_session`] renews it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use subtle::ConstantTimeEq;
 use crate::error::Error;
 use crate::session::{CurrentUser, ProcessSessions, SharedSessions, Token};
 
-/// Whose request it is, in the extensions of one that a guard has let pass.
+/// The user who made a request, and the session's token. A guard puts them into the extensions of each request that it lets
+/// pass.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) user: Arc<CurrentUser>,
@@ -64,7 +65,7 @@ pub(super) async fn find_caller(
     }))
 }
 
-/// Layer: renews the session of a request that carries a token. It is answered in any case.
+/// Layer: renews the session of a request that carries a token. The request is answered in any case.
 pub async fn renew_session(
     State(sessions): State<SharedSessions>,
     request: Request,

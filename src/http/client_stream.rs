@@ -1,8 +1,8 @@
 //! The byte stream of a client's connection. A request's head and a write have time limits, and the connection is closed in
 //! two steps ("lingering close", RFC 9112, section 9.6): our half first, the rest once the client has closed its own, or after
-//! a moment. What it still sends meanwhile is discarded. Closed at once, a connection with bytes that nobody has read is
-//! reset, which may destroy a reply on its way: a client that is refused in the middle of an upload would not learn why, and a
-//! proxy would count a failed instance.
+//! a moment. What it still sends meanwhile is discarded. If a connection with unread bytes were closed at once, the system
+//! would reset it, and that may destroy a reply on its way: a client that is refused in the middle of an upload would not learn
+//! why, and a proxy would count a failed instance.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -34,14 +34,14 @@ pub struct ClientStream {
     at_work: Arc<AtomicBool>,
     /// Kept from one head to the next: a timer for each would be set and cleared under a lock that all connections share.
     head_limit: Pin<Box<Sleep>>,
-    /// Whether the limit of the head that is waited for has begun.
+    /// Whether `head_limit` runs for the head that is waited for.
     awaits_head: bool,
-    /// From the end of our half on.
+    /// The limit for the end of the client's half; begins with the end of ours.
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
-    /// Of this connection; `at_work` says whether a request's head has been read and its reply is not there yet.
+    /// The stream of this connection; `at_work` says whether a request's head has been read and its reply is not there yet.
     pub fn new(stream: TcpStream, at_work: Arc<AtomicBool>) -> Self {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(WRITE_LIMIT));

@@ -1,6 +1,7 @@
 //! OpenAPI document: adds what all operations have in common, the reply envelope, the failures that follow from an
 //! operation's input, and the headers. A handler's `#[utoipa::path]` says only what is particular: its input, the `data`
-//! of its success, and under `x-codes` the failures that do not follow from the input. [`complete`] runs once, not for each request.
+//! of its success, and under `x-codes` the failures that do not follow from the input. [`complete`] runs once, not for each
+//! request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -208,7 +209,8 @@ fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failur
     if is_order_id {
         required.push("orderId");
         properties["orderId"] = order_id();
-        (example["data"], example["orderId"]) = (json!(ORDER_ID), json!(ORDER_ID.to_string()));
+        example["data"] = json!(ORDER_ID);
+        example["orderId"] = json!(ORDER_ID.to_string());
     }
     if pending {
         required.push("code");
@@ -292,7 +294,7 @@ fn description(status: u16) -> &'static str {
     }
 }
 
-/// Removes `null` from a schema, because what is absent is left out. Returns whether the schema allowed it.
+/// Removes `null` from a schema, because absent values are left out. Returns whether the schema allowed `null`.
 fn never_null(schema: &mut Value) -> bool {
     if let Some([null, value]) = schema["oneOf"].as_array().map(Vec::as_slice)
         && null["type"] == "null"
@@ -303,7 +305,7 @@ fn never_null(schema: &mut Value) -> bool {
     false
 }
 
-/// The members of an object; none where it is none.
+/// The members of an object; none where the value is not an object.
 fn members(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
     value
         .as_object_mut()

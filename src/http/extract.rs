@@ -15,15 +15,16 @@ use crate::error::Error;
 /// Most bytes of a body that anybody may send, such as a purchase or a sign-in.
 pub const SMALL_BODY: usize = 2 * 1024;
 
-/// Most bytes of a body of the administrator's. The largest, a voucher with its rules, has some 6 KiB where each character is
-/// escaped.
+/// Most bytes of a body that the administrator sends. The largest, a voucher with its rules, has some 6 KiB if each character
+/// is escaped.
 pub const ADMIN_BODY: usize = 64 * 1024;
 
-/// Longest time that a body may take to arrive, counted from when it is wanted. Nothing that others need is held meanwhile.
+/// Longest time that a body may take to arrive, counted from when it begins to be read. Nothing that others need is held
+/// meanwhile.
 const BODY_TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// Limits the size of a request's body. Where the body is read: as a layer it would cost every request an entry in its
-/// extensions.
+/// Limits the size of a request's body. To be called where the body is read: as a layer, the limit would cost every request
+/// an entry in its extensions.
 fn limit_body<const MOST_BYTES: usize>(request: &mut Request) {
     DefaultBodyLimit::max(MOST_BYTES).apply(request);
 }

@@ -1,15 +1,18 @@
-//! The accept loop and its graceful shutdown: no request is lost that a balancer sends while it has not noticed yet.
+//! The accept loop and its graceful shutdown: the requests that a balancer sends before it notices the shutdown are not lost.
 //!
-//! `axum::serve` closes idle connections in the instant in which it stops accepting, which resets requests that a proxy
-//! has just sent on them. Here it takes three steps. Readiness turns false, and all goes on as before for a grace period,
-//! in which a balancer that asks for readiness looks elsewhere. Then the listener closes: a proxy that does not ask is
-//! refused, and tries another instance. Replies say `connection: close` only from then on; earlier they would make a proxy
-//! open new connections up to that very moment. Idle connections stay open for the request that may be on its way, until
-//! their clients close them or a limit is reached.
+//! `axum::serve` closes idle connections at the moment at which it stops accepting. That resets requests that a proxy has just
+//! sent on them. Here a shutdown takes three steps:
+//! 1. Readiness turns false. All goes on as before for a grace period, in which a balancer that asks for readiness turns to
+//!    other instances.
+//! 2. The listener closes. A proxy that does not ask for readiness is refused, and tries another instance. Replies say
+//!    `connection: close` only from now on; earlier they would make a proxy open new connections up to this moment.
+//! 3. Idle connections stay open, as a request may be on its way, until their clients close them or a limit is reached.
 //!
 //! A request that has arrived runs to its end, whether or not its client is still there: a statement that is cut short costs
 //! its connection, and a purchase that is cut short leaves its buyer in doubt. A client that sends and never reads, or sends
-//! half a request, is cut off after a few seconds, so that it holds up no shutdown. Where a request is answered before its body was read, a short rest is read and discarded. After a long one the
+//! half a request, is cut off after a few seconds, so that it does not hold up a shutdown.
+//!
+//! Where a request is answered before its body was read, a short rest of the body is read and discarded. After a long rest the
 //! connection ends (`client_stream` says how), and the reply says so: a proxy must not send the next request on it.
 
 use std::convert::Infallible;
@@ -51,12 +54,13 @@ const MAX_CONNECTIONS: usize = 10_000;
 /// The proxies in `deploy/` refuse what is larger themselves.
 const MOST_HEAD_BYTES: usize = 8 * 1024;
 
-/// Most bytes of a body that nobody reads which are discarded before the reply, so that its connection can be used again, and
-/// the longest wait for them: as a rule they came with the head.
+/// Most unread bytes of a body that are discarded before the reply, so that the connection can be used again.
 const MOST_DRAINED_BYTES: u64 = 64 * 1024;
+
+/// Longest wait for these bytes. As a rule they came with the head.
 const DRAIN_TIME_LIMIT: Duration = Duration::from_secs(1);
 
-/// What is left of the deadline, at most, when the last connections are waited for no longer: for purchases to finish.
+/// The wait for the last connections ends before the deadline, by this much at most, so that purchases have time to finish.
 const RESERVED: Duration = Duration::from_secs(2);
 
 /// The steps of a shutdown.
@@ -167,9 +171,9 @@ impl Server {
         begun
     }
 
-    /// Closes the listener, and serves the connections that the kernel had queued, which it would reset.
+    /// Closes the listener. Before that it accepts the connections that the kernel has queued, which would be reset otherwise.
     fn close(&self, listener: TcpListener) {
-        // Not by tokio, which may not have heard of the last ones yet.
+        // Not through tokio, which may not know of the last ones yet.
         let closing = listener.into_std().and_then(|listener| {
             loop {
                 let queued = listener.accept().and_then(|(stream, peer)| {
@@ -200,7 +204,7 @@ impl Server {
         let at_work = Arc::new(AtomicBool::new(false));
         let stream = ClientStream::new(stream, at_work.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            // Most requests have none, and an empty body of axum's own is not boxed.
+            // Most requests have no body, and axum's own empty body is not boxed.
             let unread = (!request.body().is_end_stream()).then(Arc::<Mutex<_>>::default);
             let mut request = request.map(|body| match &unread {
                 Some(unread) => Body::new(LentBody {
@@ -218,7 +222,7 @@ impl Server {
                 let mut response = per_request(&policy, routes, request).await;
                 let unread = unread.and_then(|unread| unread.lock().take());
                 if let Some(unread) = unread
-                    && !is_drained(unread).await
+                    && !discard_rest(unread).await
                 {
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
@@ -229,7 +233,7 @@ impl Server {
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .max_buf_size(MOST_HEAD_BYTES)
-            // Nobody looks whether the client is still there before its reply is written.
+            // Without this, a request ends when its client closes its half of the connection.
             .half_close(true)
             .serve_connection(TokioIo::new(stream), service);
         let connection = self.graceful.watch(connection);
@@ -242,7 +246,8 @@ impl Server {
     }
 }
 
-/// A request's body. Dropped before it was read to its end, as where a request is refused, it goes back to its connection.
+/// A request's body. If it is dropped before it was read to its end, for example because the request is refused, it goes back
+/// to its connection.
 struct LentBody {
     /// Until it has ended.
     body: Option<Incoming>,
@@ -285,8 +290,9 @@ impl hyper::body::Body for LentBody {
     }
 }
 
-/// Reads the rest of a body, unless that is long or does not come soon; then the connection cannot be used again.
-async fn is_drained(mut body: Incoming) -> bool {
+/// Reads and discards the rest of a body. `false` where the rest is too long or does not come soon: then the connection cannot
+/// be used again.
+async fn discard_rest(mut body: Incoming) -> bool {
     let mut allowed = MOST_DRAINED_BYTES;
     if body.size_hint().lower() > allowed {
         return false;
@@ -313,7 +319,7 @@ mod tests {
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// A drain that begins with `begun`, and is over after the grace period of no length and this time for idle connections.
+    /// A drain that begins with `begun`, has no grace period, and keeps idle connections open for `idle`.
     fn drain(begun: CancellationToken, idle: Duration) -> Drain {
         Drain {
             begun,
@@ -364,8 +370,8 @@ mod tests {
         tokio::spawn(serve(tcp, policy(), greeting(), TaskTracker::new(), drain));
     }
 
-    /// After its first reply, and after parts of the next head, of which one comes every four seconds. The clock stands still
-    /// but for what is waited for, so no machine is too slow.
+    /// After its first reply the client sends nothing, or a part of the next head every four seconds. The clock is paused and
+    /// moves only to the next timer, so no machine is too slow.
     #[tokio::test]
     async fn a_connection_is_closed_that_sends_no_complete_head_for_ten_seconds() {
         for parts in [&[][..], &["GET / HTTP/1.1\r\n"], &["GET", " / ", "HTTP"]] {
@@ -401,7 +407,7 @@ mod tests {
         }
     }
 
-    /// The limit is the head's: a body has the request's own.
+    /// The limit of ten seconds is for the head. A body has the time limit of the request.
     #[tokio::test]
     async fn a_body_may_take_longer_than_a_head() {
         let (tcp, mut client) = connected().await;
@@ -463,7 +469,7 @@ mod tests {
         assert_eq!(status(&mut second).await, "HTTP/1.1 200");
     }
 
-    /// A reply that is larger than all buffers of the system, and nothing is read.
+    /// The reply is larger than all buffers of the system, and the client reads nothing of it.
     #[tokio::test]
     async fn a_client_that_never_reads_is_cut_off() {
         let (tcp, mut client) = connected().await;
@@ -483,7 +489,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_too_long_is_not_waited_for_past_the_deadline_which_includes_the_grace() {
+    async fn a_drain_with_its_grace_ends_by_the_deadline_although_a_request_hangs() {
         let (tcp, mut client) = connected().await;
         client.write_all(REQUEST).await.expect("send");
         // Begins once the request is there: before, its connection would be an idle one.

@@ -32,8 +32,8 @@ pub trait Spans: Send + Sync {
     fn shutdown(&self);
 }
 
-/// Ends a span with the reply's status, and the request's steps as events. Dropped without a reply, because the client hung
-/// up, it ends without a status.
+/// Ends a span with the reply's status, and the request's steps as events. If it is dropped without a reply, the span ends
+/// without a status.
 pub type OpenSpan = Box<dyn FnOnce(StatusCode, Option<&StepTrace>) + Send>;
 
 /// The statuses by which replies are counted.
@@ -84,12 +84,12 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
         .as_ref()
         .filter(|_| request.headers().contains_key(TRACE_HEADER))
         .cloned();
-    let is_asked = traced_as.is_some();
+    let is_trace_wanted = traced_as.is_some();
     let span = policy
         .spans
         .as_ref()
         .map(|spans| spans.begin(&request, &id));
-    // A span has the steps as its events.
+    // For a span the steps are recorded, too: they are its events.
     let node = traced_as.or_else(|| span.is_some().then(Arc::default));
     let trace = node.map(|node| Arc::new(StepTrace::begin(node)));
     let context = RequestContext {
@@ -99,9 +99,10 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
         trace: trace.clone(),
     };
     // A write that has not answered in time may go on, or may be done already.
-    let late = match request.method().is_safe() {
-        true => Error::Unavailable(Cause::TimeLimit),
-        false => Error::OutcomeUnknown(None),
+    let timeout_error = if request.method().is_safe() {
+        Error::Unavailable(Cause::TimeLimit)
+    } else {
+        Error::OutcomeUnknown(None)
     };
     let started = Instant::now();
     let answer = async {
@@ -110,7 +111,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
             Ok(Ok(Ok(response))) => response,
             Ok(Ok(Err(never))) => match never {},
             Ok(Err(panic)) => Error::from(Panic::from(panic)).into_response(),
-            Err(_) => late.into_response(),
+            Err(_) => timeout_error.into_response(),
         };
         tracing::debug!(
             status = response.status().as_u16(),
@@ -133,7 +134,7 @@ pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Re
     if let Some(span) = span {
         span(response.status(), trace.as_deref());
     }
-    if let Some(trace) = trace.filter(|_| is_asked) {
+    if let Some(trace) = trace.filter(|_| is_trace_wanted) {
         response.headers_mut().insert(TRACE_HEADER, trace.header());
     }
     if policy.closing.load(Relaxed) {
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_a_write_that_takes_too_long_the_outcome_is_unknown() {
+    async fn a_write_that_takes_too_long_has_an_unknown_outcome() {
         let hangs = Router::new().fallback(std::future::pending::<()>);
         for (method, code) in [("GET", "UNAVAILABLE"), ("POST", "OUTCOME_UNKNOWN")] {
             let request = Request::builder()

@@ -1,6 +1,6 @@
 //! Web pages: the shop front at `/`, the model of the strategies at `/learn`, the API at `/docs/`, and their files under
-//! `/assets/`. The lab's page is served by `loadtest lab`; with `--lab` the others lead to it. All of it is in `web/`, written by hand and part of the binary:
-//! nothing is built, fetched from elsewhere, or read from disk at run time.
+//! `/assets/`. The lab's page is served by `loadtest lab`; with `--lab` the others lead to it. All of it is in `web/`, written
+//! by hand and part of the binary: nothing is built, fetched from elsewhere, or read from disk at run time.
 //!
 //! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
 //! page should ever insert it as markup. No text of a request or of the database is put into a page here.
@@ -30,8 +30,8 @@ pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self
 
 static WEB: Dir = include_dir!("$CARGO_MANIFEST_DIR/web");
 
-/// The pages: route and file. The model at `/learn` also works opened as a file, or from any static host, so it names its
-/// files as they lie beside it; [`served_files`] changes that.
+/// The pages: route and file. The model at `/learn` also works if it is opened as a file, or from any static host. So it names
+/// its files by paths relative to its folder, which [`served_files`] replaces.
 const PAGES: [(&str, &str); 3] = [
     ("/", "index.html"),
     ("/learn", "learn.html"),
@@ -114,7 +114,7 @@ fn media_type(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The page with its files where they are served, which it names as lying beside it.
+/// The page with the paths under which its files are served, in place of paths relative to its folder.
 fn served_files(page: &str) -> String {
     page.replace("=\"./", "=\"/assets/")
 }

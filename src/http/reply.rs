@@ -1,4 +1,4 @@
-//! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`. Absent values are omitted, never
+//! The reply envelope: `{"success","errorMsg"?,"data"?,"code"?,"orderId"?,"requestId"?}`. Absent values are omitted, never
 //! `null`. Every [`Error`] is answered in it, too.
 
 use std::sync::LazyLock;

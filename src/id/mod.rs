@@ -2,15 +2,15 @@
 //! the day's counter`. Unique across nodes, Java nodes included, and rising per node. The counter is
 //! `icr:order:{yyyy:MM:dd}`.
 //!
-//! A Java node takes one number per id; this one leases a block of numbers with a single `INCRBY` (the
+//! A Java node takes one number per id. This service leases a block of numbers with a single `INCRBY` (the
 //! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Three rules keep ids unique:
-//! - a lease never crosses local midnight: a number belongs to the day whose counter it came from;
-//! - the seconds never step back within a node, whatever its clock does, and if the counter started over
-//!   they step forward instead of repeating an id;
-//! - a counter begins again at a random number in the lower half of its range where it is missing, and where the data of
-//!   Redis may be older than it was, or another server's (`lua/id_lease.lua`), so that what was given before does not come
-//!   again in the same second. A Java node begins it at 1: if that gives a number twice, the database refuses the second row,
-//!   and the caller calls [`IdGenerator::abandon_lease`].
+//! - A lease never crosses local midnight: a number belongs to the day whose counter it came from.
+//! - The seconds never step back within a node, whatever its clock does. If the counter started over, they step forward
+//!   instead of repeating an id.
+//! - A counter begins at a random number in the lower half of its range where it is missing, and where Redis may have lost
+//!   data or be another server (`lua/id_lease.lua`). So a number that was given before does not come again in the same
+//!   second. A Java node begins the counter at 1: if that gives a number twice, the database refuses the second row, and the
+//!   caller calls [`IdGenerator::abandon_lease`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub struct IdGenerator {
     keys: Keys,
     block_size: u32,
     lease: Mutex<Lease>,
-    /// The lease of a block that is under way.
+    /// The request for a block that is under way, shared by all who wait for one.
     leases: FreshCache<(), (), Error>,
 }
 
@@ -103,7 +103,8 @@ impl IdGenerator {
         self.next_not_before(i64::MIN).await
     }
 
-    /// The same, with a second that is not before this one of another clock, unless that is more than a day ahead of ours.
+    /// As [`IdGenerator::next`], with an id whose second is not before `seconds`, which another clock shows. A clock that is a
+    /// day or more ahead of ours is not followed.
     ///
     /// # Errors
     /// As of [`IdGenerator::next`].
@@ -113,7 +114,7 @@ impl IdGenerator {
         Ok(id[0])
     }
 
-    /// The next ids, all that `ids` has room for, with one reading of the clock and one lock for those of a block.
+    /// Fills `ids` with the next ids. Reads the clock, and locks the lease, only once for those of a block.
     ///
     /// # Errors
     /// As of [`IdGenerator::next`]; ids that were handed out until then are lost.
@@ -142,8 +143,8 @@ impl IdGenerator {
                     slot = free.next();
                 }
             };
-            // Those who wait for a block share it, and the failure to lease one: else each would wait for a time limit of its
-            // own, one after the other.
+            // All who wait for a block share the request for it, and its failure. Otherwise each would wait for a time limit of
+            // its own, one after the other.
             self.leases
                 .get((), async || self.lease_block(day).await)
                 .await?;
@@ -162,8 +163,9 @@ impl IdGenerator {
         let last = self.next_numbers(day).await?;
         let mut lease = self.lease.lock();
         if lease.abandoned == abandoned {
-            (lease.day, lease.next, lease.last) =
-                (day, last - i64::from(self.block_size) + 1, last);
+            lease.day = day;
+            lease.next = last - i64::from(self.block_size) + 1;
+            lease.last = last;
         }
         Ok(())
     }

@@ -6,10 +6,10 @@ use redis::{AsyncCommands, RedisResult};
 
 use super::KeyStyle;
 
-/// Where it is recorded.
+/// The key under which the style is recorded.
 const STYLE_KEY: &str = "seckill:key-style";
 
-/// Records the style, unless one is recorded.
+/// Records the style if none is recorded, and checks that the recorded one is this one.
 pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<()> {
     keep(redis, style)
         .await
@@ -22,7 +22,7 @@ pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::
     Ok(())
 }
 
-/// Records the style where none is recorded, as after a loss.
+/// Records the style if none is recorded, as is the case after Redis lost data.
 pub async fn keep(redis: &mut impl AsyncCommands, style: KeyStyle) -> RedisResult<()> {
     redis.set_nx(STYLE_KEY, style.to_string()).await
 }
@@ -30,7 +30,7 @@ pub async fn keep(redis: &mut impl AsyncCommands, style: KeyStyle) -> RedisResul
 /// Whether the style is recorded.
 ///
 /// # Errors
-/// Another one is, with the flags to change; or Redis does not answer.
+/// Another style is recorded, and the message names the flags to change; or Redis does not answer.
 pub async fn is_recorded(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<bool> {
     let recorded: Option<String> = redis.get(STYLE_KEY).await?;
     let style = style.to_string();

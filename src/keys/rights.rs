@@ -1,4 +1,4 @@
-//! Whether Redis can do, and its user may do, what the service needs: asked at start, so that what is missing is no surprise
+//! The check at start that Redis can do, and its user may do, what the service needs. Without it, a missing right would show
 //! in the middle of a sale. A replica, a sentinel, one master of a cluster and an old version fail here, too.
 
 use redis::AsyncCommands;
@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use crate::connection::redis::RoutedConnection;
 use crate::scripts::RIGHTS_CHECK;
 
-/// A name like those of each kind of key, which no key has.
+/// For each kind of key, a name of its form that no key has.
 const SAMPLES: [&str; 11] = [
     "login:code:rights",
     "{login:code:rights}:sends",

@@ -1,7 +1,7 @@
 //! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units; `page.rs`
 //! puts `seckill_` before all but those of the process. The HELP texts are the reference: what is counted, and what a value
 //! that stands out means. All but readiness is read from this process's memory. Readiness is probed, so that it is true
-//! where nobody else asks for it; without an answer of Redis or the database a scrape takes a second longer.
+//! even if nobody else asks for it. If Redis or the database does not answer, a scrape takes a second longer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

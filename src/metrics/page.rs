@@ -13,17 +13,17 @@ pub(super) struct Family<'a> {
     name: String,
 }
 
-/// Begins the name of every family of the service.
+/// The prefix of the names of the service's families.
 const PREFIX: &str = "seckill_";
 
-/// Begins names that Prometheus' client libraries use alike, so that dashboards of processes work.
+/// The prefix of the names that all of Prometheus' client libraries use, so that dashboards of processes work.
 const OF_THE_PROCESS: &str = "process_";
 
 /// A sample's labels. Their values are words of the service, none of which needs escaping.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Page {
-    /// A family of counters. The name ends in `_total`; as all names, it is given without the prefix.
+    /// A family of counters. The name ends in `_total`; like all names here it is given without the prefix.
     pub(super) fn counter(&mut self, name: &str, help: &str) -> Family<'_> {
         self.family("counter", name, help)
     }

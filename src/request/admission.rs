@@ -1,9 +1,9 @@
 //! Load shedding and rate limits for signed-in users: by client address and by the number in flight, before anything is
-//! looked up; then by user, once the session is known. A refusal by the first two costs no round trip. Purchases have counts
-//! of their own, and all other requests of signed-in users together.
+//! looked up; then by user, once the session is known. A refusal by the first two costs no round trip. Purchases are
+//! counted apart from all other requests of signed-in users.
 //!
-//! Nothing queues here: what is too much is refused, so that the admitted ones go on at full speed. Requests pass it in
-//! [`crate::http::admission`].
+//! Nothing queues here: requests above a limit are refused, so that the admitted ones go on at full speed. The limits are
+//! applied in [`crate::http::admission`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +71,7 @@ impl Admission {
     /// Counts a request as in flight until the permit is dropped.
     ///
     /// # Errors
-    /// [`Error::Overloaded`] where too many are.
+    /// [`Error::Overloaded`] where too many are in flight.
     pub fn permit(&self) -> Result<InFlightPermit, Error> {
         let [overloaded, _, _] = &self.0.refused;
         let permit = self.0.free.clone().try_acquire_owned();

@@ -18,13 +18,13 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// Whether no rate limit counts the client: it is configured so.
+    /// Whether the client is configured to have no rate limit.
     pub fn is_unlimited(self) -> bool {
         self.unlimited
     }
 
-    /// The client's address, from the peer of the connection and the lines of `x-forwarded-for` in their order, `None`
-    /// where one is not text.
+    /// The client's address, from the peer of the connection and the lines of `x-forwarded-for` in their order. A line that is
+    /// not text is `None`.
     pub fn new<'a>(
         networks: &ClientNetworks,
         peer: IpAddr,
@@ -35,7 +35,7 @@ impl ClientAddress {
             .flat_map(|line| line.unwrap_or("").rsplit(','))
             .map(|entry| entry.trim().parse::<IpAddr>().ok())
             .peekable();
-        // Whether `address` is a client's, and not that of a proxy whose header names nobody.
+        // Whether `address` is a client's. It is not, if it is that of a proxy whose header names no client.
         let mut is_client = entries.peek().is_none();
         let mut address = peer.to_canonical();
         while networks.trusted_proxies.contain(address)

@@ -1,6 +1,6 @@
 //! The context of the request that a task works for, so that every log line can name it. A `tracing` span would do the
 //! same, but the logging library formats a span's fields when it begins: a sixth of what a refused purchase costs, for
-//! lines that nearly no request logs. This is formatted when a line is.
+//! lines that nearly no request logs. This context is formatted only when a line is written.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use http::{HeaderValue, Method, Uri};
 use super::step_trace::StepTrace;
 
 tokio::task_local! {
-    // Behind a pointer, as it is put in its place at each poll.
+    // Boxed, because it is moved into the task-local at each poll.
     static CURRENT: Box<RequestContext>;
 }
 
-/// A request.
+/// The request that a task works for.
 #[allow(missing_docs)] // the parts under their names
 pub struct RequestContext {
     pub id: HeaderValue,

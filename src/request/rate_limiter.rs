@@ -9,7 +9,7 @@ use governor::{DefaultKeyedRateLimiter, Quota};
 
 use crate::error::Error;
 
-/// Keys that are tracked before idle ones are removed.
+/// Number of tracked keys above which idle ones are removed.
 const MAX_IDLE_KEYS: usize = 100_000;
 
 /// Checks between two looks at the number of tracked keys. With very many keys, counting them at each check would cost

@@ -19,7 +19,8 @@ pub const TRACE_HEADER: HeaderName = HeaderName::from_static("x-lab-trace");
 /// The steps of one request so far.
 pub struct StepTrace {
     node: Arc<str>,
-    arrived: (SystemTime, Instant),
+    arrived_at: SystemTime,
+    arrived: Instant,
     steps: Mutex<Vec<Recorded>>,
     /// The route that the request has come to, for its span.
     pub route: OnceLock<String>,
@@ -37,10 +38,10 @@ pub struct Step(pub &'static str, pub String);
 impl StepTrace {
     /// Begins now, on this node.
     pub fn begin(node: Arc<str>) -> Self {
-        let arrived = (SystemTime::now(), Instant::now());
         StepTrace {
             node,
-            arrived,
+            arrived_at: SystemTime::now(),
+            arrived: Instant::now(),
             steps: Mutex::default(),
             route: OnceLock::new(),
         }
@@ -49,7 +50,7 @@ impl StepTrace {
     /// Records a step that began at `since` and ends now.
     pub(super) fn add(&self, step: Step, since: Instant) {
         let took = since.elapsed();
-        let offset = since.saturating_duration_since(self.arrived.1);
+        let offset = since.saturating_duration_since(self.arrived);
         self.steps.lock().push(Recorded { step, offset, took });
     }
 
@@ -58,7 +59,7 @@ impl StepTrace {
         let steps = self.steps.lock();
         let timed = steps.iter().map(|Recorded { step, offset, took }| {
             let Step(name, saw) = step;
-            (Step(name, saw.clone()), self.arrived.0 + *offset, *took)
+            (Step(name, saw.clone()), self.arrived_at + *offset, *took)
         });
         timed.collect()
     }
@@ -66,8 +67,7 @@ impl StepTrace {
     /// The steps so far, as the header's value.
     pub fn header(&self) -> HeaderValue {
         let arrived_us = self
-            .arrived
-            .0
+            .arrived_at
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_micros();

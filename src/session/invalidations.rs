@@ -1,10 +1,10 @@
 //! Client tracking: Redis reports each session that ends or changes, so that a session in memory is valid until then.
 //! Source: <https://redis.io/docs/latest/develop/reference/client-side-caching/>.
 //!
-//! The reports arrive on a connection of their own, in the order of what was executed. So a PING that is answered on it
-//! proves that every end before it was reported, and a connection that dies in silence proves nothing from then on: sessions
-//! are then used as long as without tracking, [`TRUST`](super::memory::TRUST). The same holds where Redis, or a proxy
-//! before it, refuses tracking. On a cluster, whose sessions are on many nodes, nothing is tracked.
+//! The reports arrive on a connection of their own, in the order in which Redis executed the commands. So a PING that is
+//! answered on it proves that every end before it was reported. A connection that dies in silence proves nothing from then on,
+//! and sessions are used only as long as without tracking: [`TRUST`](super::memory::TRUST). The same holds where Redis, or a
+//! proxy before it, refuses tracking. On a cluster, whose sessions are on many nodes, nothing is tracked.
 //!
 //! In broadcasting mode Redis keeps no table of what each client has read. The price is that all sign-ins and renewals are
 //! reported to all processes.
@@ -30,16 +30,19 @@ const PING_EVERY: Duration = Duration::from_millis(200);
 /// Time limit for connecting, and for each command.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Pauses before another connection: the first, and the longest, as a refusal is likely to last.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// First pause before another connection is tried. Each pause is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Longest pause before another connection is tried: a refusal is likely to last.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Reports ends to `memory`, on one connection after the other, until it is dropped.
 pub(super) async fn receive(nodes: Redis, memory: Arc<SessionMemory>) {
-    let mut pause = PAUSES.0;
+    let mut pause = FIRST_PAUSE;
     let mut logged = false;
     loop {
         let confirmed = || {
-            pause = PAUSES.0;
+            pause = FIRST_PAUSE;
             if std::mem::take(&mut logged) {
                 tracing::info!("Redis reports ended sessions again");
             }
@@ -56,7 +59,7 @@ pub(super) async fn receive(nodes: Redis, memory: Arc<SessionMemory>) {
             );
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSES.1);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -97,7 +100,7 @@ async fn follow(
     }
 }
 
-/// A connection whose reports end sessions in `memory`: before the reply that comes after them is returned.
+/// A connection whose reports end sessions in `memory`. A report takes effect before a later reply is returned.
 async fn connect(client: Client, memory: Arc<SessionMemory>) -> RedisResult<MultiplexedConnection> {
     let info = client.get_connection_info().clone();
     let settings = info

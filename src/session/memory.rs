@@ -1,8 +1,8 @@
 //! [`SessionMemory`]: the sessions that this process has read, and for how long it may use them.
 //!
-//! A session that is in memory has not ended, as far as this process has been told: whatever ends it takes it out. One that is
-//! being read meanwhile loses its place in memory, so a session that was read before its end is never found after it, in
-//! whatever order the two arrive.
+//! A session in memory has not ended, as far as this process has been told: when its end is reported, it is removed. If that
+//! happens while the session is being read from Redis, the reader cannot store it any more. So a session that was read before
+//! its end is never found after it, whichever of the two replies arrives first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use super::token::Token;
 use super::user::CurrentUser;
 use crate::error::Error;
 
-/// How long a session is used after Redis was asked, for it or for ends of sessions that were not yet reported. A
-/// sign-out on any node thus takes effect on all within a second, with time to spare.
+/// How long a session is used after Redis was last asked, either for the session or, by a PING, whether all ends were reported.
+/// A sign-out on any node thus takes effect on all within a second, with time to spare.
 pub(super) const TRUST: Duration = Duration::from_millis(800);
 
 /// How long a session is used at most while ends are reported, so that a session in use is renewed.
@@ -42,7 +42,7 @@ impl SessionMemory {
 
     /// The user of the session, where it is valid now.
     pub(super) fn get(&self, token: &Token) -> Option<Arc<CurrentUser>> {
-        // Before the session is looked for: what a new connection confirms is not true of sessions from before it.
+        // Before the session is looked up: what a new connection confirms does not hold for sessions from before it.
         let now = Instant::now();
         let max_age = self.max_age(now);
         let (user, asked_at) = self.sessions.get(token)?;
@@ -53,8 +53,8 @@ impl SessionMemory {
         if self.is_tracked(now) { MAX_AGE } else { TRUST }
     }
 
-    /// What `load` finds in Redis; a session that does not end meanwhile is kept. Of those who read one session at the same
-    /// time, the first keeps it.
+    /// What `load` finds in Redis; a session that does not end meanwhile is kept. If several callers read one session at the
+    /// same time, only the first one's result is kept.
     pub(super) async fn read(
         &self,
         token: &Token,
@@ -104,7 +104,7 @@ impl SessionMemory {
         self.sessions.len()
     }
 
-    /// Enough for 584 years.
+    /// From `created_at` to `instant`; 64 bits are enough for 584 years.
     fn nanos(&self, instant: Instant) -> u64 {
         u64::try_from(
             instant

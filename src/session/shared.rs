@@ -24,8 +24,8 @@ use crate::scripts::SESSION_RENEW;
 /// Sessions that one script call renews at most, so that it never blocks Redis for long.
 const MAX_BATCH: usize = 128;
 
-/// A session's time to live is renewed at most this often. A write at every request would cost more than the lookup, and
-/// is reported to all nodes, which look the session up once more: for ten minutes in 25 days.
+/// A session's time to live is renewed at most this often. A write at every request would cost more than the lookup. It would
+/// also be reported to all nodes, which would then look the session up once more. Ten minutes are nothing in 25 days.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(600);
 
 type Renewed = Result<Option<CurrentUser>, Error>;
@@ -101,8 +101,8 @@ impl SharedSessions {
         Ok(token)
     }
 
-    /// The user of the session of `token`, whose time to live is renewed, from memory or in one round trip; `None` without such
-    /// a session.
+    /// The user of the session with this token, from memory, or in one round trip that also renews the session's time to live
+    /// where that is due; `None` where there is no such session.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where Redis does not answer.
@@ -115,8 +115,8 @@ impl SharedSessions {
         let lookup = async {
             let renewed = match &self.renewals {
                 Some(renewals) => renewals.request(token).await,
-                // The connection sends those that come together in one write, and each node answers for itself. Boxed: every
-                // request would carry its size, and most ask for nothing.
+                // The connection sends commands that come together in one write, and each node answers for itself. Boxed: every
+                // request would carry the future's size, and most need no round trip.
                 None => Box::pin(renew(self.redis.clone(), vec![token])).await.pop(),
             };
             renewed.unwrap_or(Err(Error::Unavailable(Cause::Redis)))
@@ -154,7 +154,8 @@ impl SharedSessions {
     }
 }
 
-/// Renews these sessions in one script. A key that the user may not use fails the whole script; then each is asked for alone.
+/// Renews these sessions in one script. A key that the Redis user may not use fails the whole script; then each session is
+/// renewed alone.
 async fn renew(redis: RoutedConnection, tokens: Vec<Token>) -> Vec<Renewed> {
     match renew_together(redis.clone(), &tokens).await {
         Ok(renewed) => renewed,
@@ -207,9 +208,11 @@ fn user(fields: &mut impl Iterator<Item = String>) -> Renewed {
         nick_name,
         icon,
     });
+    if error.is_empty() {
+        return Ok(user);
+    }
     match &user {
-        _ if error.is_empty() => Ok(user),
-        // It is one, for as long as it lives.
+        // It is valid for the rest of its time to live.
         Some(found) => {
             tracing::warn!(user_id = found.id, error, "a session is not renewed");
             Ok(user)

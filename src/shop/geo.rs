@@ -22,7 +22,7 @@ const INDEX_SECONDS: u32 = 3600;
 /// Time to live of the lease of a build, milliseconds: after it, the build counts as abandoned.
 const LEASE_MS: u32 = 10_000;
 
-/// How long an index is not built again: it is missing because its type has no shops, or because one was written since.
+/// How long an index is not built again after a build. If it is missing then, its type has no shops, or one was written since.
 /// Meanwhile the database computes the distances.
 const BUILT_FOR: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,8 @@ const BUILT_FOR: Duration = Duration::from_secs(1);
 pub struct GeoIndex {
     redis: RoutedConnection,
     store: ShopStore,
-    /// Builds of the last moment, by shop type: one reads all shops of its type, and anybody can ask for a type.
+    /// The latest builds, by shop type. A build reads all shops of its type, and anybody can ask for a type, so there must not
+    /// be many.
     builds: FreshCache<i64, (), Error>,
 }
 
@@ -52,10 +53,8 @@ impl GeoIndex {
         point: (f64, f64),
         page: Paging,
     ) -> Result<Vec<(i64, f64)>, Error> {
-        match self
-            .search_or_build(type_id, point, page.offset + u64::from(page.limit))
-            .await
-        {
+        let count = page.offset + u64::from(page.limit);
+        match self.search_or_build(type_id, point, count).await {
             Ok(Some(found)) => {
                 let skip = usize::try_from(page.offset).unwrap_or(usize::MAX);
                 Ok(found.into_iter().skip(skip).collect())
@@ -101,7 +100,7 @@ impl GeoIndex {
             .arg(RADIUS)
             .arg("m");
         search.arg("ASC").arg("COUNT").arg(count).arg("WITHDIST");
-        // No index, and no shop within the radius, look alike.
+        // The search alone cannot tell a missing index from one without a shop within the radius.
         let mut both = redis::pipe();
         both.atomic().exists(&index).add_command(search);
         let (exists, found): (bool, _) = both.query_async(&mut self.redis.clone()).await?;
@@ -112,8 +111,8 @@ impl GeoIndex {
         let index = keys::geo_index(type_id);
         let lease_name = lease_key(&index);
         let mut redis = self.redis.clone();
-        // Before the database is read: a shop written after this deletes the lease. Builders at the same time share it, and
-        // any of them may store.
+        // Before the database is read: a shop that is written after this deletes the lease. Concurrent builders share the
+        // lease, and any of them may store.
         let mut claim = redis::pipe();
         claim
             .atomic()

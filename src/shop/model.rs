@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 use crate::clock::Zone;
 use crate::error::Error;
 
-// Its serde form is the one under `cache:shop:{id}`: nulls omitted, dates as milliseconds since 1970, as a Java node writes it.
+// The serde form of `Shop` is the cached one, under `cache:shop:{id}`: nulls omitted, dates as milliseconds since 1970, as a
+// Java node writes it.
 /// A shop in a reply: dates local, and, in a search around a point, the distance to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -192,8 +193,8 @@ impl ShopChange {
             ("comments", self.comments),
             ("score", self.score),
         ] {
-            let sane = value.is_none_or(|value| (0..=i64::from(i32::MAX)).contains(&value));
-            Error::require(sane, &format!("{name} must be 0 to 2147483647"))?;
+            let is_in_range = value.is_none_or(|value| (0..=i64::from(i32::MAX)).contains(&value));
+            Error::require(is_in_range, &format!("{name} must be 0 to 2147483647"))?;
         }
         Error::require(
             self.type_id.is_none_or(|id| id > 0),

@@ -54,7 +54,7 @@ pub enum ListQuery {
 const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
 
 impl Shops {
-    /// Shops that are read, through this cache, and written on these connections.
+    /// Shops that are read by `reads`, through this cache, and written by `writes`.
     pub fn new(
         reads: ShopStore,
         writes: ShopStore,
@@ -110,7 +110,7 @@ impl Shops {
             .await?)
     }
 
-    /// Whether a shop exists, read from the database: a voucher is published for it.
+    /// Whether a shop exists. Read from the database, because a voucher is to be published for it.
     pub async fn exists(&self, id: i64) -> Result<bool, Error> {
         Ok(self.0.writes.find(id).await?.is_some())
     }
@@ -148,14 +148,9 @@ impl Shops {
                 let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
                 let shops = reads.find_many(&ids).await?;
                 let view = |(id, distance): &(i64, f64)| {
-                    let shop = shops.iter().find(|shop| shop.id == *id)?;
-                    Some(
-                        Shop {
-                            distance: Some(*distance),
-                            ..shop.clone()
-                        }
-                        .view(*zone),
-                    )
+                    let mut shop = shops.iter().find(|shop| shop.id == *id)?.clone();
+                    shop.distance = Some(*distance);
+                    Some(shop.view(*zone))
                 };
                 return Ok(found.iter().filter_map(view).collect());
             }
@@ -164,9 +159,10 @@ impl Shops {
     }
 
     fn read_strategy(&self, choice: Option<ReadStrategy>) -> ReadStrategy {
-        choice
-            .filter(|_| self.0.lab)
-            .unwrap_or(self.0.read_strategy)
+        match choice {
+            Some(strategy) if self.0.lab => strategy,
+            _ => self.0.read_strategy,
+        }
     }
 }
 

@@ -69,15 +69,13 @@ impl ShopStore {
     /// A page of the shops whose name contains `part` (all shops if it is empty), by id.
     pub async fn search_by_name(&self, part: &str, page: Paging) -> Result<Vec<Shop>, Error> {
         // `%`, `_` and the escape character stand for themselves in a search.
-        let escaped: String = part
-            .chars()
-            .flat_map(|c| {
-                matches!(c, '%' | '_' | '!')
-                    .then_some('!')
-                    .into_iter()
-                    .chain([c])
-            })
-            .collect();
+        let mut escaped = String::new();
+        for c in part.chars() {
+            if matches!(c, '%' | '_' | '!') {
+                escaped.push('!');
+            }
+            escaped.push(c);
+        }
         let sql = format!(
             "{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY tb_shop.id LIMIT ? OFFSET ?"
         );
@@ -134,8 +132,8 @@ impl ShopStore {
         Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
-    /// Every shop of a type with its position, as (id, longitude, latitude). Without those whose position is not on the GEO
-    /// index's map: one would fail the whole index.
+    /// Every shop of a type with its position, as (id, longitude, latitude). Shops whose position a GEO index cannot hold are
+    /// left out: one of them would fail the whole index.
     pub async fn positions(&self, type_id: i64) -> Result<Vec<(i64, f64, f64)>, Error> {
         let query = sqlx::query_as(
             "SELECT CAST(id AS SIGNED), x + 0E0, y + 0E0 FROM tb_shop WHERE type_id = ? \
@@ -168,8 +166,8 @@ impl ShopStore {
     /// that fails, nothing was inserted. Returns the id, or that of the request with the same key.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] where the commit's reply was lost and could not be looked up; every other error: nothing
-    /// was done.
+    /// [`Error::OutcomeUnknown`] where the write may have been committed and could not be looked up; after every other error
+    /// nothing was done.
     pub async fn insert(
         &self,
         write: RecordedWrite,
@@ -194,7 +192,7 @@ impl ShopStore {
     /// # Errors
     /// [`Error::ShopNotFound`]; those of [`ShopStore::insert`].
     pub async fn update(&self, id: i64, change: &ShopChange) -> Result<(), Error> {
-        // A client repeats it as it likes. The record is for a lost reply.
+        // A client may repeat this change without a key. The record only serves to find out what became of a lost reply.
         let write = RecordedWrite::new("shop-change", None, change);
         let query = with_fields(
             "UPDATE tb_shop SET name = COALESCE(?, name), type_id = COALESCE(?, type_id), \
@@ -207,13 +205,9 @@ impl ShopStore {
         )
         .bind(id);
         let work = async |connection: &mut MySqlConnection| {
+            let done = self.db.bounded(query.execute(connection)).await?;
             // The driver counts matched rows, so an update that changes nothing still finds its shop.
-            match self
-                .db
-                .bounded(query.execute(connection))
-                .await?
-                .rows_affected()
-            {
+            match done.rows_affected() {
                 0 => Err(Error::ShopNotFound),
                 _ => Ok(id),
             }
@@ -228,11 +222,10 @@ impl ShopStore {
         let mut connection = self.db.pool.acquire(self.db.pool.deadline()).await?;
         for (inserted, (table, sample)) in inserted.iter_mut().zip(SAMPLES) {
             let count = format!("SELECT COUNT(*) FROM {table}");
-            if sqlx::query_scalar::<_, i64>(&count)
+            let existing = sqlx::query_scalar::<_, i64>(&count)
                 .fetch_one(&mut *connection)
-                .await?
-                == 0
-            {
+                .await?;
+            if existing == 0 {
                 *inserted = sqlx::raw_sql(sample)
                     .execute(&mut *connection)
                     .await?

@@ -43,7 +43,7 @@ impl Inner {
             if let Some(filter) = &filter
                 && let Err(error) = filter.add(&keys::shop(id)).await
             {
-                // Only a filter that was lost and filled again between the two can lack it now.
+                // The filter lacks the shop only if it was lost, and filled again, between the two calls.
                 tracing::warn!(%error, shop_id = id, "a new shop could not be added to the filter again");
             }
             // There may be a cached null under the new id.

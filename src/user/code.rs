@@ -1,6 +1,7 @@
 //! Sign-in codes: six digits, valid for two minutes, single use. The codes sent to one phone and the wrong guesses at a
-//! code are limited; both are counted in Redis, so all nodes share the limits. Anybody can use up what a phone may have, so
-//! that counts for two minutes only, and a wrong guess counts for its address before it counts for the code.
+//! code are limited; both are counted in Redis, so all nodes share the limits. Anybody can use up the codes of a phone, so they
+//! are counted for two minutes only. Anybody can guess, too, so an address that guesses wrong too often is refused before the
+//! code becomes invalid.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,8 +22,8 @@ use crate::scripts::{ADDRESS_COUNT, CODE_USE};
 
 pub mod webhook;
 
-/// How long a code is valid, and the window in which the codes sent to a phone are counted, seconds: while it may get no
-/// other, the last one works.
+/// How long a code is valid, and the window in which the codes sent to a phone are counted, seconds. So while a phone may get
+/// no other code, its last one is valid.
 const CODE_TTL_SECONDS: u64 = 120;
 
 /// The window in which the codes sent for one address, and the wrong guesses from it, are counted, seconds.
@@ -150,8 +151,8 @@ impl Codes {
         guess: &str,
         from: ClientAddress,
     ) -> Result<bool, Error> {
-        // Every guess is counted before it is looked at, so that no number of guesses at once passes the limit, and taken
-        // back unless it was wrong.
+        // Every guess is counted before it is checked, so that many guesses at once cannot exceed the limit. A guess that was
+        // not wrong is taken back.
         let limit = self.limits.code_guesses_per_address;
         self.count(GUESSES, from, limit, 1).await?;
         let mut spend = CODE_USE.key(code_key(phone));
@@ -175,7 +176,7 @@ impl Codes {
         }
     }
 
-    /// Changes the count of what an address did, in a slot of its own. A limit of 0 means none.
+    /// Changes the count of what an address did; on a cluster, its key is in a slot of its own. A limit of 0 means no limit.
     async fn count(
         &self,
         what: &str,

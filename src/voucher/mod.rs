@@ -36,7 +36,7 @@ pub const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
 #[allow(missing_docs)] // a field without a comment is what its name says
 pub struct Vouchers {
     pub store: VoucherStore,
-    /// On the connections of anonymous reads.
+    /// On the connections of reads.
     pub reads: VoucherStore,
     /// Replies of the list, by shop.
     pub lists: FreshCache<i64, Bytes, Error>,
@@ -91,7 +91,7 @@ pub async fn publish_seckill(
         .store
         .insert_sale(write, &new.voucher, &sale, async |id| {
             // Before the commit: a sale is either in both places or in neither. A commit that fails
-            // leaves a key under an id that no sale has. Vouchers that are rows of `tb_stock_unit` are not counted.
+            // leaves a key under an id that no sale has. Units that are rows of `tb_stock_unit` are not in the counter.
             let stock = sale.stock - sale.units();
             let ends = sale.end.timestamp();
             Ok(vouchers

@@ -129,8 +129,8 @@ impl NewVoucher {
             ("payValue", self.pay_value),
             ("actualValue", self.actual_value),
         ] {
-            let sane = (0..=MAX_VALUE).contains(&value);
-            Error::require(sane, &format!("{name} must be 0 to 10^9 cents"))?;
+            let is_in_range = (0..=MAX_VALUE).contains(&value);
+            Error::require(is_in_range, &format!("{name} must be 0 to 10^9 cents"))?;
         }
         Error::require(
             self.status.is_none_or(|status| (1..=3).contains(&status)),

@@ -2,9 +2,9 @@
 //! once in [`FRESH_FOR`], however many ask, and several sales in one query. Of the stock only one thing is remembered: that
 //! there was none. So refusing the many late buyers costs no query.
 //!
-//! A sale that a Java node of the final stage published says nothing of how it sells: its `issued` is NULL. It is known
-//! by its stock counter in Redis, by which that node's script admits buyers, and is sold on the strategy `stream`, which
-//! admits by the same counter.
+//! A sale that a Java node of the final stage published does not say how it sells: its `issued` is NULL. It is recognised
+//! by its stock counter in Redis, by which that node's script admits buyers. Such a sale is sold on the strategy `stream`,
+//! which admits by the same counter.
 //!
 //! A sale's window is judged by the **database's** clock: each load brings that clock's reading, and the time since is measured
 //! by a monotonic clock. A node whose wall clock is off by an hour opens and closes a sale together with all others.
@@ -71,12 +71,16 @@ impl Window {
     /// Refuses unless the sale is on, by the database's clock.
     pub fn require_open(&self) -> Result<(), Error> {
         let now = self.now();
-        match () {
-            () if !self.on_shelf => Err(Error::VoucherNotFound),
-            () if now < self.begin => Err(Error::SaleNotBegun),
-            () if now >= self.end => Err(Error::SaleEnded),
-            () => Ok(()),
+        if !self.on_shelf {
+            return Err(Error::VoucherNotFound);
         }
+        if now < self.begin {
+            return Err(Error::SaleNotBegun);
+        }
+        if now >= self.end {
+            return Err(Error::SaleEnded);
+        }
+        Ok(())
     }
 }
 
@@ -169,7 +173,7 @@ impl SaleCache {
     /// sale that a Java node may have published), or the sale's row cannot be read, or has a strategy that this version does
     /// not know.
     pub async fn get(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
-        // Nearly always: without a timer.
+        // The usual case, which needs no timer.
         if let Some(sale) = self.sales.fresh(&voucher_id) {
             return Ok(sale);
         }
@@ -178,7 +182,7 @@ impl SaleCache {
             read.unwrap_or(Err(Error::Unavailable(Cause::Database)))
         };
         let reading = self.sales.get(voucher_id, read);
-        // Bounds the wait for the others too, so that a hanging database is not waited for in turns.
+        // Also bounds the wait for another caller's read: else callers would wait for a hanging database one after the other.
         tokio::time::timeout(self.timeout, reading)
             .await
             .unwrap_or(Err(Error::Unavailable(Cause::Database)))
@@ -190,7 +194,7 @@ impl SaleCache {
         self.recounts.ask(voucher_id, None);
     }
 
-    /// A purchase found that nothing is left, which `sale` does not say yet: the next one reads anew.
+    /// A purchase found that nothing is left. If `sale` does not say so yet, the next purchase reads it anew.
     pub fn found_sold_out(&self, sale: &Arc<Sale>) {
         if !sale.sold_out {
             self.sales
@@ -220,7 +224,7 @@ async fn read(
     let redis = &redis;
     let keys = &keys;
     let sale = |id: i64| async move {
-        let found = rows.iter().find(|(of, _)| *of == id);
+        let found = rows.iter().find(|(row_id, _)| *row_id == id);
         let (_, row) = found.ok_or(Error::VoucherNotFound)?;
         let row = row
             .as_ref()

@@ -74,15 +74,15 @@ pub struct SaleRow {
     pub end_time: DateTime<Utc>,
     pub strategy: String,
     pub issued: Option<i64>,
-    /// With the units that are rows.
+    /// What is left, including the units that are rows.
     pub stock: i64,
     pub now: NaiveDateTime,
 }
 
 from_row! { SaleRow: voucher_id, status, begin_time, end_time, strategy, issued, stock, now }
 
-/// The units of the sale `s` that are rows, which are left to sell as its stock is; see `order/store/units.rs`. Counted only
-/// on the strategy that has them: a purchase on any other never looks into that table.
+/// SQL: the number of units of the sale `s` that are rows. They are left to sell, as its stock is; see `order/store/units.rs`.
+/// Counted only on the strategy that has them: a purchase on any other never looks into that table.
 static UNITS: LazyLock<String> = LazyLock::new(|| {
     format!(
         "IF(s.strategy = '{}', \
@@ -106,8 +106,8 @@ impl VoucherStore {
     /// Inserts an ordinary voucher; returns its id, or that of the request with the same key.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`] where the commit's reply was lost and could not be looked up; every other error: nothing
-    /// was done. So it is for the other writes.
+    /// [`Error::OutcomeUnknown`] where the write may have been committed and could not be looked up; after every other error
+    /// nothing was done. This holds for the other writes as well.
     pub async fn insert(&self, write: RecordedWrite, voucher: &NewVoucher) -> Result<i64, Error> {
         let work = async |connection: &mut MySqlConnection| {
             Ok::<_, Error>(self.db.bounded(insert(connection, voucher, 0)).await?)
@@ -172,25 +172,18 @@ impl VoucherStore {
             .bind(voucher_id)
             .bind(count)
             .bind(MAX_STOCK);
-        let stock = format!(
+        let select = format!(
             "SELECT CAST(stock + {} AS SIGNED) FROM tb_seckill_voucher s WHERE voucher_id = ?",
             *UNITS
         );
-        let stock = sqlx::query_scalar(&stock).bind(voucher_id);
+        let select = sqlx::query_scalar(&select).bind(voucher_id);
         let work = async |connection: &mut MySqlConnection| {
-            let added = self
-                .db
-                .bounded(add.execute(&mut *connection))
-                .await?
-                .rows_affected()
-                > 0;
-            match (
-                added,
-                self.db.bounded(stock.fetch_optional(connection)).await?,
-            ) {
-                (true, Some(stock)) => Ok(stock),
-                (_, None) => Err(Error::VoucherNotFound),
-                (false, Some(_)) => Err(Error::InvalidParameter(format!(
+            let added = self.db.bounded(add.execute(&mut *connection)).await?;
+            let stock = self.db.bounded(select.fetch_optional(connection)).await?;
+            match stock {
+                None => Err(Error::VoucherNotFound),
+                Some(stock) if added.rows_affected() > 0 => Ok(stock),
+                Some(_) => Err(Error::InvalidParameter(format!(
                     "add would put more than {MAX_STOCK} on sale in all"
                 ))),
             }
@@ -228,14 +221,15 @@ impl VoucherStore {
         } in &mut vouchers
         {
             // The columns are in UTC.
-            let times = [begin_time, end_time].into_iter().flatten();
-            times.for_each(|at| *at = zone.to_local(at.and_utc()));
+            for time in [begin_time, end_time].into_iter().flatten() {
+                *time = zone.to_local(time.and_utc());
+            }
         }
         Ok(vouchers)
     }
 
     /// The sales of these vouchers, by id, in no order; those that do not exist are left out, and a row that cannot be read is
-    /// `None`. Each tells the database's clock.
+    /// `None`. Each row has the time by the database's clock.
     pub async fn sales(&self, ids: &[i64]) -> Result<Vec<(i64, Option<SaleRow>)>, Error> {
         let mut query = QueryBuilder::<MySql>::new(format!(
             "SELECT CAST(v.id AS SIGNED) AS voucher_id, CAST(COALESCE(v.status, 0) AS SIGNED) AS status, \

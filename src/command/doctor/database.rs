@@ -1,5 +1,5 @@
-//! `doctor`: the database: whether it can be used, and what "committed" means on it: whether an order survives a power cut,
-//! and the loss of the server.
+//! `doctor`'s checks of the database: whether it can be used, and whether a committed order survives a power cut, and the loss
+//! of the server.
 
 use anyhow::ensure;
 use chrono::{FixedOffset, Offset, Utc};
@@ -21,7 +21,7 @@ pub(super) async fn check(
     let zone = config.time_zone;
     let is_ready = check_tables(findings, database).await;
     let server = ServerSettings::read_from(database).await?;
-    if let Some(room) = findings.end(room_for_connections(&server, config)) {
+    if let Some(room) = findings.value_or_fail(room_for_connections(&server, config)) {
         findings.good(&room);
     }
     for durability in [power_cut(&server), loss_of_the_server(&server)] {
@@ -44,7 +44,7 @@ pub(super) async fn check(
             "run a time service on every machine; sales follow the database's clock",
         );
     }
-    // A Java node's sessions may set none.
+    // A Java node's sessions may set no time zone.
     let own_offset = i64::from(
         Utc::now()
             .with_timezone(&zone.0)
@@ -87,7 +87,7 @@ async fn check_tables(findings: &mut Findings, database: &Database) -> bool {
     let Some(Examination {
         missing_steps,
         deviations,
-    }) = findings.end(examine(database).await)
+    }) = findings.value_or_fail(examine(database).await)
     else {
         return false;
     };
@@ -127,19 +127,16 @@ fn room_for_connections(server: &ServerSettings, config: &DoctorConfig) -> anyho
     ))
 }
 
-/// Good, or worth a warning: what, and the advice.
+/// What was found: `Ok` where it is good, and with an advice where it is worth a warning.
 type Durability = Result<String, (String, &'static str)>;
 
 /// Whether a commit survives a power cut. Recovery rolls back what is prepared in InnoDB and absent from the binary log.
 fn power_cut(server: &ServerSettings) -> Durability {
-    let log = if server.is_on("log_bin") {
-        "with"
-    } else {
-        "without"
-    };
+    let has_log = server.is_on("log_bin");
+    let log = if has_log { "with" } else { "without" };
     let flush = server.text("innodb_flush_log_at_trx_commit");
     let sync = server.text("sync_binlog");
-    if flush == "1" && (log == "without" || sync == "1") {
+    if flush == "1" && (!has_log || sync == "1") {
         return Ok(format!("commits survive a power cut, {log} a binary log"));
     }
     let what =
@@ -153,7 +150,7 @@ fn power_cut(server: &ServerSettings) -> Durability {
 /// Whether a commit survives the loss of the server.
 fn loss_of_the_server(server: &ServerSettings) -> Durability {
     let replicas = server.text("rpl_semi_sync_master_clients");
-    let warning = if server.is_on("wsrep_on") {
+    let (what, advice) = if server.is_on("wsrep_on") {
         (
             "the server is a node of a Galera cluster",
             "let one node take all writes: docs/OPERATIONS.md, \"A database that fails over\"",
@@ -181,10 +178,10 @@ fn loss_of_the_server(server: &ServerSettings) -> Durability {
             "commits wait for one of {replicas} replicas (AFTER_SYNC), for at most {limit} ms, after which they are asynchronous"
         ));
     };
-    Err((warning.0.to_owned(), warning.1))
+    Err((what.to_owned(), advice))
 }
 
-/// Such as `+08:00`.
+/// An offset from UTC, such as `+08:00`.
 fn offset(seconds: i64) -> String {
     let offset = i32::try_from(seconds).ok().and_then(FixedOffset::east_opt);
     offset.map_or_else(|| format!("{seconds} s"), |offset| offset.to_string())

@@ -21,8 +21,8 @@ impl Findings {
         println!("  FAIL  {what}");
     }
 
-    /// What a check found; where it failed, its message says what to repair.
-    pub(super) fn end<T>(&mut self, check: anyhow::Result<T>) -> Option<T> {
+    /// The value that a check returned. Where the check failed, prints its message, which says what to repair.
+    pub(super) fn value_or_fail<T>(&mut self, check: anyhow::Result<T>) -> Option<T> {
         check.map_err(|error| self.fail(&format!("{error:#}"))).ok()
     }
 }

@@ -23,22 +23,22 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     println!("database");
     let server = &config.database;
     let database = mysql::connect(&server.database_url, 1, server.database_timeout).await;
-    let database = findings.end(database);
-    // Of the database with tables that can be used.
+    let database = findings.value_or_fail(database);
+    // Set where the tables can be used.
     let mut orders = None;
     if let Some(database) = database {
         let checked = database::check(&mut findings, &database, &config).await;
-        if findings.end(checked) == Some(true) {
+        if findings.value_or_fail(checked) == Some(true) {
             orders = Some(OrderStore::new(database, zone));
         }
     }
 
     println!("redis");
     let keys = Keys::new(config.redis.key_style()?);
-    if let Some(redis) = findings.end(connect_to_redis(&config).await) {
+    if let Some(redis) = findings.value_or_fail(connect_to_redis(&config).await) {
         let mut redis = redis.commands();
         let checked = redis::check(&mut findings, &mut redis, keys.style).await;
-        findings.end(checked);
+        findings.value_or_fail(checked);
         if let Some(store) = orders
             && let Err(error) = redis::java_sales(&findings, &store, &mut redis, &keys).await
         {

@@ -26,7 +26,7 @@ pub(super) async fn check(
         );
     }
     if info_of("aof_enabled") == "0" {
-        let (what, advice) = without_log(redis, &info).await?;
+        let (what, advice) = without_append_only_file(redis, &info).await?;
         findings.warn(&what, advice);
     }
     let replicas = info_of("connected_slaves");
@@ -46,10 +46,10 @@ pub(super) async fn check(
             "other clients learn of released locks late; ACL SETUSER … +publish +subscribe &redisson_*",
         );
     }
-    if findings.end(rights::check(redis).await).is_some() {
+    if findings.value_or_fail(rights::check(redis).await).is_some() {
         findings.good("the user has the rights that are needed");
     }
-    match findings.end(is_recorded(redis, style).await) {
+    match findings.value_or_fail(is_recorded(redis, style).await) {
         Some(true) => findings.good(&format!("key style {style}, as recorded")),
         Some(false) => findings.good(&format!("key style {style}, which the first start records")),
         None => {}
@@ -59,7 +59,7 @@ pub(super) async fn check(
 
 /// What a server without an append-only file keeps, and the advice. An old snapshot is worse than nothing: it brings keys
 /// back that were deleted since, such as those of sessions that ended.
-async fn without_log(
+async fn without_append_only_file(
     redis: &mut RoutedConnection,
     info: &str,
 ) -> anyhow::Result<(String, &'static str)> {
@@ -71,10 +71,10 @@ async fn without_log(
     let number = |name| info_field(info, name).and_then(|value| value.parse::<i64>().ok());
     let (now, _): (i64, i64) = redis::cmd("TIME").query_async(redis).await?;
     let last = number("rdb_last_save_time").unwrap_or_default();
-    // A server that starts says that it has saved just then; from version 7 on it counts.
+    // A server gives its start as the time of the last save until it has saved; from version 7 on it also counts its saves.
     let started = now - number("uptime_in_seconds").unwrap_or_default();
     let has_saved = number("rdb_saves").map_or(last > started + 1, |saves| saves > 0);
-    // The right to ask for its settings is not needed: then what it did tells.
+    // The user needs no right to read the settings. Without it, what the server has done tells.
     let is_saving = match configured {
         Ok(settings) => settings.get("save").is_some_and(|save| !save.is_empty()),
         Err(_) => has_saved,

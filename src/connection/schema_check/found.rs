@@ -9,11 +9,12 @@ use super::needs::{ORDERS, SALES, TABLES};
 /// A schema as it is.
 pub(super) struct Schema {
     pub(super) tables: HashMap<String, FoundTable>,
-    /// Those of the orders.
+    /// The foreign keys of the orders.
     pub(super) foreign_keys: Vec<ForeignKey>,
     /// Whether there is an order whose status is NULL.
     pub(super) has_orders_without_status: bool,
-    /// The first sale of which the stock, the begin or the end is NULL or zero; asked where it has these columns.
+    /// The first sale without a stock, a begin or an end, which may also be zero dates. Not looked for where the table lacks
+    /// one of these columns.
     pub(super) incomplete_sale: Option<i64>,
     /// Whether a row needs a value for a column that has no default; else the server chooses one.
     pub(super) is_strict: bool,
@@ -100,8 +101,8 @@ impl FoundColumn {
 }
 
 async fn tables(connection: &mut MySqlConnection) -> sqlx::Result<HashMap<String, FoundTable>> {
-    // As CHAR: MySQL's own columns are of types that are read as bytes. Partitions by the name of the database: by a column
-    // of the outer query the server opens the tables of all databases.
+    // As CHAR: MySQL's own columns are of types that are read as bytes. The partitions are selected by the name of the
+    // database: by a column of the outer query, the server would open the tables of all databases.
     let query = format!(
         "SELECT CAST(t.TABLE_NAME AS CHAR), CAST(t.TABLE_TYPE AS CHAR), COALESCE(CAST(t.ENGINE AS CHAR), ''), \
          CAST(COALESCE(e.TRANSACTIONS, '') = 'YES' AS SIGNED), \
@@ -141,7 +142,7 @@ async fn add_columns(
     type Row = (String, String, String, String, i64, Option<String>, String);
     let rows: Vec<Row> = sqlx::query_as(&query).fetch_all(connection).await?;
     for (table, name, kind, definition, takes_null, default, extra) in rows {
-        // MariaDB has a text as default, in quotes or the word NULL.
+        // MariaDB states a default as SQL: a text is in quotes, and NULL is a word.
         let default = default.filter(|default| default != "null");
         let column = FoundColumn {
             kind,
@@ -210,7 +211,7 @@ async fn has_orders_without_status(connection: &mut MySqlConnection) -> sqlx::Re
 }
 
 async fn incomplete_sale(connection: &mut MySqlConnection) -> sqlx::Result<Option<i64>> {
-    // A zero date is second 0.
+    // UNIX_TIMESTAMP of a zero date is 0.
     let query = format!(
         "SELECT CAST(MIN(voucher_id) AS SIGNED) FROM {SALES} WHERE stock IS NULL \
          OR COALESCE(UNIX_TIMESTAMP(begin_time), 0) = 0 OR COALESCE(UNIX_TIMESTAMP(end_time), 0) = 0"

@@ -1,7 +1,7 @@
 //! The schema check: whether the tables are what the code needs. Existing databases deviate from the Java project's tables
-//! in many ways, most of which the statements bear. What they cannot bear, by the data in `needs`, is found by `migrate`,
-//! `doctor` and at start, as a sentence with its column and the SQL that mends it. Found later, it would be a failed purchase,
-//! or an oversold sale.
+//! in many ways, most of which the statements bear. Deviations that they cannot bear, by the data in `needs`, are reported by
+//! `migrate`, `doctor` and at start: a sentence with the column, and the SQL that mends it. Found later, such a deviation
+//! would be a failed purchase, or an oversold sale.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ mod needs;
 /// What is wrong with a schema, and how to mend it.
 #[derive(Debug)]
 pub struct Deviation {
-    /// What, with its table and column.
+    /// What is wrong, with the table and the column.
     pub what: String,
     /// The SQL that mends it.
     pub remedy: String,
@@ -34,7 +34,7 @@ impl fmt::Display for Deviation {
 pub struct Deviations {
     /// Those that the code cannot bear.
     pub refused: Vec<Deviation>,
-    /// Those that it bears, and of which users see something.
+    /// Those that the code bears, although users notice them.
     pub borne: Vec<Deviation>,
 }
 
@@ -113,7 +113,7 @@ pub async fn deviations(
 /// What a table lacks.
 struct Refusals<'a> {
     list: &'a mut Vec<Deviation>,
-    /// What every remedy begins with: strict modes change no table that has a zero date as a default.
+    /// What every remedy begins with: in a strict mode, a table with a zero date as a default cannot be changed.
     mode: &'static str,
 }
 
@@ -195,11 +195,11 @@ impl Table {
     fn refuse_columns_without_default(&self, found: &FoundTable, refusals: &mut Refusals<'_>) {
         let table = self.name;
         for (name, column) in &found.columns {
-            let counts = self
+            let is_id = self
                 .columns
                 .iter()
                 .any(|column| column.name == name && column.need == Need::Id);
-            let is_given = counts || has_column(self.given, name);
+            let is_given = is_id || has_column(self.given, name);
             if column.must_be_given() && !is_given {
                 refusals.add(
                     format!(
@@ -369,7 +369,7 @@ fn forbidden(key: &ForeignKey) -> Option<Deviation> {
 
 /// Unique keys of orders that refuse what ours lets pass. A purchase that meets one is told that it has an order.
 fn further_unique_keys(orders: &FoundTable) -> impl Iterator<Item = Deviation> {
-    // With the id in it, a key refuses nothing.
+    // A key that contains the id refuses nothing.
     let further = orders
         .unique
         .iter()

@@ -34,7 +34,7 @@ const fn column(name: &'static str, need: Need, definition: &'static str) -> Col
 pub(super) enum Need {
     /// An integer of at least so many bytes, of either sign.
     Integer(u32),
-    /// An integer that counts by itself.
+    /// An integer that counts by itself (AUTO_INCREMENT).
     Id,
     /// The status of an order: 1 where an INSERT names none.
     Status,
@@ -221,13 +221,13 @@ pub(super) const TABLES: [Table; 9] = [
 /// The sales, one row each.
 pub(super) const SALES: &str = "tb_seckill_voucher";
 
-/// Whose foreign keys and further unique keys are looked at: an order's, which many nodes insert at once.
+/// The orders, which many nodes insert at once. Their foreign keys and further unique keys are looked at as well.
 pub(super) const ORDERS: &str = "tb_voucher_order";
 
 /// The unique key of orders by which one user has one order of a sale.
 pub(super) const GUARD: &str = "voucher_id, buyer";
 pub(super) const GUARD_NAME: &str = "uk_one_order_per_user";
 
-/// What the generated column of an order is made of. No foreign key may change it behind the index's back, and MySQL adds
-/// no generated column then.
+/// What the generated column of an order is made of. No foreign key may change these columns: the unique index would not
+/// notice, and MySQL would refuse to add the generated column.
 pub(super) const BASE_OF_BUYER: [&str; 3] = ["user_id", "status", "unguarded"];

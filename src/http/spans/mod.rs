@@ -1,5 +1,5 @@
-//! OpenTelemetry spans: one per request, exported by OTLP, with the cargo feature `otlp` and where an endpoint is set. Else
-//! there are none, which costs nothing; for the reason see [`context`](crate::request::context).
+//! OpenTelemetry spans: one per request, exported by OTLP. They exist only with the cargo feature `otlp` and where an endpoint
+//! is set, and otherwise cost nothing. [`context`](crate::request::context) says what a span would cost.
 //!
 //! A span has the request's method, route, path, status and id; its parent is the caller's, by the header
 //! `traceparent`; its events are the request's steps ([`step_trace`](crate::request::step_trace)).

@@ -45,7 +45,10 @@ pub(super) async fn note_route(request: Request, next: Next) -> Response {
 }
 
 /// Spans that the library exports.
-struct Exported(SdkTracerProvider, SdkTracer);
+struct Exported {
+    provider: SdkTracerProvider,
+    tracer: SdkTracer,
+}
 
 /// None without an endpoint.
 pub(super) fn from_environment(node: &str) -> anyhow::Result<Option<Arc<dyn Spans>>> {
@@ -68,7 +71,7 @@ pub(super) fn from_environment(node: &str) -> anyhow::Result<Option<Arc<dyn Span
         .with_resource(resource.build())
         .build();
     let tracer = provider.tracer("seckill");
-    Ok(Some(Arc::new(Exported(provider, tracer))))
+    Ok(Some(Arc::new(Exported { provider, tracer })))
 }
 
 impl Spans for Exported {
@@ -83,17 +86,17 @@ impl Spans for Exported {
         ];
         // The route is not known yet: see [`note_route`].
         let span = self
-            .1
+            .tracer
             .span_builder(method.clone())
             .with_kind(SpanKind::Server);
         let span = span
             .with_attributes(attributes)
-            .start_with_context(&self.1, &parent);
+            .start_with_context(&self.tracer, &parent);
         Box::new(move |status, steps| end(span, &method, status, steps))
     }
 
     fn shutdown(&self) {
-        if let Err(error) = self.0.shutdown() {
+        if let Err(error) = self.provider.shutdown() {
             tracing::warn!(%error, "the last spans may not have been exported");
         }
     }
