@@ -97,7 +97,8 @@ impl<K: LockKind> Guard<K> {
     /// [`Error::Lost`] when the lock was lost before, its lease has ended, or the server says that this
     /// owner no longer holds it; nothing was changed there. [`Error::Unavailable`] or
     /// [`Error::Unknown`] when Redis was not reached or did not answer: the release is repeated in the
-    /// background until it succeeds or the lease has ended.
+    /// background until it succeeds or the lease has ended. [`Error::Rejected`] when Redis refused the
+    /// command or the login; after a refused login the release is repeated as well.
     ///
     /// `Ok` means that this owner held the lock until now. One exception: when the server's reply
     /// was lost within the lease, this process relies on the lease. It then does not notice a forced

@@ -187,7 +187,8 @@ impl SetNxGuard {
     /// # Errors
     /// [`Error::Lost`] when the lease had ended: the key is gone or another owner's, and was not
     /// changed. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not
-    /// answer: the release is repeated in the background until the lease has ended.
+    /// answer: the release is repeated in the background until the lease has ended. [`Error::Rejected`]
+    /// when Redis refused the command or the login; after a refused login the release is repeated as well.
     pub async fn release(self) -> Result<(), Error> {
         self.0.release().await
     }
